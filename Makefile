@@ -1,0 +1,47 @@
+# make report | test | bench | lint: each sets up its virtual environment first, when needed.
+# GPU=1 uses a second environment, with the CUDA builds of torch and fbgemm.
+
+PYTHON ?= python3.11
+VENV := .venv$(if $(GPU),-gpu)
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+FBGEMM := fbgemm-gpu$(if $(GPU),,-cpu)==1.8.0
+
+.PHONY: setup report test test-slow bench lint clean
+
+setup: $(READY)
+
+# torch goes first and pinned, so that no other package can pull another build of it. torchrec goes
+# in with --no-deps: it declares fbgemm-gpu, the CUDA build, whose files would overwrite those of
+# fbgemm-gpu-cpu and break the import on a machine without CUDA.
+$(READY): requirements.txt pyproject.toml Makefile
+	@echo "Setting up $(VENV) (one to five minutes, once)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) "$$(grep '^torch==' requirements.txt)"
+	@$(PIP) -r requirements.txt $(FBGEMM)
+	@$(PIP) --no-deps torchrec==1.8.0
+	@$(PIP) --no-deps --editable .
+	@touch $@
+
+report: setup
+	$(BIN)/shardbench report
+
+test: setup
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
+
+bench: setup
+	$(BIN)/python -m asv machine --yes >/dev/null
+	$(BIN)/python -m asv run
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv .venv-gpu .asv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build profiles report results *.egg-info

@@ -1,0 +1,29 @@
+"""The errors a user can cause: each is one sentence that says what is allowed."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class ShardbenchError(Exception):
+    """Base of every error that is reported as one sentence, without a traceback."""
+
+
+class UsageError(ShardbenchError):
+    """Bad input: an unknown name, a malformed file. The command line exits with 2."""
+
+
+class RegistryError(ShardbenchError):
+    """A family or a variant that contradicts itself or another one."""
+
+
+class InfeasibleDecision(ShardbenchError):
+    """A decision that cannot be carried out on the problem's topology."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for a name that is not known, with close names or all that is allowed."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    if close:
+        return UsageError(f"Unknown {kind} '{name}'; did you mean {' or '.join(close)}?")
+    return UsageError(f"Unknown {kind} '{name}'; known are: {', '.join(names) or 'none'}.")

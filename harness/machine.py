@@ -1,0 +1,64 @@
+"""What a result was measured with: versions, machine, load."""
+
+import hashlib
+import os
+import platform
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+_PACKAGES = ("torch", "torchrec", "fbgemm-gpu-cpu", "fbgemm-gpu", "numpy", "numba", "scipy")
+
+
+def _installed_versions() -> dict[str, str]:
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+@cache
+def source_digest() -> str:
+    """Return a short hash of the installed harness and planners: results of other code differ."""
+    digest = hashlib.sha256()
+    for package in ("harness", "planners"):
+        root = Path(str(resources.files(package)))
+        for path in sorted(root.rglob("*")):
+            if path.suffix in (".py", ".csv"):
+                digest.update(path.relative_to(root).as_posix().encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def environment(seed: int) -> dict[str, Any]:
+    """Describe code, versions and machine; `load` is the one-minute load average per core."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "shardbench": metadata.version("shardbench"),
+        "code": source_digest(),
+        "python": platform.python_version(),
+        "packages": _installed_versions(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": _processor(),
+        "cores": cores,
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "load": round(psutil.getloadavg()[0] / (cores or 1), 2),
+        "seed": seed,
+        "started": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }

@@ -1,0 +1,327 @@
+"""The contract between planners and harness: families, variants, and how they are found.
+
+This is the one module of `harness` that a family needs; it re-exports what else a family uses.
+"""
+
+import importlib.util
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any, Generic, TypeVar, cast
+
+from harness.errors import InfeasibleDecision, RegistryError, UsageError, unknown
+from harness.naming import WorkloadSpec, positive_int
+from harness.recorder import Progress, Recorder
+from harness.topologies import Topology
+
+__all__ = [
+    "Claim",
+    "Counter",
+    "Family",
+    "InfeasibleDecision",
+    "Measured",
+    "Prepared",
+    "Progress",
+    "Quality",
+    "Recorder",
+    "Registry",
+    "RegistryError",
+    "Study",
+    "Topology",
+    "UsageError",
+    "Variant",
+    "Workload",
+    "WorkloadSpec",
+    "load_registry",
+    "positive_int",
+    "unknown",
+]
+
+ENTRY_POINTS = "shardbench.families"
+
+P = TypeVar("P")
+D = TypeVar("D")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A figure published with an optimisation: `before` and `after` in `unit`, on `conditions`."""
+
+    before: float
+    after: float
+    unit: str
+    conditions: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """What is left of the cost: after / before, lower is better."""
+        return self.after / self.before
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """A named figure of a decision, with its unit and which direction is better."""
+
+    name: str
+    unit: str
+    better: str
+    meaning: str
+
+    def __post_init__(self) -> None:
+        if self.better not in ("lower", "higher"):
+            raise RegistryError(f"Quality '{self.name}' must be better lower or higher.")
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A deterministic count of work done in one call."""
+
+    name: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What `shardbench list workloads` says about a workload."""
+
+    name: str
+    summary: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A problem of the family's default suite, and the variants to run on it."""
+
+    problem: str
+    variants: tuple[str, ...]
+    purpose: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured(Generic[D]):
+    """A decision whose call was timed elsewhere, e.g. in the child process of a real upstream.
+
+    `wall_s` and `cpu_s` are seconds; they replace what the harness would have measured here.
+    """
+
+    decision: D
+    wall_s: float
+    cpu_s: float
+    counters: Mapping[str, int] = field(default_factory=dict)
+    phases: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared(Generic[D]):
+    """A variant that is ready on a problem; only `run` is timed.
+
+    `installed` is entered around each turn of this variant and left after it, also on errors: a
+    variant that changes the process does so there. `close` frees what was prepared.
+    """
+
+    run: Callable[[], D | Measured[D]]
+    installed: Callable[[], AbstractContextManager[Any]] = nullcontext
+    close: Callable[[], None] = lambda: None
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the parent package of a dotted name is missing
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Variant(Generic[P, D]):
+    """One implementation in a family."""
+
+    name: str
+    prepare: Callable[[P], Any]
+    summary: str
+    source: str
+    same_as: str | None = None
+    is_reference: bool = False
+    claim: Claim | None = None
+    requires: tuple[str, ...] = ()
+
+    def prepared(self, problem: P) -> Prepared[D]:
+        """Set the variant up on a problem; a plain function `problem -> decision` is wrapped."""
+        if self.prepares:
+            result = self.prepare(problem)
+            if isinstance(result, Prepared):
+                return cast(Prepared[D], result)
+            raise RegistryError(
+                f"Variant '{self.name}' is annotated to return Prepared but returned "
+                f"{type(result).__name__}."
+            )
+        return Prepared(run=lambda: cast(D, self.prepare(problem)))
+
+    @property
+    def prepares(self) -> bool:
+        """Whether the function sets up (is annotated `-> Prepared`) rather than decides at once."""
+        annotation = getattr(self.prepare, "__annotations__", {}).get("return", "")
+        text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+        return text.rpartition(".")[2].startswith("Prepared")
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the required modules that are not installed."""
+        return tuple(name for name in self.requires if not _is_installed(name))
+
+
+@dataclass(slots=True)
+class Family(Generic[P, D]):
+    """One planning job with several implementations.
+
+    Attributes:
+        build: makes the problem from a workload and a sized topology; never timed.
+        fingerprint: a stable hash of a decision, equal exactly where decisions are equal.
+        validate: raises InfeasibleDecision where a decision cannot be carried out.
+        quality: the figures named in `qualities`.
+        facts: what to say about a problem; the first one is its size, a number.
+        observe: a context manager around one call that records counters, phases and progress; it
+            may slow the call, which is never the one that is measured.
+        label: how a workload is called in ids, where that differs from how it is given (a file).
+        preload: modules worth importing once before child processes start.
+        benchmarks: ids of the problems that asv runs.
+        studies: the family's part of the default report.
+    """
+
+    name: str
+    summary: str
+    build: Callable[[WorkloadSpec, Topology], P]
+    fingerprint: Callable[[D], str]
+    validate: Callable[[P, D], None]
+    quality: Callable[[P, D], Mapping[str, float]]
+    facts: Callable[[P], Mapping[str, float | str]]
+    qualities: tuple[Quality, ...]
+    observe: Callable[[Recorder], AbstractContextManager[Any]]
+    counters: tuple[Counter, ...] = ()
+    phases: tuple[str, ...] = ()
+    workloads: Callable[[], Iterable[Workload]] = tuple
+    label: Callable[[WorkloadSpec], WorkloadSpec] = lambda workload: workload
+    requires: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    benchmarks: tuple[str, ...] = ()
+    studies: tuple[Study, ...] = ()
+    variants: dict[str, Variant[P, D]] = field(default_factory=dict)
+
+    def variant(
+        self,
+        name: str,
+        *,
+        summary: str = "",
+        source: str = "",
+        same_as: str | None = None,
+        reference: bool = False,
+        claim: Claim | None = None,
+        requires: tuple[str, ...] = (),
+    ) -> Callable[[Callable[[P], Any]], Callable[[P], Any]]:
+        """Register the decorated function, `problem -> Prepared` or `problem -> decision`.
+
+        Raises:
+            RegistryError: the name is taken, or the family has a reference already.
+        """
+
+        def register(prepare: Callable[[P], Any]) -> Callable[[P], Any]:
+            if name in self.variants:
+                raise RegistryError(f"Family '{self.name}' has two variants named '{name}'.")
+            if reference and (other := self._reference()):
+                raise RegistryError(
+                    f"Family '{self.name}' has two references, '{other.name}' and '{name}'."
+                )
+            self.variants[name] = Variant(
+                name=name,
+                prepare=prepare,
+                summary=summary or (prepare.__doc__ or "").strip().partition("\n")[0],
+                source=source,
+                same_as=same_as,
+                is_reference=reference,
+                claim=claim,
+                requires=self.requires + requires,
+            )
+            return prepare
+
+        return register
+
+    def _reference(self) -> Variant[P, D] | None:
+        return next((v for v in self.variants.values() if v.is_reference), None)
+
+    @property
+    def reference(self) -> Variant[P, D]:
+        """The variant that the others are compared with; raises RegistryError without one."""
+        found = self._reference()
+        if found is None:
+            raise RegistryError(f"Family '{self.name}' has no reference variant.")
+        return found
+
+    def find(self, name: str) -> Variant[P, D]:
+        """Return a variant by name; raises UsageError with close names."""
+        if name not in self.variants:
+            raise unknown(f"variant of family '{self.name}',", name, self.variants)
+        return self.variants[name]
+
+    def check(self) -> None:
+        """Raise RegistryError if there is no reference or a `same_as` leads nowhere."""
+        _ = self.reference
+        for variant in self.variants.values():
+            seen = {variant.name}
+            target = variant.same_as
+            while target is not None:
+                if target not in self.variants:
+                    raise RegistryError(
+                        f"Variant '{self.name}/{variant.name}' must decide the same as "
+                        f"'{target}', which is not registered."
+                    )
+                if target in seen:
+                    raise RegistryError(
+                        f"Variant '{self.name}/{variant.name}' must decide the same as itself."
+                    )
+                seen.add(target)
+                target = self.variants[target].same_as
+
+
+class Registry:
+    """The families that are known, each checked when it is added."""
+
+    def __init__(self, families: Iterable[Family[Any, Any]] = ()) -> None:
+        self._families: dict[str, Family[Any, Any]] = {}
+        self.failures: dict[str, str] = {}
+        for family in families:
+            self.add(family)
+
+    def add(self, family: Family[Any, Any]) -> None:
+        """Register a family; raises RegistryError where it contradicts itself or another."""
+        if family.name in self._families:
+            raise RegistryError(f"Two families are named '{family.name}'.")
+        family.check()
+        self._families[family.name] = family
+
+    @property
+    def families(self) -> tuple[Family[Any, Any], ...]:
+        """All families, by name."""
+        return tuple(self._families[name] for name in sorted(self._families))
+
+    def find(self, name: str) -> Family[Any, Any]:
+        """Return a family by name; raises UsageError with close names, or why it did not load."""
+        if name in self.failures:
+            raise UsageError(f"Family '{name}' could not be loaded: {self.failures[name]}")
+        if name not in self._families:
+            raise unknown("family", name, self._families)
+        return self._families[name]
+
+
+def load_registry(entry_points: Iterable[metadata.EntryPoint] | None = None) -> Registry:
+    """Find families through the entry-point group `shardbench.families`.
+
+    A family that cannot be imported or is refused is kept in `failures` with the reason, and the
+    others work on.
+    """
+    registry = Registry()
+    for entry_point in entry_points or metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            registry.add(entry_point.load())
+        except Exception as error:  # somebody else's package may raise anything
+            registry.failures[entry_point.name] = f"{error}"
+    return registry

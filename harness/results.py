@@ -1,0 +1,154 @@
+"""Cells as they are stored: one JSON line each, appended and never rewritten."""
+
+import json
+import math
+import os
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.errors import ShardbenchError, UsageError
+from harness.naming import CellId, ProblemId
+
+SCHEMA = 1
+
+Status = Literal["ok", "over budget", "not installed", "failed"]
+Decision = Literal["reference", "same", "different", "own"]
+
+
+def summary(samples: Sequence[float]) -> dict[str, Any] | None:
+    """Return median and samples in seconds, or None without samples."""
+    if not samples:
+        return None
+    return {"median": statistics.median(samples), "samples": list(samples)}
+
+
+@dataclass(slots=True)
+class Cell:
+    """One variant on one problem; the fields of a stored line.
+
+    Times are seconds, `ratio` is CPU time over the reference's (lower is better), `projection_s`
+    the time that an over-budget call would have taken, projected from its progress.
+    """
+
+    cell: str
+    family: str
+    variant: str
+    workload: str
+    topology: str
+    gpus: int
+    reference: str
+    summary: str
+    source: str
+    same_as: str | None
+    purpose: str
+    claim: dict[str, Any] | None
+    status: Status = "ok"
+    reason: str | None = None
+    wall_s: dict[str, Any] | None = None
+    cpu_s: dict[str, Any] | None = None
+    ratio: dict[str, Any] | None = None
+    verdict: str | None = None
+    verdict_reason: str = ""
+    decision: Decision | None = None
+    fingerprint: str | None = None
+    quality: dict[str, float] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=dict)
+    progress: dict[str, Any] | None = None
+    projection_s: float | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    size_name: str | None = None
+    size: float | None = None
+    qualities: list[dict[str, Any]] = field(default_factory=list)
+    counter_meanings: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    @property
+    def id(self) -> CellId:
+        """The cell's id."""
+        return CellId(self.family, self.variant, ProblemId.parse(self.problem))
+
+    @property
+    def problem(self) -> str:
+        """The problem's id."""
+        return f"{self.workload}/{self.topology}:{self.gpus}"
+
+    def record(self) -> dict[str, Any]:
+        """Return the cell as it is stored."""
+        return asdict(self)
+
+
+def _finite(value: Any) -> Any:
+    """Replace infinities, which JSON has no word for, by None."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def to_json(record: Any, indent: int | None = None) -> str:
+    """Write strict JSON: no NaN, no Infinity."""
+    return json.dumps(_finite(record), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def append_cells(path: Path, cells: Sequence[Cell]) -> None:
+    """Append cells to a results file, all or none of them, and wait until they are on the disk.
+
+    A last line that an earlier kill left torn is dropped first.
+
+    Raises:
+        ShardbenchError: the file cannot be written; it then holds what it held before.
+    """
+    lines = "".join(to_json(cell.record()) + "\n" for cell in cells).encode()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            end = _end_of_last_line(path)
+            file.truncate(end)
+            try:
+                file.write(lines)
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:
+                os.ftruncate(file.fileno(), end)
+                raise
+    except OSError as error:
+        raise ShardbenchError(
+            f"Results cannot be written to {path}: {error.strerror or error}."
+        ) from None
+
+
+def _end_of_last_line(path: Path) -> int:
+    content = path.read_bytes()
+    return content.rfind(b"\n") + 1
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the stored lines of a results file; a torn last line is left out.
+
+    Raises:
+        UsageError: the file cannot be read, or a line is not a stored cell; names file and line.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+    for number, line in enumerate(lines[:-1], start=1):  # behind the last newline: nothing, or torn
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            complete = record["schema"] == SCHEMA and "cell" in record
+        except (ValueError, KeyError, TypeError):
+            complete = False
+        if not complete:
+            raise UsageError(f"{path}, line {number}: not a cell of schema {SCHEMA}.")
+        yield record

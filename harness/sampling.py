@@ -1,0 +1,148 @@
+"""Interleaved timed calls: randomised ABBA blocks in one process, garbage collection off."""
+
+import gc
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.clock import Clock
+from harness.registry import Measured, Prepared
+from harness.verdict import Ratio, estimate_ratio, judge
+
+# A sample lasts at least this long, by repeating a short call, so that the clock resolves it.
+_SAMPLE_SECONDS = 0.02
+_MOST_CALLS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRule:
+    """When to stop: after `seconds`, or once every ratio is decided, within these block counts."""
+
+    seconds: float = 60.0
+    least_blocks: int = 3
+    most_blocks: int = 12
+    warmup_seconds: float = 5.0
+    noise_floor: float = 0.03
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class Times:
+    """Seconds a call took, one entry per sample; `blocks` sums the CPU seconds of each block."""
+
+    wall_s: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
+    blocks: dict[int, float] = field(default_factory=dict)
+
+    def add(self, block: int, wall_s: float, cpu_s: float) -> None:
+        """Record one sample of a block."""
+        self.wall_s.append(wall_s)
+        self.cpu_s.append(cpu_s)
+        self.blocks[block] = self.blocks.get(block, 0.0) + cpu_s
+
+    def ratio_to(self, reference: "Times", seed: int) -> Ratio | None:
+        """Estimate the ratio over the blocks that hold both; None where there is none."""
+        shared = sorted(self.blocks.keys() & reference.blocks.keys())
+        if not shared:
+            return None
+        return estimate_ratio(
+            [self.blocks[block] for block in shared],
+            [reference.blocks[block] for block in shared],
+            seed,
+        )
+
+
+@contextmanager
+def _collection_off() -> Iterator[None]:
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def timed_turn(prepared: Prepared[Any], clock: Clock, calls: int = 1) -> tuple[float, float]:
+    """Call a prepared variant `calls` times; return wall and CPU seconds of one call."""
+    wall = cpu = 0.0
+    with prepared.installed(), _collection_off():
+        wall_start, cpu_start = clock.wall(), clock.cpu()
+        for _ in range(calls):
+            result = prepared.run()
+            if isinstance(result, Measured):
+                wall += result.wall_s
+                cpu += result.cpu_s
+        if not isinstance(result, Measured):
+            wall, cpu = clock.wall() - wall_start, clock.cpu() - cpu_start
+    return wall / calls, cpu / calls
+
+
+def _undecided(
+    names: Sequence[str], reference: str, times: Mapping[str, Times], rule: SamplingRule
+) -> list[str]:
+    def is_open(name: str) -> bool:
+        ratio = times[name].ratio_to(times[reference], rule.seed)
+        return ratio is None or judge(ratio, rule.noise_floor) == "inconclusive"
+
+    return [name for name in names if name == reference or is_open(name)]
+
+
+def sample(
+    prepared: Mapping[str, Prepared[Any]],
+    reference: str | None,
+    clock: Clock,
+    rule: SamplingRule,
+    turn_begins: Callable[[str], None] = lambda name: None,
+    turn_ended: Callable[[str, int, float, float], None] = lambda name, block, wall_s, cpu_s: None,
+) -> dict[str, Times]:
+    """Time several prepared variants against one another.
+
+    Each block runs the variants in a random order and then in the reverse of it, so that a drift of
+    the machine falls on all alike. From `least_blocks` on, only the reference and the variants
+    whose verdict is still open run again. Without a reference every variant runs the least blocks.
+
+    Args:
+        prepared: variants by name, in the order to warm them up (quickest first).
+        reference: name of the one that the others are compared with, if it is among them.
+        clock: what to time with.
+        rule: when to stop.
+        turn_begins: called with the variant's name before each of its turns.
+        turn_ended: called with name, block, wall and CPU seconds of a call after a counted turn.
+    """
+    started = clock.wall()
+    calls = dict.fromkeys(prepared, 1)
+    for name, variant in prepared.items():
+        turn_begins(name)
+        wall_s, _ = timed_turn(variant, clock)
+        if wall_s > 0:
+            calls[name] = min(_MOST_CALLS, max(1, math.ceil(_SAMPLE_SECONDS / wall_s)))
+        if clock.wall() - started > rule.warmup_seconds:
+            break  # calls of seconds carry their own warm-up
+
+    times = {name: Times() for name in prepared}
+    rng = random.Random(rule.seed)
+    active = list(prepared)
+    started = clock.wall()
+    for block in range(rule.most_blocks):
+        block_started = clock.wall()
+        rng.shuffle(active)
+        for name in active + active[::-1]:
+            turn_begins(name)
+            wall_s, cpu_s = timed_turn(prepared[name], clock, calls[name])
+            times[name].add(block, wall_s, cpu_s)
+            turn_ended(name, block, wall_s, cpu_s)
+        if block + 1 >= rule.least_blocks:
+            if reference is None:
+                break
+            active = _undecided(active, reference, times, rule)
+            if active in ([], [reference]):
+                break
+        block_seconds = clock.wall() - block_started
+        if clock.wall() - started + block_seconds > rule.seconds:
+            break  # another block would pass the time
+    return times

@@ -1,0 +1,74 @@
+"""Run the default suite of every family into one results file, resuming where it was stopped."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.comparison import Comparison, Event, Settings
+from harness.machine import environment
+from harness.naming import CellId, ProblemId
+from harness.registry import Family, Registry, Study, load_registry
+from harness.results import Cell, append_cells, read_records
+from harness.topologies import find_topology
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One problem of the suite; `measured` says that its cells are in the results already."""
+
+    family: Family[Any, Any]
+    study: Study
+    problem: ProblemId
+    measured: bool
+
+
+def plan_sweep(
+    families: Sequence[Family[Any, Any]], results: Path, settings: Settings
+) -> list[Step]:
+    """List the problems of the suite, and which of them this code has measured already.
+
+    Results of other code, other versions or other settings do not count.
+
+    Raises:
+        UsageError: the results file cannot be read.
+    """
+    now = environment(settings.sampling.seed)
+    known = {
+        record["cell"]
+        for record in (read_records(results) if results.exists() else ())
+        if record["settings"] == asdict(settings)
+        and all(record["environment"].get(key) == now[key] for key in ("code", "packages"))
+    }
+    steps = []
+    for family in families:
+        for study in family.studies:
+            problem = ProblemId.parse(study.problem)
+            names = {family.reference.name, *study.variants}
+            cells = {str(CellId(family.name, name, problem)) for name in names}
+            steps.append(Step(family, study, problem, cells <= known))
+    return steps
+
+
+def sweep(
+    steps: Sequence[Step],
+    results: Path,
+    settings: Settings,
+    listen: Callable[[Event], None] = lambda event: None,
+    registry: Callable[[], Registry] = load_registry,
+) -> Iterator[tuple[Step, list[Cell]]]:
+    """Measure each step that is not yet, storing its cells before the next one begins."""
+    for step in steps:
+        if step.measured:
+            continue
+        cells = Comparison(
+            step.family,
+            step.problem.workload,
+            find_topology(step.problem.topology, step.problem.gpus),
+            step.study.variants,
+            settings,
+            registry,
+            step.study.purpose,
+        ).run(listen)
+        append_cells(results, cells)
+        yield step, cells

@@ -1,0 +1,215 @@
+"""The machines a workload is sharded over: presets with their sources, checked on load."""
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from harness.errors import UsageError, unknown
+
+# Plausible range of each bandwidth in bytes per millisecond. Narrow enough that the same figure in
+# bytes per second or in GB/s falls outside: that confusion is the commonest mistake with torchrec.
+_BANDWIDTH_RANGES = {
+    "intra_host_bw": (1e6, 4e9),
+    "intra_host_bw_nccl": (1e6, 4e9),
+    "inter_host_bw": (1e5, 4e8),
+    "hbm_bw": (1e7, 4e10),
+    "hbm_to_ddr_bw": (1e6, 1e9),
+}
+_BYTES_RANGE = (2**30, 2**42)
+_REQUIRED = ("name", "gpus_per_host", "hbm_bytes", "intra_host_bw", "hbm_bw", "hbm_to_ddr_bw")
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A kind of machine, and how many of its GPUs a problem uses.
+
+    Capacities are bytes per GPU, bandwidths bytes per millisecond and one way; None means that no
+    sourced figure exists and the library's own default applies. `gpus` is 0 in a bare preset.
+    """
+
+    name: str
+    gpus_per_host: int
+    hosts_per_nvlink_domain: int
+    hbm_bytes: int
+    ddr_bytes: int | None
+    intra_host_bw: float
+    intra_host_bw_nccl: float | None
+    inter_host_bw: float | None
+    hbm_bw: float
+    hbm_to_ddr_bw: float
+    gpu: str
+    hbm_basis: str
+    confidence: str
+    source: str
+    gpus: int = 0
+
+    @property
+    def domain_size(self) -> int:
+        """GPUs joined by the fast interconnect: a host, or an NVLink domain of several hosts."""
+        return self.gpus_per_host * self.hosts_per_nvlink_domain
+
+    @property
+    def gpus_in_domain(self) -> int:
+        """GPUs of this problem in each fast domain."""
+        return min(self.gpus, self.domain_size)
+
+    @property
+    def domains(self) -> int:
+        """Fast domains that the problem's GPUs span."""
+        return self.gpus // self.gpus_in_domain
+
+    def sized(self, gpus: int) -> "Topology":
+        """Return this machine with `gpus` GPUs.
+
+        Raises:
+            UsageError: `gpus` is neither at most one domain nor a whole number of domains.
+        """
+        if gpus < 1:
+            raise UsageError(f"Topology '{self.name}' needs at least 1 GPU, not {gpus}.")
+        if gpus > self.domain_size and gpus % self.domain_size:
+            raise UsageError(
+                f"Topology '{self.name}' joins {self.domain_size} GPUs at a time: --gpus must be "
+                f"at most {self.domain_size} or a multiple of it, not {gpus}."
+            )
+        return replace(self, gpus=gpus)
+
+
+def _number(row: Mapping[str, str], field: str, where: str) -> float | None:
+    text = (row.get(field) or "").strip()
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise UsageError(f"{where}: {field} must be a number, not '{text}'.") from None
+    if not math.isfinite(value) or value <= 0:
+        raise UsageError(f"{where}: {field} must be a positive number, not '{text}'.")
+    return value
+
+
+def _bandwidth(row: Mapping[str, str], field: str, where: str) -> float | None:
+    value = _number(row, field, where)
+    if value is None:
+        return None
+    low, high = _BANDWIDTH_RANGES[field]
+    if low <= value <= high:
+        return value
+    hint = ""
+    if low <= value / 1e3 <= high:
+        hint = "; it looks like bytes per second, so divide it by 1000"
+    elif low <= value * 1e6 <= high:
+        hint = "; it looks like GB/s, so multiply it by 1,000,000"
+    raise UsageError(
+        f"{where}: {field} must be bytes per millisecond, from {low:.0e} to {high:.0e}, "
+        f"not {value:g}{hint}."
+    )
+
+
+def _bytes(row: Mapping[str, str], field: str, where: str) -> int | None:
+    value = _number(row, field, where)
+    if value is None:
+        return None
+    low, high = _BYTES_RANGE
+    if not low <= value <= high:
+        raise UsageError(
+            f"{where}: {field} must be bytes per GPU, from {low} to {high}, not {value:g}."
+        )
+    return int(value)
+
+
+def _count(row: Mapping[str, str], field: str, where: str, default: int) -> int:
+    value = _number(row, field, where)
+    if value is not None and value != int(value):
+        raise UsageError(f"{where}: {field} must be a whole number, not {value:g}.")
+    return default if value is None else int(value)
+
+
+def _topology(row: Mapping[str, str], where: str) -> Topology:
+    for field in _REQUIRED:
+        if not (row.get(field) or "").strip():
+            raise UsageError(f"{where}: {field} is missing.")
+    hbm_bytes = _bytes(row, "hbm_bytes", where)
+    intra_host_bw, hbm_bw, hbm_to_ddr_bw = (
+        _bandwidth(row, field, where) for field in ("intra_host_bw", "hbm_bw", "hbm_to_ddr_bw")
+    )
+    # All required, so checked above; said again for the type checker.
+    assert hbm_bytes is not None
+    assert intra_host_bw is not None
+    assert hbm_bw is not None
+    assert hbm_to_ddr_bw is not None
+    return Topology(
+        name=row["name"].strip(),
+        gpus_per_host=_count(row, "gpus_per_host", where, 1),
+        hosts_per_nvlink_domain=_count(row, "hosts_per_nvlink_domain", where, 1),
+        hbm_bytes=hbm_bytes,
+        ddr_bytes=_bytes(row, "ddr_bytes", where),
+        intra_host_bw=intra_host_bw,
+        intra_host_bw_nccl=_bandwidth(row, "intra_host_bw_nccl", where),
+        inter_host_bw=_bandwidth(row, "inter_host_bw", where),
+        hbm_bw=hbm_bw,
+        hbm_to_ddr_bw=hbm_to_ddr_bw,
+        gpu=(row.get("gpu") or "").strip(),
+        hbm_basis=(row.get("hbm_basis") or "").strip(),
+        confidence=(row.get("confidence") or "not stated").strip(),
+        source=(row.get("source") or "not stated").strip(),
+    )
+
+
+def read_topologies(text: str, file: str) -> dict[str, Topology]:
+    """Read topologies from CSV text whose lines that start with `#` are comments.
+
+    Raises:
+        UsageError: a column is missing or a figure is impossible; names file, row and field.
+    """
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    for field in _REQUIRED:
+        if field not in (rows.fieldnames or ()):
+            raise UsageError(
+                f"{file}: column '{field}' is missing; needed are {', '.join(_REQUIRED)}."
+            )
+    found: dict[str, Topology] = {}
+    for number, row in enumerate(rows, start=1):
+        topology = _topology(row, f"{file}, row {number} ({row['name'] or 'no name'})")
+        if topology.name in found:
+            raise UsageError(f"{file}: topology '{topology.name}' is listed twice.")
+        found[topology.name] = topology
+    if not found:
+        raise UsageError(f"{file}: no topology is listed.")
+    return found
+
+
+@cache
+def presets() -> dict[str, Topology]:
+    """Return the machines that come with shardbench, by name."""
+    text = resources.files("harness").joinpath("data/topologies.csv").read_text(encoding="utf-8")
+    return read_topologies(text, "topologies.csv")
+
+
+def find_topology(name: str, gpus: int) -> Topology:
+    """Return a preset, or the topology in a CSV file (`FILE.csv` or `FILE.csv#NAME`), sized.
+
+    Raises:
+        UsageError: no such topology, an unreadable file, or a number of GPUs it cannot have.
+    """
+    path, _, wanted = name.partition("#")
+    if not path.endswith(".csv"):
+        if name not in presets():
+            raise unknown("topology", name, presets())
+        return presets()[name].sized(gpus)
+    try:
+        found = read_topologies(Path(path).read_text(encoding="utf-8"), path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.") from None
+    if wanted:
+        if wanted not in found:
+            raise unknown(f"topology in {path}", wanted, found)
+        return found[wanted].sized(gpus)
+    if len(found) > 1:
+        raise UsageError(
+            f"{path} lists {len(found)} topologies; write {path}#NAME for one of them."
+        )
+    return next(iter(found.values())).sized(gpus)

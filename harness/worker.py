@@ -1,0 +1,253 @@
+"""Child processes: one for each checked call, one for the timed turns, stopped when over budget."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from typing import Any
+
+from harness.check import Checked, check
+from harness.clock import SystemClock
+from harness.errors import ShardbenchError
+from harness.naming import WorkloadSpec
+from harness.registry import Family, Prepared, Progress, Recorder, Registry
+from harness.sampling import SamplingRule, Times, sample
+from harness.topologies import Topology
+
+_REPORT_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a child process needs to build a problem; `registry` must be importable by name."""
+
+    registry: Callable[[], Registry]
+    family: str
+    workload: WorkloadSpec
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBegins:
+    """The named variant is about to be called."""
+
+    variant: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """One counted turn: its block, and wall and CPU seconds of a call."""
+
+    variant: str
+    block: int
+    wall_s: float
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckDone:
+    """The checked call passed; `facts` describe the problem."""
+
+    checked: Checked
+    facts: dict[str, float | str]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingDone:
+    """All timed turns are over."""
+
+    times: dict[str, Times]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileDone:
+    """A profile as the text of its files, by suffix."""
+
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The child gave up, for a reason in one line."""
+
+    reason: str
+
+
+Message = TurnBegins | TurnEnded | Progress | CheckDone | SamplingDone | ProfileDone | Failed
+
+
+def run_check(job: Job, variant: str, connection: Connection) -> None:
+    """Child process: build the problem, check one variant, report progress while it runs."""
+
+    def body(send: Callable[[Message], None]) -> None:
+        family, problem = _build(job)
+
+        def call_begins(recorder: Recorder) -> None:
+            send(TurnBegins(variant))
+            _report_progress(recorder, send)
+
+        checked = check(family, family.find(variant), problem, SystemClock(), call_begins)
+        send(CheckDone(checked, dict(family.facts(problem))))
+
+    _child(connection, body)
+
+
+def run_sampling(
+    job: Job, variants: list[str], reference: str | None, rule: SamplingRule, connection: Connection
+) -> None:
+    """Child process: build the problem once, prepare all variants, time them interleaved."""
+
+    def body(send: Callable[[Message], None]) -> None:
+        family, problem = _build(job)
+        prepared: dict[str, Prepared[Any]] = {}
+        try:
+            for name in variants:
+                prepared[name] = family.find(name).prepared(problem)
+            times = sample(
+                prepared,
+                reference,
+                SystemClock(),
+                rule,
+                turn_begins=lambda name: send(TurnBegins(name)),
+                turn_ended=lambda *turn: send(TurnEnded(*turn)),
+            )
+        finally:
+            for variant in prepared.values():
+                variant.close()
+        send(SamplingDone(times))
+
+    _child(connection, body)
+
+
+def run_profile(job: Job, variant: str, connection: Connection) -> None:
+    """Child process: call one variant under pyinstrument."""
+
+    def body(send: Callable[[Message], None]) -> None:
+        from harness.profiling import profile
+
+        family, problem = _build(job)
+        prepared = family.find(variant).prepared(problem)
+        send(TurnBegins(variant))
+        try:
+            send(ProfileDone(profile(prepared, SystemClock(), f"{family.name}/{variant}")))
+        finally:
+            prepared.close()
+
+    _child(connection, body)
+
+
+def _build(job: Job) -> tuple[Family[Any, Any], Any]:
+    family = job.registry().find(job.family)
+    return family, family.build(job.workload, job.topology)
+
+
+def _child(connection: Connection, body: Callable[[Callable[[Message], None]], None]) -> None:
+    os.setsid()  # so that the parent can stop this process together with its own children
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # standard output is the parent's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    lock = threading.Lock()
+
+    def send(message: Message) -> None:
+        with lock:
+            try:
+                connection.send(message)
+            except OSError:
+                os._exit(1)  # the parent is gone
+
+    try:
+        body(send)
+    except ShardbenchError as error:
+        send(Failed(str(error)))
+    except Exception as error:  # a variant may raise anything; it must not take the sweep along
+        if os.environ.get("SHARDBENCH_TRACEBACK"):
+            traceback.print_exc()
+        send(Failed(_one_line(error)))
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if len(text) > 200:
+        text = text[:200].rsplit(" ", 1)[0] + " ..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _report_progress(recorder: Recorder, send: Callable[[Message], None]) -> None:
+    def report() -> None:
+        wait = threading.Event()
+        while not wait.wait(_REPORT_SECONDS):
+            if progress := recorder.progress():
+                send(progress)
+
+    threading.Thread(target=report, daemon=True).start()
+
+
+class Child:
+    """A child process and the messages it sends."""
+
+    def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
+        context = multiprocessing.get_context("forkserver")
+        self._connection, theirs = context.Pipe(duplex=False)
+        self._process = context.Process(target=target, args=(*arguments, theirs), daemon=False)
+        self._process.start()
+        theirs.close()
+
+    def receive(self, timeout: float) -> Message | None:
+        """Return the next message, or None after `timeout` seconds; a dead child is Failed."""
+        try:
+            if not self._connection.poll(timeout):
+                return None
+            message: Message = self._connection.recv()
+            return message
+        except (EOFError, ConnectionResetError):
+            self._process.join()
+            code = self._process.exitcode or 0
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            return Failed(f"The child process {how} without a result.")
+
+    def stop(self) -> None:
+        """End the child and whatever it started."""
+        if self._process.pid is not None and self._process.is_alive():
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:  # it has not made its group yet, or is gone
+                with suppress(ProcessLookupError):
+                    self._process.kill()
+        self._process.join()
+        self._connection.close()
+
+
+@contextmanager
+def child(target: Callable[..., None], *arguments: Any) -> Iterator[Child]:
+    """Start a child process and stop it on leaving, whatever happens."""
+    process = Child(target, *arguments)
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def start_server(preload: tuple[str, ...]) -> None:
+    """Start the process that children are forked from, with heavy modules imported once.
+
+    Hash randomisation is off in it: torchrec enumerates options in the order of a set of strings,
+    so plans with ties would otherwise differ from run to run.
+    """
+    before = os.environ.get("PYTHONHASHSEED")
+    os.environ["PYTHONHASHSEED"] = "0"
+    try:
+        multiprocessing.get_context("forkserver").set_forkserver_preload(
+            ["harness.worker", *preload]
+        )
+        forkserver.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONHASHSEED"]
+        else:
+            os.environ["PYTHONHASHSEED"] = before

@@ -1,0 +1,130 @@
+"""Counts and times the steps of any EmbeddingShardingPlanner, from outside."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from torchrec.distributed.planner.estimator import annotations
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.proposers import (
+    DynamicProgrammingProposer,
+    GreedyProposer,
+    GridSearchProposer,
+    UniformProposer,
+)
+from torchrec.distributed.planner.types import Proposer, ShardingOption
+
+from harness.registry import Progress, Recorder
+
+
+@contextmanager
+def observe(recorder: Recorder) -> Iterator[None]:
+    """Record phases, counters and progress of every plan made inside."""
+    plan = EmbeddingShardingPlanner.plan
+
+    def observed_plan(planner: EmbeddingShardingPlanner, *args: Any, **kwargs: Any) -> Any:
+        _observe_components(planner, recorder)
+        return plan(planner, *args, **kwargs)
+
+    with (
+        mock.patch.object(EmbeddingShardingPlanner, "plan", observed_plan),
+        mock.patch.object(copy, "deepcopy", _observed_deepcopy(recorder, copy.deepcopy)),
+        mock.patch.object(
+            annotations,
+            "_get_annotated_method",
+            recorder.counted("annotation_lookups", annotations._get_annotated_method),
+        ),
+        mock.patch.object(
+            annotations,
+            "_get_coefficient_method",
+            recorder.counted("annotation_lookups", annotations._get_coefficient_method),
+        ),
+    ):
+        yield
+
+
+def _observe_components(planner: EmbeddingShardingPlanner, recorder: Recorder) -> None:
+    def replace(component: Any, method: str, phase: str, counter: str = "") -> None:
+        setattr(component, method, recorder.timed(phase, getattr(component, method), counter))
+
+    replace(planner._enumerator, "enumerate", "enumerate")
+    replace(planner._partitioner, "partition", "partition", "partitions")
+    replace(planner._perf_model, "rate", "rate")
+    for proposer in planner._proposers:
+        replace(proposer, "load", "propose")
+        replace(proposer, "feedback", "propose")
+        proposer.propose = recorder.timed("propose", _counted_proposals(recorder, proposer.propose))
+    recorder.progress = lambda: _progress(recorder, planner._proposers)
+
+
+def _counted_proposals(
+    recorder: Recorder, propose: Callable[[], list[ShardingOption] | None]
+) -> Callable[[], list[ShardingOption] | None]:
+    def counted() -> list[ShardingOption] | None:
+        proposal = propose()
+        if proposal:
+            recorder.counters["proposals"] += 1
+        return proposal
+
+    return counted
+
+
+def _progress(recorder: Recorder, proposers: list[Proposer]) -> Progress | None:
+    done = recorder.counters["proposals"]
+    if not done:
+        return None
+    expected = [_expected_proposals(proposer) for proposer in proposers]
+    total = None if None in expected else sum(count for count in expected if count is not None)
+    return Progress(done, total, "proposals")
+
+
+def _expected_proposals(proposer: Proposer) -> int | None:
+    """Return how many proposals a loaded proposer will make, or None where that is not known."""
+    if isinstance(proposer, GreedyProposer):
+        return 1 + sum(len(each) - 1 for each in proposer._sharding_options_by_fqn.values())
+    if isinstance(proposer, UniformProposer):
+        return len(proposer._grouped_sharding_options)
+    if isinstance(proposer, GridSearchProposer):
+        return len(proposer._proposals)
+    if isinstance(proposer, DynamicProgrammingProposer) and proposer._inited:
+        return 1 + len(proposer._proposal_list)
+    return None
+
+
+def _observed_deepcopy(recorder: Recorder, deepcopy: Callable[..., Any]) -> Callable[..., Any]:
+    """Count outermost deep copies and the objects in them, and tell copies of plans apart.
+
+    The search space that the enumerator stores is part of its own phase.
+    """
+    copying = False
+
+    def copy_and_count(original: Any, memo: dict[int, Any] | None = None) -> Any:
+        nonlocal copying
+        if copying or recorder.current is None:
+            return deepcopy(original, memo)
+        memo = {} if memo is None else memo
+        copying = True
+        try:
+            with recorder.phase(_copy_phase(original, recorder)):
+                copied = deepcopy(original, memo)
+        finally:
+            copying = False
+        recorder.counters["deepcopy_calls"] += 1
+        # The memo holds every object that was copied, and one list that keeps them alive.
+        recorder.counters["objects_copied"] += sum(key != id(memo) for key in memo)
+        return copied
+
+    return copy_and_count
+
+
+def _copy_phase(original: Any, recorder: Recorder) -> str:
+    phase = recorder.current or "other"
+    if phase == "enumerate" or original is None:
+        return phase
+    if isinstance(original, list) and original and isinstance(original[0], ShardingOption):
+        recorder.counters["plan_copies"] += 1
+        return "copy"
+    recorder.counters["device_copies"] += 1
+    return "copy_devices"

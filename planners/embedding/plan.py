@@ -1,0 +1,154 @@
+"""The decision: a sharding plan, its fingerprint, its validation and its quality."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torchrec.distributed.planner.perf_models import NoopPerfModel
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.types import PlannerError, ShardingOption
+
+from harness.registry import InfeasibleDecision
+from planners.embedding.problem import KERNELS, EmbeddingProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One chosen option for each table, with the rank of every shard."""
+
+    options: tuple[ShardingOption, ...]
+
+
+def plan_with(problem: EmbeddingProblem, planner: EmbeddingShardingPlanner) -> Plan:
+    """Run a new planner on the problem.
+
+    Raises:
+        InfeasibleDecision: the planner found no plan.
+    """
+    try:
+        planner.plan(problem.module, problem.sharders)
+    except PlannerError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InfeasibleDecision(
+            f"No plan: {reason} ({planner._num_proposals} proposals, {planner._num_plans} of them "
+            "could be placed)."
+        ) from error
+    return Plan(tuple(planner._best_plan or ()))
+
+
+def new_planner(
+    problem: EmbeddingProblem, **components: object
+) -> Callable[[], EmbeddingShardingPlanner]:
+    """Return a factory of planners on the problem; each component is a factory itself.
+
+    Planner, enumerator and proposers all keep state (a second plan may be wrong), so every call
+    gets new ones. Statistics are left out: printing a plan is not planning.
+    """
+
+    def make() -> EmbeddingShardingPlanner:
+        return EmbeddingShardingPlanner(
+            topology=problem.topology,
+            constraints=problem.constraints,
+            storage_reservation=problem.storage_reservation(),
+            stats=[],
+            debug=False,
+            **{name: component() for name, component in components.items() if callable(component)},
+        )
+
+    return make
+
+
+def fingerprint(plan: Plan) -> str:
+    """Hash what a plan says about each table: sharding type, kernel, and every shard's place."""
+    said = sorted(
+        [
+            option.fqn,
+            option.sharding_type,
+            option.compute_kernel,
+            [[shard.size, shard.offset, shard.rank] for shard in option.shards],
+        ]
+        for option in plan.options
+    )
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+
+
+def validate(problem: EmbeddingProblem, plan: Plan) -> None:
+    """Check that a plan places every table once, whole, on ranks that exist and can hold it.
+
+    Raises:
+        InfeasibleDecision: it does not; says which table or rank.
+    """
+    placed = [option.name for option in plan.options]
+    expected = [table.name for table in problem.tables]
+    if sorted(placed) != sorted(expected):
+        wrong = sorted(set(placed) ^ set(expected)) or sorted(
+            name for name in set(placed) if placed.count(name) > 1
+        )
+        raise InfeasibleDecision(f"The plan does not place each table once: {wrong[0]}.")
+    rows_and_dims = {table.name: [table.rows, table.dim] for table in problem.tables}
+    for option in plan.options:
+        if option.compute_kernel not in KERNELS:
+            raise InfeasibleDecision(
+                f"Table {option.name} uses kernel '{option.compute_kernel}', which is not allowed."
+            )
+        _validate_shards(option, rows_and_dims[option.name], problem.topology.world_size)
+    hbm, ddr = _storage_by_rank(problem, plan)
+    for kind, used, usable in (("HBM", hbm, problem.usable_hbm), ("DDR", ddr, problem.usable_ddr)):
+        rank = max(range(len(used)), key=used.__getitem__)
+        if used[rank] > usable:
+            raise InfeasibleDecision(
+                f"Rank {rank} needs {used[rank]} bytes of {kind} and has {usable}."
+            )
+
+
+def _validate_shards(option: ShardingOption, size: list[int], world_size: int) -> None:
+    """Check ranks, and that the shards tile the table: same area, inside, no two overlapping."""
+    boxes = []
+    for shard in option.shards:
+        if shard.rank is None or not 0 <= shard.rank < world_size:
+            raise InfeasibleDecision(f"A shard of table {option.name} is on rank {shard.rank}.")
+        (row, column), (rows, columns) = shard.offset, shard.size
+        if rows > 0 and columns > 0:
+            boxes.append((row, column, row + rows, column + columns))
+    area = sum((bottom - top) * (right - left) for top, left, bottom, right in boxes)
+    inside = all(bottom <= size[0] and right <= size[1] for _, _, bottom, right in boxes)
+    if area != size[0] * size[1] or not inside or _any_overlap(boxes):
+        raise InfeasibleDecision(f"The shards of table {option.name} do not tile it.")
+
+
+def _any_overlap(boxes: list[tuple[int, int, int, int]]) -> bool:
+    ordered = sorted(boxes)
+    return any(
+        other[0] < box[2] and other[1] < box[3] and box[1] < other[3]
+        for index, box in enumerate(ordered)
+        for other in ordered[index + 1 :]
+    )
+
+
+def _storage_by_rank(problem: EmbeddingProblem, plan: Plan) -> tuple[list[int], list[int]]:
+    hbm = [0] * problem.topology.world_size
+    ddr = [0] * problem.topology.world_size
+    for option in plan.options:
+        for shard in option.shards:
+            assert shard.rank is not None
+            assert shard.storage is not None
+            hbm[shard.rank] += shard.storage.hbm
+            ddr[shard.rank] += shard.storage.ddr
+    return hbm, ddr
+
+
+def quality(problem: EmbeddingProblem, plan: Plan) -> dict[str, float]:
+    """Rate a plan by torchrec's own estimates: milliseconds an iteration, bytes a rank."""
+    options = list(plan.options)
+    max_rank_ms = float(NoopPerfModel(problem.topology).rate(options))
+    total_ms = sum(shard.perf.total for option in options for shard in option.shards if shard.perf)
+    mean_rank_ms = total_ms / problem.topology.world_size
+    hbm, ddr = _storage_by_rank(problem, plan)
+    return {
+        "max_rank_ms": max_rank_ms,
+        "mean_rank_ms": mean_rank_ms,
+        "imbalance": max_rank_ms / mean_rank_ms if mean_rank_ms else 1.0,
+        "hbm_peak_fraction": max(hbm) / problem.usable_hbm,
+        "ddr_peak_fraction": max(ddr) / problem.usable_ddr if problem.usable_ddr else 0.0,
+    }

@@ -1,0 +1,151 @@
+"""A planning problem: tables on a topology, as the real objects that torchrec plans with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+from torchrec.distributed.embedding_types import EmbeddingComputeKernel
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner import types as torchrec_types
+from torchrec.distributed.planner.constants import BATCH_SIZE
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.types import ModuleSharder, ShardingType
+from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+from harness.registry import Topology, WorkloadSpec
+from planners.embedding.tables import Table
+from planners.embedding.workloads import MEMORY, assigned, load_tables, memory_setting, scaled
+
+# What torchrec's planner examples and TorchEasyRec reserve for everything but embeddings.
+RESERVED_FRACTION = 0.15
+KERNELS = (EmbeddingComputeKernel.FUSED.value, EmbeddingComputeKernel.FUSED_UVM_CACHING.value)
+
+# Of the tables' bytes, how many the host memory of a `mixed` problem can hold. At twice the usable
+# HBM some 0.6 of them must leave it (a cached table keeps a fifth there), so 0.75 binds as well.
+_MIXED_DDR_SHARE = 0.75
+
+_DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
+
+
+class ModelParallelSharder(EmbeddingBagCollectionSharder):
+    """TorchRec's sharder without data parallelism, which none of the kernels here can do."""
+
+    def sharding_types(self, compute_device_type: str) -> list[str]:
+        """Return torchrec's sharding types but `data_parallel`, in its order."""
+        return [
+            sharding_type
+            for sharding_type in super().sharding_types(compute_device_type)
+            if sharding_type != ShardingType.DATA_PARALLEL.value
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingProblem:
+    """Tables to place, and where: everything that `EmbeddingShardingPlanner.plan` is given.
+
+    `usable_hbm` and `usable_ddr` are bytes per rank that the planner may fill.
+    """
+
+    tables: tuple[Table, ...]
+    topology: torchrec_types.Topology
+    module: nn.Module
+    constraints: dict[str, torchrec_types.ParameterConstraints]
+    sharders: list[ModuleSharder[nn.Module]]
+    usable_hbm: int
+    usable_ddr: int
+    memory: str
+    assigned: str
+
+    def storage_reservation(self) -> FixedPercentageStorageReservation:
+        """Return a new reservation; torchrec's keep state, so each call needs its own."""
+        return FixedPercentageStorageReservation(percentage=RESERVED_FRACTION)
+
+    def facts(self) -> dict[str, float | str]:
+        """Describe the problem; `tables` is its size."""
+        return {
+            "tables": len(self.tables),
+            "features": sum(table.features for table in self.tables),
+            "table_gib": round(sum(table.bytes for table in self.tables) / 2**30, 2),
+            "usable_hbm_gib": round(self.usable_hbm * self.topology.world_size / 2**30, 2),
+            "usable_ddr_gib": round(self.usable_ddr * self.topology.world_size / 2**30, 2),
+            "batch_size": BATCH_SIZE,
+            "memory": self.memory,
+            "assigned": self.assigned,
+        }
+
+
+def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
+    """Build the planning problem of a workload on a topology.
+
+    Raises:
+        UsageError: the workload is unknown or malformed.
+    """
+    tables = load_tables(workload)
+    memory = memory_setting(workload)
+    usable_hbm = int(topology.hbm_bytes * (1 - RESERVED_FRACTION)) * topology.gpus
+    if memory is not None:
+        tables = scaled(tables, int(MEMORY[memory] * usable_hbm))
+    if memory == "mixed":
+        wanted = int(_MIXED_DDR_SHARE * sum(table.bytes for table in tables)) // topology.gpus
+        topology = replace(topology, ddr_bytes=min(wanted, topology.ddr_bytes or wanted))
+    placed_on = torchrec_topology(topology)
+    device = placed_on.devices[0]
+    return EmbeddingProblem(
+        tables=tables,
+        topology=placed_on,
+        module=_embedding_bags(tables),
+        constraints={
+            table.name: torchrec_types.ParameterConstraints(
+                compute_kernels=list(KERNELS), pooling_factors=list(table.pooling_factors)
+            )
+            for table in tables
+        },
+        sharders=[ModelParallelSharder()],
+        usable_hbm=int((1 - RESERVED_FRACTION) * device.storage.hbm),
+        usable_ddr=device.storage.ddr,
+        memory=memory or "as listed",
+        assigned=assigned(workload.name),
+    )
+
+
+def torchrec_topology(topology: Topology) -> torchrec_types.Topology:
+    """Build torchrec's Topology, around the traps of torchrec 1.8.0.
+
+    The factory ignores bandwidths unless told otherwise, and `pod_size` changes no bandwidth: an
+    NVLink domain of several hosts is therefore given as one large host.
+    """
+    domain = topology.gpus_in_domain
+    return torchrec_types.TopologyFactory.create_topology(
+        trainer_config=torchrec_types.TrainerConfig(
+            world_size=topology.gpus, local_world_size=domain
+        ),
+        hardware_config=torchrec_types.HardwareConfig(
+            hbm_cap_bytes=topology.hbm_bytes,
+            ddr_cap_bytes=topology.ddr_bytes,
+            intra_host_bw=topology.intra_host_bw,
+            inter_host_bw=topology.inter_host_bw,
+            hbm_mem_bw=topology.hbm_bw,
+            hbm_to_ddr_mem_bw=topology.hbm_to_ddr_bw,
+        ),
+        kernel_config=torchrec_types.KernelConfig(
+            compute_device="cuda", use_hardware_based_bandwidth=True
+        ),
+    )
+
+
+def _embedding_bags(tables: Sequence[Table]) -> EmbeddingBagCollection:
+    return EmbeddingBagCollection(
+        device=torch.device("meta"),
+        tables=[
+            EmbeddingBagConfig(
+                name=table.name,
+                num_embeddings=table.rows,
+                embedding_dim=table.dim,
+                data_type=_DATA_TYPES[table.dtype],
+                feature_names=[f"{table.name}:{index}" for index in range(table.features)],
+            )
+            for table in tables
+        ],
+    )

@@ -1,0 +1,261 @@
+"""What was measured, in sentences: the ladder, where the time goes, quality, growth with size."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from reports.formatting import (
+    count,
+    interval,
+    listing,
+    number,
+    percent,
+    plural,
+    quantity,
+    seconds,
+    times,
+)
+from reports.scaling import LEAST_SIZES
+from reports.views import FamilyView, ladder, phase_times, rows_of, tradeoff
+
+_UNCHANGED = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding: a sentence that stands alone, and the figures behind it."""
+
+    kind: str
+    family: str
+    sentence: str
+    detail: str = ""
+
+
+def effects(family: FamilyView) -> Iterator[Finding]:
+    """Say what the variants of a family do to time and quality; the first is the verdict."""
+    yield _verdict(family)
+    for tell in (_phases, _quality, _growth):
+        yield from tell(family)
+
+
+def _verdict(family: FamilyView) -> Finding:
+    rungs = ladder(family)
+    compared = rungs[rungs["low"].notna() & (rungs["outcome"] != "reference")]
+    if compared.empty:
+        return _without_ladder(family)
+    claimed = compared[compared["published_share"].notna()]
+    best = rows_of(compared.nsmallest(1, "ratio"))[0]
+    rung = rows_of(claimed.tail(1))[0] if len(claimed) else best
+    sentence = f"`{rung['variant']}` {_effect(rung, family.reference)}{_sameness(family, rung)}"
+    if len(claimed):
+        sentence += f"; the published ladder says {times(rung['published_share'])}"
+    detail = (
+        f"On `{family.ladder_problem}` it takes {number(rung['ratio'])} of the reference's CPU "
+        f"time (interval {interval(rung['low'], rung['high'])})"
+    )
+    steps = _published_steps(rungs[rungs["published_after"].notna()])
+    detail += f"; published were {steps}." if steps else "."
+    if best["variant"] != rung["variant"]:
+        detail += (
+            f" The fastest with that decision is `{best['variant']}` at {number(best['ratio'])} "
+            f"(interval {interval(best['low'], best['high'])})."
+        )
+    return Finding("verdict", family.name, sentence + ".", detail)
+
+
+def _published_steps(claimed: pd.DataFrame) -> str:
+    return listing(
+        [
+            f"{quantity(row['published_before'], row['published_unit'])} → "
+            f"{quantity(row['published_after'], row['published_unit'])} for `{row['variant']}`"
+            for row in rows_of(claimed)
+        ]
+    )
+
+
+def _effect(row: dict[str, Any], reference: str) -> str:
+    if row["outcome"] == "same":
+        return f"takes the same time as `{reference}`"
+    if row["outcome"] in ("faster", "slower"):
+        return f"is {times(row['ratio'])} than `{reference}`"
+    return f"cannot be told from `{reference}` in time"
+
+
+def _sameness(family: FamilyView, row: dict[str, Any]) -> str:
+    cells = family.cells[family.cells["variant"] == row["variant"]]
+    same = int((cells["decision"] == "same").sum())
+    decided = same + int((cells["decision"] == "different").sum())
+    if not decided:
+        return ""
+    if same == decided:
+        return " and makes the same decision"
+    return f" and makes the same decision on {same} of {plural(decided, 'problem')}"
+
+
+def _without_ladder(family: FamilyView) -> Finding:
+    compared = family.cells[family.cells["ratio"].notna()]
+    if compared.empty:
+        held = family.cells["outcome"].value_counts(sort=False)
+        states = listing([f"{n} {outcome}" for outcome, n in held.items()], most=9)
+        return Finding(
+            "verdict",
+            family.name,
+            f"Nothing of `{family.name}` could be compared with `{family.reference}`.",
+            f"The results hold {plural(len(family.cells), 'cell')}: {states}.",
+        )
+    best = rows_of(compared.nsmallest(1, "ratio"))[0]
+    return Finding(
+        "verdict",
+        family.name,
+        f"`{best['variant']}` {_effect(best, family.reference)}, with a decision of its own.",
+        f"On `{best['problem']}` it takes {number(best['ratio'])} of the reference's CPU time "
+        f"(interval {interval(best['ratio_low'], best['ratio_high'])}).",
+    )
+
+
+def _phases(family: FamilyView) -> Iterator[Finding]:
+    """Compare where the time goes before and after the ladder, and say why the whole lags."""
+    spent = phase_times(family).pivot(index="name", columns="variant", values="seconds")
+    spent = spent.reindex(index=phase_times(family)["name"].unique()).fillna(0.0)
+    if family.reference not in spent:
+        return
+    before = spent[family.reference]
+    rungs = ladder(family)
+    reached = rungs[(rungs["decision"] == "same") & rungs["variant"].isin(spent.columns)]
+    claimed = reached[reached["published_share"].notna()]
+    if family.phase_problem != family.ladder_problem or reached.empty:
+        shares = _shares(before.sort_values(ascending=False), before.sum())
+        yield Finding(
+            "phases",
+            family.name,
+            f"Most of `{family.reference}`'s time goes to {shares}.",
+            f"On `{family.phase_problem}`, in one observed call.",
+        )
+        return
+    last = str(
+        claimed["variant"].iloc[-1]
+        if len(claimed)
+        else reached.nsmallest(1, "ratio")["variant"].iloc[0]
+    )
+    yield _shrinkage(family, last, before, spent[last])
+
+
+def _shares(phases: "pd.Series[float]", whole: float) -> str:
+    return listing([f"`{name}` ({percent(s / whole)})" for name, s in phases.head(3).items()])
+
+
+def _shrinkage(
+    family: FamilyView, last: str, before: "pd.Series[float]", after: "pd.Series[float]"
+) -> Finding:
+    phase = str((before - after).idxmax())
+    part = after[phase] / before[phase] if before[phase] else math.nan
+    whole = after.sum() / before.sum()
+    rest = after.drop(phase).sort_values(ascending=False)
+    shares = _shares(rest, after.sum())
+    detail = (
+        f"In one observed call on `{family.phase_problem}`, `{phase}` goes from "
+        f"{seconds(before[phase])} to {seconds(after[phase])} and the whole from "
+        f"{seconds(before.sum())} to {seconds(after.sum())}"
+    )
+    if not part < 1:
+        sentence = f"No phase of `{family.reference}` gets shorter in `{last}`."
+        return Finding("phases", family.name, sentence, f"It spends most on {shares}.")
+    gone = "disappears" if part == 0 else f"becomes {times(part)}"
+    effect = f"From `{family.reference}` to `{last}`, `{phase}` {gone}"
+    if part > whole * _UNCHANGED or after[phase] > rest.sum():
+        sentence = f"{effect}, and the whole {times(whole)} with it."
+        return Finding("phases", family.name, sentence, f"{detail}; beside it remain {shares}.")
+    sentence = (
+        f"{effect} but the whole only {times(whole)}, because most of what is left is elsewhere: "
+        f"{shares}."
+    )
+    untouched = [f"`{n}`" for n in rest.head(3).index if after[n] >= _UNCHANGED * before[n] > 0]
+    if untouched:
+        detail += f"; {listing(untouched)} cost as much as before, or more"
+    return Finding("phases", family.name, sentence, detail + ".")
+
+
+def _quality(family: FamilyView) -> Iterator[Finding]:
+    table = tradeoff(family)
+    own = table[table["decision"] == "own"]
+    if own.empty:
+        return
+    lower = str(own["better"].iloc[0]) != "higher"
+    ranked = own.sort_values("quality", ascending=lower, kind="stable")
+    best, worst = rows_of(ranked)[0], rows_of(ranked)[-1]
+    reference = {row["variant"]: row for row in rows_of(table)}.get(family.reference)
+    sentence = f"`{best['variant']}` decides on its own: its `{best['name']}` is"
+    if len(own) > 1:
+        sentence = (
+            f"Of the {len(own)} variants that decide on their own, `{best['variant']}` has the "
+            f"best `{best['name']}`,"
+        )
+    against = _against(best, reference, lower) if reference else ""
+    sentence += f" {against or quantity(best['quality'], best['unit'])},"
+    sentence += f" in {_cost(best, family.reference)}."
+    detail = f"On `{family.quality_problem}`: {quantity(best['quality'], best['unit'])}"
+    if reference:
+        detail += f" beside {quantity(reference['quality'], best['unit'])} for the reference"
+    if len(own) > 1:
+        detail += (
+            f"; the worst is `{worst['variant']}` with "
+            f"{quantity(worst['quality'], worst['unit'])}, in {_cost(worst, family.reference)}"
+        )
+    yield Finding("quality", family.name, sentence, detail + ".")
+
+
+def _against(row: dict[str, Any], reference: dict[str, Any], lower: bool) -> str:
+    if row["quality"] == reference["quality"]:
+        return "equal to the reference"
+    if not reference["quality"]:
+        return ""
+    change = row["quality"] / reference["quality"] - 1
+    better = (change < 0) == lower
+    return f"{percent(abs(change))} {'better' if better else 'worse'} than the reference"
+
+
+def _cost(row: dict[str, Any], reference: str) -> str:
+    spent = seconds(row["cpu_s"], trim=True)
+    if math.isnan(row["ratio"]):
+        return f"{spent} of CPU time"
+    share = f"{number(row['ratio'], trim=True)} {'times' if row['ratio'] >= 1 else 'of'}"
+    return f"{share} `{reference}`'s CPU time ({spent})"
+
+
+def _growth(family: FamilyView) -> Iterator[Finding]:
+    for (sweep, size), fits in family.exponents.groupby(["sweep", "size_name"], sort=False):
+        fitted = fits[fits["exponent"].notna()].sort_values("exponent", kind="stable")
+        if fitted.empty:
+            yield Finding(
+                "growth",
+                family.name,
+                f"No exponent can be given for `{sweep}`.",
+                f"It takes at least {LEAST_SIZES} sizes that were measured and differ only in "
+                f"`{size}`; there are {fits['sizes'].max()}.",
+            )
+            continue
+        rows = rows_of(fitted)
+        low, high = rows[0], rows[-1]
+        sentence = f"CPU time grows with `{size}` to the power {_power(low)}"
+        if len(rows) > 1:
+            sentence += f", up to {_power(high)}"
+        between = "".join(
+            f"`{family.reference}` has {_power(row, named=False)}; "
+            for row in rows[1:-1]
+            if row["variant"] == family.reference
+        )
+        yield Finding(
+            "growth",
+            family.name,
+            sentence + ".",
+            f"On `{sweep}`: {between}{high['sizes']} sizes from {count(high['smallest'])} to "
+            f"{count(high['largest'])}; in brackets the 95 % interval.",
+        )
+
+
+def _power(fit: dict[str, Any], named: bool = True) -> str:
+    text = f"{fit['exponent']:.2f} ({fit['low']:.2f} to {fit['high']:.2f})"
+    return text + (f" for `{fit['variant']}`" if named else "")

@@ -1,0 +1,277 @@
+"""The figures of one family, each drawn from one view."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+from reports.drawing import (
+    BLUE,
+    GREY,
+    MARKERS,
+    PALE,
+    Drawing,
+    colour_of,
+    finish,
+    label_points,
+    new_figure,
+    style,
+    text_colour_on,
+)
+from reports.formatting import count, number, percent, quantity, seconds
+from reports.views import FamilyView, ladder, phase_times, rows_of, tradeoff
+
+
+def figures(family: FamilyView) -> dict[str, list[Drawing]]:
+    """Draw what the results allow: `ladder`, `sizes` (one per sweep), `quality`, `phases`."""
+    with style():
+        return {
+            "ladder": list(_ladder(family)),
+            "sizes": list(_sizes(family)),
+            "quality": list(_quality(family)),
+            "phases": list(_phases(family)),
+        }
+
+
+def _ladder(family: FamilyView) -> Iterator[Drawing]:
+    table = ladder(family)
+    if table["ratio"].notna().sum() < 2:
+        return
+    figure, axes = new_figure(0.9 + 0.62 * len(table))
+    claimed = table["published_share"].notna().any()
+    for place, row in enumerate(rows_of(table)):
+        if not math.isnan(row["published_share"]):
+            axes.barh(place - 0.2, row["published_share"], 0.34, color=PALE, edgecolor=GREY)
+            _beside(axes, row["published_share"], place - 0.2, _claim(row), GREY)
+        middle = place + 0.2 if claimed else place
+        if math.isnan(row["ratio"]):
+            _beside(axes, 0.0, middle, row["outcome"], "#A03000")
+            continue
+        axes.barh(middle, row["ratio"], 0.34, color=BLUE, edgecolor=BLUE)
+        end, text = row["ratio"], number(row["ratio"])
+        if not math.isnan(row["low"]):
+            reach = [[row["ratio"] - row["low"]], [row["high"] - row["ratio"]]]
+            axes.errorbar(row["ratio"], middle, xerr=reach, color="black", capsize=3, linewidth=1)
+            end, text = row["high"], f"{text} ({number(row['low'])} to {number(row['high'])})"
+        _beside(axes, end, middle, "1, the reference" if row["outcome"] == "reference" else text)
+    axes.set_yticks(range(len(table)), table["variant"].tolist())
+    axes.set_ylim(len(table) - 0.45, -0.55)
+    widest = table[["published_share", "ratio", "high"]].max().max()
+    axes.set_xlim(0, widest * 1.32)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+    axes.set_xlabel(f"share of {family.reference}'s cost (lower is better)")
+    if claimed:
+        figure.legend(
+            handles=[
+                Line2D([], [], linewidth=7, color=PALE, label="published"),
+                Line2D([], [], linewidth=7, color=BLUE, label="measured CPU time, with interval"),
+            ],
+            loc="outside upper left",
+            ncols=2,
+        )
+    caption = f"Measured on {family.ladder_problem}."
+    if claimed:
+        caption += (
+            " Published shares are what is left of the ladder's start, step by step; they were "
+            "obtained elsewhere, under conditions of their own."
+        )
+    yield finish(figure, f"{family.name}-ladder", "Claimed and measured", caption, table)
+
+
+def _claim(row: dict[str, Any]) -> str:
+    if math.isnan(row["published_after"]):
+        return "the published start"
+    unit = row["published_unit"]
+    steps = f"{quantity(row['published_before'], unit)} → {quantity(row['published_after'], unit)}"
+    return f"{number(row['published_share'])} ({steps})"
+
+
+def _beside(axes: Axes, x: float, y: float, text: str, colour: str = "black") -> None:
+    axes.annotate(
+        text, (x, y), (5, 0), textcoords="offset points", va="center", color=colour, fontsize=8.5
+    )
+
+
+def _sizes(family: FamilyView) -> Iterator[Drawing]:
+    points = family.sweep_points
+    for place, (sweep, group) in enumerate(points.groupby("sweep", sort=False), start=1):
+        fits = family.exponents[family.exponents["sweep"] == sweep].set_index("variant")
+        figure, axes = new_figure(4.2)
+        handles = []
+        for variant in group["variant"].unique():
+            index = family.variants.index(variant)
+            line = group[group["variant"] == variant].sort_values("size")
+            handles.append(_draw_growth(axes, line, index, _fit_label(variant, fits.loc[variant])))
+        _log_axes(axes, sorted(group["size"].unique()))
+        axes.set_xlabel(str(group["size_name"].iloc[0]))
+        axes.set_ylabel("planning time (CPU)")
+        caption = f"{sweep}. In brackets the 95 % interval of the exponent."
+        if group["projected"].any():
+            handles.append(
+                Line2D(
+                    [],
+                    [],
+                    marker="o",
+                    linestyle="--",
+                    color=GREY,
+                    markerfacecolor="white",
+                    label="projection, not measured",
+                )
+            )
+            caption += (
+                " Hollow points are projections of calls that passed their budget, from the "
+                "progress they had made; they take no part in the fit."
+            )
+        figure.legend(handles=handles, loc="outside right upper")
+        data = group.merge(fits[["exponent", "low", "high"]], left_on="variant", right_index=True)
+        name = "Planning time against size"
+        yield finish(figure, f"{family.name}-size-{place}", name, caption, data)
+
+
+def _fit_label(variant: str, fit: "pd.Series[float]") -> str:
+    if math.isnan(fit["exponent"]):
+        return f"{variant}\n  too few sizes for an exponent"
+    power = f"size^{fit['exponent']:.2f} ({fit['low']:.2f} to {fit['high']:.2f})"
+    return f"{variant}\n  {power}"
+
+
+def _draw_growth(axes: Axes, line: pd.DataFrame, index: int, label: str) -> Line2D:
+    colour, marker = colour_of(index), MARKERS[index % len(MARKERS)]
+    projected = line["projected"].astype(bool)
+    measured = line[~projected]
+    axes.plot(measured["size"], measured["seconds"], color=colour, marker=marker, markersize=5)
+    tail = pd.concat([measured.tail(1), line[projected]]).sort_values("size")
+    if projected.any():
+        axes.plot(tail["size"], tail["seconds"], color=colour, linestyle="--", linewidth=1)
+        hollow = line[projected]
+        axes.plot(
+            hollow["size"],
+            hollow["seconds"],
+            color=colour,
+            marker=marker,
+            markersize=6,
+            linestyle="none",
+            markerfacecolor="white",
+        )
+    return Line2D([], [], color=colour, marker=marker, markersize=5, label=label)
+
+
+def _log_axes(axes: Axes, sizes: list[float]) -> None:
+    axes.set_xscale("log")
+    _log_time(axes, "y")
+    shown: list[float] = []
+    for size in sizes:
+        if not shown or math.log(size / shown[-1]) > 0.07 * math.log(sizes[-1] / sizes[0]):
+            shown.append(float(size))
+    axes.xaxis.set_major_locator(FixedLocator(shown))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: count(size)))
+    axes.grid(True)
+
+
+def _log_time(axes: Axes, which: str) -> None:
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_scale("log") if False else (axes.set_xscale if which == "x" else axes.set_yscale)(
+        "log"
+    )
+    low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
+    decades = math.log10(high / low)
+    axis.set_major_locator(LogLocator(subs=(1.0,) if decades > 2.5 else (1.0, 2.0, 5.0)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda time, _: seconds(time, trim=True)))
+
+
+def _quality(family: FamilyView) -> Iterator[Drawing]:
+    table = tradeoff(family)
+    if len(table) < 2:
+        return
+    first = rows_of(table)[0]
+    figure, axes = new_figure(4.0)
+    for row in rows_of(table):
+        index = family.variants.index(row["variant"])
+        own = row["decision"] == "own"
+        axes.plot(
+            row["cpu_s"],
+            row["quality"],
+            marker="D" if own else "o",
+            markersize=7,
+            color=colour_of(index),
+            markeredgecolor="black",
+            markeredgewidth=0.6,
+        )
+    axes.margins(x=0.22, y=0.18)
+    _log_time(axes, "x")
+    axes.set_xlabel("planning time (CPU), log scale")
+    unit = f" [{first['unit']}]" if first["unit"] else ""
+    axes.set_ylabel(f"{first['name']}{unit}, {first['better']} is better")
+    axes.grid(True)
+    figure.legend(
+        handles=[
+            Line2D(
+                [], [], marker="o", linestyle="none", color=GREY, label="the reference's decision"
+            ),
+            Line2D([], [], marker="D", linestyle="none", color=GREY, label="a decision of its own"),
+        ],
+        loc="outside upper left",
+        ncols=2,
+    )
+    label_points(axes, [(row["cpu_s"], row["quality"], row["variant"]) for row in rows_of(table)])
+    caption = f"On {family.quality_problem}. Variants that decide the same stand on one line."
+    yield finish(figure, f"{family.name}-quality", "Time against quality", caption, table)
+
+
+def _phases(family: FamilyView) -> Iterator[Drawing]:
+    table = phase_times(family)
+    if table.empty:
+        return
+    spent = table.pivot(index="variant", columns="name", values="seconds").fillna(0.0)
+    spent = spent.loc[table["variant"].unique(), table["name"].unique()]
+    totals = spent.sum(axis=1)
+    longest = float(totals.max())
+    figure, axes = new_figure(1.1 + 0.36 * len(spent))
+    left = pd.Series(0.0, index=spent.index)
+    for index, phase in enumerate(spent.columns):
+        colour = PALE if phase == "other" else colour_of(index)
+        axes.barh(
+            range(len(spent)),
+            spent[phase],
+            0.7,
+            left=left,
+            color=colour,
+            edgecolor="white",
+            linewidth=0.8,
+            label=phase,
+        )
+        for place, variant in enumerate(spent.index):
+            width = float(spent.loc[variant, phase])
+            if width > 0.055 * longest:
+                axes.text(
+                    float(left[variant]) + width / 2,
+                    place,
+                    percent(width / totals[variant]),
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                    color=text_colour_on(colour),
+                )
+        left = left + spent[phase]
+    for place, variant in enumerate(spent.index):
+        _beside(axes, float(totals[variant]), place, seconds(float(totals[variant])))
+    axes.set_yticks(range(len(spent)), list(spent.index))
+    axes.set_ylim(len(spent) - 0.45, -0.55)
+    axes.set_xlim(0, longest * 1.12)
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda time, _: seconds(time, trim=True)))
+    axes.grid(axis="x")
+    axes.set_xlabel("CPU time of one observed call")
+    figure.legend(loc="outside upper left", ncols=min(7, len(spent.columns)), columnspacing=1.2)
+    caption = (
+        f"On {family.phase_problem}, from one call that was watched, which takes longer than a "
+        "timed one. Shares are of the whole call; small ones stand in the table."
+    )
+    yield finish(figure, f"{family.name}-phases", "Where the time goes", caption, table)

@@ -1,0 +1,109 @@
+"""How planning time grows with the size of a problem."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+LEAST_SIZES = 3
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """time = coefficient * size ** exponent; `low` and `high` hold the exponent with 95 %."""
+
+    exponent: float
+    low: float
+    high: float
+    coefficient: float
+
+
+def fit_exponent(sizes: Sequence[float], seconds: Sequence[float]) -> Fit | None:
+    """Fit a power law to times in seconds by least squares on logarithms.
+
+    The interval is Student's for the slope of a line. Returns None with fewer than three
+    different sizes: two points fit any line.
+    """
+    if len(set(sizes)) < LEAST_SIZES or min(*sizes, *seconds) <= 0:
+        return None
+    line = stats.linregress(np.log(np.asarray(sizes)), np.log(np.asarray(seconds)))
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(sizes) - 2)) * float(line.stderr)
+    slope = float(line.slope)
+    return Fit(slope, slope - reach, slope + reach, math.exp(float(line.intercept)))
+
+
+def without_parameter(workload: str, name: str) -> str:
+    """Return a workload's id without one parameter: `w[tables=2,seed=1]` gives `w[seed=1]`."""
+    base, _, parameters = workload.partition("[")
+    kept = [p for p in parameters.rstrip("]").split(",") if p and p.partition("=")[0] != name]
+    return f"{base}[{','.join(kept)}]" if kept else base
+
+
+def sweeps(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells of problems that differ only in size, where there are several sizes.
+
+    A row per cell with `sweep` (workload without its size, on a topology), `variant`, `size`,
+    `seconds` (median CPU time) and `projected`: an over-budget cell gives its projection instead.
+    Cells with a different decision are left out.
+    """
+    usable = cells[(cells["decision"] != "different") & (cells["size"] > 0)]
+    if usable.empty:
+        return _no_sweeps()
+    measured = (usable["status"] == "ok") & (usable["cpu_s"] > 0)
+    projected = (usable["status"] == "over budget") & (usable["projection_s"] > 0)
+    points = pd.DataFrame(
+        {
+            "family": usable["family"],
+            "sweep": [_sweep_of(row) for _, row in usable.iterrows()],
+            "size_name": usable["size_name"],
+            "variant": usable["variant"],
+            "size": usable["size"],
+            "seconds": usable["cpu_s"].where(measured, usable["projection_s"]),
+            "projected": projected,
+        }
+    )[measured | projected]
+    several = points.groupby(["family", "sweep"])["size"].transform("nunique") > 1
+    return points[several].reset_index(drop=True)
+
+
+def _no_sweeps() -> pd.DataFrame:
+    columns = ["family", "sweep", "size_name", "variant", "size", "seconds", "projected"]
+    return pd.DataFrame(columns=columns)
+
+
+def _sweep_of(row: "pd.Series[str]") -> str:
+    workload = without_parameter(row["workload"], row["size_name"])
+    return f"{workload}/{row['topology']}:{float(row['gpus']):.0f}"
+
+
+def exponents(points: pd.DataFrame) -> pd.DataFrame:
+    """Fit every variant of every sweep over its measured points; projections take no part.
+
+    A row per variant with `sizes` (how many), `smallest`, `largest`, and `exponent`, `low`,
+    `high`, `coefficient`, which are NaN with fewer than three sizes.
+    """
+    rows = []
+    keys = ["family", "sweep", "size_name", "variant"]
+    for key, group in points.groupby(keys, sort=False):
+        measured = group[~group["projected"].astype(bool)]
+        fit = None
+        if len(measured):
+            fit = fit_exponent(measured["size"].tolist(), measured["seconds"].tolist())
+        rows.append(
+            dict(zip(keys, key, strict=True))
+            | {
+                "sizes": measured["size"].nunique(),
+                "smallest": measured["size"].min(),
+                "largest": measured["size"].max(),
+                "exponent": fit.exponent if fit else math.nan,
+                "low": fit.low if fit else math.nan,
+                "high": fit.high if fit else math.nan,
+                "coefficient": fit.coefficient if fit else math.nan,
+            }
+        )
+    columns = [*keys, "sizes", "smallest", "largest", "exponent", "low", "high", "coefficient"]
+    return pd.DataFrame(rows, columns=columns)

@@ -1,0 +1,250 @@
+"""What there is to show of a family: each view is the data of one figure and of its CSV file."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from reports.frames import DIFFERENT, Results
+from reports.scaling import exponents, sweeps
+
+
+@dataclass(frozen=True)
+class FamilyView:
+    """One family's results, and which of its problems the figures are drawn for."""
+
+    name: str
+    cells: pd.DataFrame
+    qualities: pd.DataFrame
+    counters: pd.DataFrame
+    phases: pd.DataFrame
+
+    @property
+    def reference(self) -> str:
+        """The variant that the others are compared with."""
+        return str(self.cells["reference"].iloc[-1])
+
+    @cached_property
+    def variants(self) -> list[str]:
+        """All variants, in the order of the results."""
+        return [str(name) for name in self.cells["variant"].unique()]
+
+    @cached_property
+    def rungs(self) -> list[str]:
+        """The reference, and every variant that must decide the same as it."""
+        pairs = zip(self.cells["variant"], self.cells["same_as"], strict=True)
+        same_as = {str(variant): str(target) for variant, target in pairs}
+        return [name for name in self.variants if self._root(name, same_as) == self.reference]
+
+    @staticmethod
+    def _root(name: str, same_as: dict[str, str]) -> str:
+        seen = {name}
+        while (target := same_as.get(name, "")) and target not in seen:
+            seen.add(target)
+            name = target
+        return name
+
+    def on(self, problem: str) -> dict[str, dict[str, Any]]:
+        """The cells of one problem, by variant."""
+        found = self.cells[self.cells["problem"] == problem]
+        return {str(row["variant"]): row for row in rows_of(found)}
+
+    @cached_property
+    def ladder_problem(self) -> str:
+        """The problem on which most of the ladder could be compared, the largest of several."""
+        compared = self.cells["ratio"].notna() & self.cells["variant"].isin(self.rungs)
+        return self._best_problem(compared)
+
+    @cached_property
+    def quality_problem(self) -> str:
+        """The problem with most decisions of their own to compare by quality."""
+        primary = self.primary_qualities
+        own = primary["cell"][primary["cell"].isin(self._cells_with(decision="own"))]
+        return self._best_problem(self.cells["cell"].isin(own))
+
+    @cached_property
+    def phase_problem(self) -> str:
+        """The problem of the ladder, or the one with most phases where that has none."""
+        if (self.phases["problem"] == self.ladder_problem).any():
+            return self.ladder_problem
+        return self._best_problem(self.cells["cell"].isin(self.phases["cell"]))
+
+    def _cells_with(self, decision: str) -> "pd.Series[str]":
+        return self.cells["cell"][self.cells["decision"] == decision]
+
+    def _best_problem(self, wanted: "pd.Series[bool]") -> str:
+        score = pd.DataFrame(
+            {
+                "wanted": wanted.astype(int),
+                "ok": (self.cells["status"] == "ok").astype(int),
+                "size": self.cells["size"].fillna(0.0),
+            }
+        ).groupby(self.cells["problem"], sort=False)
+        totals = score.agg({"wanted": "sum", "ok": "sum", "size": "max"})
+        ranked = totals.sort_values(["wanted", "size", "ok"], ascending=False, kind="stable")
+        return str(ranked.index[0])
+
+    @cached_property
+    def primary_qualities(self) -> pd.DataFrame:
+        """The first quality that the family names, a row per cell."""
+        return self.qualities[self.qualities["primary"].astype(bool)]
+
+    @cached_property
+    def sweep_points(self) -> pd.DataFrame:
+        """See `reports.scaling.sweeps`."""
+        return sweeps(self.cells)
+
+    @cached_property
+    def exponents(self) -> pd.DataFrame:
+        """See `reports.scaling.exponents`."""
+        return exponents(self.sweep_points)
+
+
+def families(results: Results) -> list[FamilyView]:
+    """Split results by family, in the order of the results."""
+    return [
+        FamilyView(
+            str(name),
+            *(
+                frame[frame["family"] == name].reset_index(drop=True)
+                for frame in (results.cells, results.qualities, results.counters, results.phases)
+            ),
+        )
+        for name in results.cells["family"].unique()
+    ]
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A frame's rows as plain dictionaries."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def published_shares(claims: Iterable[Mapping[str, Any]]) -> list[float]:
+    """What the claims leave of their ladder's start, rung by rung; NaN where nothing is claimed.
+
+    A rung's share is the product of after / before over the claims so far, or after / before
+    itself where the claim counts from the ladder's start again.
+    """
+    start: tuple[float, str] | None = None
+    share = 1.0
+    shares = []
+    for claim in claims:
+        before, after, unit = claim["claim_before"], claim["claim_after"], claim["claim_unit"]
+        if not (before > 0 and after > 0):
+            shares.append(math.nan)
+            continue
+        start = start or (before, unit)
+        share = (1.0 if (before, unit) == start else share) * after / before
+        shares.append(share)
+    return shares
+
+
+def ladder(family: FamilyView) -> pd.DataFrame:
+    """The ladder on its problem: a row per rung, published figures beside the measured ratio.
+
+    For `published_share` see `published_shares`; the reference is the start, with a share of 1,
+    where any rung has a claim. Ratios are of CPU time, lower is better.
+    """
+    claims = {str(row["variant"]): row for row in rows_of(family.cells)}
+    shares = published_shares(claims[rung] for rung in family.rungs)
+    found = family.on(family.ladder_problem)
+    rows = []
+    for rung, share in zip(family.rungs, shares, strict=True):
+        cell = found.get(rung, _NOT_RUN)
+        rows.append(
+            {
+                "variant": rung,
+                "published_before": claims[rung]["claim_before"],
+                "published_after": claims[rung]["claim_after"],
+                "published_unit": claims[rung]["claim_unit"],
+                "published_conditions": claims[rung]["claim_conditions"],
+                "published_share": share,
+                "cpu_s": cell["cpu_s"],
+                "ratio": _ratio(cell),
+                "low": cell["ratio_low"],
+                "high": cell["ratio_high"],
+                "pairs": cell["pairs"],
+                "outcome": cell["outcome"],
+                "decision": cell["decision"],
+            }
+        )
+    table = pd.DataFrame(rows)
+    if table["published_share"].notna().any():
+        unclaimed = (table["variant"] == family.reference) & table["published_share"].isna()
+        table.loc[unclaimed, "published_share"] = 1.0
+    return table
+
+
+_NOT_RUN: dict[str, Any] = {
+    **dict.fromkeys(("cpu_s", "ratio", "ratio_low", "ratio_high", "pairs"), math.nan),
+    "outcome": "not run",
+    "decision": "",
+}
+
+
+def _ratio(cell: Mapping[str, Any]) -> float:
+    return 1.0 if cell["outcome"] == "reference" else float(cell["ratio"])
+
+
+def ladder_by_problem(family: FamilyView) -> pd.DataFrame:
+    """The measured ratio of every rung on every problem, a row per problem."""
+    cells = family.cells[family.cells["variant"].isin(family.rungs)]
+    table = cells.pivot(index="problem", columns="variant", values="ratio")
+    return table.reindex(index=list(cells["problem"].unique()), columns=family.rungs[1:])
+
+
+def tradeoff(family: FamilyView) -> pd.DataFrame:
+    """Time beside the first quality on one problem: a row per variant that has both.
+
+    Variants with a different decision are left out: their time buys something else.
+    """
+    best = {row["cell"]: row for row in rows_of(family.primary_qualities)}
+    rows = [
+        {
+            "variant": variant,
+            "cpu_s": cell["cpu_s"],
+            "ratio": _ratio(cell),
+            "decision": cell["decision"],
+            "quality": best[cell["cell"]]["value"],
+            **{key: best[cell["cell"]][key] for key in ("name", "unit", "better")},
+        }
+        for variant, cell in family.on(family.quality_problem).items()
+        if cell["cell"] in best and cell["cpu_s"] > 0 and cell["outcome"] != DIFFERENT
+    ]
+    columns = ["variant", "cpu_s", "ratio", "decision", "quality", "name", "unit", "better"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def phase_times(family: FamilyView) -> pd.DataFrame:
+    """Phases on one problem in CPU seconds of one observed call, a row per variant and phase."""
+    phases = family.phases[family.phases["problem"] == family.phase_problem]
+    return phases[["variant", "name", "seconds", "share"]].reset_index(drop=True)
+
+
+def counts(family: FamilyView) -> pd.DataFrame:
+    """Counters on the problem of the ladder, a row per variant and a column per counter."""
+    counters = family.counters[family.counters["problem"] == family.ladder_problem]
+    table = counters.pivot(index="variant", columns="name", values="value")
+    rows = [name for name in family.variants if name in table.index]
+    return table.reindex(index=rows, columns=list(counters["name"].unique()))
+
+
+def environments(results: Results) -> list[dict[str, Any]]:
+    """The environments that cells were measured in, apart from load and time of start.
+
+    Each has the fields of its first cell and `cells`, `loads` and `starts`, lists over its cells.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for record in results.records:
+        environment = dict(record.get("environment") or {})
+        load, start = environment.pop("load", None), environment.pop("started", None)
+        key = json.dumps(environment, sort_keys=True)
+        held = found.setdefault(key, environment | {"cells": [], "loads": [], "starts": []})
+        held["cells"].append(record["cell"])
+        held["loads"].extend([load] if isinstance(load, int | float) else [])
+        held["starts"].extend([start] if isinstance(start, str) else [])
+    return list(found.values())

@@ -1,0 +1,6 @@
+"""`python -m shardbench`."""
+
+from shardbench.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""`shardbench`: one function a command; what it prints is made in `display`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from harness.comparison import Comparison, Settings
+from harness.errors import ShardbenchError, UsageError, unknown
+from harness.naming import WorkloadSpec
+from harness.profiling import replace_file, write_files
+from harness.registry import Registry, load_registry
+from harness.results import append_cells, to_json
+from harness.sampling import SamplingRule
+from harness.sweep import plan_sweep, sweep
+from harness.topologies import Topology, find_topology
+from shardbench import display
+from shardbench.progress import progress_display
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Profiles and compares the programs that decide how a model is sharded.",
+)
+_messages = Console(stderr=True, highlight=False)
+
+Workload = Annotated[
+    str,
+    typer.Option("--workload", "-w", help="A name, name[key=value,...], or a CSV/Parquet file."),
+]
+TopologyName = Annotated[
+    str, typer.Option("--topology", "-t", help="A preset's name, or FILE.csv or FILE.csv#NAME.")
+]
+Gpus = Annotated[int, typer.Option("--gpus", "-n", help="How many GPUs to plan for.")]
+Budget = Annotated[float, typer.Option(help="Seconds that one call may take before it is stopped.")]
+Seconds = Annotated[float, typer.Option(help="Seconds to spend on timing each problem.")]
+Seed = Annotated[int, typer.Option(help="Seed of the order of the calls and of the resampling.")]
+
+
+def _registry() -> Registry:
+    registry = load_registry()
+    for name, reason in registry.failures.items():
+        _messages.print(f"Family '{name}' could not be loaded: {reason}", style="yellow")
+    return registry
+
+
+def _settings(budget: float, seconds: float, seed: int) -> Settings:
+    for name, value in (("--budget", budget), ("--seconds", seconds)):
+        if not 0 < value < float("inf"):
+            raise UsageError(f"{name} must be a positive number of seconds, not {value:g}.")
+    return Settings(budget, SamplingRule(seconds=seconds, seed=seed))
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+@app.command("list")
+def list_command(
+    what: Annotated[
+        str, typer.Argument(help="families, variants, workloads or topologies")
+    ] = "all",
+) -> None:
+    """List what there is: families, variants, workloads, topologies."""
+    listings = {
+        "families": lambda: display.families(_registry()),
+        "variants": lambda: display.variants(_registry()),
+        "workloads": lambda: display.workloads(_registry()),
+        "topologies": display.topologies,
+    }
+    if what != "all" and what not in listings:
+        raise unknown("thing to list", what, listings)
+    for name, listing in listings.items():
+        if what in ("all", name):
+            display.show(listing())
+
+
+@app.command()
+def compare(
+    family: Annotated[str, typer.Argument(help="The family to compare the variants of.")],
+    workload: Workload,
+    topology: TopologyName,
+    gpus: Gpus,
+    variants: Annotated[str, typer.Option(help="Only these, by name, with commas between.")] = "",
+    budget: Budget = 120.0,
+    seconds: Seconds = 60.0,
+    seed: Seed = 0,
+    json: Annotated[
+        str, typer.Option("--json", help="Write one JSON document to this file; - for stdout.")
+    ] = "",
+    results: Annotated[
+        Path | None, typer.Option(help="Append the cells to this results file (JSON Lines).")
+    ] = None,
+    details: Annotated[bool, typer.Option(help="Also show phases and counters.")] = False,
+) -> None:
+    """Compare the variants of a family on one problem."""
+    found = _registry().find(family)
+    settings = _settings(budget, seconds, seed)
+    comparison = Comparison(
+        found,
+        WorkloadSpec.parse(workload),
+        _sized(topology, gpus),
+        _names(variants),
+        settings,
+        registry=load_registry,
+    )
+    if json not in ("", "-"):
+        _check_writable(Path(json))
+    with progress_display(str(comparison.problem)) as listen:
+        cells = comparison.run(listen)
+    if results is not None:
+        append_cells(results, cells)
+    document = display.document(cells)
+    if json == "-":
+        print(to_json(document, indent=2))  # noqa: T201
+        return
+    if json:
+        _write(Path(json), to_json(document, indent=2) + "\n")
+    display.show(display.comparison(cells, details))
+
+
+@app.command()
+def profile(
+    family: Annotated[str, typer.Argument(help="The variant's family.")],
+    variant: Annotated[str, typer.Argument(help="The variant to profile.")],
+    workload: Workload,
+    topology: TopologyName,
+    gpus: Gpus,
+    budget: Budget = 600.0,
+    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("profiles"),
+) -> None:
+    """Profile a variant: an HTML flame graph, a speedscope file and a text tree."""
+    found = _registry().find(family)
+    found.find(variant)
+    settings = _settings(budget, budget, 0)
+    comparison = Comparison(
+        found, WorkloadSpec.parse(workload), _sized(topology, gpus), [variant], settings
+    )
+    with progress_display(str(comparison.problem)) as listen:
+        files = comparison.profile(variant, listen)
+    written = write_files(files, out / comparison.cell_id(variant).file_stem)
+    print(files["txt"])  # noqa: T201
+    for path in written:
+        _messages.print(f"Wrote {path}", soft_wrap=True)
+
+
+@app.command()
+def report(
+    results: Annotated[
+        Path | None,
+        typer.Argument(help="A results file; without one the default suite is measured first."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("report"),
+    fresh: Annotated[bool, typer.Option(help="Measure again what is measured already.")] = False,
+    budget: Budget = 60.0,
+    seconds: Seconds = 30.0,
+    seed: Seed = 0,
+) -> None:
+    """Write the report: one offline page, Markdown, figures and their data."""
+    from reports.page import write_report  # pandas and matplotlib take seconds to import
+
+    if results is None:
+        results = Path("results") / "report.jsonl"
+        _measure(results, _settings(budget, seconds, seed), fresh)
+    page = write_report(results, out)
+    _messages.print(f"Wrote {page} and {page.with_name('report.md')}", soft_wrap=True)
+    print(page)  # noqa: T201
+
+
+def _measure(results: Path, settings: Settings, fresh: bool) -> None:
+    if fresh:
+        results.unlink(missing_ok=True)
+    steps = plan_sweep(_registry().families, results, settings)
+    done = sum(step.measured for step in steps)
+    if done:
+        _messages.print(
+            f"{done} of {len(steps)} problems are measured already in {results}; "
+            "--fresh measures them again.",
+            soft_wrap=True,
+        )
+    with progress_display("", total=len(steps) - done) as listen:
+        for step, cells in sweep(steps, results, settings, listen):
+            ended = ", ".join(
+                f"{cell.variant} {cell.status}" for cell in cells if cell.status != "ok"
+            )
+            listen.finished(f"{step.family.name} on {step.problem}: {ended or 'all ok'}")
+
+
+def _sized(topology: str, gpus: int) -> Topology:
+    return find_topology(topology, gpus)
+
+
+def _check_writable(path: Path) -> None:
+    """Find out before measuring for minutes."""
+    if not path.parent.is_dir():
+        raise UsageError(f"{path} cannot be written: {path.parent} is not a folder.")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        replace_file(path, text)
+    except OSError as error:
+        raise ShardbenchError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command line; exits with 2 on bad usage, with 1 if something else failed."""
+    try:
+        app(arguments)
+    except UsageError as error:
+        _messages.print(str(error), style="red", markup=False, soft_wrap=True)
+        sys.exit(2)
+    except ShardbenchError as error:
+        _messages.print(str(error), style="red", markup=False, soft_wrap=True)
+        sys.exit(1)

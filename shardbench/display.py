@@ -1,0 +1,239 @@
+"""What the command line shows: lists and comparisons, as tables for people or one document."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from harness.registry import Registry
+from harness.results import Cell
+from harness.topologies import presets
+
+_ROW_FIELDS = (
+    "variant",
+    "cell",
+    "status",
+    "reason",
+    "wall_s",
+    "cpu_s",
+    "ratio",
+    "verdict",
+    "verdict_reason",
+    "decision",
+    "same_as",
+    "fingerprint",
+    "quality",
+    "counters",
+    "phases",
+    "progress",
+    "projection_s",
+    "claim",
+    "source",
+)
+_PIPED_WIDTH = 160
+
+
+def show(rendered: RenderableType) -> None:
+    """Print to standard output, at the terminal's width or wide where it is piped."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _PIPED_WIDTH
+    console.print(rendered)
+
+
+def _table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        is_number = column in right
+        table.add_column(
+            column, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold"
+        )
+    return table
+
+
+def families(registry: Registry) -> RenderableType:
+    """List the families."""
+    table = _table(
+        "Families", "family", "reference", "variants", "what it plans", right=["variants"]
+    )
+    for family in registry.families:
+        table.add_row(
+            family.name, family.reference.name, str(len(family.variants)), Text(family.summary)
+        )
+    return Group(table, "")
+
+
+def variants(registry: Registry) -> RenderableType:
+    """List the variants of every family."""
+    table = _table("Variants", "variant", "decides", "what it is", "source")
+    for family in registry.families:
+        for variant in family.variants.values():
+            decides = "reference" if variant.is_reference else variant.same_as and "the same"
+            missing = variant.missing()
+            summary = variant.summary + (
+                f" (not installed: {', '.join(missing)})" if missing else ""
+            )
+            table.add_row(
+                f"{family.name}/{variant.name}", decides or "its own", Text(summary), variant.source
+            )
+    return Group(table, "")
+
+
+def workloads(registry: Registry) -> RenderableType:
+    """List the workloads of every family."""
+    table = _table("Workloads", "workload", "what it is", "source")
+    for family in registry.families:
+        for workload in family.workloads():
+            table.add_row(Text(workload.name), Text(workload.summary), Text(workload.source))
+    return Group(table, "")
+
+
+def topologies() -> RenderableType:
+    """List the presets, in units for people: GiB a GPU, GB/s one way."""
+    numbers = ["GPUs/host", "HBM GiB", "DDR GiB", "intra", "inter", "HBM", "H2D"]
+    table = _table(
+        "Topologies (GiB a GPU; GB/s one way: intra-host, inter-host, HBM, host to GPU)",
+        "topology",
+        *numbers,
+        "confidence",
+        right=numbers,
+    )
+    for topology in presets().values():
+        hosts = topology.hosts_per_nvlink_domain
+        table.add_row(
+            topology.name,
+            f"{topology.gpus_per_host}" + (f" x{hosts}" if hosts > 1 else ""),
+            _or_default(topology.hbm_bytes, 2**30),
+            _or_default(topology.ddr_bytes, 2**30),
+            _or_default(topology.intra_host_bw, 1e6),
+            _or_default(topology.inter_host_bw, 1e6),
+            _or_default(topology.hbm_bw, 1e6),
+            _or_default(topology.hbm_to_ddr_bw, 1e6),
+            topology.confidence,
+        )
+    note = Text("-: no sourced figure, the planner's own default applies.", style="dim")
+    return Group(table, note, "")
+
+
+def _or_default(value: float | None, unit: float) -> str:
+    return (
+        "-"
+        if value is None
+        else f"{value / unit:,.0f}"
+        if value >= unit * 10
+        else f"{value / unit:.1f}"
+    )
+
+
+def document(cells: Sequence[Cell]) -> dict[str, Any]:
+    """Return a comparison as one JSON document."""
+    first = cells[0]
+    facts = next((cell.facts for cell in cells if cell.facts), {})
+    records = [cell.record() for cell in cells]
+    return {
+        "schema": first.schema,
+        "family": first.family,
+        "problem": first.problem,
+        "reference": first.reference,
+        "facts": facts,
+        "rows": [{field: record[field] for field in _ROW_FIELDS} for record in records],
+        "qualities": first.qualities,
+        "counters": first.counter_meanings,
+        "settings": first.settings,
+        "environment": first.environment,
+    }
+
+
+def comparison(cells: Sequence[Cell], details: bool) -> RenderableType:
+    """Show a comparison: time and decision, what went wrong, and on request phases and counters."""
+    first = cells[0]
+    facts = next((cell.facts for cell in cells if cell.facts), {})
+    quality = first.qualities[0]
+    quality_title = quality["name"]
+    numbers = ["CPU s", "ratio", "95 %", quality_title]
+    table = _table("", "variant", *numbers[:3], "verdict", "decision", quality_title, right=numbers)
+    for cell in cells:
+        table.add_row(
+            cell.variant,
+            f"{cell.cpu_s['median']:.3g}" if cell.cpu_s else "-",
+            f"{cell.ratio['value']:.3f}" if cell.ratio else "-",
+            _interval(cell),
+            _verdict(cell),
+            cell.decision or "-",
+            f"{cell.quality[quality_title]:.4g}" if cell.quality else "-",
+        )
+    parts: list[RenderableType] = [
+        Text(f"{first.family} on {first.problem}", style="bold"),
+        Text(", ".join(_fact(name, value) for name, value in facts.items() if value != "")),
+        table,
+        *_notes(cells),
+    ]
+    if details:
+        parts += [
+            _by_variant("Counters", cells, "counters"),
+            _by_variant("Phases, CPU seconds of the observed call", cells, "phases"),
+        ]
+    return Group(*parts)
+
+
+def _fact(name: str, value: Any) -> str:
+    label = name.replace("_", " ")
+    return f"{label} {value:,}" if isinstance(value, int | float) else f"{label}: {value}"
+
+
+def _interval(cell: Cell) -> str:
+    if not cell.ratio:
+        return "-"
+    low, high = cell.ratio["low"], cell.ratio["high"]
+    return f"{low:.3f}-{high:.3f}" if high < 1000 else "unbounded"
+
+
+def _verdict(cell: Cell) -> Text:
+    if cell.status != "ok":
+        return Text(cell.status, style="yellow" if cell.status == "not installed" else "red")
+    if cell.decision == "different":
+        return Text("different decision", style="red")
+    if cell.decision == "reference":
+        return Text("reference", style="dim")
+    styles = {"faster": "green", "slower": "red"}
+    return Text(cell.verdict or "-", style=styles.get(cell.verdict or "", ""))
+
+
+def _notes(cells: Sequence[Cell]) -> list[RenderableType]:
+    notes = []
+    for cell in cells:
+        if cell.status == "over budget":
+            text = f"{cell.variant}: {cell.reason}"
+            if cell.progress:
+                total = cell.progress["total"]
+                text += f" at {cell.progress['done']:,}"
+                text += f" of {total:,}" if total else ""
+                text += f" {cell.progress['unit']}"
+            if cell.projection_s:
+                text += f"; projection of the whole call: {cell.projection_s:,.0f} s"
+            notes.append(f"{text}.")
+        elif cell.status != "ok":
+            notes.append(f"{cell.variant}: {(cell.reason or '').rstrip('.')}.")
+        elif cell.decision == "different":
+            notes.append(
+                f"{cell.variant}: decides otherwise than {cell.same_as}, so it was not timed."
+            )
+        elif cell.verdict == "inconclusive":
+            notes.append(f"{cell.variant}: {cell.verdict_reason}.")
+    return [Text(note, style="dim") for note in notes]
+
+
+def _by_variant(title: str, cells: Sequence[Cell], field: str) -> RenderableType:
+    shown = [cell for cell in cells if getattr(cell, field)]
+    names = list(dict.fromkeys(name for cell in shown for name in getattr(cell, field)))
+    table = _table(f"\n{title}", "variant", *names, right=names)
+    for cell in shown:
+        values = getattr(cell, field)
+        table.add_row(cell.variant, *(_amount(values.get(name, 0)) for name in names))
+    return table
+
+
+def _amount(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"

@@ -1,0 +1,145 @@
+"""Made-up results of a planner that does not exist: every number here is invented."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+QUALITIES = [
+    {
+        "name": "max_widget_ms",
+        "unit": "ms",
+        "better": "lower",
+        "meaning": "Cost of the heaviest widget as the made-up planner estimates it, not GPU time.",
+    },
+    {"name": "imbalance", "unit": "", "better": "lower", "meaning": "Heaviest over mean widget."},
+]
+METERS = {"copies": "Copies made.", "lookups": "Look-ups made."}
+ENVIRONMENT = {
+    "shardbench": "0.1.0",
+    "python": "3.11.7",
+    "packages": {"widgets": "1.2.3", "gadgets": "4.5"},
+    "cpu": "Made-up CPU",
+    "cores": 2,
+    "load": 0.3,
+    "seed": 0,
+    "started": "2026-01-02T03:04:05Z",
+}
+
+# variant: same_as, claim, decision, CPU seconds at 10 boxes, exponent, quality, phases' shares
+VARIANTS: dict[str, tuple[Any, ...]] = {
+    "slow-copy": (None, None, "reference", 1.0, 1.5, 20.0, (0.7, 0.2, 0.1)),
+    "half-copy": ("slow-copy", (1200, 600), "same", 0.6, 1.5, 20.0, (0.5, 0.33, 0.17)),
+    "quick-copy": ("slow-copy", (600, 150), "same", 0.37, 1.5, 20.0, (0.19, 0.54, 0.27)),
+    "no-copy": ("slow-copy", None, "same", 0.35, 1.4, 20.0, (0.14, 0.57, 0.29)),
+    "even": (None, None, "own", 0.02, 1.0, 29.0, (0.0, 0.1, 0.9)),
+    "exhaustive": (None, None, "own", 6.0, 2.5, 18.2, (0.0, 0.95, 0.05)),
+}
+
+
+def cell(
+    variant: str = "slow-copy",
+    *,
+    boxes: int = 10,
+    family: str = "boxing",
+    seconds: float = 1.0,
+    ratio: float | None = None,
+    **changes: Any,
+) -> dict[str, Any]:
+    """One line of a results file; keyword arguments replace its fields."""
+    workload = f"crates[boxes={boxes},seed=1]"
+    faster = ratio is not None and ratio < 0.97
+    line = {
+        "schema": 1,
+        "cell": f"{family}/{variant}@{workload}/toy_rack:4",
+        "family": family,
+        "variant": variant,
+        "summary": f"Boxes by {variant}.",
+        "source": "made-up/boxes#12",
+        "workload": workload,
+        "topology": "toy_rack",
+        "gpus": 4,
+        "reference": "slow-copy",
+        "same_as": None,
+        "purpose": "the copying ladder",
+        "status": "ok",
+        "reason": None,
+        "wall_s": {"median": seconds * 1.01, "samples": [seconds * 1.01] * 6},
+        "cpu_s": {"median": seconds, "samples": [seconds] * 6},
+        "ratio": ratio and {"value": ratio, "low": ratio * 0.96, "high": ratio * 1.05, "pairs": 6},
+        "verdict": ratio and ("faster" if faster else "slower"),
+        "verdict_reason": "",
+        "decision": "own",
+        "fingerprint": "c0ffee" + variant.encode().hex()[:10],
+        "quality": {"max_widget_ms": 20.0, "imbalance": 1.3},
+        "counters": {"copies": 1000, "lookups": 20},
+        "phases": {"copy": 0.7, "rate": 0.2, "other": 0.1},
+        "progress": None,
+        "projection_s": None,
+        "claim": None,
+        "facts": {"boxes": boxes, "GiB": 12.5, "assigned": "weight"},
+        "size_name": "boxes",
+        "size": boxes,
+        "qualities": QUALITIES,
+        "counter_meanings": METERS,
+        "environment": ENVIRONMENT,
+    }
+    return line | changes
+
+
+def over_budget(variant: str, boxes: int, **changes: Any) -> dict[str, Any]:
+    """A cell that passed its time budget."""
+    nothing = dict.fromkeys(("wall_s", "cpu_s", "decision", "fingerprint", "verdict"))
+    return cell(
+        variant,
+        boxes=boxes,
+        status="over budget",
+        reason="The call passed its budget of 30 s.",
+        quality={},
+        counters={},
+        phases={},
+        progress={"done": 110, "total": 7001, "unit": "attempts", "elapsed_s": 30.0},
+        projection_s=1909.0,
+        **nothing | changes,
+    )
+
+
+def family_lines(sizes: tuple[int, ...] = (10, 20, 40, 80)) -> list[dict[str, Any]]:
+    """A whole family on problems of several sizes, with one call over budget."""
+    lines = []
+    for boxes in sizes:
+        for name, (same_as, claim, decision, base, power, quality, shares) in VARIANTS.items():
+            growth = boxes / 10
+            seconds = base * growth**power
+            if name == "exhaustive" and boxes == max(sizes) and len(sizes) > 1:
+                lines.append(over_budget(name, boxes))
+                continue
+            lines.append(
+                cell(
+                    name,
+                    boxes=boxes,
+                    seconds=seconds,
+                    ratio=None if decision == "reference" else seconds / growth**1.5,
+                    same_as=same_as,
+                    claim=claim
+                    and {
+                        "before": claim[0],
+                        "after": claim[1],
+                        "unit": "s",
+                        "conditions": "made up",
+                    },
+                    decision=decision,
+                    verdict=None if decision == "reference" else ("faster", "slower")[seconds > 1],
+                    quality={"max_widget_ms": quality * growth, "imbalance": quality / 16},
+                    counters={"copies": round(1000 * base * boxes), "lookups": 20 * boxes},
+                    phases=dict(
+                        zip(("copy", "rate", "other"), (s * seconds for s in shares), strict=True)
+                    ),
+                )
+            )
+    return lines
+
+
+def write(path: Path, lines: list[dict[str, Any]]) -> Path:
+    """Write lines as a results file and return its path."""
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
