@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from harness.check import Checked
-from harness.errors import ShardbenchError
+from harness.errors import ShardbenchError, UsageError
 from harness.machine import environment
 from harness.naming import CellId, ProblemId, WorkloadSpec
 from harness.registry import Family, Progress, Registry, Variant, load_registry
@@ -91,7 +91,7 @@ class Comparison:
         """Prepare to compare; an empty `variants` means all, and the reference is always added.
 
         Raises:
-            UsageError: a variant is not known.
+            UsageError: the workload or a variant is not known.
         """
         chosen = [family.find(name) for name in dict.fromkeys(variants)]
         self.family = family
@@ -126,7 +126,7 @@ class Comparison:
         if isinstance(outcome, ProfileDone):
             return outcome.files
         if isinstance(outcome, Failed):
-            raise ShardbenchError(outcome.reason)
+            raise (UsageError if outcome.bad_input else ShardbenchError)(outcome.reason)
         raise ShardbenchError(f"'{variant}' was stopped after {self._settings.budget:g} s.")
 
     def run(self, listen: Listener = _no_listener) -> list[Cell]:
@@ -170,6 +170,8 @@ class Comparison:
             return
         with child(run_check, self._job, variant.name) as process:
             outcome = self._await(process, "checking", variant.name)
+        if isinstance(outcome, Failed) and outcome.bad_input:
+            raise UsageError(outcome.reason)
         if isinstance(outcome, CheckDone):
             self._checked[variant.name] = outcome.checked
             cell.fingerprint = outcome.checked.fingerprint

@@ -182,7 +182,8 @@ class Family(Generic[P, D]):
         facts: what to say about a problem; the first one is its size, a number.
         observe: a context manager around one call that records counters, phases and progress; it
             may slow the call, which is never the one that is measured.
-        label: how a workload is called in ids, where that differs from how it is given (a file).
+        label: how a workload is called in ids, where that differs from how it is given (a file);
+            raises UsageError for a workload that does not exist, before anything is built.
         preload: modules worth importing once before child processes start.
         benchmarks: ids of the problems that asv runs.
         studies: the family's part of the default report.

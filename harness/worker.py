@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.check import Checked, check
 from harness.clock import SystemClock
-from harness.errors import ShardbenchError
+from harness.errors import ShardbenchError, UsageError
 from harness.naming import WorkloadSpec
 from harness.registry import Family, Prepared, Progress, Recorder, Registry
 from harness.sampling import SamplingRule, Times, sample
@@ -75,9 +75,10 @@ class ProfileDone:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The child gave up, for a reason in one line."""
+    """The child gave up, for a reason in one line; `bad_input` says that it is the user's."""
 
     reason: str
+    bad_input: bool = False
 
 
 Message = TurnBegins | TurnEnded | Progress | CheckDone | SamplingDone | ProfileDone | Failed
@@ -164,7 +165,7 @@ def _child(connection: Connection, body: Callable[[Callable[[Message], None]], N
     try:
         body(send)
     except ShardbenchError as error:
-        send(Failed(str(error)))
+        send(Failed(str(error), isinstance(error, UsageError)))
     except Exception as error:  # a variant may raise anything; it must not take the sweep along
         if os.environ.get("SHARDBENCH_TRACEBACK"):
             traceback.print_exc()

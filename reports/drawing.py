@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import matplotlib as mpl
 import pandas as pd
@@ -12,17 +13,21 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import Bbox
 
-# Okabe and Ito's palette, which most colour-blind people can tell apart, dark ones first.
+from reports.formatting import seconds
+
+# Okabe and Ito's palette, which most colour-blind people can tell apart. Its yellow is left out,
+# too pale for a line on white, and a grey added.
 BLUE, VERMILION, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-ORANGE, SKY, BLACK, YELLOW = "#E69F00", "#56B4E9", "#000000", "#F0E442"
-PALETTE = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, YELLOW)
+ORANGE, SKY, BLACK, SILVER = "#E69F00", "#56B4E9", "#000000", "#999999"
+PALETTE = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, SILVER)
 GREY, PALE = "#6B6B6B", "#D0D0D0"
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">")
 WIDTH = 7.4
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9.0,
@@ -39,6 +44,7 @@ _STYLE = {
     "legend.frameon": False,
     "legend.fontsize": 8.5,
     "hatch.linewidth": 0.6,
+    "text.parse_math": False,
     "svg.fonttype": "none",
     "figure.dpi": 100.0,
 }
@@ -63,8 +69,9 @@ class Drawing:
     def inline(self) -> str:
         """The SVG for use inside an HTML page."""
         body = self.svg[self.svg.index("<svg") :]
-        body = re.sub(r'\s(?:xmlns(?::xlink)?|version|width|height)="[^"]*"', "", body, count=0)
-        return body.replace("xlink:href", "href").strip()
+        head, rest = body.split(">", 1)
+        head = re.sub(r'\s(?:xmlns(?::xlink)?|version|width|height)="[^"]*"', "", head)
+        return f"{head}>{rest}".replace("xlink:href", "href").strip()
 
 
 @contextmanager
@@ -107,10 +114,77 @@ def colour_of(position: int) -> str:
     return PALETTE[position % len(PALETTE)]
 
 
+def is_repeated(position: int) -> bool:
+    """Whether the nth colour was used before, so that a pattern must tell the two apart."""
+    return position >= len(PALETTE)
+
+
 def text_colour_on(colour: str) -> str:
     """Black or white, whichever reads better on a colour."""
     red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     return "#FFFFFF" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.55 else "#000000"
+
+
+_MINUTE, _HOUR = 60.0, 3600.0
+_ROUND_TIMES = (
+    *(step * 10.0**power for power in range(-9, 1) for step in (1, 2, 5)),
+    *(10.0, 20.0, 30.0),
+    *(step * unit for unit in (_MINUTE, _HOUR) for step in (1, 2, 5, 10, 20, 30)),
+    *(step * 10.0**power * _HOUR for power in (2, 3) for step in (1, 2, 5)),
+)
+_FEW_TIMES = (*(10.0**power for power in range(-9, 2)), _MINUTE, 10 * _MINUTE, _HOUR, 10 * _HOUR)
+
+
+def log_time(axes: Axes, which: Literal["x", "y"]) -> None:
+    """Make an axis logarithmic in seconds, with ticks at round times."""
+    if which == "x":
+        axes.set_xscale("log")
+        low, high = axes.get_xlim()
+    else:
+        axes.set_yscale("log")
+        low, high = axes.get_ylim()
+    ticks = [time for time in _ROUND_TIMES if low <= time <= high]
+    if len(ticks) > 8:
+        ticks = [time for time in _FEW_TIMES if low <= time <= high]
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(TIME)
+
+
+TIME = FuncFormatter(lambda time, _: seconds(time, trim=True))
+
+
+def write_beside(axes: Axes, x: float, y: float, text: str, colour: str = "black") -> None:
+    """Write a text to the right of (x, y), on white so that no grid line crosses it."""
+    axes.annotate(
+        text,
+        (x, y),
+        (6, 0),
+        textcoords="offset points",
+        va="center",
+        color=colour,
+        fontsize=8.5,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+    )
+
+
+def make_room(axes: Axes) -> None:
+    """Let the x axis run from 0 to where every text beside a bar still fits."""
+    _settle(axes)
+    width = axes.get_window_extent().width
+    needed = [axes.dataLim.x1 * 1.02]
+    for text in axes.texts:
+        if isinstance(text, Annotation):
+            left = width - text.get_window_extent().width - 16
+            needed.append(text.xy[0] * width / max(left, width / 3))
+    axes.set_xlim(0, max(needed))
+
+
+def _settle(axes: Axes) -> None:
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    figure.draw_without_rendering()
 
 
 _OFFSETS = (
@@ -124,10 +198,7 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float, str]]) -> list
 
     Labels that have to go far get a thin line to their point. Call when the axes are complete.
     """
-    figure = axes.figure
-    assert isinstance(figure, Figure)
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    _settle(axes)
     marks = [axes.transData.transform((x, y)) for x, y, _ in points]
     taken = [Bbox.from_extents(x - 6, y - 6, x + 6, y + 6) for x, y in marks]
     inside = axes.get_window_extent()

@@ -221,7 +221,10 @@ def _cost(row: dict[str, Any], reference: str) -> str:
     spent = seconds(row["cpu_s"], trim=True)
     if math.isnan(row["ratio"]):
         return f"{spent} of CPU time"
-    share = f"{number(row['ratio'], trim=True)} {'times' if row['ratio'] >= 1 else 'of'}"
+    if row["ratio"] < 1:
+        share = f"{number(row['ratio'] * 100, trim=True)} % of"
+    else:
+        share = f"{number(row['ratio'], trim=True)} times"
     return f"{share} `{reference}`'s CPU time ({spent})"
 
 

@@ -7,23 +7,31 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from reports.drawing import (
     BLUE,
     GREY,
     MARKERS,
     PALE,
+    TIME,
+    VERMILION,
     Drawing,
     colour_of,
     finish,
+    is_repeated,
     label_points,
+    log_time,
+    make_room,
     new_figure,
     style,
     text_colour_on,
+    write_beside,
 )
-from reports.formatting import count, number, percent, quantity, seconds
+from reports.formatting import count, listing, number, percent, quantity, seconds
 from reports.views import FamilyView, ladder, phase_times, rows_of, tradeoff
+
+_MUCH_LONGER = 1.5
 
 
 def figures(family: FamilyView) -> dict[str, list[Drawing]]:
@@ -44,12 +52,14 @@ def _ladder(family: FamilyView) -> Iterator[Drawing]:
     figure, axes = new_figure(0.9 + 0.62 * len(table))
     claimed = table["published_share"].notna().any()
     for place, row in enumerate(rows_of(table)):
-        if not math.isnan(row["published_share"]):
+        if claimed and math.isnan(row["published_share"]):
+            write_beside(axes, 0.0, place - 0.2, "no figure published", GREY)
+        elif claimed:
             axes.barh(place - 0.2, row["published_share"], 0.34, color=PALE, edgecolor=GREY)
-            _beside(axes, row["published_share"], place - 0.2, _claim(row), GREY)
+            write_beside(axes, row["published_share"], place - 0.2, _claim(row), GREY)
         middle = place + 0.2 if claimed else place
         if math.isnan(row["ratio"]):
-            _beside(axes, 0.0, middle, row["outcome"], "#A03000")
+            write_beside(axes, 0.0, middle, row["outcome"], VERMILION)
             continue
         axes.barh(middle, row["ratio"], 0.34, color=BLUE, edgecolor=BLUE)
         end, text = row["ratio"], number(row["ratio"])
@@ -57,11 +67,11 @@ def _ladder(family: FamilyView) -> Iterator[Drawing]:
             reach = [[row["ratio"] - row["low"]], [row["high"] - row["ratio"]]]
             axes.errorbar(row["ratio"], middle, xerr=reach, color="black", capsize=3, linewidth=1)
             end, text = row["high"], f"{text} ({number(row['low'])} to {number(row['high'])})"
-        _beside(axes, end, middle, "1, the reference" if row["outcome"] == "reference" else text)
+        write_beside(
+            axes, end, middle, "1, the reference" if row["outcome"] == "reference" else text
+        )
     axes.set_yticks(range(len(table)), table["variant"].tolist())
     axes.set_ylim(len(table) - 0.45, -0.55)
-    widest = table[["published_share", "ratio", "high"]].max().max()
-    axes.set_xlim(0, widest * 1.32)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
     axes.set_xlabel(f"share of {family.reference}'s cost (lower is better)")
@@ -74,13 +84,14 @@ def _ladder(family: FamilyView) -> Iterator[Drawing]:
             loc="outside upper left",
             ncols=2,
         )
-    caption = f"Measured on {family.ladder_problem}."
+    make_room(axes)
+    caption = f"Measured on `{family.ladder_problem}`."
     if claimed:
         caption += (
             " Published shares are what is left of the ladder's start, step by step; they were "
             "obtained elsewhere, under conditions of their own."
         )
-    yield finish(figure, f"{family.name}-ladder", "Claimed and measured", caption, table)
+    yield finish(figure, f"{family.slug}-ladder", "Claimed and measured", caption, table)
 
 
 def _claim(row: dict[str, Any]) -> str:
@@ -89,12 +100,6 @@ def _claim(row: dict[str, Any]) -> str:
     unit = row["published_unit"]
     steps = f"{quantity(row['published_before'], unit)} → {quantity(row['published_after'], unit)}"
     return f"{number(row['published_share'])} ({steps})"
-
-
-def _beside(axes: Axes, x: float, y: float, text: str, colour: str = "black") -> None:
-    axes.annotate(
-        text, (x, y), (5, 0), textcoords="offset points", va="center", color=colour, fontsize=8.5
-    )
 
 
 def _sizes(family: FamilyView) -> Iterator[Drawing]:
@@ -110,7 +115,7 @@ def _sizes(family: FamilyView) -> Iterator[Drawing]:
         _log_axes(axes, sorted(group["size"].unique()))
         axes.set_xlabel(str(group["size_name"].iloc[0]))
         axes.set_ylabel("planning time (CPU)")
-        caption = f"{sweep}. In brackets the 95 % interval of the exponent."
+        caption = f"`{sweep}`. In brackets the 95 % interval of the exponent."
         if group["projected"].any():
             handles.append(
                 Line2D(
@@ -130,21 +135,23 @@ def _sizes(family: FamilyView) -> Iterator[Drawing]:
         figure.legend(handles=handles, loc="outside right upper")
         data = group.merge(fits[["exponent", "low", "high"]], left_on="variant", right_index=True)
         name = "Planning time against size"
-        yield finish(figure, f"{family.name}-size-{place}", name, caption, data)
+        yield finish(figure, f"{family.slug}-size-{place}", name, caption, data)
 
 
 def _fit_label(variant: str, fit: "pd.Series[float]") -> str:
     if math.isnan(fit["exponent"]):
-        return f"{variant}\n  too few sizes for an exponent"
+        return f"{variant}\ntoo few sizes for an exponent"
     power = f"size^{fit['exponent']:.2f} ({fit['low']:.2f} to {fit['high']:.2f})"
-    return f"{variant}\n  {power}"
+    return f"{variant}\n{power}"
 
 
 def _draw_growth(axes: Axes, line: pd.DataFrame, index: int, label: str) -> Line2D:
     colour, marker = colour_of(index), MARKERS[index % len(MARKERS)]
     projected = line["projected"].astype(bool)
     measured = line[~projected]
-    axes.plot(measured["size"], measured["seconds"], color=colour, marker=marker, markersize=5)
+    look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5}
+    look["linestyle"] = "-." if is_repeated(index) else "-"
+    axes.plot(measured["size"], measured["seconds"], **look)
     tail = pd.concat([measured.tail(1), line[projected]]).sort_values("size")
     if projected.any():
         axes.plot(tail["size"], tail["seconds"], color=colour, linestyle="--", linewidth=1)
@@ -158,12 +165,12 @@ def _draw_growth(axes: Axes, line: pd.DataFrame, index: int, label: str) -> Line
             linestyle="none",
             markerfacecolor="white",
         )
-    return Line2D([], [], color=colour, marker=marker, markersize=5, label=label)
+    return Line2D([], [], label=label, **look)
 
 
 def _log_axes(axes: Axes, sizes: list[float]) -> None:
     axes.set_xscale("log")
-    _log_time(axes, "y")
+    log_time(axes, "y")
     shown: list[float] = []
     for size in sizes:
         if not shown or math.log(size / shown[-1]) > 0.07 * math.log(sizes[-1] / sizes[0]):
@@ -172,18 +179,6 @@ def _log_axes(axes: Axes, sizes: list[float]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: count(size)))
     axes.grid(True)
-
-
-def _log_time(axes: Axes, which: str) -> None:
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_scale("log") if False else (axes.set_xscale if which == "x" else axes.set_yscale)(
-        "log"
-    )
-    low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
-    decades = math.log10(high / low)
-    axis.set_major_locator(LogLocator(subs=(1.0,) if decades > 2.5 else (1.0, 2.0, 5.0)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda time, _: seconds(time, trim=True)))
 
 
 def _quality(family: FamilyView) -> Iterator[Drawing]:
@@ -205,7 +200,7 @@ def _quality(family: FamilyView) -> Iterator[Drawing]:
             markeredgewidth=0.6,
         )
     axes.margins(x=0.22, y=0.18)
-    _log_time(axes, "x")
+    log_time(axes, "x")
     axes.set_xlabel("planning time (CPU), log scale")
     unit = f" [{first['unit']}]" if first["unit"] else ""
     axes.set_ylabel(f"{first['name']}{unit}, {first['better']} is better")
@@ -221,8 +216,8 @@ def _quality(family: FamilyView) -> Iterator[Drawing]:
         ncols=2,
     )
     label_points(axes, [(row["cpu_s"], row["quality"], row["variant"]) for row in rows_of(table)])
-    caption = f"On {family.quality_problem}. Variants that decide the same stand on one line."
-    yield finish(figure, f"{family.name}-quality", "Time against quality", caption, table)
+    caption = f"On `{family.quality_problem}`. Variants that decide the same stand on one line."
+    yield finish(figure, f"{family.slug}-quality", "Time against quality", caption, table)
 
 
 def _phases(family: FamilyView) -> Iterator[Drawing]:
@@ -232,12 +227,15 @@ def _phases(family: FamilyView) -> Iterator[Drawing]:
     spent = table.pivot(index="variant", columns="name", values="seconds").fillna(0.0)
     spent = spent.loc[table["variant"].unique(), table["name"].unique()]
     totals = spent.sum(axis=1)
-    longest = float(totals.max())
+    rungs = totals[totals.index.isin(family.rungs)]
+    drawn = totals <= _MUCH_LONGER * (rungs.max() if len(rungs) else totals.max())
+    left_out = [f"`{name}` ({seconds(total)})" for name, total in totals[~drawn].items()]
+    spent, totals = spent[drawn], totals[drawn]
     figure, axes = new_figure(1.1 + 0.36 * len(spent))
     left = pd.Series(0.0, index=spent.index)
     for index, phase in enumerate(spent.columns):
         colour = PALE if phase == "other" else colour_of(index)
-        axes.barh(
+        bars = axes.barh(
             range(len(spent)),
             spent[phase],
             0.7,
@@ -246,32 +244,26 @@ def _phases(family: FamilyView) -> Iterator[Drawing]:
             edgecolor="white",
             linewidth=0.8,
             label=phase,
+            hatch="//" if is_repeated(index) else "",
         )
-        for place, variant in enumerate(spent.index):
-            width = float(spent.loc[variant, phase])
-            if width > 0.055 * longest:
-                axes.text(
-                    float(left[variant]) + width / 2,
-                    place,
-                    percent(width / totals[variant]),
-                    ha="center",
-                    va="center",
-                    fontsize=8,
-                    color=text_colour_on(colour),
-                )
+        wide = spent[phase] > 0.055 * totals.max()
+        labels = (spent[phase] / totals).map(percent).where(wide, "")
+        axes.bar_label(bars, labels, label_type="center", fontsize=8, color=text_colour_on(colour))
         left = left + spent[phase]
-    for place, variant in enumerate(spent.index):
-        _beside(axes, float(totals[variant]), place, seconds(float(totals[variant])))
+    for place, total in enumerate(totals):
+        write_beside(axes, total, place, seconds(total))
     axes.set_yticks(range(len(spent)), list(spent.index))
     axes.set_ylim(len(spent) - 0.45, -0.55)
-    axes.set_xlim(0, longest * 1.12)
     axes.tick_params(axis="y", length=0)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda time, _: seconds(time, trim=True)))
+    axes.xaxis.set_major_formatter(TIME)
     axes.grid(axis="x")
     axes.set_xlabel("CPU time of one observed call")
     figure.legend(loc="outside upper left", ncols=min(7, len(spent.columns)), columnspacing=1.2)
+    make_room(axes)
     caption = (
-        f"On {family.phase_problem}, from one call that was watched, which takes longer than a "
+        f"On `{family.phase_problem}`, from one call that was watched, which takes longer than a "
         "timed one. Shares are of the whole call; small ones stand in the table."
     )
-    yield finish(figure, f"{family.name}-phases", "Where the time goes", caption, table)
+    if left_out:
+        caption += f" Too long to be drawn beside the others: {listing(left_out)}."
+    yield finish(figure, f"{family.slug}-phases", "Where the time goes", caption, table)

@@ -86,7 +86,7 @@ def read_results(path: Path) -> Results:
             record = json.loads(line)
         except ValueError as error:
             if index == torn:
-                notes.append(f"{where} was cut short and is left out.")
+                notes.append(f"Line {index} of '{path.name}' was cut short and is left out.")
                 continue
             raise UsageError(f"{where} is not JSON: {error}.") from None
         row = _cell(record, where)

@@ -1,6 +1,6 @@
 """What the results do not hold, in sentences: different decisions, failures, calls cut short."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -80,7 +80,7 @@ def _not_installed(family: FamilyView) -> Iterator[Finding]:
         )
 
 
-def progress(cell: dict[str, Any]) -> str:
+def progress(cell: Mapping[str, Any]) -> str:
     """Say in brackets how far an over-budget cell came, and what that projects; "" if unknown."""
     parts = []
     if cell["progress_done"] >= 0:

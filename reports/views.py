@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,11 @@ class FamilyView:
     qualities: pd.DataFrame
     counters: pd.DataFrame
     phases: pd.DataFrame
+
+    @property
+    def slug(self) -> str:
+        """The name with only characters that ids and file names may hold."""
+        return re.sub(r"[^A-Za-z0-9_-]+", "-", self.name)
 
     @property
     def reference(self) -> str:

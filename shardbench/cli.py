@@ -61,16 +61,15 @@ def _names(text: str) -> list[str]:
 
 @app.command("list")
 def list_command(
-    what: Annotated[
-        str, typer.Argument(help="families, variants, workloads or topologies")
-    ] = "all",
+    what: Annotated[str, typer.Argument(help="families, variants, workloads, topologies")] = "all",
+    sources: Annotated[bool, typer.Option(help="Say where the figures are from.")] = False,
 ) -> None:
     """List what there is: families, variants, workloads, topologies."""
     listings = {
         "families": lambda: display.families(_registry()),
         "variants": lambda: display.variants(_registry()),
-        "workloads": lambda: display.workloads(_registry()),
-        "topologies": display.topologies,
+        "workloads": lambda: display.workloads(_registry(), sources),
+        "topologies": lambda: display.topologies(sources),
     }
     if what != "all" and what not in listings:
         raise unknown("thing to list", what, listings)
@@ -117,10 +116,12 @@ def compare(
     document = display.document(cells)
     if json == "-":
         print(to_json(document, indent=2))  # noqa: T201
-        return
-    if json:
-        _write(Path(json), to_json(document, indent=2) + "\n")
-    display.show(display.comparison(cells, details))
+    else:
+        if json:
+            _write(Path(json), to_json(document, indent=2) + "\n")
+        display.show(display.comparison(cells, details))
+    if all(cell.status != "ok" for cell in cells):
+        raise typer.Exit(1)
 
 
 @app.command()

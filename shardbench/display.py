@@ -81,17 +81,23 @@ def variants(registry: Registry) -> RenderableType:
     return Group(table, "")
 
 
-def workloads(registry: Registry) -> RenderableType:
-    """List the workloads of every family."""
-    table = _table("Workloads", "workload", "what it is", "source")
+def workloads(registry: Registry, sources: bool) -> RenderableType:
+    """List the workloads of every family, and on request where their figures are from."""
+    table = _table("Workloads", "workload", "what it is", *["source"] * sources)
     for family in registry.families:
         for workload in family.workloads():
-            table.add_row(Text(workload.name), Text(workload.summary), Text(workload.source))
+            cells = (workload.name, workload.summary, workload.source)
+            table.add_row(*(Text(cell) for cell in cells[: len(table.columns)]))
     return Group(table, "")
 
 
-def topologies() -> RenderableType:
-    """List the presets, in units for people: GiB a GPU, GB/s one way."""
+def topologies(sources: bool) -> RenderableType:
+    """List the presets, in units for people, and on request where the figures are from."""
+    if sources:
+        table = _table("Topologies", "topology", "GPU", "capacity", "source")
+        for topology in presets().values():
+            table.add_row(topology.name, topology.gpu, topology.hbm_basis, Text(topology.source))
+        return Group(table, "")
     numbers = ["GPUs/host", "HBM GiB", "DDR GiB", "intra", "inter", "HBM", "H2D"]
     table = _table(
         "Topologies (GiB a GPU; GB/s one way: intra-host, inter-host, HBM, host to GPU)",
@@ -202,27 +208,29 @@ def _verdict(cell: Cell) -> Text:
 
 
 def _notes(cells: Sequence[Cell]) -> list[RenderableType]:
-    notes = []
+    notes: dict[str, list[str]] = {}
     for cell in cells:
-        if cell.status == "over budget":
-            text = f"{cell.variant}: {cell.reason}"
-            if cell.progress:
-                total = cell.progress["total"]
-                text += f" at {cell.progress['done']:,}"
-                text += f" of {total:,}" if total else ""
-                text += f" {cell.progress['unit']}"
-            if cell.projection_s:
-                text += f"; projection of the whole call: {cell.projection_s:,.0f} s"
-            notes.append(f"{text}.")
-        elif cell.status != "ok":
-            notes.append(f"{cell.variant}: {(cell.reason or '').rstrip('.')}.")
-        elif cell.decision == "different":
-            notes.append(
-                f"{cell.variant}: decides otherwise than {cell.same_as}, so it was not timed."
-            )
-        elif cell.verdict == "inconclusive":
-            notes.append(f"{cell.variant}: {cell.verdict_reason}.")
-    return [Text(note, style="dim") for note in notes]
+        if note := _note(cell):
+            notes.setdefault(note, []).append(cell.variant)
+    return [Text(f"{', '.join(names)}: {note}.", style="dim") for note, names in notes.items()]
+
+
+def _note(cell: Cell) -> str:
+    if cell.status == "over budget":
+        note = cell.reason or ""
+        if cell.progress:
+            total = cell.progress["total"]
+            note += f" at {cell.progress['done']:,}"
+            note += f" of {total:,}" if total else ""
+            note += f" {cell.progress['unit']}"
+        if cell.projection_s:
+            note += f"; projection of the whole call: {cell.projection_s:,.0f} s"
+        return note
+    if cell.status != "ok":
+        return (cell.reason or "").rstrip(".")
+    if cell.decision == "different":
+        return f"decides otherwise than {cell.same_as}, so it was not timed"
+    return cell.verdict_reason if cell.verdict == "inconclusive" else ""
 
 
 def _by_variant(title: str, cells: Sequence[Cell], field: str) -> RenderableType:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from harness.registry import Counter, Family, Quality, Recorder, Study, Topology, WorkloadSpec
-from planners.embedding.workloads import label, list_workloads
+from planners.embedding.workloads import label, list_workloads, load_tables
 
 if TYPE_CHECKING:
     from planners.embedding.plan import Plan
@@ -50,6 +50,11 @@ def _observe(recorder: Recorder) -> AbstractContextManager[None]:
     return observe(recorder)
 
 
+def _label(workload: WorkloadSpec) -> WorkloadSpec:
+    load_tables(workload)  # what is wrong with it is better said before a process is started
+    return label(workload)
+
+
 LADDER = ("double-deepcopy", "single-deepcopy", "custom-deepcopy", "copy-if-better", "upstream")
 OWN_DECISIONS = ("uniform", "greedy-sum", "default", "dp-torchrec")
 
@@ -57,7 +62,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
     name="embedding",
     summary="where embedding tables go: TorchRec's EmbeddingShardingPlanner",
     build=_build,
-    label=label,
+    label=_label,
     facts=_facts,
     fingerprint=_fingerprint,
     validate=_validate,

@@ -29,10 +29,9 @@ def plan_with(problem: EmbeddingProblem, planner: EmbeddingShardingPlanner) -> P
     try:
         planner.plan(problem.module, problem.sharders)
     except PlannerError as error:
-        reason = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0].strip(" .")
         raise InfeasibleDecision(
-            f"No plan: {reason} ({planner._num_proposals} proposals, {planner._num_plans} of them "
-            "could be placed)."
+            f"{reason} ({planner._num_plans} of {planner._num_proposals} proposals could be placed)"
         ) from error
     return Plan(tuple(planner._best_plan or ()))
 

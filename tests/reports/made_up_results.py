@@ -128,7 +128,7 @@ def family_lines(sizes: tuple[int, ...] = (10, 20, 40, 80)) -> list[dict[str, An
                         "conditions": "made up",
                     },
                     decision=decision,
-                    verdict=None if decision == "reference" else ("faster", "slower")[seconds > 1],
+                    verdict=None if decision == "reference" else ("faster", "slower")[base > 1],
                     quality={"max_widget_ms": quality * growth, "imbalance": quality / 16},
                     counters={"copies": round(1000 * base * boxes), "lookups": 20 * boxes},
                     phases=dict(

@@ -1,0 +1,163 @@
+"""The report as files: one HTML page that stands alone, Markdown, figures and their data."""
+
+import base64
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+
+from harness.errors import UsageError
+from reports.drawing import Drawing
+from reports.findings import findings
+from reports.formatting import plural
+from reports.frames import Results, read_results
+from reports.sections import Chapter, chapter
+from reports.tables import environment_table, sources_table
+from reports.views import environments, families
+
+GENERATOR = "shardbench report"
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_PARTS = ("figures", "data", "report.md", "index.html")  # index.html last: it marks a whole report
+_SOURCE = re.compile(r"\b([\w.-]+/[\w.-]+)#(\d+)\b")
+
+
+def write_report(results: Path, out: Path) -> Path:
+    """Write the report of a results file into the folder `out`; return the path of its page.
+
+    `out` gets index.html, report.md, figures/*.svg|png and data/*.csv. An earlier report there is
+    replaced, other files stay. Nothing is touched unless the whole report could be made.
+
+    Raises:
+        UsageError: the results are unreadable, or `out` cannot be written or holds files of these
+            names that are no report.
+    """
+    held = read_results(results)
+    out = out.resolve()
+    _check_target(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
+            fresh = Path(scratch) / "fresh"
+            _write(held, results.name, fresh)
+            _put_in_place(fresh, out, Path(scratch))
+    except OSError as error:
+        raise UsageError(f"Report folder '{out}' cannot be written: {error.strerror}.") from None
+    return out / "index.html"
+
+
+def _check_target(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"Report folder '{out}' is a file; name a folder.")
+    page = out / "index.html"
+    marked = page.is_file() and GENERATOR.encode() in page.read_bytes()[:1000]
+    for name in _PARTS:
+        if (out / name).exists() and not marked:
+            raise UsageError(
+                f"Folder '{out}' holds '{name}', which is not of a shardbench report; name another."
+            )
+
+
+def _put_in_place(fresh: Path, out: Path, scratch: Path) -> None:
+    if not out.exists():
+        fresh.rename(out)
+        return
+    for name in _PARTS:
+        if (out / name).is_dir():
+            (out / name).rename(scratch / f"old-{name}")
+        (fresh / name).replace(out / name)
+
+
+def _write(results: Results, name: str, folder: Path) -> None:
+    chapters = [chapter(family, results) for family in families(results)]
+    context = {
+        "generator": GENERATOR,
+        "file": name,
+        "overview": _overview(results, chapters),
+        "findings": findings(results),
+        "chapters": chapters,
+        "environment": environment_table(results),
+        "sources": [(c.family, sources_table(c.family)) for c in chapters],
+        "notes": results.notes,
+    }
+    (folder / "figures").mkdir(parents=True)
+    (folder / "data").mkdir()
+    for drawing in _drawings(chapters):
+        (folder / "figures" / f"{drawing.slug}.svg").write_text(drawing.svg, encoding="utf-8")
+        (folder / "figures" / f"{drawing.slug}.png").write_bytes(drawing.png)
+        (folder / "data" / f"{drawing.slug}.csv").write_text(csv(drawing), encoding="utf-8")
+    for kind in ("cells", "qualities", "counters", "phases"):
+        getattr(results, kind).to_csv(folder / "data" / f"{kind}.csv", index=False)
+    for template in ("report.md", "index.html"):
+        text = _templates().get_template(f"{template}.j2").render(context)
+        (folder / template).write_text(text, encoding="utf-8")
+
+
+def _overview(results: Results, chapters: list[Chapter]) -> str:
+    problems = results.cells["problem"].nunique()
+    starts = sorted(start for e in environments(results) for start in e["starts"])
+    parts = [
+        plural(len(results.cells), "cell"),
+        plural(problems, "problem"),
+        f"{len(chapters)} families" if len(chapters) > 1 else f"family {chapters[0].family.name}",
+    ]
+    return ", ".join(parts) + (f"; measured from {_moment(starts[0])}" if starts else "")
+
+
+def _moment(text: str) -> str:
+    """An ISO 8601 time to the minute; other texts as they are."""
+    return re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:[\d.]+)?(Z|\+00:00)$", r"\1 \2 UTC", text)
+
+
+def _drawings(chapters: list[Chapter]) -> Iterator[Drawing]:
+    for one in chapters:
+        for section in one.sections:
+            yield from section.drawings
+
+
+def csv(drawing: Drawing) -> str:
+    """A figure's data as CSV."""
+    return drawing.data.to_csv(index=False)
+
+
+def _templates() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=lambda name: bool(name and name.endswith(".html.j2")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Any] = {
+        "prose": _prose,
+        "sources": _sources,
+        "md": _markdown,
+        "csv_link": _csv_link,
+    }
+    environment.filters.update(filters)
+    return environment
+
+
+def _prose(text: str) -> Markup:
+    """Turn names in backticks into code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
+
+
+def _sources(text: str) -> Markup:
+    """Turn owner/repository#number into a link."""
+    link = r'<a href="https://github.com/\1/pull/\2">\g<0></a>'
+    return Markup(_SOURCE.sub(link, str(escape(text))))
+
+
+def _markdown(text: str) -> str:
+    """Keep a text from ending a table's field or becoming HTML."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _csv_link(drawing: Drawing) -> str:
+    """The data as a link that works where the page is all there is."""
+    return "data:text/csv;base64," + base64.b64encode(csv(drawing).encode()).decode()

@@ -1,0 +1,134 @@
+"""What a report holds about one family, section by section."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from reports.drawing import Drawing
+from reports.figures import figures
+from reports.frames import Results
+from reports.scaling import LEAST_SIZES
+from reports.tables import (
+    Table,
+    cells_table,
+    counters_table,
+    growth_table,
+    ladder_by_problem_table,
+    ladder_table,
+    phases_table,
+    problems_table,
+)
+from reports.views import FamilyView, rows_of
+
+
+@dataclass(frozen=True, slots=True)
+class Captioned:
+    """A table with the sentence that says what it shows; `searchable` gives it a filter box."""
+
+    table: Table
+    caption: str
+    searchable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section: figures first, then tables; `note` says why something is not there."""
+
+    slug: str
+    title: str
+    drawings: tuple[Drawing, ...] = ()
+    tables: tuple[Captioned, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """One family in the report, with the meanings of its qualities and counters."""
+
+    family: FamilyView
+    sections: tuple[Section, ...]
+    qualities: tuple[tuple[str, str, str], ...]
+    counters: tuple[tuple[str, str], ...]
+
+
+def chapter(family: FamilyView, results: Results) -> Chapter:
+    """Draw and tabulate all that the results hold about a family."""
+    qualities = dict.fromkeys(
+        (row["name"], f"{row['unit'] or 'no unit'}, {row['better']} is better", row["meaning"])
+        for row in rows_of(family.qualities)
+    )
+    counters = dict.fromkeys((row["name"], row["meaning"]) for row in rows_of(family.counters))
+    return Chapter(family, tuple(_sections(family, results)), tuple(qualities), tuple(counters))
+
+
+def _sections(family: FamilyView, results: Results) -> Iterator[Section]:
+    drawn = {name: tuple(drawings) for name, drawings in figures(family).items()}
+    slug = family.slug
+    yield Section(
+        f"{slug}-problems",
+        "Problems",
+        tables=(Captioned(problems_table(family, results), "What was planned, and why."),),
+    )
+    yield Section(
+        f"{slug}-ladder",
+        "The ladder: claimed and measured",
+        drawn["ladder"],
+        tuple(_ladder_tables(family)),
+        note="" if drawn["ladder"] else "No two steps could be measured on one problem.",
+    )
+    yield Section(
+        f"{slug}-sizes",
+        "Time against size",
+        drawn["sizes"],
+        (Captioned(growth_table(family), "Fitted exponents: time grows as size^exponent."),)
+        if drawn["sizes"]
+        else (),
+        note=""
+        if drawn["sizes"]
+        else "There are no two problems that differ only in size; an exponent takes "
+        f"{LEAST_SIZES} sizes.",
+    )
+    yield Section(
+        f"{slug}-quality",
+        "Time against quality",
+        drawn["quality"],
+        note="" if drawn["quality"] else "No two variants have both a time and a quality.",
+    )
+    yield Section(
+        f"{slug}-phases",
+        "Where the time goes",
+        drawn["phases"],
+        (Captioned(phases_table(family), f"CPU time by phase on `{family.phase_problem}`."),)
+        if drawn["phases"]
+        else (),
+        note="" if drawn["phases"] else "No call was observed phase by phase.",
+    )
+    yield _counters(family)
+    yield Section(
+        f"{slug}-cells",
+        "All cells",
+        tables=(
+            Captioned(
+                cells_table(family),
+                "Every variant on every problem. Click a heading to sort.",
+                searchable=True,
+            ),
+        ),
+    )
+
+
+def _ladder_tables(family: FamilyView) -> Iterator[Captioned]:
+    yield Captioned(
+        ladder_table(family),
+        f"Shares of `{family.reference}`'s cost on `{family.ladder_problem}`; lower is better.",
+    )
+    by_problem = ladder_by_problem_table(family)
+    if len(by_problem.rows) > 1 and len(by_problem.columns) > 1:
+        yield Captioned(by_problem, "The measured share on every problem.")
+
+
+def _counters(family: FamilyView) -> Section:
+    table = counters_table(family)
+    caption = f"Work done in one call on `{family.ladder_problem}`, counted while nothing is timed."
+    held = (Captioned(table, caption),) if table.rows else ()
+    note = "" if held else f"Nothing was counted on {family.ladder_problem}."
+    return Section(f"{family.slug}-counters", "Counters", tables=held, note=note)

@@ -1,0 +1,214 @@
+"""What a user types and what they then see: output, exit codes, and one sentence for bad input."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.registry import load_registry
+from harness.topologies import presets
+from shardbench.cli import main
+
+PROBLEM = ["-w", "synthetic[tables=2,seed=1]", "-t", "dgx_a100_80gb", "-n", "8"]
+QUICK = ["--seconds", "0.1"]
+
+
+@pytest.fixture
+def shardbench(capsys, monkeypatch, tmp_path):
+    """Run a command in an empty folder; returns exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exit_info:
+            main(list(arguments))
+        out, err = capsys.readouterr()
+        return int(exit_info.value.code or 0), out, err
+
+    return run
+
+
+def one_sentence(text: str) -> str:
+    lines = text.strip().splitlines()
+    assert len(lines) == 1, text
+    assert "Traceback" not in text
+    return lines[0]
+
+
+@pytest.mark.parametrize("what", ["families", "variants", "workloads", "topologies"])
+def test_list_shows_everything_of_a_kind(shardbench, what):
+    code, out, err = shardbench("list", what)
+    family = load_registry().find("embedding")
+    expected = {
+        "families": ["embedding"],
+        "variants": [f"embedding/{name}" for name in family.variants],
+        "workloads": [workload.name for workload in family.workloads()],
+        "topologies": list(presets()),
+    }[what]
+    assert code == 0
+    assert err == ""
+    assert [name for name in expected if name not in out] == []
+
+
+def test_list_shows_all_kinds_without_an_argument(shardbench):
+    _, out, _ = shardbench("list")
+    assert all(title in out for title in ("Families", "Variants", "Workloads", "Topologies"))
+
+
+def test_topologies_are_listed_with_their_sources_on_request(shardbench):
+    _, out, _ = shardbench("list", "topologies", "--sources")
+    assert "NVIDIA/nccl" in out
+
+
+def test_list_suggests_a_close_name(shardbench):
+    code, _, err = shardbench("list", "topologie")
+    assert code == 2
+    assert one_sentence(err) == "Unknown thing to list 'topologie'; did you mean topologies?"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["compare", "embeding", *PROBLEM], "did you mean embedding?"),
+        (["compare", "embedding", *PROBLEM, "--variants", "upstreem"], "did you mean upstream?"),
+        (["compare", "embedding", *PROBLEM, "-t", "dgx_h10"], "did you mean dgx_h100"),
+        (["compare", "embedding", *PROBLEM, "-w", "dlrm-85"], "did you mean dlrm-856?"),
+        (["compare", "embedding", *PROBLEM, "-w", "dlrm-856[table=3]"], "did you mean tables?"),
+        (["compare", "embedding", *PROBLEM, "-w", "synthetic[tables=x]"], "at least 1, not 'x'"),
+        (
+            ["compare", "embedding", *PROBLEM, "-w", "synthetic[memory=big]"],
+            "roomy, tight or mixed",
+        ),
+        (["compare", "embedding", *PROBLEM, "-w", "synthetic[tables"], "is malformed"),
+        (["compare", "embedding", *PROBLEM, "-n", "12"], "a multiple of it, not 12"),
+        (["compare", "embedding", *PROBLEM, "-n", "0"], "at least 1 GPU, not 0"),
+        (["compare", "embedding", *PROBLEM, "--budget", "0"], "--budget must be a positive"),
+        (["compare", "embedding", *PROBLEM, "--seconds", "nan"], "--seconds must be a positive"),
+        (["compare", "embedding", *PROBLEM, "--json", "no/such/folder.json"], "is not a folder"),
+        (["compare", "embedding", *PROBLEM, "-w", "none.csv"], "none.csv cannot be read"),
+        (["compare", "embedding", *PROBLEM, "-t", "none.csv"], "none.csv cannot be read"),
+        (["profile", "embedding", "upstreem", *PROBLEM], "did you mean upstream?"),
+        (["report", "none.jsonl"], "none.jsonl"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_exit_code_2(shardbench, arguments, sentence):
+    code, out, err = shardbench(*arguments)
+    assert code == 2
+    assert out == ""
+    assert sentence in one_sentence(err)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("name,rows,dim\na,10,8\n", "column 'pooling_factor' is missing"),
+        ("rows,dim,pooling_factor\n-5,8,1\n", "row 1: rows must be a whole number from 1"),
+        ("", "lists no table"),
+    ],
+)
+def test_a_bad_workload_file_is_named_with_row_and_field(shardbench, tmp_path, content, sentence):
+    Path(tmp_path / "mine.csv").write_text(content)
+    code, _, err = shardbench("compare", "embedding", *PROBLEM, "-w", "mine.csv")
+    assert code == 2
+    assert "mine.csv" in one_sentence(err)
+    assert sentence in err
+
+
+def test_a_bandwidth_in_the_wrong_unit_is_named_with_file_and_field(shardbench, tmp_path):
+    Path(tmp_path / "mine.csv").write_text(
+        "name,gpus_per_host,hbm_bytes,intra_host_bw,hbm_bw,hbm_to_ddr_bw\n"
+        "mine,8,80000000000,450000000000,3350000000,31500000\n"
+    )
+    code, _, err = shardbench("compare", "embedding", *PROBLEM, "-t", "mine.csv")
+    assert code == 2
+    assert "mine.csv, row 1 (mine): intra_host_bw must be bytes per millisecond" in err
+    assert "looks like bytes per second" in one_sentence(err)
+
+
+def test_a_missing_option_is_bad_usage(shardbench):
+    code, _, err = shardbench("compare", "embedding", "-w", "dlrm-856")
+    assert code == 2
+    assert "--topology" in err
+
+
+def test_compare_prints_one_json_document_and_nothing_else(shardbench):
+    code, out, _ = shardbench("compare", "embedding", *PROBLEM, *QUICK, "--json", "-")
+    document = json.loads(out)
+    assert code == 0
+    assert document["problem"] == "synthetic[tables=2,seed=1]/dgx_a100_80gb:8"
+    assert document["reference"] == "double-deepcopy"
+    rows = {row["variant"]: row for row in document["rows"]}
+    family = load_registry().find("embedding")
+    assert list(rows) == list(family.variants)
+    for name, row in rows.items():
+        assert row["status"] == "ok"
+        assert row["wall_s"]["median"] > 0
+        assert row["cpu_s"]["samples"]
+        assert row["counters"]["proposals"] > 0
+        assert set(row["quality"]) == {quality.name for quality in family.qualities}
+        assert set(row["phases"]) <= set(family.phases)
+        same_as = family.find(name).same_as
+        assert row["decision"] == (
+            "reference" if name == "double-deepcopy" else "same" if same_as else "own"
+        )
+        if same_as:
+            assert row["fingerprint"] == rows["double-deepcopy"]["fingerprint"]
+        if name == "double-deepcopy":
+            assert row["ratio"] is None
+        else:
+            assert row["ratio"]["low"] <= row["ratio"]["value"]
+            assert row["verdict"] in ("faster", "slower", "same", "inconclusive")
+
+
+def test_compare_shows_a_table_and_writes_what_was_asked(shardbench, tmp_path):
+    code, out, _ = shardbench(
+        "compare", "embedding", *PROBLEM, *QUICK, "--variants", "upstream",
+        "--json", "out.json", "--results", "cells.jsonl", "--details",
+    )  # fmt: skip
+    assert code == 0
+    assert "max_rank_ms" in out
+    assert "objects_copied" in out
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert [row["variant"] for row in rows] == ["double-deepcopy", "upstream"]
+    assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_users_tables_and_machine_are_compared(shardbench, tmp_path):
+    (tmp_path / "tables.csv").write_text("rows,dim,pooling_factor\n1000,16,1\n500,8,2|3\n")
+    (tmp_path / "machine.csv").write_text(
+        "name,gpus_per_host,hbm_bytes,intra_host_bw,hbm_bw,hbm_to_ddr_bw\n"
+        "mine,4,20000000000,50000000,600000000,12000000\n"
+    )
+    code, out, _ = shardbench(
+        "compare", "embedding", "-w", "tables.csv", "-t", "machine.csv", "-n", "4",
+        *QUICK, "--variants", "upstream", "--json", "-",
+    )  # fmt: skip
+    document = json.loads(out)
+    assert code == 0
+    assert document["problem"].startswith("tables.csv#")
+    assert document["problem"].endswith("/mine:4")
+    assert document["facts"]["features"] == 3
+
+
+def test_no_plan_at_all_is_said_and_is_no_success(shardbench, tmp_path):
+    (tmp_path / "huge.csv").write_text("rows,dim,pooling_factor\n1000000000000,256,1\n")
+    code, out, err = shardbench(
+        "compare", "embedding", *PROBLEM, "-w", "huge.csv", *QUICK, "--variants", "upstream"
+    )
+    assert code == 1
+    assert "insufficient storage" in out
+    assert "Traceback" not in out + err
+
+
+def test_profile_writes_three_files_and_prints_the_tree(shardbench, tmp_path):
+    code, out, err = shardbench("profile", "embedding", "upstream", *PROBLEM, "--out", "here")
+    assert code == 0
+    assert "EmbeddingShardingPlanner.plan" in out or "plan" in out
+    files = sorted((tmp_path / "here").iterdir())
+    assert [file.name.partition("-n")[0][-4:] for file in files] != []
+    assert {"".join(file.suffixes[-2:]) for file in files} >= {".speedscope.json"}
+    assert {file.suffix for file in files} == {".html", ".json", ".txt"}
+    assert all(file.stat().st_size > 100 for file in files)
+    page = next(file for file in files if file.suffix == ".html").read_text()
+    assert 'src="http' not in page
+    assert err.count("Wrote") == 3
