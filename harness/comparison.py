@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from harness.check import Checked
@@ -35,11 +35,16 @@ _POLL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a progress display shows: a stage of the comparison, and how far it has come."""
+    """What a progress display shows: a stage of the comparison, and how far it has come.
+
+    `step` counts variants while checking and blocks while timing; `steps` is 0 where how many
+    there will be is not known.
+    """
 
     stage: str
     variant: str
-    seconds: float
+    step: int
+    steps: int
     progress: Progress | None = None
 
 
@@ -122,7 +127,7 @@ class Comparison:
         self._listen = listen
         start_server(self.family.preload)
         with child(run_profile, self._job, variant) as process:
-            outcome = self._await(process, "profiling", variant)
+            outcome = self._await(process, Event("profiling", variant, 1, 1))
         if isinstance(outcome, ProfileDone):
             return outcome.files
         if isinstance(outcome, Failed):
@@ -135,8 +140,8 @@ class Comparison:
         start_server(self.family.preload)
         described = environment(self._settings.sampling.seed)
         cells = {variant.name: self._empty_cell(variant) for variant in self._variants}
-        for variant in self._variants:
-            self._check(variant, cells[variant.name])
+        for step, variant in enumerate(self._variants, start=1):
+            self._check(variant, cells[variant.name], step)
         self._compare_decisions(cells)
         self._time(cells)
         for cell in cells.values():
@@ -163,13 +168,15 @@ class Comparison:
             settings=asdict(self._settings),
         )
 
-    def _check(self, variant: Variant[Any, Any], cell: Cell) -> None:
+    def _check(self, variant: Variant[Any, Any], cell: Cell, step: int) -> None:
         if missing := variant.missing():
             cell.status = "not installed"
             cell.reason = f"needs {', '.join(missing)}"
             return
         with child(run_check, self._job, variant.name) as process:
-            outcome = self._await(process, "checking", variant.name)
+            outcome = self._await(
+                process, Event("checking", variant.name, step, len(self._variants))
+            )
         if isinstance(outcome, Failed) and outcome.bad_input:
             raise UsageError(outcome.reason)
         if isinstance(outcome, CheckDone):
@@ -195,32 +202,35 @@ class Comparison:
             cell.reason = outcome.reason
 
     def _await(
-        self, process: Child, stage: str, variant: str, times: dict[str, Times] | None = None
+        self, process: Child, event: Event, times: dict[str, Times] | None = None
     ) -> CheckDone | SamplingDone | ProfileDone | Failed | tuple[str, _OverBudget] | _OverBudget:
         """Follow a child until it is done, has failed, or one call passes the budget."""
         in_call = False
         call_started = time.monotonic()
         over = _OverBudget(0.0)
-        self._listen(Event(stage, variant, 0.0))
+        self._listen(event)
         while True:
             message = process.receive(_POLL_SECONDS)
             elapsed = time.monotonic() - call_started
             if isinstance(message, CheckDone | SamplingDone | ProfileDone | Failed):
                 return message
             if isinstance(message, TurnBegins):
-                variant, in_call, call_started = message.variant, True, time.monotonic()
-                self._listen(Event(stage, variant, 0.0))
+                in_call, call_started = True, time.monotonic()
+                event = replace(event, variant=message.variant, progress=None)
+                self._listen(event)
             elif isinstance(message, TurnEnded):
                 in_call = False
                 if times is not None:
                     times[message.variant].add(message.block, message.wall_s, message.cpu_s)
+                    event = replace(event, step=message.block + 1)
             elif isinstance(message, Progress):
                 over.first = over.first or (elapsed, message)
                 over.last = (elapsed, message)
-                self._listen(Event(stage, variant, elapsed, message))
+                event = replace(event, progress=message)
+                self._listen(event)
             if in_call and elapsed > self._settings.budget:
                 over.elapsed_s = elapsed
-                return (variant, over) if times is not None else over
+                return (event.variant, over) if times is not None else over
 
     def _compare_decisions(self, cells: dict[str, Cell]) -> None:
         for variant in self._variants:
@@ -255,7 +265,7 @@ class Comparison:
             with child(
                 run_sampling, self._job, names, compared_with, self._settings.sampling
             ) as process:
-                outcome = self._await(process, "timing", names[0], times)
+                outcome = self._await(process, Event("timing", names[0], 1, 0), times)
             if isinstance(outcome, SamplingDone):
                 times.update(outcome.times)
                 break

@@ -1,10 +1,11 @@
 """Profiles of a variant's calls by pyinstrument: a flame graph, a speedscope file, a text tree."""
 
+import re
 from pathlib import Path
 from typing import Any
 
-from pyinstrument import Profiler
-from pyinstrument.renderers import HTMLRenderer, SpeedscopeRenderer
+from pyinstrument import Profiler, processors
+from pyinstrument.renderers import ConsoleRenderer, HTMLRenderer, SpeedscopeRenderer
 
 from harness.clock import Clock
 from harness.errors import ShardbenchError
@@ -14,6 +15,9 @@ _INTERVAL_SECONDS = 0.001
 # Short calls repeat until this much is sampled: a thousand samples show shares of a few per cent.
 _LEAST_SECONDS = 1.0
 _MOST_CALLS = 1000
+# Frames below this share of the whole are left out of the text tree.
+_SMALLEST_SHARE = 0.02
+_WEB_FONTS = re.compile(r"https://fonts\.googleapis\.com/[^\"]*")
 
 
 def profile(prepared: Prepared[Any], clock: Clock, title: str) -> dict[str, str]:
@@ -37,10 +41,20 @@ def profile(prepared: Prepared[Any], clock: Clock, title: str) -> dict[str, str]
     session = profiler.last_session
     assert session is not None
     return {
-        "html": HTMLRenderer().render(session),
+        # pyinstrument's page asks for two fonts from the network; it does as well without.
+        "html": _WEB_FONTS.sub("data:text/css,", HTMLRenderer().render(session)),
         "speedscope.json": SpeedscopeRenderer().render(session),
-        "txt": profiler.output_text(unicode=True, color=False),
+        "txt": _text_renderer().render(session),
     }
+
+
+def _text_renderer() -> ConsoleRenderer:
+    """Show the frames of libraries too: they are what is profiled here."""
+    renderer = ConsoleRenderer(
+        unicode=True, processor_options={"filter_threshold": _SMALLEST_SHARE}
+    )
+    renderer.processors.remove(processors.group_library_frames_processor)
+    return renderer
 
 
 def write_files(files: dict[str, str], stem: Path) -> list[Path]:

@@ -293,10 +293,20 @@ class Registry:
             self.add(family)
 
     def add(self, family: Family[Any, Any]) -> None:
-        """Register a family; raises RegistryError where it contradicts itself or another."""
-        if family.name in self._families:
+        """Register a family; raises RegistryError where it contradicts itself or another.
+
+        A family that is known already is checked again: a package may add variants to it, and
+        offer it under an entry point of its own so that they are found. Where they contradict it,
+        the family is no longer known.
+        """
+        if self._families.get(family.name, family) is not family:
             raise RegistryError(f"Two families are named '{family.name}'.")
-        family.check()
+        self._families.pop(family.name, None)
+        try:
+            family.check()
+        except RegistryError as error:
+            self.failures[family.name] = str(error)
+            raise
         self._families[family.name] = family
 
     @property

@@ -19,7 +19,10 @@ _MOST_CALLS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SamplingRule:
-    """When to stop: after `seconds`, or once every ratio is decided, within these block counts."""
+    """When to stop: after `seconds`, or once every ratio is decided, within these block counts.
+
+    Two blocks are timed even if they take longer: one has no interval.
+    """
 
     seconds: float = 60.0
     least_blocks: int = 3
@@ -114,6 +117,29 @@ def sample(
         turn_begins: called with the variant's name before each of its turns.
         turn_ended: called with name, block, wall and CPU seconds of a call after a counted turn.
     """
+    with _long_lived_objects_left_alone():
+        return _sample(prepared, reference, clock, rule, turn_begins, turn_ended)
+
+
+@contextmanager
+def _long_lived_objects_left_alone() -> Iterator[None]:
+    """Keep the collections between turns short: imported modules and problems stay anyway."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _sample(
+    prepared: Mapping[str, Prepared[Any]],
+    reference: str | None,
+    clock: Clock,
+    rule: SamplingRule,
+    turn_begins: Callable[[str], None],
+    turn_ended: Callable[[str, int, float, float], None],
+) -> dict[str, Times]:
     started = clock.wall()
     calls = dict.fromkeys(prepared, 1)
     for name, variant in prepared.items():
@@ -143,6 +169,6 @@ def sample(
             if active in ([], [reference]):
                 break
         block_seconds = clock.wall() - block_started
-        if clock.wall() - started + block_seconds > rule.seconds:
+        if block > 0 and clock.wall() - started + block_seconds > rule.seconds:
             break  # another block would pass the time
     return times

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 from reports.formatting import seconds
@@ -146,6 +146,8 @@ def log_time(axes: Axes, which: Literal["x", "y"]) -> None:
     ticks = [time for time in _ROUND_TIMES if low <= time <= high]
     if len(ticks) > 8:
         ticks = [time for time in _FEW_TIMES if low <= time <= high]
+    if len(ticks) < 3:
+        ticks = [time for time in MaxNLocator(5).tick_values(low, high) if low <= time <= high]
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_major_locator(FixedLocator(ticks))
     axis.set_minor_locator(NullLocator())
@@ -153,6 +155,14 @@ def log_time(axes: Axes, which: Literal["x", "y"]) -> None:
 
 
 TIME = FuncFormatter(lambda time, _: seconds(time, trim=True))
+
+
+def linear_time(axes: Axes) -> None:
+    """Give an x axis from 0, in seconds, ticks at multiples of a round time."""
+    longest = axes.get_xlim()[1]
+    step = next((time for time in _ROUND_TIMES if longest <= 6 * time), _ROUND_TIMES[-1])
+    axes.xaxis.set_major_locator(MultipleLocator(step))
+    axes.xaxis.set_major_formatter(TIME)
 
 
 def write_beside(axes: Axes, x: float, y: float, text: str, colour: str = "black") -> None:

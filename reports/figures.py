@@ -14,13 +14,13 @@ from reports.drawing import (
     GREY,
     MARKERS,
     PALE,
-    TIME,
     VERMILION,
     Drawing,
     colour_of,
     finish,
     is_repeated,
     label_points,
+    linear_time,
     log_time,
     make_room,
     new_figure,
@@ -255,11 +255,11 @@ def _phases(family: FamilyView) -> Iterator[Drawing]:
     axes.set_yticks(range(len(spent)), list(spent.index))
     axes.set_ylim(len(spent) - 0.45, -0.55)
     axes.tick_params(axis="y", length=0)
-    axes.xaxis.set_major_formatter(TIME)
     axes.grid(axis="x")
     axes.set_xlabel("CPU time of one observed call")
     figure.legend(loc="outside upper left", ncols=min(7, len(spent.columns)), columnspacing=1.2)
     make_room(axes)
+    linear_time(axes)
     caption = (
         f"On `{family.phase_problem}`, from one call that was watched, which takes longer than a "
         "timed one. Shares are of the whole call; small ones stand in the table."

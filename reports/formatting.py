@@ -38,10 +38,11 @@ def seconds(value: float, *, trim: bool = False) -> str:
         return MISSING
     if value == 0:
         return "0 s"
+    size = abs(float(f"{value:.2e}"))
     for limit, unit, factor in _TIME_UNITS:
-        if abs(value) < limit:
+        if size < limit:
             return f"{number(value * factor, trim=trim)} {unit}"
-    if abs(value) < 7200:
+    if size < 7200:
         return f"{number(value / 60, trim=trim)} min"
     return f"{number(value / 3600, trim=trim)} h"
 

@@ -136,15 +136,19 @@ def _cell(record: Any, where: str) -> dict[str, Any]:
     for name in ("quality", "counters", "phases"):
         for key, value in (record.get(name) or {}).items():
             _number(value, f"{name}.{key}", where)
-    for quality in record.get("qualities") or ():
-        if not isinstance(quality, dict) or not isinstance(quality.get("name"), str):
-            raise UsageError(f"{where} must have 'qualities' as a list of objects with a 'name'.")
+    listed = record.get("qualities") or []
+    if not isinstance(listed, list) or not all(_is_named(quality) for quality in listed):
+        raise UsageError(f"{where} must have 'qualities' as a list of objects with a 'name'.")
     if row["gpus"] != row["gpus"]:
         raise UsageError(f"{where} must have 'gpus' as a number.")
     planner, _, row["problem"] = row["cell"].partition("@")
     if planner != f"{row['family']}/{row['variant']}" or not row["problem"]:
         raise UsageError(f"{where} must have 'cell' as family/variant@problem.")
     return row
+
+
+def _is_named(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("name"), str)
 
 
 def _text(value: Any, name: str, where: str) -> str:

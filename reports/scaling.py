@@ -30,10 +30,14 @@ def fit_exponent(sizes: Sequence[float], seconds: Sequence[float]) -> Fit | None
     """
     if len(set(sizes)) < LEAST_SIZES or min(*sizes, *seconds) <= 0:
         return None
-    line = stats.linregress(np.log(np.asarray(sizes)), np.log(np.asarray(seconds)))
-    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(sizes) - 2)) * float(line.stderr)
-    slope = float(line.slope)
-    return Fit(slope, slope - reach, slope + reach, math.exp(float(line.intercept)))
+    x, y = np.log(np.asarray(sizes, float)), np.log(np.asarray(seconds, float))
+    spread = float(np.sum((x - x.mean()) ** 2))
+    exponent = float(np.sum((x - x.mean()) * (y - y.mean()))) / spread
+    intercept = float(y.mean() - exponent * x.mean())
+    freedom = len(x) - 2
+    variance = float(np.sum((y - intercept - exponent * x) ** 2)) / freedom
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(variance / spread)
+    return Fit(exponent, exponent - reach, exponent + reach, math.exp(intercept))
 
 
 def without_parameter(workload: str, name: str) -> str:

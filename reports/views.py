@@ -158,7 +158,7 @@ def ladder(family: FamilyView) -> pd.DataFrame:
     claims = {str(row["variant"]): row for row in rows_of(family.cells)}
     shares = published_shares(claims[rung] for rung in family.rungs)
     found = family.on(family.ladder_problem)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for rung, share in zip(family.rungs, shares, strict=True):
         cell = found.get(rung, _NOT_RUN)
         rows.append(
@@ -178,13 +178,18 @@ def ladder(family: FamilyView) -> pd.DataFrame:
                 "decision": cell["decision"],
             }
         )
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(rows, columns=_LADDER)
     if table["published_share"].notna().any():
         unclaimed = (table["variant"] == family.reference) & table["published_share"].isna()
         table.loc[unclaimed, "published_share"] = 1.0
     return table
 
 
+_LADDER = [
+    *("variant", "published_before", "published_after", "published_unit"),
+    *("published_conditions", "published_share", "cpu_s", "ratio", "low", "high", "pairs"),
+    *("outcome", "decision"),
+]
 _NOT_RUN: dict[str, Any] = {
     **dict.fromkeys(("cpu_s", "ratio", "ratio_low", "ratio_high", "pairs"), math.nan),
     "outcome": "not run",
@@ -197,10 +202,11 @@ def _ratio(cell: Mapping[str, Any]) -> float:
 
 
 def ladder_by_problem(family: FamilyView) -> pd.DataFrame:
-    """The measured ratio of every rung on every problem, a row per problem."""
-    cells = family.cells[family.cells["variant"].isin(family.rungs)]
+    """The measured ratio of every rung but the reference on every problem, a row per problem."""
+    steps = [rung for rung in family.rungs if rung != family.reference]
+    cells = family.cells[family.cells["variant"].isin(steps)]
     table = cells.pivot(index="problem", columns="variant", values="ratio")
-    return table.reindex(index=list(cells["problem"].unique()), columns=family.rungs[1:])
+    return table.reindex(index=list(cells["problem"].unique()), columns=steps)
 
 
 def tradeoff(family: FamilyView) -> pd.DataFrame:

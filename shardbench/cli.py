@@ -1,11 +1,12 @@
 """`shardbench`: one function a command; what it prints is made in `display`."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from harness.comparison import Comparison, Settings
 from harness.errors import ShardbenchError, UsageError, unknown
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Profiles and compares the programs that decide how a model is sharded.",
 )
-_messages = Console(stderr=True, highlight=False)
+_messages = Console(stderr=True, highlight=False, markup=False)
 
 Workload = Annotated[
     str,
@@ -65,7 +66,7 @@ def list_command(
     sources: Annotated[bool, typer.Option(help="Say where the figures are from.")] = False,
 ) -> None:
     """List what there is: families, variants, workloads, topologies."""
-    listings = {
+    listings: dict[str, Callable[[], RenderableType]] = {
         "families": lambda: display.families(_registry()),
         "variants": lambda: display.variants(_registry()),
         "workloads": lambda: display.workloads(_registry(), sources),
@@ -213,8 +214,8 @@ def main(arguments: list[str] | None = None) -> Any:
     try:
         app(arguments)
     except UsageError as error:
-        _messages.print(str(error), style="red", markup=False, soft_wrap=True)
+        _messages.print(str(error), style="red", soft_wrap=True)
         sys.exit(2)
     except ShardbenchError as error:
-        _messages.print(str(error), style="red", markup=False, soft_wrap=True)
+        _messages.print(str(error), style="red", soft_wrap=True)
         sys.exit(1)

@@ -185,8 +185,7 @@ def comparison(cells: Sequence[Cell], details: bool) -> RenderableType:
 
 
 def _fact(name: str, value: Any) -> str:
-    label = name.replace("_", " ")
-    return f"{label} {value:,}" if isinstance(value, int | float) else f"{label}: {value}"
+    return f"{name} {value:,}" if isinstance(value, int | float) else f"{name}: {value}"
 
 
 def _interval(cell: Cell) -> str:

@@ -19,20 +19,22 @@ class ProgressDisplay:
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
-        text = f"{event.stage} {event.variant}"
-        total: float | None = None
-        done: float = 0
+        if event.steps:
+            text = f"{event.stage} {event.step}/{event.steps}, {event.variant}"
+        else:
+            text = f"{event.stage}, block {event.step}, {event.variant}"
+        done, total = event.step - 1, event.steps or None
         if event.progress is not None:
             done, total = event.progress.done, event.progress.total
-            text += f": {done:,}"
-            text += f" of {total:,} {event.progress.unit}" if total else f" {event.progress.unit}"
+            amount = f"{done:,} of {total:,}" if total else f"{done:,}"
+            text += f": {amount} {event.progress.unit}"
         self._bar.update(self._call, description=text, total=total, completed=done)
 
     def finished(self, text: str) -> None:
         """Say that a problem is done."""
         if self._overall is not None:
             self._bar.advance(self._overall)
-        self._bar.console.print(text, soft_wrap=True, highlight=False)
+        self._bar.console.print(text, markup=False, soft_wrap=True, highlight=False)
 
 
 @contextmanager
@@ -40,7 +42,7 @@ def progress_display(title: str, total: int | None = None) -> Iterator[ProgressD
     """Show progress on standard error while the block runs."""
     console = Console(stderr=True)
     if title and console.is_terminal:
-        console.print(title, highlight=False, soft_wrap=True)
+        console.print(title, markup=False, highlight=False, soft_wrap=True)
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),

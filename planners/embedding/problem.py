@@ -68,10 +68,10 @@ class EmbeddingProblem:
         return {
             "tables": len(self.tables),
             "features": sum(table.features for table in self.tables),
-            "table_gib": round(sum(table.bytes for table in self.tables) / 2**30, 2),
-            "usable_hbm_gib": round(self.usable_hbm * self.topology.world_size / 2**30, 2),
-            "usable_ddr_gib": round(self.usable_ddr * self.topology.world_size / 2**30, 2),
-            "batch_size": BATCH_SIZE,
+            "table GiB": round(sum(table.bytes for table in self.tables) / 2**30, 2),
+            "usable HBM GiB": round(self.usable_hbm * self.topology.world_size / 2**30, 2),
+            "usable DDR GiB": round(self.usable_ddr * self.topology.world_size / 2**30, 2),
+            "batch size": BATCH_SIZE,
             "memory": self.memory,
             "assigned": self.assigned,
         }

@@ -38,6 +38,7 @@ VARIANTS: dict[str, tuple[Any, ...]] = {
 
 def cell(
     variant: str = "slow-copy",
+    /,
     *,
     boxes: int = 10,
     family: str = "boxing",

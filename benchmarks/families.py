@@ -1,0 +1,152 @@
+"""One class of benchmarks for each family: its planning time, quality, counters and decisions.
+
+A benchmark is called `families.embedding.time_plan`, and its parameters are a variant and a problem
+of the registry. A cell that is not installed, or whose decision fails its check, is n/a.
+"""
+
+import importlib
+import math
+import re
+import sys
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from benchmarks.checks import Checks, build, check_all, is_different, value_of
+from benchmarks.outline import Figure, Outline, note, outlines
+from harness.check import Checked
+from harness.clock import SystemClock
+from harness.registry import Prepared, Registry, load_registry
+from harness.sampling import timed_turn
+
+# A sample lasts about this long at least, by repeating a short call, so that the clock resolves it.
+_SAMPLE_SECONDS = 0.02
+_MOST_CALLS = 1000
+
+F = TypeVar("F", bound=Callable[..., float])
+
+
+def _with_attributes(**attributes: Any) -> Callable[[F], F]:
+    """Give a function the attributes that asv describes its benchmark with."""
+
+    def add(function: F) -> F:
+        vars(function).update(attributes)
+        return function
+
+    return add
+
+
+class _FamilyBenchmarks:
+    """What asv runs for a family; a class is made from it for each one.
+
+    asv starts a process for each benchmark, cell and round. Results of different versions are not
+    compared: raise `version` when a benchmark measures something else than before, that is when
+    the sampling changes or a problem is built differently under the same id.
+    """
+
+    registry: ClassVar[Registry]
+    outlines: ClassVar[Mapping[str, Outline]]
+    family: ClassVar[str]
+    params: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]]
+    param_names = ("variant", "problem")
+    version = "1"
+
+    # Eight samples a side: asv's test cannot find a difference with six, which its defaults can
+    # come to. They are taken in four rounds, since a slow spell of the machine spoils a whole one.
+    rounds = 4
+    repeat = 2
+    # Above zero, so that one call goes before the samples.
+    warmup_time = 0.001
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._prepared: Prepared[Any] | None = None
+
+    def setup_cache(self) -> Checks:
+        """Check all cells of all families: asv keeps one cache for a function, not for a class."""
+        return check_all(self.registry, self.outlines)
+
+    def setup(self, checks: Checks, variant: str, problem: str) -> None:
+        """Skip a cell that has nothing to show."""
+        self._checked(checks, variant, problem)
+
+    def timer(self) -> float:
+        """Return the CPU seconds of all turns so far: a clock that stands still between them."""
+        return self._seconds
+
+    def time_plan(self, checks: Checks, variant: str, problem: str) -> None:
+        """Take one turn, for asv to read from `timer` what a call took."""
+        if self._prepared is None:
+            family = self.registry.find(self.family)
+            self._prepared = family.find(variant).prepared(build(family, problem))
+            # asv ends the process without a word, but lets go of this object before.
+            weakref.finalize(self, self._prepared.close)
+        calls = _calls_in_a_sample(self._checked(checks, variant, problem))
+        _, cpu_s = timed_turn(self._prepared, SystemClock(), calls)
+        self._seconds += cpu_s
+
+    @_with_attributes(unit="1 if different", less_is_better=True)
+    def track_different_decision(self, checks: Checks, variant: str, problem: str) -> float:
+        """Return 1 if the decision is not the one it must be, else 0; NaN where any will do.
+
+        It is this way round because asv takes any rise of a tracked value for the worse.
+        """
+        return is_different(checks, self.registry.find(self.family), variant, problem)
+
+    def _checked(self, checks: Checks, variant: str, problem: str) -> Checked:
+        found = checks[self.family, variant, problem]
+        if isinstance(found, Checked):
+            return found
+        raise NotImplementedError(found)  # asv's word for n/a
+
+
+def _calls_in_a_sample(checked: Checked) -> int:
+    return math.ceil(_SAMPLE_SECONDS / max(checked.wall_s, _SAMPLE_SECONDS / _MOST_CALLS))
+
+
+def _tracking(figure: Figure) -> Callable[..., float]:
+    @_with_attributes(unit=figure.unit, less_is_better=figure.better == "lower")
+    def track(self: _FamilyBenchmarks, checks: Checks, variant: str, problem: str) -> float:
+        checked = self._checked(checks, variant, problem)
+        return value_of(figure.name, checked, self.registry.find(self.family))
+
+    return track
+
+
+def benchmark_classes(
+    registry: Registry, outlines: Mapping[str, Outline]
+) -> dict[str, type[_FamilyBenchmarks]]:
+    """Make the class of each family, by the name that asv shows."""
+    classes = {}
+    for family, outline in outlines.items():
+        members = {
+            "__doc__": f"Benchmarks of the family '{family}'.",
+            "registry": registry,
+            "outlines": outlines,
+            "family": family,
+            "params": (outline.variants, outline.problems),
+            **{f"track_{_identifier(each.name)}": _tracking(each) for each in outline.figures},
+        }
+        name = _identifier(family)
+        classes[name] = type(name, (_FamilyBenchmarks,), members)
+    return classes
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"\W", "_", name)  # asv takes what is behind a hyphen for a parameter
+
+
+def _import_planners(registry: Registry) -> None:
+    for family in registry.families:
+        for module in family.preload:
+            try:
+                importlib.import_module(module)
+            except Exception as error:  # its cells will say so too
+                note(f"Module '{module}' of family '{family.name}' could not be imported: {error}")
+
+
+_REGISTRY = load_registry()
+globals().update(benchmark_classes(_REGISTRY, outlines(_REGISTRY)))
+
+if sys.argv[1:2] == ["run_server"]:  # asv forks all benchmarks from this process
+    _import_planners(_REGISTRY)

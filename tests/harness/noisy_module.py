@@ -1,0 +1,3 @@
+"""Says something while it is imported, as some libraries do."""
+
+print("noise of an import")

@@ -1,0 +1,32 @@
+"""Compare variants of the toy family in a process of its own, and print the cells as JSON.
+
+python run_comparison.py WORKLOAD BUDGET VARIANTS [PRELOAD]
+"""
+
+import sys
+from functools import partial
+
+import toy
+
+from harness.comparison import Comparison, Settings
+from harness.naming import WorkloadSpec
+from harness.results import to_json
+from harness.sampling import SamplingRule
+from harness.topologies import find_topology
+
+
+def main(workload: str, budget: str, variants: str, preload: str = "") -> None:
+    registry = partial(toy.preloading_registry, preload) if preload else toy.toy_registry
+    comparison = Comparison(
+        registry().find("toy"),
+        WorkloadSpec.parse(workload),
+        find_topology("dgx_a100_80gb", 2),
+        variants.split(","),
+        Settings(float(budget), SamplingRule(seconds=0.1)),
+        registry,
+    )
+    print(to_json([cell.record() for cell in comparison.run()]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

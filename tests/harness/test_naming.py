@@ -1,0 +1,135 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import UsageError
+from harness.naming import CellId, ProblemId, WorkloadSpec, positive_int
+
+_plain = st.characters(codec="utf-8", exclude_categories=["C", "Z"])
+
+
+def texts(without: str) -> st.SearchStrategy[str]:
+    """Texts of visible characters other than these, with single spaces inside."""
+    words = st.text(_plain.filter(lambda letter: letter not in without), min_size=1, max_size=8)
+    return st.lists(words, min_size=1, max_size=3).map(" ".join)
+
+
+specs = st.builds(
+    WorkloadSpec,
+    texts("[]@"),
+    st.dictionaries(texts("[],=@"), texts("[],"), max_size=3),
+)
+problems = st.builds(ProblemId, specs, texts("/:@"), st.integers(0, 10**6))
+cells = st.builds(CellId, texts("/@"), texts("@"), problems)
+
+
+@given(specs)
+def test_a_workload_reads_as_it_is_written(spec: WorkloadSpec):
+    assert WorkloadSpec.parse(str(spec)) == spec
+
+
+@given(problems)
+def test_a_problem_reads_as_it_is_written(problem: ProblemId):
+    assert ProblemId.parse(str(problem)) == problem
+
+
+@given(cells)
+def test_a_cell_reads_as_it_is_written(cell: CellId):
+    assert CellId.parse(str(cell)) == cell
+
+
+@given(cells)
+def test_a_cell_s_file_name_suits_every_file_system(cell: CellId):
+    assert re.fullmatch(r"[A-Za-z0-9_.=-]*", cell.file_stem)
+
+
+def test_the_design_s_example():
+    cell = CellId.parse("embedding/compiled@synthetic[tables=200,seed=7]/dgx_h100:16")
+    assert (cell.family, cell.variant) == ("embedding", "compiled")
+    assert cell.problem.workload.name == "synthetic"
+    assert cell.problem.workload.parameters == {"tables": "200", "seed": "7"}
+    assert (cell.problem.topology, cell.problem.gpus) == ("dgx_h100", 16)
+    assert cell.file_stem == "embedding-compiled-synthetic-tables=200-seed=7-dgx_h100-16"
+
+
+def test_spaces_around_the_parts_do_not_matter():
+    spec = WorkloadSpec.parse("  synthetic[ tables = 200 , seed=7 ] ")
+    assert str(spec) == "synthetic[tables=200,seed=7]"
+
+
+def test_a_file_is_a_workload():
+    problem = ProblemId.parse("some/folder/tables.csv[seed=1]/machines.csv#mine:8")
+    assert problem.workload.name == "some/folder/tables.csv"
+    assert (problem.topology, problem.gpus) == ("machines.csv#mine", 8)
+
+
+@given(specs)
+def test_equal_workloads_have_equal_hashes(spec: WorkloadSpec):
+    reordered = WorkloadSpec(spec.name, dict(reversed(spec.parameters.items())))
+    assert reordered == spec
+    assert hash(reordered) == hash(spec)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "  ", "[tables=2]", "a[tables=2", "a]", "a[b[c=1]]", "a[b=1]c", "a@b", "a[x=1][y=2]"],
+)
+def test_a_malformed_workload_is_refused(text: str):
+    sentence = f"Workload '{text}' is malformed; write name or name[key=value,...], "
+    with pytest.raises(UsageError, match=f"^{re.escape(sentence)}"):
+        WorkloadSpec.parse(text)
+
+
+@pytest.mark.parametrize("item", ["tables", "tables=", "=2", "=", " "])
+def test_a_malformed_parameter_is_refused(item: str):
+    with pytest.raises(UsageError, match=re.escape(f"Parameter '{item}' of workload 'a[{item}]'")):
+        WorkloadSpec.parse(f"a[{item}]")
+
+
+def test_a_parameter_given_twice_is_refused():
+    with pytest.raises(UsageError, match=r"^Parameter 'x' of workload 'a\[x=1,x=1\]' is given twi"):
+        WorkloadSpec.parse("a[x=1,x=1]")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "a/b", "a/b:", "a/b:x", "a/b:-1", "a/b:1.5", "/b:1", "a/:1", "a:1", "a/b@c:1"]
+)
+def test_a_malformed_problem_is_refused(text: str):
+    with pytest.raises(UsageError, match=re.escape(f"'{text}' is malformed")):
+        ProblemId.parse(text)
+
+
+@pytest.mark.parametrize("text", ["", "a", "a/b", "a/b@", "a@c/d:1", "/b@c/d:1", "a/@c/d:1"])
+def test_a_malformed_cell_is_refused(text: str):
+    with pytest.raises(UsageError, match=re.escape(f"Cell '{text}' is malformed")):
+        CellId.parse(text)
+
+
+def test_a_cell_of_a_malformed_problem_is_refused():
+    with pytest.raises(UsageError, match="Problem 'c' is malformed"):
+        CellId.parse("a/b@c")
+
+
+class TestParameters:
+    def test_an_unknown_parameter_is_refused_with_a_suggestion(self):
+        spec = WorkloadSpec.parse("a[tabels=3]")
+        sentence = "Unknown parameter of workload 'a', 'tabels'; did you mean tables?"
+        with pytest.raises(UsageError, match=f"^{re.escape(sentence)}$"):
+            spec.check_parameters(["tables", "seed"])
+
+    def test_known_parameters_pass(self):
+        WorkloadSpec.parse("a[seed=3]").check_parameters(["tables", "seed"])
+
+    def test_a_parameter_is_converted_or_the_default(self):
+        spec = WorkloadSpec.parse("a[tables=3]")
+        assert spec.get("tables", positive_int, 9, "a number") == 3
+        assert spec.get("seed", positive_int, 9, "a number") == 9
+
+    @pytest.mark.parametrize("value", ["0", "-1", "1.5", "many"])
+    def test_a_value_that_does_not_convert_is_refused(self, value: str):
+        spec = WorkloadSpec.parse(f"a[tables={value}]")
+        sentence = f"Parameter 'tables' of workload 'a[tables={value}]' must be at least 1, "
+        with pytest.raises(UsageError, match=f"^{re.escape(sentence)}not '{value}'.$"):
+            spec.get("tables", positive_int, 9, "at least 1")

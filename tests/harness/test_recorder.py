@@ -1,0 +1,170 @@
+import math
+
+import pytest
+from fake_clock import FakeClock
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.recorder import Progress, Recorder
+
+
+@pytest.fixture
+def recorder(clock: FakeClock) -> Recorder:
+    return Recorder(clock.cpu)
+
+
+def test_an_inner_phase_stops_the_outer_one(clock: FakeClock, recorder: Recorder):
+    with recorder.call():
+        clock.advance(1)
+        with recorder.phase("propose"):
+            clock.advance(2)
+            with recorder.phase("copy"):
+                clock.advance(4)
+            clock.advance(8)
+        clock.advance(16)
+        with recorder.phase("copy"):
+            clock.advance(32)
+    assert recorder.phases == {"other": 17, "propose": 10, "copy": 36}
+
+
+def test_a_phase_inside_itself_is_counted_once(clock: FakeClock, recorder: Recorder):
+    with recorder.call(), recorder.phase("copy"):
+        clock.advance(1)
+        with recorder.phase("copy"):
+            clock.advance(2)
+        clock.advance(4)
+    assert recorder.phases == {"other": 0, "copy": 7}
+
+
+def test_what_is_outside_of_the_call_is_not_part_of_it(clock: FakeClock, recorder: Recorder):
+    clock.advance(100)
+    with recorder.call():
+        clock.advance(1)
+    clock.advance(100)
+    with recorder.call():
+        clock.advance(2)
+    assert recorder.phases == {"other": 3}
+
+
+trees = st.recursive(
+    st.tuples(st.integers(0, 9), st.just([]), st.booleans()),
+    lambda inner: st.tuples(st.integers(0, 9), st.lists(inner, max_size=3), st.booleans()),
+    max_leaves=12,
+)
+
+
+@given(trees)
+def test_phases_add_up_to_the_call_also_on_errors(tree):
+    clock = FakeClock()
+    recorder = Recorder(clock.cpu)
+    expected = {"other": 0, "0": 0, "1": 0, "2": 0}
+
+    def walk(node, phase: str) -> None:
+        seconds, children, fails = node
+        clock.advance(seconds)
+        expected[phase] += seconds
+        for index, child in enumerate(children):
+            try:
+                with recorder.phase(str(index)):
+                    walk(child, str(index))
+            except ArithmeticError:
+                pass
+        if fails:
+            raise ArithmeticError
+
+    started = clock.cpu()
+    try:
+        with recorder.call():
+            walk(tree, "other")
+    except ArithmeticError:
+        pass
+    assert math.isclose(sum(recorder.phases.values()), clock.cpu() - started)
+    assert dict(recorder.phases) == {
+        name: seconds
+        for name, seconds in expected.items()
+        if name in recorder.phases or seconds > 0
+    }
+    assert recorder.current is None
+
+
+def test_an_error_passes_through(clock: FakeClock, recorder: Recorder):
+    with pytest.raises(ValueError, match="mine"), recorder.call(), recorder.phase("rate"):
+        clock.advance(1)
+        raise ValueError("mine")
+    assert recorder.phases == {"other": 0, "rate": 1}
+
+
+def test_the_current_phase_is_the_innermost(recorder: Recorder):
+    assert recorder.current is None
+    with recorder.call():
+        assert recorder.current == "other"
+        with recorder.phase("rate"):
+            assert recorder.current == "rate"
+        assert recorder.current == "other"
+    assert recorder.current is None
+
+
+class TestTimed:
+    def test_a_timed_function_is_a_phase_of_the_call(self, clock: FakeClock, recorder: Recorder):
+        def slow(left: int, *, right: int) -> int:
+            """Add."""
+            clock.advance(5)
+            return left + right
+
+        timed = recorder.timed("rate", slow, counter="ratings")
+        with recorder.call():
+            clock.advance(1)
+            assert timed(2, right=3) == 5
+        assert recorder.phases == {"other": 1, "rate": 5}
+        assert recorder.counters == {"ratings": 1}
+        assert (timed.__name__, timed.__doc__) == ("slow", "Add.")
+
+    def test_outside_of_the_call_nothing_is_recorded(self, clock: FakeClock, recorder: Recorder):
+        timed = recorder.timed("rate", lambda: clock.advance(5), counter="ratings")
+        timed()
+        with recorder.call():
+            pass
+        timed()
+        assert recorder.phases == {"other": 0}
+        assert recorder.counters == {}
+
+    def test_a_function_that_fails_is_recorded(self, clock: FakeClock, recorder: Recorder):
+        def fails() -> None:
+            clock.advance(5)
+            raise ValueError("mine")
+
+        timed = recorder.timed("rate", fails, counter="ratings")
+        with recorder.call():
+            for _ in range(2):
+                with pytest.raises(ValueError, match="mine"):
+                    timed()
+            clock.advance(1)
+        assert recorder.phases == {"other": 1, "rate": 10}
+        assert recorder.counters == {"ratings": 2}
+
+    def test_without_a_counter_none_is_made(self, recorder: Recorder):
+        timed = recorder.timed("rate", lambda: None)
+        with recorder.call():
+            timed()
+        assert recorder.counters == {}
+
+
+def test_a_counted_function_counts_its_calls(recorder: Recorder):
+    counted = recorder.counted("copies", lambda value: value)
+    with recorder.call():
+        assert [counted(value) for value in "abc"] == ["a", "b", "c"]
+    assert recorder.counters == {"copies": 3}
+    assert recorder.phases == {"other": 0}
+
+
+def test_progress_is_none_until_it_is_replaced(recorder: Recorder):
+    assert recorder.progress() is None
+    recorder.progress = lambda: Progress(1, None, "proposals")
+    assert recorder.progress() == Progress(1, None, "proposals")
+
+
+def test_the_default_clock_is_the_thread_s_own_cpu_time():
+    recorder = Recorder()
+    with recorder.call():
+        sum(range(100_000))
+    assert recorder.phases["other"] > 0

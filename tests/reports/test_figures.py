@@ -1,0 +1,169 @@
+import itertools
+import random
+import re
+from xml.etree import ElementTree
+
+import pytest
+from made_up_results import cell, family_lines, write
+from matplotlib.text import Text
+
+import reports.figures
+from reports.drawing import finish, label_points, new_figure, style
+from reports.frames import read_results
+from reports.views import families
+
+
+def draw(folder, lines):
+    """Draw lines; return by slug each drawing with the figure it was made from."""
+    made = []
+
+    def keep(figure, *rest):
+        made.append(figure)
+        return finish(figure, *rest)
+
+    (family,) = families(read_results(write(folder / "r.jsonl", lines)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reports.figures, "finish", keep)
+        drawings = [d for some in reports.figures.figures(family).values() for d in some]
+    return {d.slug: (d, figure) for d, figure in zip(drawings, made, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return draw(tmp_path_factory.mktemp("whole"), family_lines())
+
+
+def texts_of(figure):
+    """The texts that are drawn: matplotlib keeps tick labels outside of an axis as well."""
+    figure.draw_without_rendering()
+    outside = set()
+    for axes in figure.axes:
+        for axis, place in ((axes.xaxis, 0), (axes.yaxis, 1)):
+            low, high = sorted(axis.get_view_interval())
+            labels = axis.get_ticklabels(which="both")
+            outside |= {t for t in labels if not low <= t.get_position()[place] <= high}
+    texts = [t for t in figure.findobj(Text) if t.get_visible()]
+    return [t for t in texts if t.get_text().strip() and t not in outside]
+
+
+def assert_no_overlap(figure):
+    boxes = [(t.get_text(), t.get_window_extent()) for t in texts_of(figure)]
+    page = figure.bbox.padded(1)
+    for text, box in boxes:
+        assert page.x0 <= box.x0 <= box.x1 <= page.x1, f"{text} is cut"
+        assert page.y0 <= box.y0 <= box.y1 <= page.y1, f"{text} is cut"
+    for (one, a), (other, b) in itertools.combinations(boxes, 2):
+        assert not a.padded(-1).overlaps(b.padded(-1)), f"'{one}' and '{other}' overlap"
+
+
+def crowded(count):
+    """A family with many variants of long names and nearly the same times."""
+    lines = [cell(boxes=boxes, decision="reference", seconds=boxes) for boxes in (10, 11, 12, 900)]
+    for index in range(count):
+        for boxes in (10, 11, 12, 900):
+            ratio = 0.5 + 0.01 * index
+            lines.append(
+                cell(
+                    f"a-variant-with-a-rather-long-name-{index}",
+                    boxes=boxes,
+                    seconds=ratio * boxes,
+                    ratio=ratio,
+                    same_as="slow-copy",
+                    decision="same",
+                    claim={"before": 1200 - 10 * index, "after": 1190 - 10 * index, "unit": "s"},
+                    phases={f"phase {n}": ratio * boxes / 9 for n in range(9)},
+                )
+            )
+    return lines
+
+
+def test_no_text_is_cut_or_lies_on_another(whole):
+    for _, figure in whole.values():
+        assert_no_overlap(figure)
+
+
+def test_nor_where_it_is_crowded(tmp_path):
+    for _, figure in draw(tmp_path, crowded(9)).values():
+        assert_no_overlap(figure)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_labels_avoid_each_other_and_the_points(seed):
+    place = random.Random(seed)
+    points = [(place.random(), place.random() ** 3, f"label-{n}") for n in range(12)]
+    with style():
+        _, axes = new_figure(4.0)
+        axes.plot(*zip(*[p[:2] for p in points], strict=True), "o")
+        axes.margins(0.2)
+        labels = label_points(axes, points)
+        boxes = [label.get_window_extent() for label in labels]
+        marks = [axes.transData.transform(p[:2]) for p in points]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    assert not any(box.contains(*mark) for box in boxes for mark in marks)
+
+
+def test_every_view_is_drawn_with_its_data(whole):
+    assert list(whole) == ["boxing-ladder", "boxing-size-1", "boxing-quality", "boxing-phases"]
+    for drawing, _ in whole.values():
+        assert drawing.png.startswith(b"\x89PNG")
+        assert ElementTree.fromstring(drawing.svg).tag.endswith("svg")
+        assert "variant" in drawing.data.columns
+
+
+def test_the_same_results_give_the_same_bytes(whole, tmp_path):
+    again = draw(tmp_path, family_lines())
+    assert [(d.svg, d.png) for d, _ in again.values()] == [
+        (d.svg, d.png) for d, _ in whole.values()
+    ]
+
+
+def test_text_stays_text_and_ids_are_the_figures_own(whole):
+    ids = [i for d, _ in whole.values() for i in re.findall(r'\bid="([^"]*)"', d.inline)]
+    assert len(ids) == len(set(ids))
+    for slug, (drawing, _) in whole.items():
+        used = re.findall(r'(?:url\(|href=")#([^")]*)', drawing.inline)
+        assert used
+        assert set(used) <= set(re.findall(r'\bid="([^"]*)"', drawing.inline))
+        assert all(i.startswith(slug) for i in used)
+        assert "<style" not in drawing.inline
+        assert "http" not in drawing.inline
+    assert ">quick-copy</text>" in whole["boxing-ladder"][0].inline
+
+
+def test_the_ladder_shows_claims_beside_intervals(whole):
+    said = {t.get_text() for t in texts_of(whole["boxing-ladder"][1])}
+    assert "0.125 (10 min → 2.5 min)" in said
+    assert "0.370 (0.355 to 0.389)" in said
+    assert "no figure published" in said
+
+
+def test_a_different_decision_gets_words_in_place_of_a_bar(tmp_path):
+    lines = family_lines((10,))
+    lines[2] |= {"decision": "different"}
+    made = draw(tmp_path, lines)
+    said = {t.get_text() for t in texts_of(made["boxing-ladder"][1])}
+    assert "different decision" in said
+    assert not any(text.startswith("0.370") for text in said)
+    assert "quick-copy" not in {t.get_text() for t in texts_of(made["boxing-quality"][1])}
+
+
+def test_projections_are_hollow_and_named(whole):
+    drawing, figure = whole["boxing-size-1"]
+    hollow = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "white"]
+    assert [line.get_ydata().tolist() for line in hollow] == [[1909.0]]
+    said = {t.get_text() for t in texts_of(figure)}
+    assert "projection, not measured" in said
+    assert "slow-copy\nsize^1.50 (1.50 to 1.50)" in said
+    assert drawing.data["projected"].sum() == 1
+
+
+def test_what_takes_far_longer_is_named_and_not_drawn(tmp_path):
+    made = draw(tmp_path, family_lines((10,)))["boxing-phases"]
+    assert "Too long to be drawn beside the others: `exhaustive` (6.00 s)." in made[0].caption
+    assert "exhaustive" in set(made[0].data["variant"])
+
+
+def test_names_are_not_read_as_formulas(tmp_path):
+    lines = [line | {"summary": "$x$"} for line in family_lines((10,))]
+    lines.append(cell("cost_$a^2$", ratio=0.4))
+    assert "cost_$a^2$" in draw(tmp_path, lines)["boxing-quality"][0].svg

@@ -1,0 +1,173 @@
+import pytest
+from made_up_results import cell, family_lines, over_budget, write
+
+from reports.findings import KINDS, findings
+from reports.frames import read_results
+from reports.views import families, ladder, published_shares
+
+
+@pytest.fixture
+def told(tmp_path):
+    def tell(lines):
+        return findings(read_results(write(tmp_path / "r.jsonl", lines)))
+
+    return tell
+
+
+def of(kind, found):
+    return " ".join(f"{f.sentence} {f.detail}" for f in found if f.kind == kind)
+
+
+def test_the_verdict_comes_first_and_stands_beside_the_claim(told):
+    found = told(family_lines())
+    assert [f.kind for f in found] == sorted((f.kind for f in found), key=KINDS.index)
+    assert found[0].sentence == (
+        "`quick-copy` is 2.7 times faster than `slow-copy` and makes the same decision; "
+        "the published ladder says 8 times faster."
+    )
+    assert "0.370 of the reference's CPU time (interval 0.355 to 0.389)" in found[0].detail
+    assert "10 min → 2.5 min for `quick-copy`" in found[0].detail
+    assert "fastest with that decision is `no-copy`" in found[0].detail
+
+
+def test_the_phase_and_the_whole_are_told_apart(told):
+    text = of("phases", told(family_lines()))
+    assert "`copy` becomes 9.96 times faster but the whole only 2.7 times faster" in text
+    assert "`rate` (54 %) and `other` (27 %)" in text
+    assert "`rate` and `other` cost as much as before" in text
+
+
+def test_a_whole_that_shrinks_with_its_phase_is_not_excused(told):
+    lines = [
+        cell(decision="reference", phases={"copy": 9.0, "rate": 0.1}),
+        cell(
+            "b", same_as="slow-copy", decision="same", ratio=0.5, phases={"copy": 4.5, "rate": 0.1}
+        ),
+    ]
+    text = of("phases", told(lines))
+    assert "`copy` becomes 2 times faster, and the whole 1.98 times faster with it" in text
+    assert "because" not in text
+
+
+def test_a_phase_that_grew_is_no_shrinkage(told):
+    lines = [
+        cell(decision="reference", phases={"copy": 1.0}),
+        cell("b", same_as="slow-copy", decision="same", ratio=1.5, phases={"copy": 1.5}),
+    ]
+    assert "No phase of `slow-copy` gets shorter in `b`" in of("phases", told(lines))
+
+
+def test_quality_is_told_with_what_it_costs(told):
+    text = of("quality", told(family_lines()))
+    assert "`exhaustive` has the best `max_widget_ms`, 9 % better than the reference" in text
+    assert "in 24 times `slow-copy`'s CPU time" in text
+    assert "the worst is `even`" in text
+    assert "in 1 % of `slow-copy`'s CPU time" in text
+
+
+def test_a_quality_may_be_better_when_higher(told):
+    higher = [{"name": "speed", "unit": "", "better": "higher", "meaning": "Made up."}]
+    lines = [
+        cell(decision="reference", quality={"speed": 10.0}, qualities=higher),
+        cell("worse", quality={"speed": 5.0}, qualities=higher, ratio=0.5),
+        cell("better", quality={"speed": 12.0}, qualities=higher, ratio=2.0),
+    ]
+    text = of("quality", told(lines))
+    assert "`better` has the best `speed`, 20 % better" in text
+    assert "the worst is `worse`" in text
+
+
+def test_a_different_decision_is_never_a_speed_up(told):
+    lines = family_lines((10,))
+    for line in lines:
+        if line["variant"] == "no-copy":
+            line["decision"] = "different"
+    found = told(lines)
+    assert "`no-copy` decides differently from `slow-copy`" in of("different decisions", found)
+    others = " ".join(of(kind, found) for kind in KINDS if kind != "different decisions")
+    assert "no-copy" not in others
+
+
+def test_sameness_is_counted_where_it_does_not_always_hold(told):
+    lines = family_lines((10, 20))
+    for line in lines:
+        if line["variant"] == "quick-copy" and line["size"] == 10:
+            line["decision"] = "different"
+    assert "makes the same decision on 1 of 2 problems" in told(lines)[0].sentence
+
+
+def test_what_was_not_measured_is_said(told):
+    lines = family_lines()
+    lines += [
+        cell("gpu", status="not installed", reason="no module", ratio=None, decision=None),
+        cell("bad", status="failed", reason="It\n raised.", decision=None),
+        cell("vague", ratio=0.99, verdict="inconclusive"),
+    ]
+    found = told([*lines, over_budget("slowest", 10)])
+    assert "`bad` failed on 1 problem." in of("failed", found)
+    assert "It raised." in of("failed", found)
+    assert "`gpu`" in of("not installed", found)
+    assert "1 of " in of("inconclusive", found)
+    assert "projection, not measured: 31.8 min" in of("over budget", found)
+    assert "110 of 7,001 attempts after 30 s" in of("over budget", found)
+
+
+def test_growth_is_told_or_why_not(told):
+    assert "to the power 1.00 (1.00 to 1.00) for `even`, up to 2.50" in of(
+        "growth", told(family_lines())
+    )
+    assert "No exponent can be given" in of("growth", told(family_lines((10, 20))))
+    assert "there are 2" in of("growth", told(family_lines((10, 20))))
+    assert of("growth", told(family_lines((10,)))) == ""
+
+
+def test_without_a_claim_the_fastest_is_told(told):
+    lines = [line | {"claim": None} for line in family_lines((10,))]
+    verdict = told(lines)[0]
+    assert verdict.sentence.startswith("`no-copy` is 2.86 times faster than `slow-copy`")
+    assert "published" not in verdict.sentence + verdict.detail
+
+
+def test_an_inconclusive_ladder_is_no_speed_up(told):
+    lines = [
+        cell(decision="reference"),
+        cell("b", same_as="slow-copy", decision="same", ratio=0.98) | {"verdict": "inconclusive"},
+    ]
+    assert "`b` cannot be told from `slow-copy` in time" in told(lines)[0].sentence
+
+
+def test_only_failures(told):
+    found = told([cell(status="failed", decision=None, cpu_s=None, phases={}, quality={})])
+    assert found[0].sentence == "Nothing of `boxing` could be compared with `slow-copy`."
+    assert found[0].detail == "The results hold 1 cell: 1 failed."
+
+
+def test_mixed_environments_are_said(told):
+    lines = family_lines((10,))
+    lines[0] = lines[0] | {"environment": lines[0]["environment"] | {"cpu": "Another CPU"}}
+    assert "measured in 2 different environments" in of("file", told(lines))
+
+
+def claim(before, after, unit="s"):
+    return {"claim_before": before, "claim_after": after, "claim_unit": unit}
+
+
+def test_published_shares_follow_the_steps():
+    none = claim(float("nan"), float("nan"))
+    assert published_shares([none, claim(1200, 600), claim(600, 150)])[1:] == [0.5, 0.125]
+    assert published_shares([claim(1200, 600), none, claim(600, 150)])[2] == 0.125
+    assert published_shares([claim(100, 50), claim(100, 25)]) == [0.5, 0.25]
+    assert published_shares([claim(100, 50), claim(8, 2, "ms")]) == [0.5, 0.125]
+
+
+def test_the_ladder_holds_what_must_decide_as_the_reference(tmp_path):
+    lines = [
+        *family_lines((10,)),
+        cell("step", same_as="no-copy", decision="same", ratio=0.3),
+        cell("even-faster", same_as="even", decision="same", ratio=0.01),
+    ]
+    (family,) = families(read_results(write(tmp_path / "r.jsonl", lines)))
+    assert family.rungs == ["slow-copy", "half-copy", "quick-copy", "no-copy", "step"]
+    shares = ladder(family).set_index("variant")["published_share"]
+    assert shares["slow-copy"] == 1.0
+    assert shares["quick-copy"] == 0.125

@@ -1,0 +1,112 @@
+import json
+import math
+
+import pytest
+from made_up_results import cell, family_lines, over_budget, write
+
+from harness.errors import UsageError
+from reports.frames import read_results
+
+
+def test_a_row_per_cell_and_per_figure(tmp_path):
+    results = read_results(write(tmp_path / "r.jsonl", family_lines()))
+    assert len(results.cells) == 24
+    assert set(results.cells["status"]) == {"ok", "over budget"}
+    assert len(results.qualities) == len(results.counters) == 23 * 2
+    assert results.qualities.groupby("name")["primary"].first().to_dict() == {
+        "max_widget_ms": True,
+        "imbalance": False,
+    }
+    one = results.phases[results.phases["cell"] == results.cells["cell"][0]]
+    assert one["share"].sum() == pytest.approx(1.0)
+    assert one["seconds"].sum() == pytest.approx(results.cells["cpu_s"][0])
+
+
+def test_later_lines_of_a_cell_replace_earlier_ones_in_their_place(tmp_path):
+    lines = [cell(seconds=1.0), cell("quick-copy"), cell(seconds=3.0)]
+    cells = read_results(write(tmp_path / "r.jsonl", lines)).cells
+    assert cells["variant"].tolist() == ["slow-copy", "quick-copy"]
+    assert cells["cpu_s"].tolist() == [3.0, 1.0]
+
+
+@pytest.mark.parametrize("kept", [1, 40, 300])
+def test_a_torn_last_line_is_left_out_with_a_note(tmp_path, kept):
+    path = write(tmp_path / "r.jsonl", [cell(), cell("quick-copy")])
+    path.write_text(path.read_text() + json.dumps(cell("no-copy"))[:kept])
+    results = read_results(path)
+    assert results.cells["variant"].tolist() == ["slow-copy", "quick-copy"]
+    assert results.notes == ("Line 3 of 'r.jsonl' was cut short and is left out.",)
+
+
+def test_a_line_torn_within_a_character_is_left_out(tmp_path):
+    path = write(tmp_path / "r.jsonl", [cell()])
+    path.write_bytes(path.read_bytes() + '{"reason": "é'.encode()[:-1])
+    assert len(read_results(path).notes) == 1
+
+
+def test_a_whole_last_line_needs_no_line_end(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps(cell()))
+    assert read_results(path).notes == ()
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", '{"schema": 1, "ce'])
+def test_a_file_without_cells_is_an_error(tmp_path, content):
+    path = tmp_path / "r.jsonl"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=r"r\.jsonl' holds no cell"):
+        read_results(path)
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+    with pytest.raises(UsageError, match=r"none\.jsonl' cannot be read: No such file"):
+        read_results(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{nonsense", "is not JSON"),
+        ("[1, 2]", "must be a JSON object"),
+        (json.dumps(cell(schema=7)), "has schema 7; this reads 1"),
+        (json.dumps(cell(status="fine")), "has status 'fine'; allowed are: ok, over budget"),
+        (json.dumps(cell(variant=None)), "must have 'variant' as a text"),
+        (json.dumps(cell(gpus="many")), "must have 'gpus' as a number"),
+        (json.dumps(cell() | {"ratio": {"value": "low"}}), "must have 'ratio.value' as a number"),
+        (json.dumps(cell(cpu_s=1.0)), "must have 'cpu_s' as an object"),
+        (json.dumps(cell(phases={"copy": "long"})), "must have 'phases.copy' as a number"),
+        (json.dumps(cell(qualities=["max"])), "must have 'qualities' as a list of objects"),
+        (json.dumps(cell(qualities=3)), "must have 'qualities' as a list of objects"),
+        (json.dumps(cell(cell="boxing/other@x/y:1")), "must have 'cell' as family/variant@"),
+    ],
+)
+def test_a_malformed_line_is_named(tmp_path, line, said):
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps(cell()) + "\n" + line + "\n" + json.dumps(cell()) + "\n")
+    with pytest.raises(UsageError) as error:
+        read_results(path)
+    assert str(error.value).startswith(f"Line 2 of results file '{path}' ")
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_different_decision_has_no_ratio(tmp_path):
+    lines = [cell(), cell("quick-copy", ratio=0.2, decision="different", same_as="slow-copy")]
+    row = read_results(write(tmp_path / "r.jsonl", lines)).cells.iloc[1]
+    assert row["outcome"] == "different decision"
+    assert math.isnan(row["ratio"])
+    assert math.isnan(row["ratio_low"])
+
+
+def test_the_outcome_is_the_status_or_the_verdict(tmp_path):
+    lines = [
+        cell(decision="reference"),
+        cell("a", ratio=0.5),
+        cell("b", verdict="inconclusive", ratio=0.9),
+        cell("c", ratio=None),
+        over_budget("d", 10),
+    ]
+    cells = read_results(write(tmp_path / "r.jsonl", lines)).cells
+    told = ["reference", "faster", "inconclusive", "not compared", "over budget"]
+    assert cells["outcome"].tolist()[:2] == told[:2]
+    assert cells["outcome"].tolist()[3:] == told[3:]

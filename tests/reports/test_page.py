@@ -1,0 +1,230 @@
+import base64
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+from made_up_results import cell, family_lines, over_budget, write
+
+import reports.page
+from harness.errors import UsageError
+from reports.page import write_report
+
+VOID = {"meta", "input", "link", "img", "br", "hr"}
+
+
+class Page(HTMLParser):
+    """What a page holds: its text, its tags with attributes, and the rows of every table."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.tables, self.words = [], [], {}, []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.tags.append((tag, attrs))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.rows = self.tables.setdefault(attrs["id"], [])
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+        if "td" in self.open or "th" in self.open:
+            self.rows[-1][-1] += data.strip("\n")
+
+    @property
+    def text(self):
+        return " ".join("".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    lines = family_lines()
+    lines.append(
+        cell("b<a>d", status="failed", reason="<script>alert(1)</script> | no", decision=None)
+    )
+    results = write(folder / "results.jsonl", lines)
+    page = write_report(results, folder / "out")
+    return page, [line["cell"] for line in lines]
+
+
+@pytest.fixture(scope="module")
+def page(report):
+    return Page(report[0].read_text())
+
+
+def test_every_cell_is_in_the_page_and_in_markdown(report, page):
+    path, cells = report
+    listed = [row[0] for row in page.tables["boxing-cells-table-1"][1:]]
+    assert listed == cells
+    markdown = (path.parent / "report.md").read_text()
+    assert all(f"`{name}`" in markdown for name in cells)
+
+
+def test_the_page_needs_nothing_but_itself(report, page):
+    assert not [tag for tag, _ in page.tags if tag in ("link", "img", "iframe", "object", "image")]
+    for tag, attrs in page.tags:
+        assert "src" not in attrs
+        target = attrs.get("href") or attrs.get("xlink:href") or ""
+        local = target.startswith(("#", "data:text/csv;base64,"))
+        assert local or not target or (tag == "a" and target.startswith("https://github.com/"))
+    text = re.sub(r'<a href="https://[^"]*">', "", report[0].read_text())
+    assert not re.search(r"https?:|@import|url\((?!#)", text)
+
+
+def test_ids_are_unique_and_links_lead_somewhere(page):
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    anchors = {a["href"][1:] for t, a in page.tags if t == "a" and a["href"].startswith("#")}
+    assert anchors <= set(ids)
+    assert {a["data-table"] for _, a in page.tags if "data-table" in a} <= set(ids)
+
+
+def test_everything_that_was_opened_is_closed(page):
+    assert page.open == []
+
+
+def test_the_page_opens_with_the_verdict(report, page):
+    verdict = "quick-copy is 2.7 times faster than slow-copy and makes the same decision"
+    assert page.text.index(verdict) < page.text.index("Problems")
+    assert f"**{verdict.replace('quick-copy', '`quick-copy`')}" in (
+        (report[0].parent / "report.md").read_text().replace("`slow-copy`", "slow-copy")
+    )
+
+
+def test_results_cannot_write_html(report, page):
+    assert "<script>alert(1)</script> | no" in page.text
+    assert [tag for tag, _ in page.tags].count("script") == 1
+    assert "<a>" not in report[0].read_text()
+    markdown = (report[0].parent / "report.md").read_text()
+    assert "&lt;script>alert(1)&lt;/script> \\| no" in markdown
+
+
+def test_numbers_carry_what_they_sort_by(page):
+    cells = [attrs for tag, attrs in page.tags if tag == "td" and attrs["class"] == "number"]
+    assert any(attrs.get("data-sort") == "0.37" for attrs in cells)
+    assert not any(attrs.get("data-sort") == "nan" for attrs in cells)
+
+
+def test_sources_are_links_and_the_words_are_explained(page):
+    links = {attrs.get("href") for tag, attrs in page.tags if tag == "a"}
+    assert "https://github.com/made-up/boxes/pull/12" in links
+    for word in ("Fingerprint", "Reference", "Claim", "Projection"):
+        assert word in page.text
+    assert "Cost of the heaviest widget as the made-up planner estimates it" in page.text
+    assert "widgets" in {row[0] for row in page.tables["environment-table"]}
+
+
+def test_every_figure_has_its_files_and_its_data(report, page):
+    out = report[0].parent
+    slugs = {path.stem for path in (out / "figures").iterdir()}
+    assert slugs == {"boxing-ladder", "boxing-size-1", "boxing-quality", "boxing-phases"}
+    embedded = {a["download"]: a["href"] for _, a in page.tags if "download" in a}
+    for slug in slugs:
+        assert (out / "figures" / f"{slug}.svg").stat().st_size
+        assert (out / "figures" / f"{slug}.png").stat().st_size
+        data = (out / "data" / f"{slug}.csv").read_bytes()
+        assert base64.b64decode(embedded[f"{slug}.csv"].partition(",")[2]) == data
+    ladder = pd.read_csv(out / "data" / "boxing-ladder.csv").set_index("variant")
+    assert ladder.loc["quick-copy", "published_share"] == 0.125
+    assert len(pd.read_csv(out / "data" / "cells.csv")) == 25
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [line | {"claim": None} for line in family_lines((10,))],
+        [cell()],
+        [cell(status="failed", decision=None, cpu_s=None, wall_s=None, phases={}, quality={})],
+        [over_budget("slow-copy", 10), cell("gpu", status="not installed", decision=None)],
+        [cell(), cell("b", ratio=0.5) | dict.fromkeys(("quality", "counters", "phases", "facts"))],
+        [cell() | dict.fromkeys(("size", "size_name", "qualities", "environment", "purpose"))],
+        [
+            cell(decision="reference"),
+            cell("b", ratio=0.5, same_as="slow-copy", decision="different"),
+        ],
+        [cell(family="a b/c"), cell("b", family="another")],
+    ],
+)
+def test_whatever_is_missing_the_report_is_written(tmp_path, lines):
+    path = write_report(write(tmp_path / "r.jsonl", lines), tmp_path / "out")
+    page = Page(path.read_text())
+    assert page.open == []
+    for line in lines:
+        assert line["cell"] in page.text
+    assert "nan" not in page.text.lower().split()
+
+
+def test_a_different_decision_is_no_speed_up_in_the_page(tmp_path):
+    odd = cell("odd", ratio=0.25, same_as="slow-copy", decision="different", seconds=0.25)
+    lines = [cell(decision="reference"), odd]
+    path = write_report(write(tmp_path / "r.jsonl", lines), tmp_path / "out")
+    page = Page(path.read_text())
+    (row,) = [row for row in page.tables["boxing-cells-table-1"] if row[0] == odd["cell"]]
+    assert "different decision" in row
+    assert "0.250" not in row
+    assert not any("faster" in entry for rows in page.tables.values() for r in rows for entry in r)
+    assert not re.search(r"times faster", page.text)
+
+
+def test_a_failure_leaves_the_earlier_report(tmp_path, monkeypatch):
+    results = write(tmp_path / "r.jsonl", [cell()])
+    path = write_report(results, tmp_path / "out")
+    before = {p: p.read_bytes() for p in path.parent.rglob("*") if p.is_file()}
+
+    def fail(*_):
+        raise RuntimeError("made up")
+
+    monkeypatch.setattr(reports.page, "sources_table", fail)
+    with pytest.raises(RuntimeError):
+        write_report(results, tmp_path / "out")
+    assert {p: p.read_bytes() for p in path.parent.rglob("*") if p.is_file()} == before
+    assert {p.name for p in tmp_path.iterdir()} == {"r.jsonl", "out"}
+
+
+def test_a_report_replaces_an_earlier_one_and_nothing_else(tmp_path):
+    out = tmp_path / "deep" / "out"
+    write_report(write(tmp_path / "r.jsonl", family_lines((10,))), out)
+    results = write(out / "results.jsonl", [cell()])
+    path = write_report(results, out)
+    assert results.exists()
+    assert not list((out / "figures").glob("*ladder*"))
+    assert "quick-copy" not in path.read_text()
+    assert {p.name for p in out.parent.iterdir()} == {"out"}
+
+
+def test_a_folder_with_other_things_is_not_overwritten(tmp_path):
+    results = write(tmp_path / "r.jsonl", [cell()])
+    (tmp_path / "mine" / "data").mkdir(parents=True)
+    with pytest.raises(UsageError, match="holds 'data', which is not of a shardbench report"):
+        write_report(results, tmp_path / "mine")
+    shutil.rmtree(tmp_path / "mine" / "data")
+    (tmp_path / "mine" / "index.html").write_text("<h1>Mine</h1>")
+    with pytest.raises(UsageError, match=r"holds 'index\.html'"):
+        write_report(results, tmp_path / "mine")
+    with pytest.raises(UsageError, match=r"r\.jsonl' is a file; name a folder"):
+        write_report(results, results)
+    with pytest.raises(UsageError, match="cannot be written"):
+        write_report(results, results / "below")
+
+
+def test_bad_results_leave_no_folder(tmp_path):
+    (tmp_path / "r.jsonl").write_text("")
+    with pytest.raises(UsageError):
+        write_report(tmp_path / "r.jsonl", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
