@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 FBGEMM := fbgemm-gpu$(if $(GPU),,-cpu)==1.8.0
 
-.PHONY: setup report test test-slow bench lint clean
+.PHONY: setup report test test-slow bench bench-smoke lint clean
 
 setup: $(READY)
 
@@ -34,8 +34,11 @@ test-slow: setup
 	$(BIN)/python -m pytest -m slow
 
 bench: setup
-	$(BIN)/python -m asv machine --yes >/dev/null
 	$(BIN)/python -m asv run
+
+# Every benchmark once, nothing stored.
+bench-smoke: setup
+	$(BIN)/python -m asv run -E existing --quick --dry-run
 
 lint: setup
 	$(BIN)/ruff check .

@@ -62,16 +62,13 @@ def is_different(checks: Checks, family: Family[Any, Any], variant: str, problem
     is none.
     """
     checked = checks[family.name, variant, problem]
-    target = family.find(variant).same_as
-    while target is not None:
-        expected = checks.get((family.name, target, problem))
+    for model in family.models_of(family.find(variant)):
+        expected = checks.get((family.name, model.name, problem))
         if isinstance(expected, Checked) and isinstance(checked, Checked):
             return int(checked.fingerprint != expected.fingerprint)
-        target = family.find(target).same_as
     return float("nan")
 
 
-def value_of(figure: str, checked: Checked, family: Family[Any, Any]) -> float:
-    """Return a quality or a counter; NaN where this commit's family has none of that name."""
-    nothing_counted = {counter.name: 0 for counter in family.counters}
-    return {**nothing_counted, **checked.counters, **checked.quality}.get(figure, float("nan"))
+def value_of(figure: str, checked: Checked) -> float:
+    """Return a quality or a counter; NaN where this commit has none of that name."""
+    return {**checked.counters, **checked.quality}.get(figure, float("nan"))

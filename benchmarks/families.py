@@ -107,8 +107,7 @@ def _calls_in_a_sample(checked: Checked) -> int:
 def _tracking(figure: Figure) -> Callable[..., float]:
     @_with_attributes(unit=figure.unit, less_is_better=figure.better == "lower")
     def track(self: _FamilyBenchmarks, checks: Checks, variant: str, problem: str) -> float:
-        checked = self._checked(checks, variant, problem)
-        return value_of(figure.name, checked, self.registry.find(self.family))
+        return value_of(figure.name, self._checked(checks, variant, problem))
 
     return track
 

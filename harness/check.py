@@ -43,7 +43,8 @@ def check(
             with recorder.call():
                 result = prepared.run()
             wall_s = clock.wall() - started
-        counters, phases = dict(recorder.counters), dict(recorder.phases)
+        counters = {each.name: recorder.counters[each.name] for each in family.counters}
+        phases = dict(recorder.phases)
         if isinstance(result, Measured):
             counters, phases = dict(result.counters), dict(result.phases)
             wall_s = result.wall_s

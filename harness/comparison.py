@@ -247,12 +247,10 @@ class Comparison:
                     cell.decision = "same" if cell.fingerprint == expected else "different"
 
     def _expected_fingerprint(self, variant: Variant[Any, Any]) -> str | None:
-        """Follow `same_as` to the nearest variant that was checked."""
-        target = variant.same_as
-        while target is not None:
-            if target in self._checked:
-                return self._checked[target].fingerprint
-            target = self.family.find(target).same_as
+        """Return the fingerprint of the nearest checked variant that it must decide the same as."""
+        for model in self.family.models_of(variant):
+            if model.name in self._checked:
+                return self._checked[model.name].fingerprint
         return None
 
     def _time(self, cells: dict[str, Cell]) -> None:

@@ -4,7 +4,7 @@ This is the one module of `harness` that a family needs; it re-exports what else
 """
 
 import importlib.util
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -262,6 +262,12 @@ class Family(Generic[P, D]):
         if name not in self.variants:
             raise unknown(f"variant of family '{self.name}',", name, self.variants)
         return self.variants[name]
+
+    def models_of(self, variant: Variant[P, D]) -> Iterator[Variant[P, D]]:
+        """Yield the variants that this one must decide the same as, nearest first."""
+        while variant.same_as is not None:
+            variant = self.variants[variant.same_as]
+            yield variant
 
     def check(self) -> None:
         """Raise RegistryError if there is no reference or a `same_as` leads nowhere."""

@@ -254,9 +254,15 @@ def _growth(family: FamilyView) -> Iterator[Finding]:
             "growth",
             family.name,
             sentence + ".",
-            f"On `{sweep}`: {between}{high['sizes']} sizes from {count(high['smallest'])} to "
-            f"{count(high['largest'])}; in brackets the 95 % interval.",
+            f"On `{sweep}`: {between}{_range(fitted['sizes'])} sizes from "
+            f"{_range(fitted['smallest'], fitted['largest'])}; in brackets the 95 % interval.",
         )
+
+
+def _range(low: "pd.Series[float]", high: "pd.Series[float] | None" = None) -> str:
+    """The values of one or two columns from least to greatest."""
+    least, greatest = low.min(), (low if high is None else high).max()
+    return count(least) if least == greatest else f"{count(least)} to {count(greatest)}"
 
 
 def _power(fit: dict[str, Any], named: bool = True) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.special import stdtrit
 
 LEAST_SIZES = 3
 CONFIDENCE = 0.95
@@ -36,7 +36,7 @@ def fit_exponent(sizes: Sequence[float], seconds: Sequence[float]) -> Fit | None
     intercept = float(y.mean() - exponent * x.mean())
     freedom = len(x) - 2
     variance = float(np.sum((y - intercept - exponent * x) ** 2)) / freedom
-    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(variance / spread)
+    reach = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance / spread)
     return Fit(exponent, exponent - reach, exponent + reach, math.exp(intercept))
 
 

@@ -16,6 +16,7 @@ from reports.tables import (
     ladder_table,
     phases_table,
     problems_table,
+    quality_table,
 )
 from reports.views import FamilyView, rows_of
 
@@ -91,6 +92,9 @@ def _sections(family: FamilyView, results: Results) -> Iterator[Section]:
         f"{slug}-quality",
         "Time against quality",
         drawn["quality"],
+        (Captioned(quality_table(family), f"Every quality on `{family.quality_problem}`."),)
+        if drawn["quality"]
+        else (),
         note="" if drawn["quality"] else "No two variants have both a time and a quality.",
     )
     yield Section(

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import pandas as pd
+
 from reports.formatting import MISSING, count, interval, number, percent, quantity, seconds
 from reports.frames import DIFFERENT, Results
 from reports.shortfalls import progress
@@ -68,7 +70,7 @@ def _time(value: float) -> Entry:
     return Entry(seconds(value), value)
 
 
-def _ratio(value: float) -> Entry:
+def _figure(value: float) -> Entry:
     return Entry(number(value), value)
 
 
@@ -105,8 +107,8 @@ def ladder_table(family: FamilyView) -> Table:
             (
                 row["variant"],
                 Entry(step, row["published_after"]),
-                _ratio(row["published_share"]),
-                _ratio(row["ratio"]),
+                _figure(row["published_share"]),
+                _figure(row["ratio"]),
                 Entry(interval(row["low"], row["high"]), row["low"]),
                 _time(row["cpu_s"]),
                 _outcome(row["outcome"]),
@@ -125,7 +127,7 @@ def ladder_by_problem_table(family: FamilyView) -> Table:
     """The ladder's measured shares on every problem."""
     shares = ladder_by_problem(family)
     rows: list[Row] = [
-        (str(problem), *(_ratio(float(value)) for value in row))
+        (str(problem), *(_figure(float(value)) for value in row))
         for problem, row in zip(shares.index, shares.to_numpy(), strict=True)
     ]
     return _table((_code("problem"), *(_number(str(name)) for name in shares.columns)), rows)
@@ -156,6 +158,36 @@ def growth_table(family: FamilyView) -> Table:
         *(_number("exponent"), _number("95 % interval")),
     )
     return _table(columns, rows)
+
+
+def quality_table(family: FamilyView) -> Table:
+    """Time and every quality on the problem with most decisions of their own."""
+    found = family.qualities[family.qualities["problem"] == family.quality_problem]
+    units, values = _qualities(found)
+    rows: list[Row] = [
+        (
+            variant,
+            cell["decision"],
+            _time(cell["cpu_s"]),
+            _figure(cell["ratio"]),
+            *(_figure(values.get((cell["cell"], name), math.nan)) for name in units),
+        )
+        for variant, cell in family.on(family.quality_problem).items()
+        if (cell["cell"], next(iter(units), "")) in values
+    ]
+    columns = (_code("variant"), Column("decision"), _number("CPU time"), _number("share"))
+    return _table((*columns, *_quality_columns(units)), rows)
+
+
+def _qualities(found: pd.DataFrame) -> tuple[dict[str, str], dict[tuple[str, str], float]]:
+    """Units by quality, and values by cell and quality."""
+    rows = rows_of(found)
+    units = {row["name"]: row["unit"] for row in rows}
+    return units, {(row["cell"], row["name"]): row["value"] for row in rows}
+
+
+def _quality_columns(units: Mapping[str, str]) -> list[Column]:
+    return [_number(f"{name} [{unit}]" if unit else name) for name, unit in units.items()]
 
 
 def phases_table(family: FamilyView) -> Table:
@@ -189,25 +221,20 @@ def counters_table(family: FamilyView) -> Table:
 
 def cells_table(family: FamilyView) -> Table:
     """Every cell of the family, with all of its qualities."""
-    units: dict[str, str] = {}
-    values: dict[tuple[str, str], float] = {}
-    for quality in rows_of(family.qualities):
-        units[quality["name"]] = quality["unit"]
-        values[quality["cell"], quality["name"]] = quality["value"]
+    units, values = _qualities(family.qualities)
     rows: list[Row] = []
     for row in rows_of(family.cells):
-        figures = (values.get((row["cell"], name), math.nan) for name in units)
         rows.append(
             (
                 row["cell"],
                 Entry(count(row["size"]), row["size"]),
                 _outcome(row["outcome"]),
-                _ratio(row["ratio"]),
+                _figure(row["ratio"]),
                 Entry(interval(row["ratio_low"], row["ratio_high"]), row["ratio_low"]),
                 _time(row["cpu_s"]),
                 _time(row["wall_s"]),
                 row["decision"] or MISSING,
-                *(Entry(number(value), value) for value in figures),
+                *(_figure(values.get((row["cell"], name), math.nan)) for name in units),
                 row["fingerprint"][:10] or MISSING,
                 _remark(row),
             )
@@ -215,7 +242,7 @@ def cells_table(family: FamilyView) -> Table:
     columns: tuple[Column | str, ...] = (
         *(_code("cell"), _number("size"), Column("outcome"), _number("share of reference")),
         *(_number("interval"), _number("CPU time"), _number("wall time"), Column("decision")),
-        *(_number(f"{name} [{unit}]" if unit else name) for name, unit in units.items()),
+        *_quality_columns(units),
         *(_code("fingerprint"), Column("remark")),
     )
     return _table(columns, rows)

@@ -13,6 +13,18 @@ import pandas as pd
 from reports.frames import DIFFERENT, Results
 from reports.scaling import exponents, sweeps
 
+_LADDER = [
+    *("variant", "published_before", "published_after", "published_unit"),
+    *("published_conditions", "published_share", "cpu_s", "ratio", "low", "high", "pairs"),
+    *("outcome", "decision"),
+]
+_ENVIRONMENT = ("shardbench", "python", "packages", "cpu", "cores", "seed")
+_NOT_RUN: dict[str, Any] = {
+    **dict.fromkeys(("cpu_s", "ratio", "ratio_low", "ratio_high", "pairs"), math.nan),
+    "outcome": "not run",
+    "decision": "",
+}
+
 
 @dataclass(frozen=True)
 class FamilyView:
@@ -185,18 +197,6 @@ def ladder(family: FamilyView) -> pd.DataFrame:
     return table
 
 
-_LADDER = [
-    *("variant", "published_before", "published_after", "published_unit"),
-    *("published_conditions", "published_share", "cpu_s", "ratio", "low", "high", "pairs"),
-    *("outcome", "decision"),
-]
-_NOT_RUN: dict[str, Any] = {
-    **dict.fromkeys(("cpu_s", "ratio", "ratio_low", "ratio_high", "pairs"), math.nan),
-    "outcome": "not run",
-    "decision": "",
-}
-
-
 def _ratio(cell: Mapping[str, Any]) -> float:
     return 1.0 if cell["outcome"] == "reference" else float(cell["ratio"])
 
@@ -232,8 +232,13 @@ def tradeoff(family: FamilyView) -> pd.DataFrame:
 
 
 def phase_times(family: FamilyView) -> pd.DataFrame:
-    """Phases on one problem in CPU seconds of one observed call, a row per variant and phase."""
+    """Phases on one problem in CPU seconds of one observed call, a row per variant and phase.
+
+    Variants with a different decision are left out, as in `tradeoff`.
+    """
+    cells = family.cells["cell"][family.cells["outcome"] != DIFFERENT]
     phases = family.phases[family.phases["problem"] == family.phase_problem]
+    phases = phases[phases["cell"].isin(cells)]
     return phases[["variant", "name", "seconds", "share"]].reset_index(drop=True)
 
 
@@ -248,15 +253,15 @@ def counts(family: FamilyView) -> pd.DataFrame:
 def environments(results: Results) -> list[dict[str, Any]]:
     """The environments that cells were measured in, apart from load and time of start.
 
-    Each has the fields of its first cell and `cells`, `loads` and `starts`, lists over its cells.
+    Each has versions, machine and seed, and `cells`, `loads` and `starts`, lists over its cells.
     """
     found: dict[str, dict[str, Any]] = {}
     for record in results.records:
-        environment = dict(record.get("environment") or {})
-        load, start = environment.pop("load", None), environment.pop("started", None)
-        key = json.dumps(environment, sort_keys=True)
-        held = found.setdefault(key, environment | {"cells": [], "loads": [], "starts": []})
+        told = record.get("environment") or {}
+        fixed = {name: told[name] for name in _ENVIRONMENT if name in told}
+        key = json.dumps(fixed, sort_keys=True)
+        held = found.setdefault(key, fixed | {"cells": [], "loads": [], "starts": []})
         held["cells"].append(record["cell"])
-        held["loads"].extend([load] if isinstance(load, int | float) else [])
-        held["starts"].extend([start] if isinstance(start, str) else [])
+        held["loads"].extend(v for v in [told.get("load")] if isinstance(v, int | float))
+        held["starts"].extend(v for v in [told.get("started")] if isinstance(v, str))
     return list(found.values())

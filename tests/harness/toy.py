@@ -127,7 +127,7 @@ TOY: Family[ToyProblem, Decision] = Family(
     preload=("scipy.stats",),
     studies=(
         Study("toy[size=4]/dgx_a100_80gb:2", ("same",), "first"),
-        Study("toy[size=6]/dgx_a100_80gb:2", (), "second"),
+        Study("toy[size=6]/dgx_a100_80gb:2", ("own",), "second"),
     ),
 )
 
@@ -457,7 +457,7 @@ def close_raises(problem: ToyProblem) -> Prepared[Decision]:
 
 @TOY.variant("slow-to-prepare", same_as="reference")
 def slow_to_prepare(problem: ToyProblem) -> Prepared[Decision]:
-    time.sleep(1.5)
+    time.sleep(1.3)
     return Prepared(lambda: round_robin(problem))
 
 
@@ -486,7 +486,7 @@ def slow_reference_registry() -> Registry:
 
 
 def _slow_quality(problem: ToyProblem, decision: Decision) -> Mapping[str, float]:
-    time.sleep(1.5)
+    time.sleep(1.3)
     return quality(problem, decision)
 
 

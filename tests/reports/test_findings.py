@@ -113,9 +113,9 @@ def test_what_was_not_measured_is_said(told):
 
 
 def test_growth_is_told_or_why_not(told):
-    assert "to the power 1.00 (1.00 to 1.00) for `even`, up to 2.50" in of(
-        "growth", told(family_lines())
-    )
+    text = of("growth", told(family_lines()))
+    assert "to the power 1.00 (1.00 to 1.00) for `even`, up to 2.50" in text
+    assert "3 to 4 sizes from 10 to 80" in text
     assert "No exponent can be given" in of("growth", told(family_lines((10, 20))))
     assert "there are 2" in of("growth", told(family_lines((10, 20))))
     assert of("growth", told(family_lines((10,)))) == ""

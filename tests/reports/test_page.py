@@ -199,7 +199,9 @@ def test_a_failure_leaves_the_earlier_report(tmp_path, monkeypatch):
 
 def test_a_report_replaces_an_earlier_one_and_nothing_else(tmp_path):
     out = tmp_path / "deep" / "out"
-    write_report(write(tmp_path / "r.jsonl", family_lines((10,))), out)
+    ladder = [cell(decision="reference"), cell("quick-copy", ratio=0.5, same_as="slow-copy")]
+    assert write_report(write(tmp_path / "r.jsonl", ladder), out) == out / "index.html"
+    assert list((out / "figures").glob("*ladder*"))
     results = write(out / "results.jsonl", [cell()])
     path = write_report(results, out)
     assert results.exists()

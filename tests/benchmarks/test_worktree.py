@@ -1,0 +1,198 @@
+"""asv's environment for commits, run by asv itself on a small repository with a made-up family."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from asv.environment import EnvironmentUnavailable
+
+from benchmarks.asv_worktree import Worktree, write_entry_points
+
+ROOT = Path(__file__).parents[2]
+
+PROJECT = """
+[project]
+name = "shardbench"
+version = "0.1.0"
+[project.entry-points."shardbench.families"]
+dice = "dice:FAMILY"
+"""
+
+FAMILY = """
+from contextlib import nullcontext
+from harness.registry import Family, Quality
+
+FAMILY = Family(
+    name="dice",
+    summary="",
+    build=lambda workload, topology: 1,
+    fingerprint=str,
+    validate=lambda problem, decision: None,
+    quality=lambda problem, decision: {"hash": hash("some text") % 1000},
+    facts=lambda problem: {},
+    qualities=(Quality("hash", "", "lower", ""),),
+    observe=lambda recorder: nullcontext(),
+    benchmarks=("dice/dgx_h100:8",),
+)
+
+def work(steps):
+    return lambda problem: sum(range(steps * 100_000)) and "decided"
+
+FAMILY.variant("reference", reference=True)(work(1))
+"""
+BEFORE = (
+    FAMILY
+    + """
+FAMILY.variant("quick", same_as="reference")(work(1))
+"""
+)
+AFTER = (
+    FAMILY
+    + """
+FAMILY.variant("added", same_as="reference")(work(20))
+FAMILY.variant("quick", same_as="reference")(work(5))
+"""
+)
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    identity = {"NAME": "A Tester", "EMAIL": "tester@example.org"}
+    git = {
+        f"GIT_{role}_{key}": text
+        for role in ("AUTHOR", "COMMITTER")
+        for key, text in identity.items()
+    }
+    environment = os.environ | git | {"HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of the present harness and suite, with two commits of a family."""
+    folder = tmp_path_factory.mktemp("repository")
+    for package in ("harness", "benchmarks"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
+    shutil.copy(ROOT / "asv.conf.json", folder)
+    (folder / ".gitignore").write_text(".asv\n__pycache__\n.asv-machine.json\n")
+    (folder / "pyproject.toml").write_text(PROJECT)
+    assert run(folder, "git", "init", "-q", "-b", "main").returncode == 0
+    for text in (BEFORE, AFTER):
+        (folder / "dice.py").write_text(text)
+        run(folder, "git", "add", "-A")
+        assert run(folder, "git", "commit", "-q", "-m", "a commit").returncode == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def continuous(repository: Path) -> subprocess.CompletedProcess[str]:
+    command = "continuous -a rounds=2 -a repeat=4 --show-stderr main~1 main"
+    return run(repository, sys.executable, "-m", "asv", *command.split())
+
+
+def stored(repository: Path, revision: str) -> dict[str, dict[str, float | None]]:
+    """Return the results of a commit by benchmark and variant."""
+    commit = run(repository, "git", "rev-parse", revision).stdout.strip()[:8]
+    (file,) = repository.glob(f".asv/results/*/{commit}-worktree-py3.11.json")
+    content = json.loads(file.read_text())
+    variants = ["reference", "added", "quick"]
+    return {
+        name: dict(zip(variants, values[0], strict=True))
+        for name, values in content["results"].items()
+    }
+
+
+def test_a_slow_down_between_two_commits_is_found(
+    continuous: subprocess.CompletedProcess[str],
+) -> None:
+    assert continuous.returncode == 1, continuous.stdout + continuous.stderr
+    changed = [line for line in continuous.stdout.splitlines() if "dice.time_plan(" in line]
+    assert len(changed) == 1
+    assert "'quick'" in changed[0]
+
+
+@pytest.mark.usefixtures("continuous")
+def test_a_variant_keeps_its_name_where_another_is_missing(repository: Path) -> None:
+    before, after = stored(repository, "main~1"), stored(repository, "main")
+    times = before["families.dice.time_plan"]
+    assert times["added"] != times["added"]
+    assert times["quick"] < 3 * times["reference"]
+    times = after["families.dice.time_plan"]
+    assert times["reference"] < times["quick"] < times["added"]
+
+
+@pytest.mark.usefixtures("continuous")
+def test_results_name_no_path_of_this_machine(repository: Path) -> None:
+    for file in repository.glob(".asv/results/**/*.json"):
+        assert str(repository) not in file.read_text()
+        assert str(repository).replace("/", "_") not in file.name
+
+
+@pytest.mark.usefixtures("continuous")
+def test_a_plain_run_measures_the_branch(repository: Path) -> None:
+    ran = run(repository, sys.executable, "-m", "asv", "run", "--quick", "--dry-run")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "Benchmarking worktree-py3.11" in ran.stdout
+
+
+@pytest.mark.usefixtures("continuous")
+def test_hashes_do_not_differ_from_run_to_run(repository: Path) -> None:
+    code = "print(hash('some text') % 1000)"
+    environment = os.environ | {"PYTHONHASHSEED": "0"}
+    expected = int(subprocess.check_output([sys.executable, "-c", code], env=environment))
+    for revision in ("main~1", "main"):
+        assert stored(repository, revision)["families.dice.track_hash"]["quick"] == expected
+
+
+def test_what_a_commit_lacks_does_not_come_from_the_editable_install(repository: Path) -> None:
+    code = "import benchmarks; import planners"
+    environment = os.environ | {"ASV_ENV_TYPE": "worktree"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=repository,
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    assert b"No module named 'planners'" in ran.stderr
+
+
+@pytest.mark.slow
+def test_the_smoke_run_of_the_real_suite_passes(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
+    shutil.copy(ROOT / "asv.conf.json", tmp_path)
+    command = "-m asv run -E existing --quick --dry-run"
+    ran = run(tmp_path, sys.executable, *command.split())
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_another_python_is_refused() -> None:
+    with pytest.raises(EnvironmentUnavailable, match=r"runs the present Python, 3\.11, not 3\.12"):
+        Worktree(SimpleNamespace(), "3.12", {}, {})
+
+
+def test_a_checkout_has_its_own_entry_points(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    write_entry_points(tmp_path)
+    (found,) = metadata.distributions(path=[str(tmp_path)])
+    assert (found.name, found.version) == ("shardbench", "0.1.0")
+    (family,) = found.entry_points
+    assert (family.group, family.name, family.value) == (
+        "shardbench.families",
+        "dice",
+        "dice:FAMILY",
+    )

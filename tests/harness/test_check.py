@@ -1,0 +1,121 @@
+import math
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+import toy
+from fake_clock import FakeClock
+
+from harness.check import check
+from harness.errors import InfeasibleDecision, RegistryError
+from harness.registry import Family, Prepared, Variant
+from harness.topologies import find_topology
+from harness.naming import WorkloadSpec
+
+PROBLEM = toy.build(WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2))
+
+
+def checked(name: str, clock: FakeClock, **options):
+    return check(toy.TOY, toy.TOY.variants[name], PROBLEM, clock, **options)
+
+
+def variant(run, **options) -> Variant:
+    def prepare(problem: toy.ToyProblem) -> Prepared[toy.Decision]:
+        return Prepared(run, **options)
+
+    return Variant("made-up", prepare, "", "")
+
+
+def test_a_decision_is_fingerprinted_rated_and_counted(clock: FakeClock):
+    found = checked("reference", clock)
+    assert found.fingerprint == "0-1-0-1-0-1"
+    assert found.quality == {"fullest": 3.0}
+    assert found.counters == {"dealt": 6}
+    assert found.phases.keys() == {"other"}
+
+
+def test_a_plain_function_is_checked_like_any_other(clock: FakeClock):
+    found, other = checked("plain", clock), checked("reference", clock)
+    assert found.fingerprint == other.fingerprint
+    assert found.counters == other.counters
+
+
+def test_what_was_measured_elsewhere_is_kept(clock: FakeClock):
+    found = checked("measured", clock)
+    assert found.fingerprint == "0-1-0-1-0-1"
+    assert found.counters == {"dealt": 77}
+    assert found.phases == {"abroad": 0.25}
+    assert found.wall_s == 0.5
+
+
+def test_an_infeasible_decision_is_refused(clock: FakeClock):
+    with pytest.raises(InfeasibleDecision, match="does not deal 6 items out"):
+        checked("infeasible", clock)
+
+
+def test_prepared_without_the_annotation_is_explained(clock: FakeClock):
+    with pytest.raises(RegistryError) as refused:
+        checked("unannotated", clock)
+    assert str(refused.value) == (
+        "Variant 'toy/unannotated' returns Prepared but is not annotated so; write '-> Prepared' "
+        "behind its arguments."
+    )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_quality_that_is_no_number_is_refused(clock: FakeClock, value: float):
+    family = replace(toy.TOY, quality=lambda problem, decision: {"fullest": value})
+    with pytest.raises(RegistryError) as refused:
+        check(family, toy.TOY.variants["same"], PROBLEM, clock)
+    assert str(refused.value) == f"Quality 'fullest' of 'toy/same' is {value}, not a number."
+
+
+def test_the_problem_is_called_once_inside_observer_and_installation(clock: FakeClock):
+    story = []
+
+    @contextmanager
+    def around(name: str):
+        story.append(f"enter {name}")
+        try:
+            yield
+        finally:
+            story.append(f"leave {name}")
+
+    def run() -> toy.Decision:
+        story.append("run")
+        clock.advance(3)
+        return toy.round_robin(PROBLEM)
+
+    family: Family = replace(toy.TOY, observe=lambda recorder: around("observer"))
+    made_up = variant(
+        run, installed=lambda: around("installed"), close=lambda: story.append("close")
+    )
+    found = check(family, made_up, PROBLEM, clock, lambda recorder: story.append("call begins"))
+    assert found.wall_s == 3
+    assert story == [
+        "enter observer",
+        "enter installed",
+        "call begins",
+        "run",
+        "leave installed",
+        "leave observer",
+        "close",
+    ]
+
+
+def test_after_an_error_all_is_left_and_closed(clock: FakeClock):
+    closed = []
+
+    def run() -> toy.Decision:
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        check(
+            toy.TOY,
+            variant(run, installed=toy.changed_world, close=lambda: closed.append(True)),
+            PROBLEM,
+            clock,
+        )
+    assert closed == [True]
+    assert toy._Observed.recorder is None
+    assert not toy._World.changed

@@ -1,0 +1,420 @@
+import gc
+import math
+import random
+from collections.abc import Callable
+from contextlib import contextmanager
+from itertools import count, cycle
+
+import numpy as np
+import pytest
+from fake_clock import FakeClock
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.registry import Measured, Prepared
+from harness.sampling import SamplingRule, Times, sample, timed_turn
+from harness.verdict import judge
+
+CALL = 1.0  # seconds; long enough that no call is repeated to make a sample
+
+
+@pytest.fixture(autouse=True)
+def collections(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Make collecting garbage quick here, and count it."""
+    collected: list[bool] = []
+
+    def collect() -> int:
+        collected.append(gc.isenabled())
+        return 0
+
+    monkeypatch.setattr(gc, "collect", collect)
+    return collected
+
+
+def taking(clock: FakeClock, seconds: float | Callable[[], float], **options) -> Prepared:
+    """A prepared variant whose call takes these seconds."""
+
+    def run() -> str:
+        clock.advance(seconds() if callable(seconds) else seconds)
+        return "decision"
+
+    return Prepared(run, **options)
+
+
+class Diary:
+    """What `sample` says about the turns: those that began, and those that counted."""
+
+    def __init__(self) -> None:
+        self.began: list[str] = []
+        self.ended: list[tuple[str, int]] = []
+
+    def turn_begins(self, name: str) -> None:
+        self.began.append(name)
+
+    def turn_ended(self, name: str, block: int, wall_s: float, cpu_s: float) -> None:
+        self.ended.append((name, block))
+
+    def block(self, number: int) -> list[str]:
+        return [name for name, block in self.ended if block == number]
+
+
+def run_sample(
+    clock: FakeClock, prepared: dict[str, Prepared], reference: str | None = "reference", **rule
+) -> tuple[dict[str, Times], Diary]:
+    diary = Diary()
+    rule = {"seconds": 1e9, "warmup_seconds": 1e9, **rule}
+    times = sample(
+        prepared, reference, clock, SamplingRule(**rule), diary.turn_begins, diary.turn_ended
+    )
+    return times, diary
+
+
+def noisy(clock: FakeClock, mean: float, noise: float, seed: int) -> Prepared:
+    rng = np.random.default_rng(seed)
+    return taking(clock, lambda: mean * float(rng.lognormal(sigma=noise)))
+
+
+def wavering(clock: FakeClock) -> Prepared:
+    """Take half the reference's time and twice it by turns: no number of blocks decides that."""
+    seconds = cycle([CALL / 2, CALL * 2, CALL * 2, CALL / 2, CALL / 2, CALL / 2, CALL * 2])
+    return taking(clock, lambda: next(seconds))
+
+
+def turn_seconds(clock: FakeClock, run: Callable[[], object]) -> tuple[list[float], Diary]:
+    """Sample one variant; return the seconds of each turn that counted."""
+    turns: list[float] = []
+
+    @contextmanager
+    def installed():
+        began = clock.wall()
+        yield
+        turns.append(clock.wall() - began)
+
+    prepared = {"reference": Prepared(run, installed=installed)}
+    _, diary = run_sample(clock, prepared, least_blocks=3)
+    return turns[-len(diary.ended) :], diary
+
+
+class TestOrder:
+    def test_each_block_runs_all_and_then_all_in_reverse(self, clock: FakeClock):
+        names = ["reference", "a", "b", "c"]
+        prepared = {name: noisy(clock, CALL, 0.5, seed) for seed, name in enumerate(names)}
+        _, diary = run_sample(clock, prepared, least_blocks=6, most_blocks=6)
+        orders = []
+        for block in range(6):
+            turns = diary.block(block)
+            assert turns == turns[::-1]
+            assert sorted(turns[: len(turns) // 2]) == sorted(set(turns))
+            assert "reference" in turns
+            orders.append(tuple(turns))
+        assert len(set(orders)) > 2
+
+    def test_the_order_depends_on_nothing_but_the_seed(self, clock: FakeClock):
+        def orders(seed: int) -> list[tuple[str, int]]:
+            prepared = {name: taking(clock, CALL) for name in ("reference", "a", "b", "c")}
+            return run_sample(clock, prepared, None, least_blocks=4, seed=seed)[1].ended
+
+        random.seed(1)
+        first = orders(7)
+        random.seed(2)
+        assert orders(7) == first
+        assert orders(8) != first
+
+    @given(
+        st.integers(0, 1000),
+        st.floats(0.001, 0.2),
+        st.lists(st.floats(0.5, 50), min_size=1, max_size=4),
+    )
+    def test_a_linear_drift_cancels(self, seed: int, drift: float, costs: list[float]):
+        clock = FakeClock()
+        turns = count()
+
+        def drifting(cost: float) -> Prepared:
+            return taking(clock, lambda: cost * (1 + drift * next(turns)))
+
+        prepared = {"reference": drifting(CALL)}
+        prepared |= {f"v{index}": drifting(cost) for index, cost in enumerate(costs)}
+        times, _ = run_sample(clock, prepared, least_blocks=3, most_blocks=3, seed=seed)
+        for index, cost in enumerate(costs):
+            ratio = times[f"v{index}"].ratio_to(times["reference"], seed)
+            assert ratio is not None
+            for figure in (ratio.value, ratio.low, ratio.high):
+                assert math.isclose(figure, cost / CALL, rel_tol=1e-9)
+
+
+class TestStopping:
+    def test_decided_variants_do_not_run_again(self, clock: FakeClock):
+        prepared = {
+            "reference": taking(clock, CALL),
+            "faster": taking(clock, CALL / 2),
+            "slower": taking(clock, CALL * 2),
+            "same": taking(clock, CALL * 1.001),
+            "open": wavering(clock),
+        }
+        times, diary = run_sample(clock, prepared, least_blocks=3, most_blocks=5)
+        assert all(set(diary.block(block)) == prepared.keys() for block in range(3))
+        assert all(set(diary.block(block)) == {"reference", "open"} for block in (3, 4))
+        assert diary.block(5) == []
+        assert [len(times[name].blocks) for name in prepared] == [5, 3, 3, 3, 5]
+
+    def test_all_decided_is_the_end(self, clock: FakeClock):
+        prepared = {"reference": taking(clock, CALL), "faster": taking(clock, CALL / 2)}
+        _, diary = run_sample(clock, prepared, least_blocks=3, most_blocks=12)
+        assert {block for _, block in diary.ended} == {0, 1, 2}
+
+    def test_a_single_variant_runs_the_least_blocks(self, clock: FakeClock):
+        _, diary = run_sample(clock, {"reference": taking(clock, CALL)}, least_blocks=4)
+        assert diary.ended == [("reference", block) for block in range(4) for _ in range(2)]
+
+    def test_without_a_reference_all_run_the_least_blocks(self, clock: FakeClock):
+        prepared = {"a": taking(clock, CALL), "b": noisy(clock, CALL, 0.6, seed=1)}
+        times, diary = run_sample(clock, prepared, None, least_blocks=4)
+        assert {block for _, block in diary.ended} == {0, 1, 2, 3}
+        assert all(len(times[name].cpu_s) == 8 for name in prepared)
+
+    def test_it_stops_at_the_most_blocks(self, clock: FakeClock):
+        prepared = {"reference": taking(clock, CALL), "open": wavering(clock)}
+        times, _ = run_sample(clock, prepared, least_blocks=3, most_blocks=7)
+        assert sorted(times["open"].blocks) == list(range(7))
+
+    @pytest.mark.parametrize(("seconds", "blocks"), [(0.1, 2), (8.1, 2), (12.1, 3), (19.9, 4)])
+    def test_no_block_begins_that_would_pass_the_time_but_the_second(
+        self, clock: FakeClock, seconds: float, blocks: int
+    ):
+        prepared = {"reference": taking(clock, CALL), "same": taking(clock, CALL)}  # 4 s a block
+        times, _ = run_sample(clock, prepared, least_blocks=6, seconds=seconds)
+        assert len(times["reference"].blocks) == blocks
+
+    def test_two_noisy_equal_variants_seldom_seem_to_differ(self):
+        # Looking after each block whether the verdict is there must not make it come by chance.
+        wrong, repeats = 0, 150
+        rng = np.random.default_rng(0)
+        for seed in range(repeats):
+            clock = FakeClock()
+            prepared = {
+                name: taking(clock, lambda: float(rng.lognormal(sigma=0.3)))
+                for name in ("reference", "equal")
+            }
+            times, _ = run_sample(clock, prepared, seed=seed)
+            ratio = times["equal"].ratio_to(times["reference"], seed)
+            assert ratio is not None
+            wrong += judge(ratio) in ("faster", "slower")
+        assert wrong / repeats <= 0.08
+
+
+class TestWarmUp:
+    def test_the_first_call_of_each_does_not_count(self, clock: FakeClock):
+        first = count()
+        prepared = {"reference": taking(clock, lambda: 50.0 if next(first) == 0 else CALL)}
+        times, diary = run_sample(clock, prepared, least_blocks=3)
+        assert diary.began[0] == "reference"
+        assert len(diary.began) > len(diary.ended) == 6
+        assert times["reference"].wall_s == [CALL] * 6
+
+    def test_it_ends_with_its_time(self, clock: FakeClock):
+        names = ("reference", "a", "b", "c", "d", "e")
+        prepared = {name: taking(clock, 10) for name in names}
+        _, diary = run_sample(clock, prepared, None, least_blocks=1, warmup_seconds=15)
+        assert len(diary.ended) == 12
+        assert len(diary.began) - len(diary.ended) <= 3
+
+    @pytest.mark.parametrize("seconds", [1e-5, 1e-4, 3e-3, 0.019])
+    def test_short_calls_are_repeated_until_the_clock_resolves_them(
+        self, clock: FakeClock, seconds: float
+    ):
+        turns, _ = turn_seconds(clock, lambda: clock.advance(seconds))
+        assert all(0.0199 <= length <= 0.06 for length in turns)
+
+    def test_a_repeated_call_s_time_is_that_of_one(self, clock: FakeClock):
+        prepared = {"reference": Prepared(lambda: clock.advance(0.003, 0.002))}
+        times, _ = run_sample(clock, prepared, least_blocks=3)
+        assert times["reference"].wall_s == pytest.approx([0.003] * 6)
+        assert times["reference"].cpu_s == pytest.approx([0.002] * 6)
+
+    def test_a_slow_first_call_does_not_hide_that_the_others_are_short(self, clock: FakeClock):
+        # The first call imports, fills caches, compiles.
+        calls = count()
+        turns, _ = turn_seconds(clock, lambda: clock.advance(0.001 if next(calls) else 1.0))
+        assert all(length >= 0.0199 for length in turns)
+
+    def test_calls_too_short_for_any_clock_come_to_an_end(self, clock: FakeClock):
+        calls = count()
+        run_sample(clock, {"reference": Prepared(lambda: next(calls))}, least_blocks=3)
+        assert next(calls) <= 100_000
+
+    def test_long_calls_are_not_repeated(self, clock: FakeClock):
+        calls = count()
+
+        def run() -> None:
+            next(calls)
+            clock.advance(0.5)
+
+        _, diary = run_sample(clock, {"reference": Prepared(run)}, least_blocks=3)
+        assert next(calls) == len(diary.began)
+
+
+class TestMeasured:
+    def test_times_taken_elsewhere_are_the_times(self, clock: FakeClock):
+        def run() -> Measured:
+            clock.advance(9)
+            return Measured("decision", wall_s=2.0, cpu_s=0.5)
+
+        prepared = {"reference": taking(clock, CALL), "abroad": Prepared(run)}
+        times, _ = run_sample(clock, prepared, least_blocks=3)
+        assert times["abroad"].wall_s == [2.0] * 6
+        assert times["abroad"].cpu_s == [0.5] * 6
+        ratio = times["abroad"].ratio_to(times["reference"], 0)
+        assert ratio is not None
+        assert math.isclose(ratio.value, 0.5)
+
+    def test_repeated_calls_count_once_each(self, clock: FakeClock):
+        def run() -> Measured:
+            clock.advance(0.01)
+            return Measured("decision", wall_s=0.25, cpu_s=0.125)
+
+        assert timed_turn(Prepared(run), clock, calls=4) == (0.25, 0.125)
+
+    def test_a_call_that_is_long_here_is_not_repeated_because_it_was_short_there(
+        self, clock: FakeClock
+    ):
+        # Starting the process abroad takes seconds, the call there microseconds.
+        calls = count()
+
+        def run() -> Measured:
+            next(calls)
+            clock.advance(2)
+            return Measured("decision", wall_s=1e-5, cpu_s=1e-5)
+
+        _, diary = run_sample(clock, {"reference": Prepared(run)}, least_blocks=3)
+        assert next(calls) <= 2 * len(diary.began)
+
+    @pytest.mark.parametrize("cpu_s", [0.0, -1.0, math.nan])
+    def test_a_time_that_is_none_does_not_stop_the_others(self, clock: FakeClock, cpu_s: float):
+        timeless = Prepared(lambda: Measured("decision", wall_s=1.0, cpu_s=cpu_s))
+        prepared = {
+            "reference": taking(clock, CALL),
+            "timeless": timeless,
+            "faster": taking(clock, CALL / 2),
+        }
+        times, _ = run_sample(clock, prepared, least_blocks=3, most_blocks=4)
+        ratio = times["faster"].ratio_to(times["reference"], 0)
+        assert ratio is not None
+        assert judge(ratio) == "faster"
+
+
+class TestSurroundings:
+    @pytest.mark.parametrize("enabled", [True, False])
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_garbage_collection_is_off_during_calls_and_restored(
+        self, clock: FakeClock, collections: list[bool], enabled: bool, fails: bool
+    ):
+        def run() -> None:
+            assert not gc.isenabled()
+            clock.advance(CALL)
+            if fails:
+                raise ValueError("mine")
+
+        was_enabled = gc.isenabled()
+        (gc.enable if enabled else gc.disable)()
+        try:
+            if fails:
+                with pytest.raises(ValueError, match="mine"):
+                    timed_turn(Prepared(run), clock)
+            else:
+                timed_turn(Prepared(run), clock)
+            assert gc.isenabled() == enabled
+            assert len(collections) == 1
+        finally:
+            (gc.enable if was_enabled else gc.disable)()
+
+    def test_a_variant_is_installed_around_each_of_its_turns_alone(self, clock: FakeClock):
+        inside: list[str] = []
+        turns = []
+
+        @contextmanager
+        def installed():
+            assert inside == []
+            inside.append("changing")
+            yield
+            inside.clear()
+
+        def run_changing() -> None:
+            assert inside == ["changing"]
+            turns.append("changing")
+            clock.advance(CALL)
+
+        def run_other() -> None:
+            assert inside == []
+            clock.advance(CALL)
+
+        prepared = {
+            "reference": Prepared(run_other),
+            "changing": Prepared(run_changing, installed=installed),
+        }
+        _, diary = run_sample(clock, prepared, least_blocks=3)
+        assert inside == []
+        assert len(turns) == diary.began.count("changing")
+
+    def test_it_is_left_on_errors(self, clock: FakeClock):
+        left = []
+
+        @contextmanager
+        def installed():
+            try:
+                yield
+            finally:
+                left.append(True)
+
+        def run() -> None:
+            raise ValueError("mine")
+
+        with pytest.raises(ValueError, match="mine"):
+            timed_turn(Prepared(run, installed=installed), clock)
+        assert left == [True]
+
+    def test_installing_and_collecting_are_not_timed(
+        self, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    ):
+        @contextmanager
+        def installed():
+            clock.advance(100)
+            yield
+            clock.advance(100)
+
+        monkeypatch.setattr(gc, "collect", lambda: clock.advance(1000))
+        prepared = taking(clock, 0.25, installed=installed)
+        assert timed_turn(prepared, clock, calls=2) == (0.25, 0.25)
+
+    def test_wall_and_cpu_time_are_kept_apart(self, clock: FakeClock):
+        prepared = Prepared(lambda: clock.advance(3.0, 0.5))
+        assert timed_turn(prepared, clock) == (3.0, 0.5)
+
+
+class TestTimes:
+    def test_a_block_s_time_is_the_sum_of_its_turns(self):
+        times = Times()
+        times.add(0, wall_s=3, cpu_s=1)
+        times.add(0, wall_s=4, cpu_s=2)
+        times.add(2, wall_s=5, cpu_s=8)
+        assert times.wall_s == [3, 4, 5]
+        assert times.cpu_s == [1, 2, 8]
+        assert times.blocks == {0: 3, 2: 8}
+
+    def test_the_ratio_is_one_of_cpu_time_over_the_blocks_that_hold_both(self):
+        variant, reference = Times(), Times()
+        variant.add(0, 100, 1)
+        variant.add(1, 100, 2)
+        variant.add(9, 100, 1e6)
+        reference.add(1, 1, 8)
+        reference.add(0, 1, 4)
+        reference.add(5, 1, 1e9)
+        ratio = variant.ratio_to(reference, seed=0)
+        assert ratio is not None
+        assert (ratio.value, ratio.pairs) == (0.25, 2)
+
+    def test_without_a_common_block_there_is_no_ratio(self):
+        variant, reference = Times(), Times()
+        variant.add(0, 1, 1)
+        reference.add(1, 1, 1)
+        assert variant.ratio_to(reference, seed=0) is None
+        assert Times().ratio_to(Times(), seed=0) is None
