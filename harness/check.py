@@ -27,6 +27,7 @@ def check(
     problem: Any,
     clock: Clock,
     call_begins: Callable[[Recorder], None] = lambda recorder: None,
+    call_ended: Callable[[], None] = lambda: None,
 ) -> Checked:
     """Call a variant once under the family's observer, and check what it decided.
 
@@ -43,6 +44,7 @@ def check(
             with recorder.call():
                 result = prepared.run()
             wall_s = clock.wall() - started
+            call_ended()
         counters = {each.name: recorder.counters[each.name] for each in family.counters}
         phases = dict(recorder.phases)
         if isinstance(result, Measured):

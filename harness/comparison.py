@@ -15,10 +15,12 @@ from harness.sampling import SamplingRule, Times
 from harness.topologies import Topology
 from harness.verdict import explain, judge
 from harness.worker import (
+    CallEnded,
     CheckDone,
     Child,
     Failed,
     Job,
+    Prepares,
     ProfileDone,
     SamplingDone,
     TurnBegins,
@@ -203,23 +205,41 @@ class Comparison:
 
     def _await(
         self, process: Child, event: Event, times: dict[str, Times] | None = None
-    ) -> CheckDone | SamplingDone | ProfileDone | Failed | tuple[str, _OverBudget] | _OverBudget:
-        """Follow a child until it is done, has failed, or one call passes the budget."""
+    ) -> (
+        CheckDone
+        | SamplingDone
+        | ProfileDone
+        | Failed
+        | _OverBudget
+        | tuple[str, Failed | _OverBudget]
+    ):
+        """Follow a child until it is done, has failed, or one call passes the budget.
+
+        While timing, a failure or a call over budget comes with the variant that it is due to.
+        """
         in_call = False
+        busy = ""
         call_started = time.monotonic()
         over = _OverBudget(0.0)
         self._listen(event)
         while True:
             message = process.receive(_POLL_SECONDS)
             elapsed = time.monotonic() - call_started
+            if isinstance(message, Failed) and busy and times is not None:
+                return busy, message
             if isinstance(message, CheckDone | SamplingDone | ProfileDone | Failed):
                 return message
-            if isinstance(message, TurnBegins):
+            if isinstance(message, Prepares):
+                busy = message.variant
+            elif isinstance(message, CallEnded):
+                in_call = False
+            elif isinstance(message, TurnBegins):
+                busy = message.variant
                 in_call, call_started = True, time.monotonic()
                 event = replace(event, variant=message.variant, progress=None)
                 self._listen(event)
             elif isinstance(message, TurnEnded):
-                in_call = False
+                in_call, busy = False, ""
                 if times is not None:
                     times[message.variant].add(message.block, message.wall_s, message.cpu_s)
                     event = replace(event, step=message.block + 1)
@@ -228,7 +248,8 @@ class Comparison:
                 over.last = (elapsed, message)
                 event = replace(event, progress=message)
                 self._listen(event)
-            if in_call and elapsed > self._settings.budget:
+            # Only where nothing waits to be read: what does may say that the call is over.
+            if message is None and in_call and elapsed > self._settings.budget:
                 over.elapsed_s = elapsed
                 return (event.variant, over) if times is not None else over
 
@@ -247,11 +268,15 @@ class Comparison:
                     cell.decision = "same" if cell.fingerprint == expected else "different"
 
     def _expected_fingerprint(self, variant: Variant[Any, Any]) -> str | None:
-        """Return the fingerprint of the nearest checked variant that it must decide the same as."""
+        """Return the fingerprint of the last checked variant that it must decide the same as.
+
+        A nearer one may decide otherwise itself.
+        """
+        expected = None
         for model in self.family.models_of(variant):
             if model.name in self._checked:
-                return self._checked[model.name].fingerprint
-        return None
+                expected = self._checked[model.name].fingerprint
+        return expected
 
     def _time(self, cells: dict[str, Cell]) -> None:
         names = [name for name in self._checked if cells[name].decision != "different"]

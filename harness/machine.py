@@ -5,11 +5,14 @@ import os
 import platform
 from datetime import UTC, datetime
 from functools import cache
-from importlib import metadata, resources
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from harness.registry import ENTRY_POINTS
 
 _PACKAGES = ("torch", "torchrec", "fbgemm-gpu-cpu", "fbgemm-gpu", "numpy", "numba", "scipy")
 
@@ -35,14 +38,16 @@ def _processor() -> str:
 
 @cache
 def source_digest() -> str:
-    """Return a short hash of the installed harness and planners: results of other code differ."""
+    """Return a short hash of the harness and of the packages that families come from."""
     digest = hashlib.sha256()
-    for package in ("harness", "planners"):
-        root = Path(str(resources.files(package)))
-        for path in sorted(root.rglob("*")):
-            if path.suffix in (".py", ".csv"):
-                digest.update(path.relative_to(root).as_posix().encode())
-                digest.update(path.read_bytes())
+    modules = {found.module for found in metadata.entry_points(group=ENTRY_POINTS)}
+    for package in sorted({"harness", *(module.partition(".")[0] for module in modules)}):
+        spec = find_spec(package)
+        for root in (spec and spec.submodule_search_locations) or ():
+            for path in sorted(Path(root).rglob("*")):
+                if path.suffix in (".py", ".csv"):
+                    digest.update(f"{package}/{path.relative_to(root).as_posix()}".encode())
+                    digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 

@@ -47,7 +47,7 @@ class WorkloadSpec:
         )
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash((self.name, frozenset(self.parameters.items())))
 
     def check_parameters(self, allowed: Collection[str]) -> None:
         """Raise UsageError if a parameter is not one of `allowed`."""

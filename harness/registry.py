@@ -163,7 +163,7 @@ class Variant(Generic[P, D]):
         """Whether the function sets up (is annotated `-> Prepared`) rather than decides at once."""
         annotation = getattr(self.prepare, "__annotations__", {}).get("return", "")
         text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-        return text.rpartition(".")[2].startswith("Prepared")
+        return text.partition("[")[0].rpartition(".")[2] == "Prepared"
 
     def missing(self) -> tuple[str, ...]:
         """Return the required modules that are not installed."""
@@ -228,6 +228,8 @@ class Family(Generic[P, D]):
         def register(prepare: Callable[[P], Any]) -> Callable[[P], Any]:
             if name in self.variants:
                 raise RegistryError(f"Family '{self.name}' has two variants named '{name}'.")
+            if not name or "@" in name:
+                raise RegistryError(f"Variant '{self.name}/{name}' needs a name without '@'.")
             if reference and (other := self._reference()):
                 raise RegistryError(
                     f"Family '{self.name}' has two references, '{other.name}' and '{name}'."
@@ -271,6 +273,8 @@ class Family(Generic[P, D]):
 
     def check(self) -> None:
         """Raise RegistryError if there is no reference or a `same_as` leads nowhere."""
+        if not self.name or set(self.name) & set("/@"):
+            raise RegistryError(f"Family '{self.name}' needs a name without '/' and '@'.")
         _ = self.reference
         for variant in self.variants.values():
             seen = {variant.name}
@@ -322,11 +326,11 @@ class Registry:
 
     def find(self, name: str) -> Family[Any, Any]:
         """Return a family by name; raises UsageError with close names, or why it did not load."""
+        if name in self._families:
+            return self._families[name]
         if name in self.failures:
             raise UsageError(f"Family '{name}' could not be loaded: {self.failures[name]}")
-        if name not in self._families:
-            raise unknown("family", name, self._families)
-        return self._families[name]
+        raise unknown("family", name, self._families)
 
 
 def load_registry(entry_points: Iterable[metadata.EntryPoint] | None = None) -> Registry:
@@ -336,9 +340,11 @@ def load_registry(entry_points: Iterable[metadata.EntryPoint] | None = None) -> 
     others work on.
     """
     registry = Registry()
-    for entry_point in entry_points or metadata.entry_points(group=ENTRY_POINTS):
+    if entry_points is None:
+        entry_points = metadata.entry_points(group=ENTRY_POINTS)
+    for entry_point in entry_points:
         try:
             registry.add(entry_point.load())
         except Exception as error:  # somebody else's package may raise anything
-            registry.failures[entry_point.name] = f"{error}"
+            registry.failures[entry_point.name] = str(error) or type(error).__name__
     return registry

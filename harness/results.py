@@ -1,7 +1,9 @@
 """Cells as they are stored: one JSON line each, appended and never rewritten."""
 
+import fcntl
 import json
 import math
+import numbers
 import os
 import statistics
 from collections.abc import Iterator, Sequence
@@ -13,6 +15,7 @@ from harness.errors import ShardbenchError, UsageError
 from harness.naming import CellId, ProblemId
 
 SCHEMA = 1
+_NEEDED = {"cell", "settings", "environment"}
 
 Status = Literal["ok", "over budget", "not installed", "failed"]
 Decision = Literal["reference", "same", "different", "own"]
@@ -84,7 +87,9 @@ class Cell:
 
 
 def _finite(value: Any) -> Any:
-    """Replace infinities, which JSON has no word for, by None."""
+    """Replace infinities, which JSON has no word for, by None; numbers of numpy by Python's."""
+    if isinstance(value, numbers.Real) and not isinstance(value, int | float):
+        value = int(value) if isinstance(value, numbers.Integral) else float(value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
@@ -107,15 +112,19 @@ def append_cells(path: Path, cells: Sequence[Cell]) -> None:
     Raises:
         ShardbenchError: the file cannot be written; it then holds what it held before.
     """
-    lines = "".join(to_json(cell.record()) + "\n" for cell in cells).encode()
+    lines = "".join(to_json(cell.record()) + "\n" for cell in cells)
+    # Of a path that is not UTF-8, the parts that are not are written as JSON's own escapes.
+    rest = memoryview(lines.encode(errors="backslashreplace"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
+        # Without a buffer: one that could not be emptied would be written again on closing.
+        with path.open("ab", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # another one may be appending; closing unlocks
             end = _end_of_last_line(path)
             file.truncate(end)
             try:
-                file.write(lines)
-                file.flush()
+                while rest:
+                    rest = rest[file.write(rest) :]
                 os.fsync(file.fileno())
             except OSError:
                 os.ftruncate(file.fileno(), end)
@@ -146,8 +155,8 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
             continue
         try:
             record = json.loads(line)
-            complete = record["schema"] == SCHEMA and "cell" in record
-        except (ValueError, KeyError, TypeError):
+            complete = record["schema"] == SCHEMA and record.keys() >= _NEEDED
+        except (ValueError, KeyError, TypeError, AttributeError):
             complete = False
         if not complete:
             raise UsageError(f"{path}, line {number}: not a cell of schema {SCHEMA}.")

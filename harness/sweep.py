@@ -1,7 +1,7 @@
 """Run the default suite of every family into one results file, resuming where it was stopped."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,9 @@ def plan_sweep(
     for family in families:
         for study in family.studies:
             problem = ProblemId.parse(study.problem)
+            stored = replace(problem, workload=family.label(problem.workload))
             names = {family.reference.name, *study.variants}
-            cells = {str(CellId(family.name, name, problem)) for name in names}
+            cells = {str(CellId(family.name, name, stored)) for name in names}
             steps.append(Step(family, study, problem, cells <= known))
     return steps
 

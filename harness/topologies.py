@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -132,6 +132,8 @@ def _topology(row: Mapping[str, str], where: str) -> Topology:
     for field in _REQUIRED:
         if not (row.get(field) or "").strip():
             raise UsageError(f"{where}: {field} is missing.")
+    if any(letter in row["name"] for letter in "/:@"):
+        raise UsageError(f"{where}: name must not hold '/', ':' or '@', which ids are made with.")
     hbm_bytes = _bytes(row, "hbm_bytes", where)
     intra_host_bw, hbm_bw, hbm_to_ddr_bw = (
         _bandwidth(row, field, where) for field in ("intra_host_bw", "hbm_bw", "hbm_to_ddr_bw")
@@ -159,6 +161,13 @@ def _topology(row: Mapping[str, str], where: str) -> Topology:
     )
 
 
+def _rows(rows: "csv.DictReader[str]", file: str) -> Iterator[dict[str, str]]:
+    try:
+        yield from rows
+    except csv.Error as error:
+        raise UsageError(f"{file}, line {rows.line_num}: {error}.") from None
+
+
 def read_topologies(text: str, file: str) -> dict[str, Topology]:
     """Read topologies from CSV text whose lines that start with `#` are comments.
 
@@ -172,7 +181,7 @@ def read_topologies(text: str, file: str) -> dict[str, Topology]:
                 f"{file}: column '{field}' is missing; needed are {', '.join(_REQUIRED)}."
             )
     found: dict[str, Topology] = {}
-    for number, row in enumerate(rows, start=1):
+    for number, row in enumerate(_rows(rows, file), start=1):
         topology = _topology(row, f"{file}, row {number} ({row['name'] or 'no name'})")
         if topology.name in found:
             raise UsageError(f"{file}: topology '{topology.name}' is listed twice.")
@@ -201,7 +210,7 @@ def find_topology(name: str, gpus: int) -> Topology:
             raise unknown("topology", name, presets())
         return presets()[name].sized(gpus)
     try:
-        found = read_topologies(Path(path).read_text(encoding="utf-8"), path)
+        found = read_topologies(Path(path).read_text(encoding="utf-8-sig"), path)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}.") from None
     if wanted:

@@ -28,7 +28,9 @@ class Ratio:
     pairs: int
 
 
-def estimate_ratio(variant: Sequence[float], reference: Sequence[float], seed: int) -> Ratio:
+def estimate_ratio(
+    variant: Sequence[float], reference: Sequence[float], seed: int, confidence: float = CONFIDENCE
+) -> Ratio:
     """Estimate the ratio from times in seconds, paired block by block.
 
     The value is the geometric mean of the pairs' ratios. The interval is the wider of a bootstrap
@@ -36,19 +38,21 @@ def estimate_ratio(variant: Sequence[float], reference: Sequence[float], seed: i
     alone is too narrow (Hesterberg 2015, "What Teachers Should Know About the Bootstrap").
 
     Raises:
-        ValueError: no pairs, unequal lengths, or a time that is not positive.
+        ValueError: no pairs, unequal lengths, or a time that is not positive and finite.
     """
     if not variant or len(variant) != len(reference):
         raise ValueError("times must come in pairs, at least one")
     if min(*variant, *reference) <= 0:
         raise ValueError("a time is too short for the clock")
+    if not all(map(math.isfinite, (*variant, *reference))):
+        raise ValueError("a time is not a number")
     logs = np.log(np.asarray(variant, dtype=float) / np.asarray(reference, dtype=float))
     pairs = len(logs)
     centre = float(logs.mean())
     if pairs == 1:
         return Ratio(math.exp(centre), 0.0, math.inf, 1)
     resampled = np.random.default_rng(seed).choice(logs, size=(_RESAMPLES, pairs)).mean(axis=1)
-    tail = (1 - CONFIDENCE) / 2
+    tail = (1 - confidence) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail])
     from scipy.stats import t  # half a second to import, so only where it is needed
 

@@ -3,20 +3,20 @@
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from harness.check import Checked, check
 from harness.clock import SystemClock
 from harness.errors import ShardbenchError, UsageError
 from harness.naming import WorkloadSpec
+from harness.preload import PRELOAD
 from harness.registry import Family, Prepared, Progress, Recorder, Registry
 from harness.sampling import SamplingRule, Times, sample
 from harness.topologies import Topology
@@ -52,6 +52,20 @@ class TurnEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class CallEnded:
+    """The checked call is over; what follows is not part of it."""
+
+    variant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepares:
+    """The named variant is about to be set up, untimed."""
+
+    variant: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckDone:
     """The checked call passed; `facts` describe the problem."""
 
@@ -81,7 +95,17 @@ class Failed:
     bad_input: bool = False
 
 
-Message = TurnBegins | TurnEnded | Progress | CheckDone | SamplingDone | ProfileDone | Failed
+Message = (
+    Prepares
+    | TurnBegins
+    | TurnEnded
+    | CallEnded
+    | Progress
+    | CheckDone
+    | SamplingDone
+    | ProfileDone
+    | Failed
+)
 
 
 def run_check(job: Job, variant: str, connection: Connection) -> None:
@@ -94,7 +118,12 @@ def run_check(job: Job, variant: str, connection: Connection) -> None:
             send(TurnBegins(variant))
             _report_progress(recorder, send)
 
-        checked = check(family, family.find(variant), problem, SystemClock(), call_begins)
+        def call_ended() -> None:
+            send(CallEnded(variant))
+
+        checked = check(
+            family, family.find(variant), problem, SystemClock(), call_begins, call_ended
+        )
         send(CheckDone(checked, dict(family.facts(problem))))
 
     _child(connection, body)
@@ -110,6 +139,7 @@ def run_sampling(
         prepared: dict[str, Prepared[Any]] = {}
         try:
             for name in variants:
+                send(Prepares(name))
                 prepared[name] = family.find(name).prepared(problem)
             times = sample(
                 prepared,
@@ -121,7 +151,8 @@ def run_sampling(
             )
         finally:
             for variant in prepared.values():
-                variant.close()
+                with suppress(Exception):  # the times are taken; the rest ends with the process
+                    variant.close()
         send(SamplingDone(times))
 
     _child(connection, body)
@@ -151,7 +182,8 @@ def _build(job: Job) -> tuple[Family[Any, Any], Any]:
 
 def _child(connection: Connection, body: Callable[[Callable[[Message], None]], None]) -> None:
     os.setsid()  # so that the parent can stop this process together with its own children
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # standard output is the parent's
+    os.dup2(2, 1)  # standard output is the parent's
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     lock = threading.Lock()
 
@@ -159,8 +191,8 @@ def _child(connection: Connection, body: Callable[[Callable[[Message], None]], N
         with lock:
             try:
                 connection.send(message)
-            except OSError:
-                os._exit(1)  # the parent is gone
+            except OSError:  # the parent is gone
+                os.killpg(0, signal.SIGKILL)
 
     try:
         body(send)
@@ -170,6 +202,14 @@ def _child(connection: Connection, body: Callable[[Callable[[Message], None]], N
         if os.environ.get("SHARDBENCH_TRACEBACK"):
             traceback.print_exc()
         send(Failed(_one_line(error)))
+
+
+def _end_with_parent() -> None:
+    """End this process and what it started as soon as the parent is gone, however it went."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os.killpg(0, signal.SIGKILL)
 
 
 def _one_line(error: Exception) -> str:
@@ -183,8 +223,9 @@ def _report_progress(recorder: Recorder, send: Callable[[Message], None]) -> Non
     def report() -> None:
         wait = threading.Event()
         while not wait.wait(_REPORT_SECONDS):
-            if progress := recorder.progress():
-                send(progress)
+            with suppress(Exception):  # it looks at what another thread changes; the next may do
+                if progress := recorder.progress():
+                    send(progress)
 
     threading.Thread(target=report, daemon=True).start()
 
@@ -202,11 +243,15 @@ class Child:
     def receive(self, timeout: float) -> Message | None:
         """Return the next message, or None after `timeout` seconds; a dead child is Failed."""
         try:
-            if not self._connection.poll(timeout):
+            # What the child forked may keep the pipe open, so its end is waited for beside it.
+            ready = wait([self._connection, self._process.sentinel], timeout)
+            if not ready:
                 return None
+            if self._connection not in ready and not self._connection.poll():
+                raise EOFError
             message: Message = self._connection.recv()
             return message
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):
             self._process.join()
             code = self._process.exitcode or 0
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
@@ -214,10 +259,10 @@ class Child:
 
     def stop(self) -> None:
         """End the child and whatever it started."""
-        if self._process.pid is not None and self._process.is_alive():
-            try:
+        if self._process.pid is not None:
+            try:  # also where the child is gone: its group may live on
                 os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:  # it has not made its group yet, or is gone
+            except ProcessLookupError:  # it has not made its group yet, or all are gone
                 with suppress(ProcessLookupError):
                     self._process.kill()
         self._process.join()
@@ -240,15 +285,21 @@ def start_server(preload: tuple[str, ...]) -> None:
     Hash randomisation is off in it: torchrec enumerates options in the order of a set of strings,
     so plans with ties would otherwise differ from run to run.
     """
-    before = os.environ.get("PYTHONHASHSEED")
-    os.environ["PYTHONHASHSEED"] = "0"
+    settings = {"PYTHONHASHSEED": "0", PRELOAD: " ".join(preload)}
+    before = {name: os.environ.get(name) for name in settings}
+    standard_output = os.dup(1)
+    os.environ.update(settings)
+    os.dup2(2, 1)  # what is imported may print
     try:
         multiprocessing.get_context("forkserver").set_forkserver_preload(
-            ["harness.worker", *preload]
+            ["harness.worker", "harness.preload"]
         )
         forkserver.ensure_running()
     finally:
-        if before is None:
-            del os.environ["PYTHONHASHSEED"]
-        else:
-            os.environ["PYTHONHASHSEED"] = before
+        os.dup2(standard_output, 1)
+        os.close(standard_output)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -8,9 +8,9 @@ from fake_clock import FakeClock
 
 from harness.check import check
 from harness.errors import InfeasibleDecision, RegistryError
+from harness.naming import WorkloadSpec
 from harness.registry import Family, Prepared, Variant
 from harness.topologies import find_topology
-from harness.naming import WorkloadSpec
 
 PROBLEM = toy.build(WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2))
 
@@ -30,7 +30,7 @@ def test_a_decision_is_fingerprinted_rated_and_counted(clock: FakeClock):
     found = checked("reference", clock)
     assert found.fingerprint == "0-1-0-1-0-1"
     assert found.quality == {"fullest": 3.0}
-    assert found.counters == {"dealt": 6}
+    assert found.counters == {"dealt": 6, "returned": 0}
     assert found.phases.keys() == {"other"}
 
 

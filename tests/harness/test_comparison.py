@@ -93,7 +93,7 @@ def left_pid(folder: Path, name: str = "pid", seconds: float = 30.0) -> int:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder for process ids; what still runs at the end is stopped, so that tests stand alone."""
+    """A folder for process ids; what still runs at the end is stopped."""
     yield tmp_path
     for path in tmp_path.iterdir():
         if path.name in ("pid", "grandchild") and is_running(int(path.read_text())):
@@ -219,7 +219,7 @@ class TestStatuses:
         cell = cells["own"]
         assert cell.quality == {"fullest": 6.0}
         assert cells["same"].quality == {"fullest": 3.0}
-        assert cells["same"].counters == {"dealt": 6}
+        assert cells["same"].counters == {"dealt": 6, "returned": 0}
         assert cells["same"].phases.keys() == {"other"}
         assert cell.facts["items"] == 6
         assert (cell.size_name, cell.size) == ("items", 6.0)
@@ -235,7 +235,7 @@ class TestStatuses:
         assert cell.same_as == "reference"
         assert cell.claim == {"before": 20, "after": 10, "unit": "min", "conditions": ""}
         assert cell.qualities[0]["name"] == "fullest"
-        assert cell.counter_meanings == {"dealt": "items that were dealt out"}
+        assert cell.counter_meanings["dealt"] == "items that were dealt out"
         assert cell.settings["budget"] == LONG
         assert {"code", "packages", "cpu", "load", "seed"} <= cell.environment.keys()
 
@@ -559,7 +559,7 @@ class TestProfile:
         assert str(failed.value) == reason
 
     def test_it_is_stopped_over_budget(self, folder: Path):
-        with pytest.raises(ShardbenchError, match="^'silent' was stopped after 1 s.$"):
+        with pytest.raises(ShardbenchError, match=r"^'silent' was stopped after 1 s\.$"):
             self.profile("silent", budget=SHORT, folder=str(folder))
         assert ends(left_pid(folder))
 

@@ -88,9 +88,13 @@ def test_phases_add_up_to_the_call_also_on_errors(tree):
 
 
 def test_an_error_passes_through(clock: FakeClock, recorder: Recorder):
-    with pytest.raises(ValueError, match="mine"), recorder.call(), recorder.phase("rate"):
-        clock.advance(1)
-        raise ValueError("mine")
+    def fails() -> None:
+        with recorder.call(), recorder.phase("rate"):
+            clock.advance(1)
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        fails()
     assert recorder.phases == {"other": 0, "rate": 1}
 
 

@@ -80,7 +80,7 @@ def test_a_family_that_was_added_to_is_checked_again():
     with pytest.raises(RegistryError, match="'nowhere', which is not registered"):
         registry.add(growing)
     assert registry.families == ()
-    with pytest.raises(UsageError, match="Family 'toy' could not be loaded: .*'nowhere'"):
+    with pytest.raises(UsageError, match=r"Family 'toy' could not be loaded: .*'nowhere'"):
         registry.find("toy")
 
 
@@ -117,6 +117,9 @@ def test_a_chain_of_same_as_is_accepted():
     add(chain, "second", same_as="first")
     add(chain, "first", reference=True)
     assert Registry([chain]).find("toy").reference.name == "first"
+    models = {name: list(chain.models_of(variant)) for name, variant in chain.variants.items()}
+    first, second = chain.variants["first"], chain.variants["second"]
+    assert models == {"first": [], "second": [first], "third": [second, first]}
 
 
 def test_a_refused_family_is_not_registered():
@@ -205,7 +208,7 @@ class TestEntryPoints:
         monkeypatch.setattr(toy, "LOST", family("lost"), raising=False)
         registry = load_registry([entry_point("lost", "toy:LOST"), entry_point("toy", "toy:TOY")])
         assert registry.families == (toy.TOY,)
-        with pytest.raises(UsageError, match="Family 'lost' has no reference variant."):
+        with pytest.raises(UsageError, match=r"Family 'lost' has no reference variant\."):
             registry.find("lost")
 
     def test_an_error_without_words_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -247,7 +247,7 @@ class TestFailures:
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + room, limits[1]))
         try:
-            with pytest.raises(ShardbenchError, match="^Results cannot be written to .*too large"):
+            with pytest.raises(ShardbenchError, match=r"^Results cannot be written to .*too large"):
                 append_cells(path, cells)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -262,7 +262,7 @@ class TestFailures:
 
     def test_a_file_in_place_of_the_folder(self, path: Path):
         path.write_text("mine")
-        with pytest.raises(ShardbenchError, match="^Results cannot be written to "):
+        with pytest.raises(ShardbenchError, match=r"^Results cannot be written to "):
             append_cells(path / "results.jsonl", [cell()])
         assert path.read_text() == "mine"
 

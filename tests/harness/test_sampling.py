@@ -86,6 +86,7 @@ def turn_seconds(clock: FakeClock, run: Callable[[], object]) -> tuple[list[floa
 
     @contextmanager
     def installed():
+        clock.advance(1)  # slow to install, which is no part of the call
         began = clock.wall()
         yield
         turns.append(clock.wall() - began)

@@ -107,9 +107,7 @@ def test_other_settings_are_measured_again(path: Path, complete: bytes):
         assert measured(plan(path, settings=other)) == [False, False]
 
 
-def test_other_code_is_measured_again(
-    path: Path, complete: bytes, monkeypatch: pytest.MonkeyPatch
-):
+def test_other_code_is_measured_again(path: Path, complete: bytes, monkeypatch: pytest.MonkeyPatch):
     path.write_bytes(complete)
     monkeypatch.setattr(machine, "source_digest", lambda: "0123456789ab")
     assert measured(plan(path)) == [False, False]

@@ -81,10 +81,10 @@ class TestPresets:
 
     def test_an_unknown_one_is_refused_with_a_suggestion(self):
         with pytest.raises(
-            UsageError, match="^Unknown topology 'dgx_h10'; did you mean .*dgx_h100"
+            UsageError, match=r"^Unknown topology 'dgx_h10'; did you mean .*dgx_h100"
         ):
             find_topology("dgx_h10", 8)
-        with pytest.raises(UsageError, match="^Unknown topology 'zzz'; known are: .*dgx_h100, "):
+        with pytest.raises(UsageError, match=r"^Unknown topology 'zzz'; known are: .*dgx_h100, "):
             find_topology("zzz", 8)
 
     @given(
@@ -267,14 +267,14 @@ class TestFiles:
 
     def test_a_file_that_is_not_there_is_refused(self, tmp_path: Path):
         path = str(tmp_path / "nowhere.csv")
-        with pytest.raises(UsageError, match="cannot be read: .*No such file") as refused:
+        with pytest.raises(UsageError, match=r"cannot be read: .*No such file") as refused:
             find_topology(path, 8)
         assert str(refused.value).startswith(path)
 
     def test_a_folder_is_refused(self, tmp_path: Path):
         folder = tmp_path / "folder.csv"
         folder.mkdir()
-        with pytest.raises(UsageError, match="cannot be read: .*directory"):
+        with pytest.raises(UsageError, match=r"cannot be read: .*directory"):
             find_topology(str(folder), 8)
 
     def test_a_file_that_is_no_text_is_refused(self, file):

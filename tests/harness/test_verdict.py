@@ -98,7 +98,7 @@ class TestEstimate:
 class TestCoverage:
     """How often the 95 % interval holds the truth, over many made-up measurements."""
 
-    REPEATS = 800
+    REPEATS = 600
 
     def coverage(self, pairs: int, noise: float, spread: float = 0.0) -> float:
         rng = np.random.default_rng([pairs, round(1000 * noise), round(1000 * spread)])
@@ -132,7 +132,7 @@ class TestCoverage:
         assert many.high / many.low < few.high / few.low
 
 
-def false_verdicts(noise: float, pairs: int, repeats: int = 800) -> float:
+def false_verdicts(noise: float, pairs: int, repeats: int = 600) -> float:
     rng = np.random.default_rng([pairs, round(1000 * noise)])
     wrong = 0
     for seed in range(repeats):
