@@ -82,8 +82,7 @@ class _FamilyBenchmarks:
             # asv ends the process without a word, but lets go of this object before.
             weakref.finalize(self, self._prepared.close)
         calls = _calls_in_a_sample(self._checked(checks, variant, problem))
-        _, cpu_s = timed_turn(self._prepared, SystemClock(), calls)
-        self._seconds += cpu_s
+        self._seconds += timed_turn(self._prepared, SystemClock(), calls).cpu_s
 
     @_with_attributes(unit="1 if different", less_is_better=True)
     def track_different_decision(self, checks: Checks, variant: str, problem: str) -> float:

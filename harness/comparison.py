@@ -286,7 +286,11 @@ class Comparison:
         while names:
             compared_with = reference if reference in names else None
             with child(
-                run_sampling, self._job, names, compared_with, self._settings.sampling
+                run_sampling,
+                self._job,
+                {name: self._checked[name].fingerprint for name in names},
+                compared_with,
+                self._settings.sampling,
             ) as process:
                 outcome = self._await(process, Event("timing", names[0], 1, 0), times)
             if isinstance(outcome, SamplingDone):

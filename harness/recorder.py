@@ -83,11 +83,12 @@ class Recorder:
         return timed_function
 
     def counted(self, counter: str, function: Callable[A, R]) -> Callable[A, R]:
-        """Return `function` with its calls counted."""
+        """Return `function` with its calls counted; outside of the call nothing is recorded."""
 
         @wraps(function)
         def counted_function(*args: A.args, **kwargs: A.kwargs) -> R:
-            self.counters[counter] += 1
+            if self._open:
+                self.counters[counter] += 1
             return function(*args, **kwargs)
 
         return counted_function

@@ -117,6 +117,8 @@ def append_cells(path: Path, cells: Sequence[Cell]) -> None:
     rest = memoryview(lines.encode(errors="backslashreplace"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            raise ShardbenchError(f"Results cannot be written to {path}: it is not a file.")
         # Without a buffer: one that could not be emptied would be written again on closing.
         with path.open("ab", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # another one may be appending; closing unlocks

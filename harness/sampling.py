@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.clock import Clock
 from harness.registry import Measured, Prepared
@@ -38,31 +38,43 @@ class SamplingRule:
 
 @dataclass(slots=True)
 class Times:
-    """Seconds a call took, one entry per sample; `blocks` sums the CPU seconds of each block."""
+    """Seconds a call took, one entry per sample; `blocks` holds the CPU seconds block by block."""
 
     wall_s: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
-    blocks: dict[int, float] = field(default_factory=dict)
+    blocks: dict[int, list[float]] = field(default_factory=dict)
 
     def add(self, block: int, wall_s: float, cpu_s: float) -> None:
         """Record one sample of a block."""
         self.wall_s.append(wall_s)
         self.cpu_s.append(cpu_s)
-        self.blocks[block] = self.blocks.get(block, 0.0) + cpu_s
+        self.blocks.setdefault(block, []).append(cpu_s)
 
     def ratio_to(
         self, reference: "Times", seed: int, confidence: float = CONFIDENCE
     ) -> Ratio | None:
-        """Estimate the ratio over the blocks that hold both; None where there is none."""
-        shared = sorted(self.blocks.keys() & reference.blocks.keys())
-        if not shared:
+        """Estimate the ratio over the blocks that hold both; None where there is none.
+
+        The first turns of a block make a pair, and so do the second ones: since a block runs back
+        the way it came, a drift of the machine is in one pair what it is in the other, reversed.
+        """
+        pairs = [
+            pair
+            for block in sorted(self.blocks.keys() & reference.blocks.keys())
+            for pair in zip(self.blocks[block], reference.blocks[block], strict=False)
+        ]
+        if not pairs:
             return None
-        return estimate_ratio(
-            [self.blocks[block] for block in shared],
-            [reference.blocks[block] for block in shared],
-            seed,
-            confidence,
-        )
+        mine, theirs = zip(*pairs, strict=True)
+        return estimate_ratio(mine, theirs, seed, confidence)
+
+
+class Turn(NamedTuple):
+    """Wall and CPU seconds of one call, and what it decided."""
+
+    wall_s: float
+    cpu_s: float
+    decision: Any
 
 
 @contextmanager
@@ -77,8 +89,8 @@ def _collection_off() -> Iterator[None]:
             gc.enable()
 
 
-def timed_turn(prepared: Prepared[Any], clock: Clock, calls: int = 1) -> tuple[float, float]:
-    """Call a prepared variant `calls` times; return wall and CPU seconds of one call."""
+def timed_turn(prepared: Prepared[Any], clock: Clock, calls: int = 1) -> Turn:
+    """Call a prepared variant `calls` times; return the mean times of a call."""
     wall = cpu = 0.0
     with prepared.installed(), _collection_off():
         wall_start, cpu_start = clock.wall(), clock.cpu()
@@ -89,7 +101,8 @@ def timed_turn(prepared: Prepared[Any], clock: Clock, calls: int = 1) -> tuple[f
                 cpu += result.cpu_s
         if not isinstance(result, Measured):
             wall, cpu = clock.wall() - wall_start, clock.cpu() - cpu_start
-    return wall / calls, cpu / calls
+    decision = result.decision if isinstance(result, Measured) else result
+    return Turn(wall / calls, cpu / calls, decision)
 
 
 def _call_seconds(prepared: Prepared[Any], clock: Clock) -> float:
@@ -119,6 +132,7 @@ def sample(
     clock: Clock,
     rule: SamplingRule,
     turn_begins: Callable[[str], None] = lambda name: None,
+    decided: Callable[[str, Any], None] = lambda name, decision: None,
     turn_ended: Callable[[str, int, float, float], None] = lambda name, block, wall_s, cpu_s: None,
 ) -> dict[str, Times]:
     """Time several prepared variants against one another.
@@ -133,10 +147,11 @@ def sample(
         clock: what to time with.
         rule: when to stop.
         turn_begins: called with the variant's name before each of its turns.
+        decided: called with name and decision after each counted turn, to look at it untimed.
         turn_ended: called with name, block, wall and CPU seconds of a call after a counted turn.
     """
     with _long_lived_objects_left_alone():
-        return _sample(prepared, reference, clock, rule, turn_begins, turn_ended)
+        return _sample(prepared, reference, clock, rule, turn_begins, decided, turn_ended)
 
 
 @contextmanager
@@ -156,6 +171,7 @@ def _sample(
     clock: Clock,
     rule: SamplingRule,
     turn_begins: Callable[[str], None],
+    decided: Callable[[str, Any], None],
     turn_ended: Callable[[str, int, float, float], None],
 ) -> dict[str, Times]:
     started = clock.wall()
@@ -180,9 +196,10 @@ def _sample(
         rng.shuffle(active)
         for name in active + active[::-1]:
             turn_begins(name)
-            wall_s, cpu_s = timed_turn(prepared[name], clock, calls[name])
-            times[name].add(block, wall_s, cpu_s)
-            turn_ended(name, block, wall_s, cpu_s)
+            turn = timed_turn(prepared[name], clock, calls[name])
+            decided(name, turn.decision)
+            times[name].add(block, turn.wall_s, turn.cpu_s)
+            turn_ended(name, block, turn.wall_s, turn.cpu_s)
         if block + 1 >= rule.least_blocks:
             if reference is None:
                 break

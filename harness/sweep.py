@@ -11,6 +11,10 @@ from harness.naming import CellId, ProblemId
 from harness.registry import Family, Registry, Study, load_registry
 from harness.results import Cell, append_cells, read_records
 from harness.topologies import find_topology
+from harness.worker import start_server
+
+# What must be as it was for a stored result to stand for a new one.
+_SAME = ("code", "packages", "python", "cpu", "cores")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,7 @@ def plan_sweep(
 ) -> list[Step]:
     """List the problems of the suite, and which of them this code has measured already.
 
-    Results of other code, other versions or other settings do not count.
+    Results of other code, versions, settings or another machine do not count.
 
     Raises:
         UsageError: the results file cannot be read.
@@ -38,7 +42,7 @@ def plan_sweep(
         record["cell"]
         for record in (read_records(results) if results.exists() else ())
         if record["settings"] == asdict(settings)
-        and all(record["environment"].get(key) == now[key] for key in ("code", "packages"))
+        and all(record["environment"].get(key) == now[key] for key in _SAME)
     }
     steps = []
     for family in families:
@@ -59,6 +63,7 @@ def sweep(
     registry: Callable[[], Registry] = load_registry,
 ) -> Iterator[tuple[Step, list[Cell]]]:
     """Measure each step that is not yet, storing its cells before the next one begins."""
+    start_server(tuple(module for step in steps for module in step.family.preload))
     for step in steps:
         if step.measured:
             continue

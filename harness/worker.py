@@ -130,15 +130,28 @@ def run_check(job: Job, variant: str, connection: Connection) -> None:
 
 
 def run_sampling(
-    job: Job, variants: list[str], reference: str | None, rule: SamplingRule, connection: Connection
+    job: Job,
+    fingerprints: dict[str, str],
+    reference: str | None,
+    rule: SamplingRule,
+    connection: Connection,
 ) -> None:
-    """Child process: build the problem once, prepare all variants, time them interleaved."""
+    """Child process: build the problem once, prepare all variants, time them interleaved.
+
+    `fingerprints` are the checked decisions by variant: what is timed must go on deciding so.
+    """
 
     def body(send: Callable[[Message], None]) -> None:
         family, problem = _build(job)
+
+        def decided(name: str, decision: Any) -> None:
+            send(CallEnded(name))
+            if family.fingerprint(decision) != fingerprints[name]:
+                raise ShardbenchError("Its decision changed from one call to the next.")
+
         prepared: dict[str, Prepared[Any]] = {}
         try:
-            for name in variants:
+            for name in fingerprints:
                 send(Prepares(name))
                 prepared[name] = family.find(name).prepared(problem)
             times = sample(
@@ -147,6 +160,7 @@ def run_sampling(
                 SystemClock(),
                 rule,
                 turn_begins=lambda name: send(TurnBegins(name)),
+                decided=decided,
                 turn_ended=lambda *turn: send(TurnEnded(*turn)),
             )
         finally:
@@ -175,9 +189,16 @@ def run_profile(job: Job, variant: str, connection: Connection) -> None:
     _child(connection, body)
 
 
+class _BadInput(Exception):
+    """The problem cannot be built because of what the user asked for."""
+
+
 def _build(job: Job) -> tuple[Family[Any, Any], Any]:
-    family = job.registry().find(job.family)
-    return family, family.build(job.workload, job.topology)
+    try:
+        family = job.registry().find(job.family)
+        return family, family.build(job.workload, job.topology)
+    except UsageError as error:
+        raise _BadInput(str(error)) from None
 
 
 def _child(connection: Connection, body: Callable[[Callable[[Message], None]], None]) -> None:
@@ -196,8 +217,10 @@ def _child(connection: Connection, body: Callable[[Callable[[Message], None]], N
 
     try:
         body(send)
+    except _BadInput as error:
+        send(Failed(str(error), bad_input=True))
     except ShardbenchError as error:
-        send(Failed(str(error), isinstance(error, UsageError)))
+        send(Failed(str(error)))
     except Exception as error:  # a variant may raise anything; it must not take the sweep along
         if os.environ.get("SHARDBENCH_TRACEBACK"):
             traceback.print_exc()

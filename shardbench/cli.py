@@ -159,7 +159,7 @@ def report(
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("report"),
     fresh: Annotated[bool, typer.Option(help="Measure again what is measured already.")] = False,
     budget: Budget = 60.0,
-    seconds: Seconds = 30.0,
+    seconds: Seconds = 20.0,
     seed: Seed = 0,
 ) -> None:
     """Write the report: one offline page, Markdown, figures and their data."""

@@ -93,11 +93,12 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         "synthetic[tables=10,seed=7,memory=tight]/dgx_a100_80gb:16",
     ),
     studies=(
-        Study("dlrm-856[tables=10,seed=1]/dgx_a100_80gb:16", LADDER, "the copying ladder"),
-        Study("dlrm-856[tables=20,seed=1]/dgx_a100_80gb:16", LADDER, "the copying ladder"),
-        Study("dlrm-856[tables=40,seed=1]/dgx_a100_80gb:16", LADDER, "the copying ladder"),
+        *(
+            Study(f"dlrm-856[tables={tables},seed=1]/dgx_a100_80gb:16", LADDER, "copying ladder")
+            for tables in (6, 12, 18, 24)
+        ),
         Study(
-            "synthetic[tables=30,seed=7,memory=tight]/dgx_a100_80gb:16",
+            "dlrm-856[tables=32,seed=3,memory=tight]/dgx_a100_80gb:16",
             ("upstream", *OWN_DECISIONS),
             "time against quality",
         ),

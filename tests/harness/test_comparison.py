@@ -279,6 +279,12 @@ class TestChoice:
         assert str(refused.value).startswith(sentence)
         assert server_children() == []
 
+    def test_a_variant_that_blames_the_user_leaves_the_others_measured(self):
+        cells = compare("refuses", "same")
+        cell = cells["refuses"]
+        assert (cell.status, cell.reason) == ("failed", "too many items for me")
+        assert cells["same"].ratio is not None
+
 
 class TestListening:
     def test_stages_are_told_in_order(self):
@@ -400,7 +406,12 @@ class TestProjection:
 
 class TestFailuresWhileTiming:
     @pytest.mark.parametrize(
-        ("variant", "reason"), [("raises-later", "worn out"), ("killed-later", "signal 9")]
+        ("variant", "reason"),
+        [
+            ("raises-later", "worn out"),
+            ("killed-later", "signal 9"),
+            ("changes-later", "decision changed from one call to the next"),
+        ],
     )
     def test_one_leaves_the_others_timed(self, variant: str, reason: str):
         cells = compare(variant, "same")

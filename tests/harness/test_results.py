@@ -258,7 +258,7 @@ class TestFailures:
     def test_a_folder_in_place_of_the_file(self, tmp_path: Path):
         with pytest.raises(ShardbenchError) as failed:
             append_cells(tmp_path, [cell()])
-        assert str(failed.value) == f"Results cannot be written to {tmp_path}: Is a directory."
+        assert str(failed.value) == f"Results cannot be written to {tmp_path}: it is not a file."
 
     def test_a_file_in_place_of_the_folder(self, path: Path):
         path.write_text("mine")

@@ -29,6 +29,7 @@ from harness.registry import (
     Registry,
     Study,
     Topology,
+    UsageError,
     WorkloadSpec,
     positive_int,
 )
@@ -198,6 +199,16 @@ def unannotated(problem: ToyProblem):
 def raises(problem: ToyProblem) -> Prepared[Decision]:
     def run() -> Decision:
         raise ValueError("no item\nlikes me")
+
+    return Prepared(run)
+
+
+@TOY.variant("refuses", same_as="reference")
+def refuses(problem: ToyProblem) -> Prepared[Decision]:
+    """Blame the user, as a library that is called with the wrong arguments may do."""
+
+    def run() -> Decision:
+        raise UsageError("too many items for me")
 
     return Prepared(run)
 
@@ -429,6 +440,19 @@ def _raise(error: Exception) -> None:
 def raises_later(problem: ToyProblem) -> Prepared[Decision]:
     """Pass the check, and fail from the second call on."""
     return _later(problem, partial(_raise, ValueError("worn out")))
+
+
+@TOY.variant("changes-later", same_as="reference")
+def changes_later(problem: ToyProblem) -> Prepared[Decision]:
+    """Keep state between calls: the second one decides otherwise, as a reused planner may."""
+    calls = 0
+
+    def run() -> Decision:
+        nonlocal calls
+        calls += 1
+        return round_robin(problem) if calls == 1 else round_robin(problem)[::-1]
+
+    return Prepared(run)
 
 
 @TOY.variant("killed-later", same_as="reference")
