@@ -132,15 +132,13 @@ def _phases(family: FamilyView) -> Iterator[Finding]:
             "phases",
             family.name,
             f"Most of `{family.reference}`'s time goes to {shares}.",
-            f"On `{family.phase_problem}`, in one observed call.",
+            f"On `{family.phase_problem}`, by the shares of one observed call.",
         )
         return
-    last = str(
-        claimed["variant"].iloc[-1]
-        if len(claimed)
-        else reached.nsmallest(1, "ratio")["variant"].iloc[0]
-    )
-    yield _shrinkage(family, last, before, spent[last])
+    fastest = str(reached.nsmallest(1, "ratio")["variant"].iloc[0])
+    last_claimed = str(claimed["variant"].iloc[-1]) if len(claimed) else fastest
+    for rung in dict.fromkeys((last_claimed, fastest)):
+        yield _shrinkage(family, rung, before, spent[rung])
 
 
 def _shares(phases: "pd.Series[float]", whole: float) -> str:
@@ -156,9 +154,9 @@ def _shrinkage(
     rest = after.drop(phase).sort_values(ascending=False)
     shares = _shares(rest, after.sum())
     detail = (
-        f"In one observed call on `{family.phase_problem}`, `{phase}` goes from "
-        f"{seconds(before[phase])} to {seconds(after[phase])} and the whole from "
-        f"{seconds(before.sum())} to {seconds(after.sum())}"
+        f"On `{family.phase_problem}`, `{phase}` goes from {seconds(before[phase])} to "
+        f"{seconds(after[phase])} and the whole from {seconds(before.sum())} to "
+        f"{seconds(after.sum())}, by the shares of one observed call each"
     )
     if not part < 1:
         sentence = f"No phase of `{family.reference}` gets shorter in `{last}`."

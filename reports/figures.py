@@ -246,7 +246,7 @@ def _phases(family: FamilyView) -> Iterator[Drawing]:
             label=phase,
             hatch="//" if is_repeated(index) else "",
         )
-        wide = spent[phase] > 0.055 * totals.max()
+        wide = spent[phase] > 0.08 * totals.max()
         labels = (spent[phase] / totals).map(percent).where(wide, "")
         axes.bar_label(bars, labels, label_type="center", fontsize=8, color=text_colour_on(colour))
         left = left + spent[phase]
@@ -256,13 +256,13 @@ def _phases(family: FamilyView) -> Iterator[Drawing]:
     axes.set_ylim(len(spent) - 0.45, -0.55)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
-    axes.set_xlabel("CPU time of one observed call")
+    axes.set_xlabel("CPU time of a call")
     figure.legend(loc="outside upper left", ncols=min(7, len(spent.columns)), columnspacing=1.2)
     make_room(axes)
     linear_time(axes)
     caption = (
-        f"On `{family.phase_problem}`, from one call that was watched, which takes longer than a "
-        "timed one. Shares are of the whole call; small ones stand in the table."
+        f"On `{family.phase_problem}`. The shares were observed in one call each, and are scaled "
+        "to what the timed calls took; small ones stand in the table."
     )
     if left_out:
         caption += f" Too long to be drawn beside the others: {listing(left_out)}."

@@ -232,14 +232,31 @@ def tradeoff(family: FamilyView) -> pd.DataFrame:
 
 
 def phase_times(family: FamilyView) -> pd.DataFrame:
-    """Phases on one problem in CPU seconds of one observed call, a row per variant and phase.
+    """Phases on one problem in CPU seconds of a timed call, a row per variant and phase.
 
-    Variants with a different decision are left out, as in `tradeoff`.
+    Shares come from one observed call, which is slower and was made at another moment, so they are
+    scaled to what the timed calls took; `observed_s` is what was observed. Variants with a
+    different decision are left out, as in `tradeoff`.
     """
-    cells = family.cells["cell"][family.cells["outcome"] != DIFFERENT]
-    phases = family.phases[family.phases["problem"] == family.phase_problem]
-    phases = phases[phases["cell"].isin(cells)]
-    return phases[["variant", "name", "seconds", "share"]].reset_index(drop=True)
+    cells = family.cells[family.cells["problem"] == family.phase_problem]
+    cells = cells[cells["outcome"] != DIFFERENT]
+    phases = family.phases[family.phases["cell"].isin(cells["cell"])]
+    phases = phases.rename(columns={"seconds": "observed_s"})
+    observed = phases.groupby("cell")["observed_s"].transform("sum")
+    whole = phases["cell"].map(_timed(cells)).fillna(observed)
+    phases = phases.assign(seconds=phases["share"] * whole)
+    return phases[["variant", "name", "seconds", "share", "observed_s"]].reset_index(drop=True)
+
+
+def _timed(cells: pd.DataFrame) -> "pd.Series[float]":
+    """CPU seconds of a timed call by cell, from the ratio where there is one.
+
+    A ratio is paired, so what it makes of the reference's time is free of the machine's drift.
+    """
+    reference = cells.loc[cells["outcome"] == "reference", "cpu_s"]
+    paired = cells["ratio"] * (reference.iloc[0] if len(reference) else math.nan)
+    timed: pd.Series[float] = paired.fillna(cells["cpu_s"]).set_axis(cells["cell"])
+    return timed
 
 
 def counts(family: FamilyView) -> pd.DataFrame:
