@@ -46,7 +46,9 @@ def check(
             wall_s = clock.wall() - started
             call_ended()
         counters = {each.name: recorder.counters[each.name] for each in family.counters}
-        phases = dict(recorder.phases)
+        phases = {name: recorder.phases.get(name, 0.0) for name in family.phases} | {
+            name: seconds for name, seconds in recorder.phases.items() if name not in family.phases
+        }
         if isinstance(result, Measured):
             counters, phases = dict(result.counters), dict(result.phases)
             wall_s = result.wall_s

@@ -87,9 +87,10 @@ def _ladder(family: FamilyView) -> Iterator[Drawing]:
     make_room(axes)
     caption = f"Measured on `{family.ladder_problem}`."
     if claimed:
+        told = listing(list(dict.fromkeys(filter(None, table["published_conditions"]))))
         caption += (
             " Published shares are what is left of the ladder's start, step by step; they were "
-            "obtained elsewhere, under conditions of their own."
+            f"obtained elsewhere{f': {told}' if told else ''}."
         )
     yield finish(figure, f"{family.slug}-ladder", "Claimed and measured", caption, table)
 

@@ -112,13 +112,12 @@ def ladder_table(family: FamilyView) -> Table:
                 Entry(interval(row["low"], row["high"]), row["low"]),
                 _time(row["cpu_s"]),
                 _outcome(row["outcome"]),
-                row["published_conditions"],
             )
         )
     columns = (
         *(_code("variant"), _number("published step"), _number("published share")),
         *(_number("measured share"), _number("interval"), _number("CPU time")),
-        *("outcome", "published for"),
+        "outcome",
     )
     return _table(columns, rows)
 
