@@ -44,7 +44,9 @@ def show(rendered: RenderableType) -> None:
 
 
 def _table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(
+        title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
+    )
     for column in columns:
         is_number = column in right
         table.add_column(
@@ -173,7 +175,9 @@ def comparison(cells: Sequence[Cell], details: bool) -> RenderableType:
     parts: list[RenderableType] = [
         Text(f"{first.family} on {first.problem}", style="bold"),
         Text(", ".join(_fact(name, value) for name, value in facts.items() if value != "")),
+        "",
         table,
+        *_decisions(cells),
         *_notes(cells),
     ]
     if details:
@@ -204,6 +208,18 @@ def _verdict(cell: Cell) -> Text:
         return Text("reference", style="dim")
     styles = {"faster": "green", "slower": "red"}
     return Text(cell.verdict or "-", style=styles.get(cell.verdict or "", ""))
+
+
+def _decisions(cells: Sequence[Cell]) -> list[RenderableType]:
+    """Say which variants decided the same, by fingerprint."""
+    alike: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell.fingerprint:
+            alike.setdefault(cell.fingerprint, []).append(cell.variant)
+    table = _table("", "fingerprint", "of the decision of")
+    for fingerprint, names in alike.items():
+        table.add_row(fingerprint, ", ".join(names))
+    return ["", table, ""] if alike else []
 
 
 def _notes(cells: Sequence[Cell]) -> list[RenderableType]:

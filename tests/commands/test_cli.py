@@ -1,6 +1,7 @@
 """What a user types and what they then see: output, exit codes, and one sentence for bad input."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,7 @@ def test_compare_shows_a_table_and_writes_what_was_asked(shardbench, tmp_path):
     assert code == 0
     assert "max_rank_ms" in out
     assert "objects_copied" in out
+    assert re.search(r"^[0-9a-f]{16}  double-deepcopy, upstream$", out, re.MULTILINE)
     rows = json.loads((tmp_path / "out.json").read_text())["rows"]
     assert [row["variant"] for row in rows] == ["double-deepcopy", "upstream"]
     assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == 2
