@@ -63,6 +63,7 @@ def sweep(
     registry: Callable[[], Registry] = load_registry,
 ) -> Iterator[tuple[Step, list[Cell]]]:
     """Measure each step that is not yet, storing its cells before the next one begins."""
+    append_cells(results, [])  # whether it can be written is better known before measuring
     start_server(tuple(module for step in steps for module in step.family.preload))
     for step in steps:
         if step.measured:

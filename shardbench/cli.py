@@ -110,17 +110,19 @@ def compare(
     )
     if json not in ("", "-"):
         _check_writable(Path(json))
+    if results is not None:
+        append_cells(results, [])  # whether it can be written is better known before measuring
     with progress_display(str(comparison.problem)) as listen:
         cells = comparison.run(listen)
+    document = to_json(display.document(cells), indent=2)
+    if json == "-":
+        print(document)  # noqa: T201
+    else:
+        display.show(display.comparison(cells, details))
+        if json:
+            _write(Path(json), document + "\n")
     if results is not None:
         append_cells(results, cells)
-    document = display.document(cells)
-    if json == "-":
-        print(to_json(document, indent=2))  # noqa: T201
-    else:
-        if json:
-            _write(Path(json), to_json(document, indent=2) + "\n")
-        display.show(display.comparison(cells, details))
     if all(cell.status != "ok" for cell in cells):
         raise typer.Exit(1)
 

@@ -175,6 +175,14 @@ def test_compare_shows_a_table_and_writes_what_was_asked(shardbench, tmp_path):
     assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == 2
 
 
+def test_results_that_cannot_be_written_are_said_before_anything_is_measured(shardbench, tmp_path):
+    (tmp_path / "folder").mkdir()
+    code, out, err = shardbench("compare", "embedding", *PROBLEM, *QUICK, "--results", "folder")
+    assert code == 1
+    assert out == ""
+    assert one_sentence(err) == "Results cannot be written to folder: it is not a file."
+
+
 def test_a_users_tables_and_machine_are_compared(shardbench, tmp_path):
     (tmp_path / "tables.csv").write_text("rows,dim,pooling_factor\n1000,16,1\n500,8,2|3\n")
     (tmp_path / "machine.csv").write_text(
