@@ -65,7 +65,7 @@ def _inconclusive(family: FamilyView) -> Iterator[Finding]:
             "inconclusive",
             family.name,
             f"{len(unclear)} of {plural(compared, 'comparison')} stayed inconclusive.",
-            f"They are of {listing(names)}: the interval neither clears the noise floor nor "
+            f"{'It is' if len(unclear) == 1 else 'They are'} of {listing(names)}: the interval neither clears the noise floor nor "
             "stays within it.",
         )
 

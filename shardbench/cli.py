@@ -38,7 +38,10 @@ TopologyName = Annotated[
 ]
 Gpus = Annotated[int, typer.Option("--gpus", "-n", help="How many GPUs to plan for.")]
 Budget = Annotated[float, typer.Option(help="Seconds that one call may take before it is stopped.")]
-Seconds = Annotated[float, typer.Option(help="Seconds to spend on timing each problem.")]
+Seconds = Annotated[
+    float,
+    typer.Option(help="Seconds to spend on timing a problem; two blocks are timed in any case."),
+]
 Seed = Annotated[int, typer.Option(help="Seed of the order of the calls and of the resampling.")]
 
 
