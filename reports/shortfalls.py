@@ -65,8 +65,8 @@ def _inconclusive(family: FamilyView) -> Iterator[Finding]:
             "inconclusive",
             family.name,
             f"{len(unclear)} of {plural(compared, 'comparison')} stayed inconclusive.",
-            f"{'It is' if len(unclear) == 1 else 'They are'} of {listing(names)}: the interval neither clears the noise floor nor "
-            "stays within it.",
+            f"{'It is' if len(unclear) == 1 else 'They are'} of {listing(names)}: the interval "
+            "neither clears the noise floor nor stays within it.",
         )
 
 
