@@ -91,7 +91,6 @@ def test_planners_know_of_the_harness_its_registry_alone():
 def test_the_harness_knows_no_planner_by_name():
     families = [path.name for path in (ROOT / "planners").iterdir() if path.is_dir()]
     families = [name for name in families if not name.startswith("_")]
-    assert "embedding" in families
     for path in (ROOT / "harness").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant):

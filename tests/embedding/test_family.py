@@ -1,0 +1,47 @@
+"""The family is found like anybody else's, and offers what it promises before torchrec is there."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.naming import ProblemId
+from harness.registry import load_registry
+from harness.topologies import find_topology
+from planners.embedding import FAMILY
+from planners.embedding.family import LADDER, OWN_DECISIONS
+from planners.embedding.workloads import load_tables
+
+
+def test_it_is_found_through_its_entry_point():
+    assert load_registry().find("embedding") is FAMILY
+
+
+def test_every_variant_is_in_the_ladder_or_decides_for_itself():
+    assert set(FAMILY.variants) == {*LADDER, *OWN_DECISIONS}
+    assert all(FAMILY.find(name).same_as is None for name in OWN_DECISIONS)
+
+
+def test_the_published_ladder_goes_from_20_to_10_to_2_and_a_half_minutes():
+    claims = [claim for name in LADDER if (claim := FAMILY.find(name).claim)]
+    assert [(claim.before, claim.after, claim.unit) for claim in claims] == [
+        (20, 10, "min"),
+        (10, 2.5, "min"),
+    ]
+
+
+def test_all_its_problems_exist():
+    for text in (*FAMILY.benchmarks, *(study.problem for study in FAMILY.studies)):
+        problem = ProblemId.parse(text)
+        assert load_tables(problem.workload)
+        assert find_topology(problem.topology, problem.gpus).gpus == problem.gpus
+
+
+def test_all_variants_of_its_studies_exist():
+    for study in FAMILY.studies:
+        assert [FAMILY.find(name).name for name in study.variants] == list(study.variants)
+
+
+def test_asv_finds_it():
+    code = "import benchmarks.families as suite; assert suite.embedding.params[0]"
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=root)
