@@ -25,7 +25,7 @@ _CONFIDENCE_TO_STOP = 0.99
 class SamplingRule:
     """When to stop: after `seconds`, or once every ratio is decided, within these block counts.
 
-    Two blocks are timed even if they take longer: one has no interval.
+    Two blocks are timed even if they take longer: one alone makes too few pairs.
     """
 
     seconds: float = 60.0

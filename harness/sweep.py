@@ -1,11 +1,13 @@
 """Run the default suite of every family into one results file, resuming where it was stopped."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from harness.comparison import Comparison, Event, Settings
+from harness.errors import ShardbenchError
 from harness.machine import environment
 from harness.naming import CellId, ProblemId
 from harness.registry import Family, Registry, Study, load_registry
@@ -27,6 +29,40 @@ class Step:
     measured: bool
 
 
+def _records(results: Path) -> Iterable[dict[str, Any]]:
+    return read_records(results) if results.exists() else ()
+
+
+def _counts(record: dict[str, Any], settings: Settings, now: dict[str, Any]) -> bool:
+    same_machine_and_code = all(record["environment"].get(key) == now[key] for key in _SAME)
+    return same_machine_and_code and record["settings"] == asdict(settings)
+
+
+def is_outdated(results: Path, settings: Settings) -> bool:
+    """Whether a results file holds cells that other code, settings or machines have measured.
+
+    A report would show them beside the new ones as if they were comparable.
+    """
+    now = environment(settings.sampling.seed)
+    return any(not _counts(record, settings, now) for record in _records(results))
+
+
+def set_aside(results: Path) -> Path | None:
+    """Rename a results file after the time of its last change; returns the new path, if any.
+
+    Raises:
+        ShardbenchError: it cannot be renamed, and stays as it is.
+    """
+    if not results.exists():
+        return None
+    changed = datetime.fromtimestamp(results.stat().st_mtime, UTC)
+    kept = results.with_name(f"{results.stem}-{changed:%Y%m%dT%H%M%S%f}{results.suffix}")
+    try:
+        return results.rename(kept)
+    except OSError as error:
+        raise ShardbenchError(f"{results} cannot be set aside: {error.strerror}.") from None
+
+
 def plan_sweep(
     families: Sequence[Family[Any, Any]], results: Path, settings: Settings
 ) -> list[Step]:
@@ -38,12 +74,7 @@ def plan_sweep(
         UsageError: the results file cannot be read.
     """
     now = environment(settings.sampling.seed)
-    known = {
-        record["cell"]
-        for record in (read_records(results) if results.exists() else ())
-        if record["settings"] == asdict(settings)
-        and all(record["environment"].get(key) == now[key] for key in _SAME)
-    }
+    known = {each["cell"] for each in _records(results) if _counts(each, settings, now)}
     steps = []
     for family in families:
         for study in family.studies:

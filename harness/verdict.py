@@ -18,8 +18,8 @@ _RESAMPLES = 2000
 class Ratio:
     """Time of a variant over time of the reference, with a 95 % interval; lower is better.
 
-    `pairs` is how many interleaved blocks it was estimated from. The interval is infinitely wide
-    for a single pair.
+    `pairs` is how many pairs of interleaved turns it was estimated from. The interval is
+    infinitely wide for a single pair.
     """
 
     value: float
@@ -31,7 +31,7 @@ class Ratio:
 def estimate_ratio(
     variant: Sequence[float], reference: Sequence[float], seed: int, confidence: float = CONFIDENCE
 ) -> Ratio:
-    """Estimate the ratio from times in seconds, paired block by block.
+    """Estimate the ratio from times in seconds, paired turn by turn.
 
     The value is the geometric mean of the pairs' ratios. The interval is the wider of a bootstrap
     percentile interval and Student's interval on the logarithms: below some ten pairs the bootstrap

@@ -15,8 +15,8 @@ from harness.profiling import replace_file, write_files
 from harness.registry import Registry, load_registry
 from harness.results import append_cells, to_json
 from harness.sampling import SamplingRule
-from harness.sweep import plan_sweep, sweep
-from harness.topologies import Topology, find_topology
+from harness.sweep import is_outdated, plan_sweep, set_aside, sweep
+from harness.topologies import find_topology
 from shardbench import display
 from shardbench.progress import progress_display
 
@@ -106,10 +106,9 @@ def compare(
     comparison = Comparison(
         found,
         WorkloadSpec.parse(workload),
-        _sized(topology, gpus),
+        find_topology(topology, gpus),
         _names(variants),
         settings,
-        registry=load_registry,
     )
     if json not in ("", "-"):
         _check_writable(Path(json))
@@ -145,7 +144,7 @@ def profile(
     found.find(variant)
     settings = _settings(budget, budget, 0)
     comparison = Comparison(
-        found, WorkloadSpec.parse(workload), _sized(topology, gpus), [variant], settings
+        found, WorkloadSpec.parse(workload), find_topology(topology, gpus), [variant], settings
     )
     with progress_display(str(comparison.problem)) as listen:
         files = comparison.profile(variant, listen)
@@ -179,8 +178,8 @@ def report(
 
 
 def _measure(results: Path, settings: Settings, fresh: bool) -> None:
-    if fresh:
-        results.unlink(missing_ok=True)
+    if (fresh or is_outdated(results, settings)) and (kept := set_aside(results)):
+        _messages.print(f"What was measured before is kept in {kept}.", soft_wrap=True)
     steps = plan_sweep(_registry().families, results, settings)
     done = sum(step.measured for step in steps)
     if done:
@@ -195,10 +194,6 @@ def _measure(results: Path, settings: Settings, fresh: bool) -> None:
                 f"{cell.variant} {cell.status}" for cell in cells if cell.status != "ok"
             )
             listen.finished(f"{step.family.name} on {step.problem}: {ended or 'all ok'}")
-
-
-def _sized(topology: str, gpus: int) -> Topology:
-    return find_topology(topology, gpus)
 
 
 def _check_writable(path: Path) -> None:
@@ -218,9 +213,6 @@ def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; exits with 2 on bad usage, with 1 if something else failed."""
     try:
         app(arguments)
-    except UsageError as error:
-        _messages.print(str(error), style="red", soft_wrap=True)
-        sys.exit(2)
     except ShardbenchError as error:
         _messages.print(str(error), style="red", soft_wrap=True)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, UsageError) else 1)

@@ -11,7 +11,7 @@ from harness.comparison import Settings
 from harness.registry import Family, Registry, Study
 from harness.results import read_records
 from harness.sampling import SamplingRule
-from harness.sweep import Step, plan_sweep, sweep
+from harness.sweep import Step, is_outdated, plan_sweep, set_aside, sweep
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
 PROBLEMS = ["toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"]
@@ -171,3 +171,33 @@ class TestSourceDigest:
         (package / "__init__.py").write_text("FAMILY = 1\n")
         machine.source_digest.cache_clear()
         assert machine.source_digest() != before
+
+
+class TestOutdated:
+    """Old cells must not stand beside new ones in a report, and must not be lost."""
+
+    def test_results_of_this_code_are_not(self, path: Path, complete: bytes):
+        assert not is_outdated(path, SETTINGS), "there are none"
+        path.write_bytes(complete)
+        assert not is_outdated(path, SETTINGS)
+
+    def test_results_of_other_settings_are(self, path: Path, complete: bytes):
+        path.write_bytes(complete)
+        assert is_outdated(path, replace(SETTINGS, budget=61.0))
+
+    @pytest.mark.parametrize("key", ["code", "packages", "python", "cpu", "cores"])
+    def test_results_of_another_environment_are(
+        self, path: Path, complete: bytes, monkeypatch: pytest.MonkeyPatch, key: str
+    ):
+        path.write_bytes(complete)
+        other = machine.environment(0) | {key: "another"}
+        monkeypatch.setattr("harness.sweep.environment", lambda seed: other)
+        assert is_outdated(path, SETTINGS)
+
+    def test_they_are_kept_under_another_name(self, path: Path, complete: bytes):
+        assert set_aside(path) is None
+        path.write_bytes(complete)
+        kept = set_aside(path)
+        assert kept is not None
+        assert kept.read_bytes() == complete
+        assert not path.exists()
