@@ -1,0 +1,125 @@
+"""TorchRec's enumerator, asking its estimators once for each distinct shard."""
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstimator
+from torchrec.distributed.planner.estimator.types import HardwarePerfConfig
+from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
+from torchrec.distributed.planner.types import Shard, ShardEstimator, ShardingOption
+from torchrec.distributed.types import ModuleSharder
+
+
+class SharedOption(ShardingOption):
+    """An option whose copies have shards of their own, and share what no one changes."""
+
+    def __deepcopy__(self, memo: dict[int, Any] | None) -> "SharedOption":
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        copied.shards = [
+            Shard(shard.size, shard.offset, shard.storage, shard.perf, shard.rank)
+            for shard in self.shards
+        ]
+        return copied
+
+
+class _KeptOption(SharedOption):
+    """An option that is its own copy, while the enumerator stores the search space."""
+
+    def __deepcopy__(self, memo: dict[int, Any] | None) -> "_KeptOption":
+        return self
+
+
+class DistinctShardEnumerator(EmbeddingEnumerator):
+    """Enumerates what torchrec's enumerator does, with equal estimates, in less time.
+
+    A shard's estimates depend on its option and its size alone, and a row-wise table has one or
+    two sizes of shard however many ranks there are. Estimators that are not torchrec's own, or
+    that look across the shards of an option, are asked about every shard.
+
+    The options are also the ones that `last_stored_search_space` keeps: who sets ranks on them
+    copies them before.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for estimator in self._estimators:
+            if _is_perf_estimator(estimator):
+                estimator._config = _with_remembered_annotations(estimator._config)
+
+    def enumerate(
+        self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]
+    ) -> list[ShardingOption]:
+        """Return torchrec's options in its order, each with equal estimates."""
+        options: list[ShardingOption] = super().enumerate(module, sharders)
+        for option in options:
+            option.__class__ = SharedOption
+        return options
+
+    def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
+        """Fill in the estimates of all shards, asking for one shard of each size."""
+        samples = [_one_shard_of_each_size(option) for option in sharding_options]
+        for estimator in self._estimators:
+            if _looks_at_shards_one_by_one(estimator):
+                estimator.estimate(samples, sharder_data_map=self._sharder_data_map)
+                for option, sample in zip(sharding_options, samples, strict=True):
+                    _take_over(option, sample)
+            else:
+                estimator.estimate(sharding_options, sharder_data_map=self._sharder_data_map)
+        for option in sharding_options:
+            option.__class__ = _KeptOption
+
+
+def _one_shard_of_each_size(option: ShardingOption) -> ShardingOption:
+    sample = object.__new__(type(option))
+    sample.__dict__.update(option.__dict__)
+    by_size = {tuple(shard.size): shard for shard in option.shards}
+    sample.shards = [Shard(size=shard.size, offset=shard.offset) for shard in by_size.values()]
+    return sample
+
+
+def _take_over(option: ShardingOption, sample: ShardingOption) -> None:
+    by_size = {tuple(shard.size): shard for shard in sample.shards}
+    for shard in option.shards:
+        estimated = by_size[tuple(shard.size)]
+        shard.perf = estimated.perf
+        shard.storage = estimated.storage
+    option.is_weighted = sample.is_weighted
+
+
+def _is_perf_estimator(estimator: ShardEstimator) -> bool:
+    return (
+        type(estimator) is EmbeddingPerfEstimator
+        and type(estimator._config).post_process_perfs is HardwarePerfConfig.post_process_perfs
+    )
+
+
+def _looks_at_shards_one_by_one(estimator: ShardEstimator) -> bool:
+    return _is_perf_estimator(estimator) or type(estimator) is EmbeddingStorageEstimator
+
+
+def _with_remembered_annotations(config: HardwarePerfConfig) -> HardwarePerfConfig:
+    """Return the configuration with only its annotated methods in `dir`.
+
+    TorchRec looks for annotations by a scan of `dir(config)`, some fourteen times a shard, and
+    most configurations have none.
+    """
+    names = tuple(_annotated(config))
+    plain = type(config)
+    remembered = copy.copy(config)
+    remembered.__class__ = type(
+        plain.__name__, (plain,), {"__dir__": lambda self: names, "__module__": plain.__module__}
+    )
+    return remembered
+
+
+def _annotated(config: HardwarePerfConfig) -> Iterable[str]:
+    """Yield the public methods that carry an attribute, as torchrec's annotations set them."""
+    for name in dir(config):
+        if not name.startswith("_"):
+            attribute = getattr(config, name, None)
+            if callable(attribute) and vars(getattr(attribute, "__func__", attribute)):
+                yield name
