@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -194,7 +195,4 @@ def _placement(option: ShardingOption) -> Placement:
 
 def _sums_in_order(values: Floats, first: Ints) -> Floats:
     """Sum each slice from left to right, as Python does; NumPy's own sums add in pairs."""
-    return np.array(
-        [sum(values[start:end].tolist()) for start, end in zip(first, first[1:], strict=False)],
-        np.float64,
-    )
+    return np.array([sum(values[start:end].tolist()) for start, end in pairwise(first)], np.float64)
