@@ -1,4 +1,4 @@
-# make report | test | bench | lint: each sets up its virtual environment first, when needed.
+# make report | report-large | test | bench | lint: each sets up its virtual environment first, when needed.
 # GPU=1 uses a second environment, with the CUDA builds of torch and fbgemm.
 
 PYTHON ?= python3.11
@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 FBGEMM := fbgemm-gpu$(if $(GPU),,-cpu)==1.8.0
 
-.PHONY: setup report test test-slow bench bench-smoke lint clean
+.PHONY: setup report report-large test test-slow bench bench-smoke lint clean
 
 setup: $(READY)
 
@@ -26,6 +26,10 @@ $(READY): requirements.txt pyproject.toml Makefile
 
 report: setup
 	$(BIN)/shardbench report
+
+# The large problems too; this takes far longer.
+report-large: setup
+	$(BIN)/shardbench report --large --budget 120 --out report-large
 
 test: setup
 	$(BIN)/python -m pytest -m "not slow"
@@ -47,4 +51,4 @@ lint: setup
 
 clean:
 	rm -rf .venv .venv-gpu .asv .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -rf build profiles report results *.egg-info
+	rm -rf build profiles report report-large results *.egg-info

@@ -2,23 +2,31 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from harness.clock import Clock
+from harness.declarations import find_bound
 from harness.errors import RegistryError
+from harness.memory import begin_peak, peak
 from harness.registry import Family, Measured, Prepared, Recorder, Variant
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What one observed call showed. Its time includes the observing, so it is no measurement."""
+    """What one observed call showed. Its time includes the observing, so it is no measurement.
+
+    `peak_memory_bytes` is the most resident memory during the call and `memory_before_bytes` what
+    there was just before; both are None for a call that was made elsewhere.
+    """
 
     fingerprint: str
     quality: Mapping[str, float]
     counters: Mapping[str, int]
     phases: Mapping[str, float]
     wall_s: float
+    peak_memory_bytes: int | None
+    memory_before_bytes: int | None
 
 
 def check(
@@ -39,11 +47,13 @@ def check(
     try:
         recorder = Recorder()
         with family.observe(recorder), prepared.installed():
+            before: int | None = begin_peak()
             call_begins(recorder)
             started = clock.wall()
             with recorder.call():
                 result = prepared.run()
             wall_s = clock.wall() - started
+            reached: int | None = peak()
             call_ended()
         counters = {each.name: recorder.counters[each.name] for each in family.counters}
         phases = {name: recorder.phases.get(name, 0.0) for name in family.phases} | {
@@ -51,7 +61,7 @@ def check(
         }
         if isinstance(result, Measured):
             counters, phases = dict(result.counters), dict(result.phases)
-            wall_s = result.wall_s
+            wall_s, before, reached = result.wall_s, None, None
             result = result.decision
         if isinstance(result, Prepared):
             raise RegistryError(
@@ -65,6 +75,15 @@ def check(
                 raise RegistryError(
                     f"Quality '{name}' of '{family.name}/{variant.name}' is {value}, not a number."
                 )
-        return Checked(family.fingerprint(result), quality, counters, phases, wall_s)
+        bound = find_bound([asdict(each) for each in family.qualities])
+        if bound and bound.is_passed(quality):
+            raise RegistryError(
+                f"Quality '{bound.quality}' of '{family.name}/{variant.name}' is "
+                f"{quality[bound.quality]:g}, better than its proven bound '{bound.name}' of "
+                f"{quality[bound.name]:g}."
+            )
+        return Checked(
+            family.fingerprint(result), quality, counters, phases, wall_s, reached, before
+        )
     finally:
         prepared.close()

@@ -1,56 +1,32 @@
 """Compare the variants of a family on one problem: check each, then time those that passed."""
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from harness.check import Checked
 from harness.errors import ShardbenchError, UsageError
+from harness.following import Event, Listener, Outcome, OverBudget, follow
 from harness.machine import environment
 from harness.naming import CellId, ProblemId, WorkloadSpec
-from harness.registry import Family, Progress, Registry, Variant, load_registry
+from harness.registry import Family, Goal, Registry, Variant, load_registry
 from harness.results import Cell, summary
 from harness.sampling import SamplingRule, Times
 from harness.topologies import Topology
 from harness.verdict import explain, judge
 from harness.worker import (
-    CallEnded,
     CheckDone,
     Child,
     Failed,
     Job,
-    Prepares,
     ProfileDone,
     SamplingDone,
-    TurnBegins,
-    TurnEnded,
     child,
     run_check,
     run_profile,
     run_sampling,
     start_server,
 )
-
-_POLL_SECONDS = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """What a progress display shows: a stage of the comparison, and how far it has come.
-
-    `step` counts variants while checking and blocks while timing; `steps` is 0 where how many
-    there will be is not known.
-    """
-
-    stage: str
-    variant: str
-    step: int
-    steps: int
-    progress: Progress | None = None
-
-
-Listener = Callable[[Event], None]
 
 
 def _no_listener(event: Event) -> None:
@@ -65,23 +41,6 @@ class Settings:
     sampling: SamplingRule = field(default_factory=SamplingRule)
 
 
-@dataclass(slots=True)
-class _OverBudget:
-    elapsed_s: float
-    first: tuple[float, Progress] | None = None
-    last: tuple[float, Progress] | None = None
-
-    def projection(self) -> float | None:
-        """Project the whole call in seconds from the pace between first and last progress."""
-        if self.first is None or self.last is None:
-            return None
-        (start, before), (end, after) = self.first, self.last
-        if after.total is None or after.done <= before.done:
-            return None
-        pace = (end - start) / (after.done - before.done)
-        return end + pace * max(0, after.total - after.done)
-
-
 class Comparison:
     """The variants of a family on one problem, from the first check to the stored cells."""
 
@@ -94,20 +53,25 @@ class Comparison:
         settings: Settings | None = None,
         registry: Callable[[], Registry] = load_registry,
         purpose: str = "",
+        against: str | None = None,
     ) -> None:
-        """Prepare to compare; an empty `variants` means all, and the reference is always added.
+        """Prepare to compare with the variant `against`, the family's reference where it is None.
+
+        An empty `variants` means all; the one that they are compared with is always added.
 
         Raises:
             UsageError: the workload or a variant is not known.
         """
         chosen = [family.find(name) for name in dict.fromkeys(variants)]
         self.family = family
+        self._against = family.find(against) if against else family.reference
         self.problem = ProblemId(family.label(workload), topology.name, topology.gpus)
         self._variants = [
             variant
             for variant in family.variants.values()
-            if not chosen or variant in chosen or variant.is_reference
+            if not chosen or variant in chosen or variant is self._against
         ]
+        self._goals = [goal for goal in family.goals if _is_on(goal, workload, topology)]
         self._job = Job(registry, family.name, workload, topology)
         self._settings = settings or Settings()
         self._listen: Listener = _no_listener
@@ -129,7 +93,7 @@ class Comparison:
         self._listen = listen
         start_server(self.family.preload)
         with child(run_profile, self._job, variant) as process:
-            outcome = self._await(process, Event("profiling", variant, 1, 1))
+            outcome = self._follow(process, Event("profiling", variant, 1, 1))
         if isinstance(outcome, ProfileDone):
             return outcome.files
         if isinstance(outcome, Failed):
@@ -160,12 +124,14 @@ class Comparison:
             topology=self.problem.topology,
             gpus=self.problem.gpus,
             reference=family.reference.name,
+            against=self._against.name,
             summary=variant.summary,
             source=variant.source,
             same_as=variant.same_as,
             purpose=self._purpose,
             claim=asdict(variant.claim) if variant.claim else None,
             qualities=[asdict(quality) for quality in family.qualities],
+            goals=[asdict(goal) for goal in self._goals if goal.variant == variant.name],
             counter_meanings={counter.name: counter.meaning for counter in family.counters},
             settings=asdict(self._settings),
         )
@@ -176,7 +142,7 @@ class Comparison:
             cell.reason = f"needs {', '.join(missing)}"
             return
         with child(run_check, self._job, variant.name) as process:
-            outcome = self._await(
+            outcome = self._follow(
                 process, Event("checking", variant.name, step, len(self._variants))
             )
         if isinstance(outcome, Failed) and outcome.bad_input:
@@ -187,102 +153,70 @@ class Comparison:
             cell.quality = dict(outcome.checked.quality)
             cell.counters = dict(outcome.checked.counters)
             cell.phases = dict(outcome.checked.phases)
+            cell.peak_memory_bytes = outcome.checked.peak_memory_bytes
+            cell.memory_before_bytes = outcome.checked.memory_before_bytes
             cell.facts = outcome.facts
             cell.size_name, cell.size = _size(outcome.facts)
         else:
             self._give_up(cell, outcome)
 
     def _give_up(self, cell: Cell, outcome: Any) -> None:
-        if isinstance(outcome, _OverBudget):
+        if isinstance(outcome, OverBudget):
             cell.status = "over budget"
             cell.reason = f"stopped after {outcome.elapsed_s:.0f} s"
             cell.projection_s = outcome.projection()
+            cell.peak_memory_bytes = outcome.peak_memory_bytes or cell.peak_memory_bytes
             if outcome.last:
                 cell.progress = {**asdict(outcome.last[1]), "elapsed_s": outcome.last[0]}
         else:
             cell.status = "failed"
             cell.reason = outcome.reason
 
-    def _await(
+    def _follow(
         self, process: Child, event: Event, times: dict[str, Times] | None = None
-    ) -> (
-        CheckDone
-        | SamplingDone
-        | ProfileDone
-        | Failed
-        | _OverBudget
-        | tuple[str, Failed | _OverBudget]
-    ):
-        """Follow a child until it is done, has failed, or one call passes the budget.
-
-        While timing, a failure or a call over budget comes with the variant that it is due to.
-        """
-        in_call = False
-        busy = ""
-        call_started = time.monotonic()
-        over = _OverBudget(0.0)
-        self._listen(event)
-        while True:
-            message = process.receive(_POLL_SECONDS)
-            elapsed = time.monotonic() - call_started
-            if isinstance(message, Failed) and busy and times is not None:
-                return busy, message
-            if isinstance(message, CheckDone | SamplingDone | ProfileDone | Failed):
-                return message
-            if isinstance(message, Prepares):
-                busy = message.variant
-            elif isinstance(message, CallEnded):
-                in_call = False
-            elif isinstance(message, TurnBegins):
-                busy = message.variant
-                in_call, call_started = True, time.monotonic()
-                event = replace(event, variant=message.variant, progress=None)
-                self._listen(event)
-            elif isinstance(message, TurnEnded):
-                in_call, busy = False, ""
-                if times is not None:
-                    times[message.variant].add(message.block, message.wall_s, message.cpu_s)
-                    event = replace(event, step=message.block + 1)
-            elif isinstance(message, Progress):
-                over.first = over.first or (elapsed, message)
-                over.last = (elapsed, message)
-                event = replace(event, progress=message)
-                self._listen(event)
-            # Only where nothing waits to be read: what does may say that the call is over.
-            if message is None and in_call and elapsed > self._settings.budget:
-                over.elapsed_s = elapsed
-                return (event.variant, over) if times is not None else over
+    ) -> Outcome | tuple[str, Failed | OverBudget]:
+        return follow(process, event, self._settings.budget, self._listen, times)
 
     def _compare_decisions(self, cells: dict[str, Cell]) -> None:
         for variant in self._variants:
             cell = cells[variant.name]
             if variant.name not in self._checked:
                 continue
-            if variant.is_reference:
+            if variant is self._against:
                 cell.decision = "reference"
-            elif variant.same_as is None:
+            elif not self._must_reproduce(variant):
                 cell.decision = "own"
             else:
                 expected = self._expected_fingerprint(variant)
                 if expected is not None:
                     cell.decision = "same" if cell.fingerprint == expected else "different"
 
+    def _root(self, variant: Variant[Any, Any]) -> Variant[Any, Any]:
+        return [variant, *self.family.models_of(variant)][-1]
+
+    def _is_like_against(self, variant: Variant[Any, Any]) -> bool:
+        """Whether it and the variant compared with must decide the same as one and the same."""
+        return self._root(variant) is self._root(self._against)
+
+    def _must_reproduce(self, variant: Variant[Any, Any]) -> bool:
+        return variant.same_as is not None or self._is_like_against(variant)
+
     def _expected_fingerprint(self, variant: Variant[Any, Any]) -> str | None:
         """Return the fingerprint of the last checked variant that it must decide the same as.
 
-        A nearer one may decide otherwise itself.
+        A nearer one may decide otherwise itself. Where none of them is here, the variant compared
+        with stands for them, if it must decide the same too.
         """
-        expected = None
-        for model in self.family.models_of(variant):
-            if model.name in self._checked:
-                expected = self._checked[model.name].fingerprint
-        return expected
+        models = [each for each in self.family.models_of(variant) if each.name in self._checked]
+        if not models and self._is_like_against(variant):
+            models = [each for each in (self._against,) if each.name in self._checked]
+        return self._checked[models[-1].name].fingerprint if models else None
 
     def _time(self, cells: dict[str, Cell]) -> None:
         names = [name for name in self._checked if cells[name].decision != "different"]
         names.sort(key=lambda name: self._checked[name].wall_s)
         times = {name: Times() for name in names}
-        reference = self.family.reference.name
+        reference = self._against.name
         while names:
             compared_with = reference if reference in names else None
             with child(
@@ -292,7 +226,7 @@ class Comparison:
                 compared_with,
                 self._settings.sampling,
             ) as process:
-                outcome = self._await(process, Event("timing", names[0], 1, 0), times)
+                outcome = self._follow(process, Event("timing", names[0], 1, 0), times)
             if isinstance(outcome, SamplingDone):
                 times.update(outcome.times)
                 break
@@ -325,6 +259,10 @@ class Comparison:
             cell.ratio = asdict(ratio)
             cell.verdict = judge(ratio, rule.noise_floor)
             cell.verdict_reason = explain(ratio, rule.noise_floor)
+
+
+def _is_on(goal: Goal, workload: WorkloadSpec, topology: Topology) -> bool:
+    return ProblemId.parse(goal.problem) == ProblemId(workload, topology.name, topology.gpus)
 
 
 def _size(facts: dict[str, float | str]) -> tuple[str | None, float | None]:

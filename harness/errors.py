@@ -27,3 +27,11 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     if close:
         return UsageError(f"Unknown {kind} '{name}'; did you mean {' or '.join(close)}?")
     return UsageError(f"Unknown {kind} '{name}'; known are: {', '.join(names) or 'none'}.")
+
+
+def one_line(error: Exception) -> str:
+    """Return an error of somebody else's code as its type and the beginning of its text."""
+    text = " ".join(str(error).split())
+    if len(text) > 200:
+        text = text[:200].rsplit(" ", 1)[0] + " ..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -10,7 +10,19 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, Generic, TypeVar, cast
 
+from harness.declarations import (
+    Claim,
+    Counter,
+    Planning,
+    Quality,
+    RankTable,
+    Study,
+    Workload,
+    check_qualities,
+    check_studies,
+)
 from harness.errors import InfeasibleDecision, RegistryError, UsageError, unknown
+from harness.goals import Goal, check_goals
 from harness.naming import WorkloadSpec, positive_int
 from harness.recorder import Progress, Recorder
 from harness.topologies import Topology
@@ -19,11 +31,14 @@ __all__ = [
     "Claim",
     "Counter",
     "Family",
+    "Goal",
     "InfeasibleDecision",
     "Measured",
+    "Planning",
     "Prepared",
     "Progress",
     "Quality",
+    "RankTable",
     "Recorder",
     "Registry",
     "RegistryError",
@@ -42,61 +57,6 @@ ENTRY_POINTS = "shardbench.families"
 
 P = TypeVar("P")
 D = TypeVar("D")
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A figure published with an optimisation: `before` and `after` in `unit`, on `conditions`."""
-
-    before: float
-    after: float
-    unit: str
-    conditions: str = ""
-
-    @property
-    def ratio(self) -> float:
-        """What is left of the cost: after / before, lower is better."""
-        return self.after / self.before
-
-
-@dataclass(frozen=True, slots=True)
-class Quality:
-    """A named figure of a decision, with its unit and which direction is better."""
-
-    name: str
-    unit: str
-    better: str
-    meaning: str
-
-    def __post_init__(self) -> None:
-        if self.better not in ("lower", "higher"):
-            raise RegistryError(f"Quality '{self.name}' must be better lower or higher.")
-
-
-@dataclass(frozen=True, slots=True)
-class Counter:
-    """A deterministic count of work done in one call."""
-
-    name: str
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """What `shardbench list workloads` says about a workload."""
-
-    name: str
-    summary: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Study:
-    """A problem of the family's default suite, and the variants to run on it."""
-
-    problem: str
-    variants: tuple[str, ...]
-    purpose: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +146,9 @@ class Family(Generic[P, D]):
             raises UsageError for a workload that does not exist, before anything is built.
         preload: modules worth importing once before child processes start.
         benchmarks: ids of the problems that asv runs.
-        studies: the family's part of the default report.
+        studies: the family's part of the report.
+        goals: what its variants are to reach, and the report says whether they do.
+        planning: how `shardbench plan` plans with it, None where it does not.
     """
 
     name: str
@@ -206,6 +168,8 @@ class Family(Generic[P, D]):
     preload: tuple[str, ...] = ()
     benchmarks: tuple[str, ...] = ()
     studies: tuple[Study, ...] = ()
+    goals: tuple[Goal, ...] = ()
+    planning: Planning[P, D] | None = None
     variants: dict[str, Variant[P, D]] = field(default_factory=dict)
 
     def variant(
@@ -272,10 +236,17 @@ class Family(Generic[P, D]):
             yield variant
 
     def check(self) -> None:
-        """Raise RegistryError if there is no reference or a `same_as` leads nowhere."""
+        """Raise RegistryError where the family contradicts itself, e.g. has no reference."""
         if not self.name or set(self.name) & set("/@"):
             raise RegistryError(f"Family '{self.name}' needs a name without '/' and '@'.")
-        _ = self.reference
+        check_qualities(self.name, self.qualities)
+        check_studies(self.name, self.reference.name, self.studies)
+        check_goals(self.name, self.goals, self.variants, self.qualities)
+        if self.planning and self.planning.variant not in self.variants:
+            raise RegistryError(
+                f"Family '{self.name}' plans with '{self.planning.variant}', which is not "
+                "registered."
+            )
         for variant in self.variants.values():
             seen = {variant.name}
             target = variant.same_as

@@ -6,7 +6,7 @@ import math
 import numbers
 import os
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -32,8 +32,11 @@ def summary(samples: Sequence[float]) -> dict[str, Any] | None:
 class Cell:
     """One variant on one problem; the fields of a stored line.
 
-    Times are seconds, `ratio` is CPU time over the reference's (lower is better), `projection_s`
-    the time that an over-budget call would have taken, projected from its progress.
+    Times are seconds, `ratio` is CPU time over that of `against`, the variant that this comparison
+    was with (lower is better); `reference` is the family's. `projection_s` is the time that an
+    over-budget call would have taken, projected from its progress. `peak_memory_bytes` is the most
+    resident memory during the checked call, `memory_before_bytes` what there was just before it;
+    an over-budget call had that peak or a higher one.
     """
 
     cell: str
@@ -43,6 +46,7 @@ class Cell:
     topology: str
     gpus: int
     reference: str
+    against: str
     summary: str
     source: str
     same_as: str | None
@@ -60,12 +64,15 @@ class Cell:
     quality: dict[str, float] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=dict)
+    peak_memory_bytes: int | None = None
+    memory_before_bytes: int | None = None
     progress: dict[str, Any] | None = None
     projection_s: float | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     size_name: str | None = None
     size: float | None = None
     qualities: list[dict[str, Any]] = field(default_factory=list)
+    goals: list[dict[str, Any]] = field(default_factory=list)
     counter_meanings: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
@@ -84,6 +91,18 @@ class Cell:
     def record(self) -> dict[str, Any]:
         """Return the cell as it is stored."""
         return asdict(self)
+
+
+def projected_speedup(cell: Mapping[str, Any], against: Mapping[str, Any]) -> float | None:
+    """Return how many times as fast a stored cell is as one that was stopped over its budget.
+
+    It is the projection of that one over the median wall time of this one: no measurement, to be
+    shown as a projection and never as a verdict. None where there is no projection.
+    """
+    projection, wall = against.get("projection_s"), cell.get("wall_s")
+    if against.get("status") != "over budget" or cell.get("status") != "ok":
+        return None
+    return float(projection / wall["median"]) if projection and wall else None
 
 
 def _finite(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Run the default suite of every family into one results file, resuming where it was stopped."""
+"""Run the suite of every family into one results file, resuming where it was stopped."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.comparison import Comparison, Event, Settings
+from harness.comparison import Comparison, Settings
 from harness.errors import ShardbenchError
+from harness.following import Event
 from harness.machine import environment
 from harness.naming import CellId, ProblemId
 from harness.registry import Family, Registry, Study, load_registry
@@ -64,24 +65,32 @@ def set_aside(results: Path) -> Path | None:
 
 
 def plan_sweep(
-    families: Sequence[Family[Any, Any]], results: Path, settings: Settings
+    families: Sequence[Family[Any, Any]], results: Path, settings: Settings, large: bool = False
 ) -> list[Step]:
     """List the problems of the suite, and which of them this code has measured already.
 
-    Results of other code, versions, settings or another machine do not count.
+    Results of other code, versions, settings or another machine do not count. With `large` the
+    large studies are listed too.
 
     Raises:
-        UsageError: the results file cannot be read.
+        UsageError: the results file cannot be read, or a study names no variant of its family.
     """
     now = environment(settings.sampling.seed)
-    known = {each["cell"] for each in _records(results) if _counts(each, settings, now)}
+    known = {
+        (each["cell"], each["against"])
+        for each in _records(results)
+        if _counts(each, settings, now)
+    }
     steps = []
     for family in families:
         for study in family.studies:
+            if study.large and not large:
+                continue
             problem = ProblemId.parse(study.problem)
             stored = replace(problem, workload=family.label(problem.workload))
-            names = {family.reference.name, *study.variants}
-            cells = {str(CellId(family.name, name, stored)) for name in names}
+            against = study.against or family.reference.name
+            names = {family.find(name).name for name in (against, *study.variants)}
+            cells = {(str(CellId(family.name, name, stored)), against) for name in names}
             steps.append(Step(family, study, problem, cells <= known))
     return steps
 
@@ -107,6 +116,7 @@ def sweep(
             settings,
             registry,
             step.study.purpose,
+            step.study.against,
         ).run(listen)
         append_cells(results, cells)
         yield step, cells

@@ -14,7 +14,8 @@ from typing import Any
 
 from harness.check import Checked, check
 from harness.clock import SystemClock
-from harness.errors import ShardbenchError, UsageError
+from harness.errors import ShardbenchError, UsageError, one_line
+from harness.memory import peak
 from harness.naming import WorkloadSpec
 from harness.preload import PRELOAD
 from harness.registry import Family, Prepared, Progress, Recorder, Registry
@@ -66,6 +67,14 @@ class Prepares:
 
 
 @dataclass(frozen=True, slots=True)
+class Reported:
+    """How far the checked call has come, where it tells, and its peak memory in bytes so far."""
+
+    progress: Progress | None
+    peak_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class CheckDone:
     """The checked call passed; `facts` describe the problem."""
 
@@ -100,7 +109,7 @@ Message = (
     | TurnBegins
     | TurnEnded
     | CallEnded
-    | Progress
+    | Reported
     | CheckDone
     | SamplingDone
     | ProfileDone
@@ -224,7 +233,7 @@ def _child(connection: Connection, body: Callable[[Callable[[Message], None]], N
     except Exception as error:  # a variant may raise anything; it must not take the sweep along
         if os.environ.get("SHARDBENCH_TRACEBACK"):
             traceback.print_exc()
-        send(Failed(_one_line(error)))
+        send(Failed(one_line(error)))
 
 
 def _end_with_parent() -> None:
@@ -235,20 +244,12 @@ def _end_with_parent() -> None:
         os.killpg(0, signal.SIGKILL)
 
 
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    if len(text) > 200:
-        text = text[:200].rsplit(" ", 1)[0] + " ..."
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
 def _report_progress(recorder: Recorder, send: Callable[[Message], None]) -> None:
     def report() -> None:
         wait = threading.Event()
         while not wait.wait(_REPORT_SECONDS):
             with suppress(Exception):  # it looks at what another thread changes; the next may do
-                if progress := recorder.progress():
-                    send(progress)
+                send(Reported(recorder.progress(), peak()))
 
     threading.Thread(target=report, daemon=True).start()
 

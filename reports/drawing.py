@@ -1,6 +1,7 @@
 """How every figure looks, how it is written as SVG and PNG, and where its labels go."""
 
 import io
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -191,6 +192,19 @@ def make_room(axes: Axes) -> None:
     axes.set_xlim(0, max(needed))
 
 
+def make_log_room(axes: Axes) -> None:
+    """Let a logarithmic x axis run on to where every text beside a bar still fits."""
+    _settle(axes)
+    width = axes.get_window_extent().width
+    low, high = axes.get_xlim()
+    needed = [math.log(high / low)]
+    for text in axes.texts:
+        if isinstance(text, Annotation) and text.xycoords == "data":
+            left = width - text.get_window_extent().width - 16
+            needed.append(math.log(text.xy[0] / low) * width / max(left, width / 3))
+    axes.set_xlim(low, low * math.exp(max(needed)))
+
+
 def _settle(axes: Axes) -> None:
     figure = axes.figure
     assert isinstance(figure, Figure)
@@ -203,15 +217,20 @@ _OFFSETS = (
 )
 
 
-def label_points(axes: Axes, points: Sequence[tuple[float, float, str]]) -> list[Annotation]:
+def label_points(
+    axes: Axes, points: Sequence[tuple[float, float, str]], lines: Sequence[float] = ()
+) -> list[Annotation]:
     """Write a label beside each point (x, y, label), where it covers no point and no label.
 
-    Labels that have to go far get a thin line to their point. Call when the axes are complete.
+    Nor does it cover the horizontal `lines`, given by their y. Labels that have to go far get a
+    thin line to their point. Call when the axes are complete.
     """
     _settle(axes)
     marks = [axes.transData.transform((x, y)) for x, y, _ in points]
     taken = [Bbox.from_extents(x - 6, y - 6, x + 6, y + 6) for x, y in marks]
     inside = axes.get_window_extent()
+    heights = [axes.transData.transform((points[0][0], y))[1] for y in lines]
+    taken += [Bbox.from_extents(inside.x0, y - 1, inside.x1, y + 1) for y in heights]
     labels = []
     for x, y, text in points:
         label = axes.annotate(text, (x, y), (0, 0), textcoords="offset points", fontsize=8.5)

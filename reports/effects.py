@@ -9,6 +9,7 @@ import pandas as pd
 
 from reports.formatting import (
     count,
+    gap,
     interval,
     listing,
     number,
@@ -37,7 +38,7 @@ class Finding:
 def effects(family: FamilyView) -> Iterator[Finding]:
     """Say what the variants of a family do to time and quality; the first is the verdict."""
     yield _verdict(family)
-    for tell in (_phases, _quality, _growth):
+    for tell in (_phases, _quality, _gaps, _growth):
         yield from tell(family)
 
 
@@ -49,7 +50,7 @@ def _verdict(family: FamilyView) -> Finding:
     claimed = compared[compared["published_share"].notna()]
     best = rows_of(compared.nsmallest(1, "ratio"))[0]
     rung = rows_of(claimed.tail(1))[0] if len(claimed) else best
-    sentence = f"`{rung['variant']}` {_effect(rung, family.reference)}{_sameness(family, rung)}"
+    sentence = f"`{rung['variant']}` {effect(rung, family.reference)}{_sameness(family, rung)}"
     if len(claimed):
         sentence += f"; the published ladder says {times(rung['published_share'])}"
     detail = (
@@ -76,7 +77,8 @@ def _published_steps(claimed: pd.DataFrame) -> str:
     )
 
 
-def _effect(row: dict[str, Any], reference: str) -> str:
+def effect(row: dict[str, Any], reference: str) -> str:
+    """Say by outcome and ratio what a variant does to the time of another."""
     if row["outcome"] == "same":
         return f"takes the same time as `{reference}`"
     if row["outcome"] in ("faster", "slower"):
@@ -89,7 +91,7 @@ def _sameness(family: FamilyView, row: dict[str, Any]) -> str:
     same = int((cells["decision"] == "same").sum())
     decided = same + int((cells["decision"] == "different").sum())
     if not decided:
-        return ""
+        return ", with a decision of its own" if (cells["decision"] == "own").any() else ""
     if same == decided:
         return " and makes the same decision"
     return f" and makes the same decision on {same} of {plural(decided, 'problem')}"
@@ -110,8 +112,8 @@ def _without_ladder(family: FamilyView) -> Finding:
     return Finding(
         "verdict",
         family.name,
-        f"`{best['variant']}` {_effect(best, family.reference)}, with a decision of its own.",
-        f"On `{best['problem']}` it takes {number(best['ratio'])} of the reference's CPU time "
+        f"`{best['variant']}` {effect(best, best['against'])}{_sameness(family, best)}.",
+        f"On `{best['problem']}` it takes {number(best['ratio'])} of its CPU time "
         f"(interval {interval(best['ratio_low'], best['ratio_high'])}).",
     )
 
@@ -120,9 +122,10 @@ def _phases(family: FamilyView) -> Iterator[Finding]:
     """Compare where the time goes before and after the ladder, and say why the whole lags."""
     spent = phase_times(family).pivot(index="name", columns="variant", values="seconds")
     spent = spent.reindex(index=phase_times(family)["name"].unique()).fillna(0.0)
-    if family.reference not in spent:
+    reference = family.against[family.phase_problem]
+    if reference not in spent:
         return
-    before = spent[family.reference]
+    before = spent[reference]
     rungs = ladder(family)
     reached = rungs[(rungs["decision"] == "same") & rungs["variant"].isin(spent.columns)]
     claimed = reached[reached["published_share"].notna()]
@@ -131,7 +134,7 @@ def _phases(family: FamilyView) -> Iterator[Finding]:
         yield Finding(
             "phases",
             family.name,
-            f"Most of `{family.reference}`'s time goes to {shares}.",
+            f"Most of `{reference}`'s time goes to {shares}.",
             f"On `{family.phase_problem}`, by the shares of one observed call.",
         )
         return
@@ -184,35 +187,53 @@ def _quality(family: FamilyView) -> Iterator[Finding]:
     lower = str(own["better"].iloc[0]) != "higher"
     ranked = own.sort_values("quality", ascending=lower, kind="stable")
     best, worst = rows_of(ranked)[0], rows_of(ranked)[-1]
-    reference = {row["variant"]: row for row in rows_of(table)}.get(family.reference)
+    name = family.against[family.quality_problem]
+    reference = {row["variant"]: row for row in rows_of(table)}.get(name)
     sentence = f"`{best['variant']}` decides on its own: its `{best['name']}` is"
     if len(own) > 1:
         sentence = (
             f"Of the {len(own)} variants that decide on their own, `{best['variant']}` has the "
             f"best `{best['name']}`,"
         )
-    against = _against(best, reference, lower) if reference else ""
+    against = _against(best, reference, name, lower) if reference else ""
     sentence += f" {against or quantity(best['quality'], best['unit'])},"
-    sentence += f" in {_cost(best, family.reference)}."
+    sentence += f" in {_cost(best, name)}."
     detail = f"On `{family.quality_problem}`: {quantity(best['quality'], best['unit'])}"
     if reference:
-        detail += f" beside {quantity(reference['quality'], best['unit'])} for the reference"
+        detail += f" beside {quantity(reference['quality'], best['unit'])} for `{name}`"
     if len(own) > 1:
         detail += (
             f"; the worst is `{worst['variant']}` with "
-            f"{quantity(worst['quality'], worst['unit'])}, in {_cost(worst, family.reference)}"
+            f"{quantity(worst['quality'], worst['unit'])}, in {_cost(worst, name)}"
         )
     yield Finding("quality", family.name, sentence, detail + ".")
 
 
-def _against(row: dict[str, Any], reference: dict[str, Any], lower: bool) -> str:
+def _gaps(family: FamilyView) -> Iterator[Finding]:
+    cells = family.cells[family.cells["gap"].notna() & (family.cells["status"] == "ok")]
+    if cells.empty or family.bound is None:
+        return
+    rows = rows_of(cells.sort_values("gap", kind="stable"))
+    least, most = (
+        f"`{row['variant']}` on `{row['problem']}`, {gap(row['gap'])}"
+        for row in (rows[0], rows[-1])
+    )
+    yield Finding(
+        "quality",
+        family.name,
+        f"The smallest gap to the proven bound on `{family.bound.quality}` is that of {least}; the "
+        f"largest is that of {most}.",
+    )
+
+
+def _against(row: dict[str, Any], reference: dict[str, Any], name: str, lower: bool) -> str:
     if row["quality"] == reference["quality"]:
-        return "equal to the reference"
+        return f"equal to `{name}`'s"
     if not reference["quality"]:
         return ""
     change = row["quality"] / reference["quality"] - 1
     better = (change < 0) == lower
-    return f"{percent(abs(change))} {'better' if better else 'worse'} than the reference"
+    return f"{percent(abs(change))} {'better' if better else 'worse'} than `{name}`'s"
 
 
 def _cost(row: dict[str, Any], reference: str) -> str:

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from reports.against import draw_against
 from reports.drawing import (
     BLUE,
     GREY,
@@ -28,17 +29,18 @@ from reports.drawing import (
     text_colour_on,
     write_beside,
 )
-from reports.formatting import count, listing, number, percent, quantity, seconds
+from reports.formatting import count, gap, listing, number, percent, quantity, seconds
 from reports.views import FamilyView, ladder, phase_times, rows_of, tradeoff
 
 _MUCH_LONGER = 1.5
 
 
 def figures(family: FamilyView) -> dict[str, list[Drawing]]:
-    """Draw what the results allow: `ladder`, `sizes` (one per sweep), `quality`, `phases`."""
+    """Draw what the results allow, by section; `sizes` has a figure per sweep."""
     with style():
         return {
             "ladder": list(_ladder(family)),
+            "against": list(draw_against(family)),
             "sizes": list(_sizes(family)),
             "quality": list(_quality(family)),
             "phases": list(_phases(family)),
@@ -200,6 +202,9 @@ def _quality(family: FamilyView) -> Iterator[Drawing]:
             markeredgecolor="black",
             markeredgewidth=0.6,
         )
+    bounds = sorted(table["bound"].dropna(), reverse=first["better"] == "lower")[:1]
+    for strongest in bounds:
+        axes.axhline(strongest, color="black", linestyle="--", linewidth=1)
     axes.margins(x=0.22, y=0.18)
     log_time(axes, "x")
     axes.set_xlabel("planning time (CPU), log scale")
@@ -212,13 +217,22 @@ def _quality(family: FamilyView) -> Iterator[Drawing]:
                 [], [], marker="o", linestyle="none", color=GREY, label="the reference's decision"
             ),
             Line2D([], [], marker="D", linestyle="none", color=GREY, label="a decision of its own"),
+            *(Line2D([], [], linestyle="--", color="black", label="proven bound") for _ in bounds),
         ],
         loc="outside upper left",
-        ncols=2,
+        ncols=3,
     )
-    label_points(axes, [(row["cpu_s"], row["quality"], row["variant"]) for row in rows_of(table)])
+    points = [(row["cpu_s"], row["quality"], _point(row)) for row in rows_of(table)]
+    label_points(axes, points, bounds)
     caption = f"On `{family.quality_problem}`. Variants that decide the same stand on one line."
+    if bounds:
+        caption += " In brackets the gap to the bound, which no decision can pass."
     yield finish(figure, f"{family.slug}-quality", "Time against quality", caption, table)
+
+
+def _point(row: dict[str, Any]) -> str:
+    in_brackets = "" if math.isnan(row["gap"]) else f" ({gap(row['gap'])})"
+    return f"{row['variant']}{in_brackets}"
 
 
 def _phases(family: FamilyView) -> Iterator[Drawing]:

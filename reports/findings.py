@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 
+from reports.against import against
 from reports.effects import Finding, effects
 from reports.frames import Results
+from reports.goals import goals
 from reports.shortfalls import shortfalls
 from reports.views import environments, families
 
 KINDS = (
-    *("verdict", "different decisions", "failed", "phases", "quality", "over budget"),
+    *("verdict", "goals", "different decisions", "failed", "phases", "quality", "over budget"),
     *("growth", "inconclusive", "not installed", "file"),
 )
 
@@ -18,7 +20,7 @@ def findings(results: Results) -> list[Finding]:
     found = [
         finding
         for family in families(results)
-        for tell in (effects, shortfalls)
+        for tell in (effects, against, goals, shortfalls)
         for finding in tell(family)
     ]
     found.extend(_file(results))

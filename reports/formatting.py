@@ -70,6 +70,14 @@ def percent(share: float) -> str:
     return f"{share * 100:.0f} %"
 
 
+def gap(share: float) -> str:
+    """Write how far a quality is from its bound as a percentage, so that small ones are told."""
+    if not math.isfinite(share):
+        return MISSING
+    share = max(share, 0.0)  # a bound may pass its quality by a rounding
+    return f"{share * 100:.1f} %" if share >= 0.001 or not share else f"{share * 100:.2g} %"
+
+
 def times(ratio: float) -> str:
     """Write a cost ratio (after / before) as a factor: 0.125 gives `8 times faster`."""
     if ratio <= 1:

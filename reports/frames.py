@@ -8,7 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from harness.declarations import find_bound
 from harness.errors import UsageError
+from harness.goals import MEASURES
 
 SCHEMA = 1
 STATUSES = ("ok", "over budget", "not installed", "failed")
@@ -32,7 +34,8 @@ _NESTED = {
     "progress_total": ("progress", "total"),
     "progress_elapsed_s": ("progress", "elapsed_s"),
 }
-_NUMBERS = ("gpus", "size", "projection_s")
+_NUMBERS = ("gpus", "size", "projection_s", "peak_memory_bytes", "memory_before_bytes")
+_FROM_BOUND = ("bound", "gap")
 _KEYS = ("cell", "family", "variant", "problem")
 _COLUMNS = {
     "qualities": (*_KEYS, "name", "value", "unit", "better", "primary", "meaning"),
@@ -47,7 +50,9 @@ class Results:
 
     `cells` has a row per cell: missing text is "" and missing numbers are NaN. Times are in
     seconds. `outcome` is the status, or the verdict where the cell is ok. A cell with a different
-    decision has no ratio here, so that nothing can present it as a speed-up.
+    decision has no ratio here, so that nothing can present it as a speed-up. `against` is the
+    variant that a cell is compared with, one for all cells of a problem; `bound` is the proven
+    bound on its first quality, and `gap` how far that is from it, as a share of 1.
     `qualities`, `counters` and `phases` (CPU seconds) are long tables with a row per figure.
     `records` are the lines as they were read, `notes` what a reader must know about the file.
     """
@@ -63,7 +68,8 @@ class Results:
 def read_results(path: Path) -> Results:
     """Read a JSON Lines results file.
 
-    Later lines of a cell replace earlier ones. A last line that was cut short, as a killed sweep
+    Later lines of a cell replace earlier ones, and a later comparison of a problem with another
+    variant replaces the earlier one, with a note. A last line that was cut short, as a killed sweep
     leaves it, is skipped with a note.
 
     Raises:
@@ -94,15 +100,32 @@ def read_results(path: Path) -> Results:
         rows[row["cell"]] = row
     if not records:
         raise UsageError(f"Results file '{path}' holds no cell; {_why_empty(notes)}.")
+    notes += _drop_earlier_comparisons(rows)
     figures = [(row, records[cell]) for cell, row in rows.items()]
     return Results(
         cells=_frame_of_cells(list(rows.values())),
         qualities=_frame("qualities", (x for pair in figures for x in _qualities(*pair))),
         counters=_frame("counters", (x for pair in figures for x in _counters(*pair))),
         phases=_frame("phases", (x for pair in figures for x in _phases(*pair))),
-        records=tuple(records.values()),
+        records=tuple(record for _, record in figures),
         notes=tuple(notes),
     )
+
+
+def _drop_earlier_comparisons(rows: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Keep the cells that are compared as the last one of their problem; say which ones go."""
+    last = {(row["family"], row["problem"]): row["against"] for row in rows.values()}
+    for (family, problem), against in last.items():
+        found = [each for each in rows.values() if each["problem"] == problem]
+        earlier = [e for e in found if e["family"] == family and e["against"] != against]
+        for row in earlier:
+            del rows[row["cell"]]
+        if earlier:
+            names = " and ".join(sorted({f"`{row['against']}`" for row in earlier}))
+            yield (
+                f"What was compared with {names} on `{problem}` is left out, because the last "
+                f"comparison there is with `{against}`."
+            )
 
 
 def _why_empty(notes: list[str]) -> str:
@@ -125,6 +148,7 @@ def _cell(record: Any, where: str) -> dict[str, Any]:
         )
     row |= {name: _text(record.get(name), name, where) for name in _TEXTS}
     row |= {name: _number(record.get(name), name, where) for name in _NUMBERS}
+    row["against"] = _text(record.get("against"), "against", where) or row["reference"]
     for name, (outer, inner) in _NESTED.items():
         figures = _mapping(record.get(outer), outer, where)
         row[name] = _number(figures.get(inner), f"{outer}.{inner}", where)
@@ -139,6 +163,10 @@ def _cell(record: Any, where: str) -> dict[str, Any]:
     listed = record.get("qualities") or []
     if not isinstance(listed, list) or not all(_is_named(quality) for quality in listed):
         raise UsageError(f"{where} must have 'qualities' as a list of objects with a 'name'.")
+    row |= _bound_and_gap(record)
+    goals = record.get("goals") or []
+    if not isinstance(goals, list) or not all(map(_is_goal, goals)):
+        raise UsageError(f"{where} must have 'goals' as a list of goals, each with its measure.")
     if row["gpus"] != row["gpus"]:
         raise UsageError(f"{where} must have 'gpus' as a number.")
     planner, _, row["problem"] = row["cell"].partition("@")
@@ -149,6 +177,23 @@ def _cell(record: Any, where: str) -> dict[str, Any]:
 
 def _is_named(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("name"), str)
+
+
+def _is_goal(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.get("measure") in MEASURES
+        and all(isinstance(value.get(name), str) for name in ("text", "problem", "variant"))
+        and isinstance(value.get("limit"), int | float)
+    )
+
+
+def _bound_and_gap(record: Mapping[str, Any]) -> dict[str, float]:
+    bound = find_bound(record.get("qualities") or [])
+    values = record.get("quality") or {}
+    if bound is None or values.get(bound.name) is None:
+        return dict.fromkeys(_FROM_BOUND, float("nan"))
+    return {"bound": float(values[bound.name]), "gap": bound.gap(values)}
 
 
 def _text(value: Any, name: str, where: str) -> str:
@@ -175,7 +220,7 @@ def _mapping(value: Any, name: str, where: str) -> Mapping[str, Any]:
 
 def _frame_of_cells(rows: list[dict[str, Any]]) -> pd.DataFrame:
     cells = pd.DataFrame(rows)
-    numeric = [*_NUMBERS, *_NESTED]
+    numeric = [*_NUMBERS, *_NESTED, *_FROM_BOUND]
     cells[numeric] = cells[numeric].astype("float64")
     differs = cells["decision"] == "different"
     cells.loc[differs, ["ratio", "ratio_low", "ratio_high"]] = float("nan")

@@ -15,8 +15,8 @@ from reports.drawing import Drawing
 from reports.findings import findings
 from reports.formatting import plural
 from reports.frames import Results, read_results
+from reports.provenance import environment_table, sources_table
 from reports.sections import Chapter, chapter
-from reports.tables import environment_table, sources_table
 from reports.views import environments, families
 
 GENERATOR = "shardbench report"

@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from reports.against import against_tables
 from reports.drawing import Drawing
 from reports.figures import figures
+from reports.formatting import listing
 from reports.frames import Results
+from reports.goals import goals_table, shortcomings
 from reports.scaling import LEAST_SIZES
 from reports.tables import (
     Table,
@@ -32,13 +35,14 @@ class Captioned:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section: figures first, then tables; `note` says why something is not there."""
+    """A section: figures, tables, remarks on them; `note` says why something is not there."""
 
     slug: str
     title: str
     drawings: tuple[Drawing, ...] = ()
     tables: tuple[Captioned, ...] = ()
     note: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,12 @@ def _sections(family: FamilyView, results: Results) -> Iterator[Section]:
         "Problems",
         tables=(Captioned(problems_table(family, results), "What was planned, and why."),),
     )
+    table = goals_table(family)
+    if table.rows:
+        caption = "What was to be reached, and whether it was."
+        tables = (Captioned(table, caption),)
+        remarks = tuple(shortcomings(family))
+        yield Section(f"{slug}-goals", "Goals", tables=tables, remarks=remarks)
     yield Section(
         f"{slug}-ladder",
         "The ladder: claimed and measured",
@@ -76,6 +86,14 @@ def _sections(family: FamilyView, results: Results) -> Iterator[Section]:
         tuple(_ladder_tables(family)),
         note="" if drawn["ladder"] else "No two steps could be measured on one problem.",
     )
+    others = [name for name in dict.fromkeys(family.against.values()) if name != family.reference]
+    if others:
+        yield Section(
+            f"{slug}-against",
+            f"Compared with {listing(others)}",
+            drawn["against"],
+            tuple(Captioned(table, caption) for caption, table in against_tables(family)),
+        )
     yield Section(
         f"{slug}-sizes",
         "Time against size",

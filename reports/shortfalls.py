@@ -22,7 +22,7 @@ def shortfalls(family: FamilyView) -> Iterator[Finding]:
 def _different(family: FamilyView) -> Iterator[Finding]:
     differing = family.cells[family.cells["outcome"] == DIFFERENT]
     for variant, cells in differing.groupby("variant", sort=False):
-        target = cells["same_as"].iloc[0] or family.reference
+        target = cells["same_as"].iloc[0] or cells["against"].iloc[0]
         yield Finding(
             "different decisions",
             family.name,

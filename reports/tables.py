@@ -5,22 +5,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import pandas as pd
-
-from reports.formatting import MISSING, count, interval, number, percent, quantity, seconds
+from harness.goals import MIB
+from reports.formatting import MISSING, count, gap, interval, number, percent, quantity, seconds
 from reports.frames import DIFFERENT, Results
 from reports.shortfalls import progress
 from reports.views import (
     FamilyView,
     counts,
-    environments,
     ladder,
     ladder_by_problem,
     phase_times,
     rows_of,
 )
 
-_BAD = (DIFFERENT, "failed", "over budget", "not installed")
+_BAD = (DIFFERENT, "failed", "over budget", "not installed", "missed", "projected to be missed")
+_GOOD = ("faster", "met")
+_MEMORY = ("peak memory", "memory of the call")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,31 +51,37 @@ class Table:
 Row = Sequence[Entry | str]
 
 
-def _table(columns: Iterable[Column | str], rows: Iterable[Row]) -> Table:
+def new_table(columns: Iterable[Column | str], rows: Iterable[Row]) -> Table:
+    """Return a table of columns and rows; a text stands for a column or an entry of no kind."""
     return Table(
         tuple(Column(column) if isinstance(column, str) else column for column in columns),
         tuple(tuple(Entry(e) if isinstance(e, str) else e for e in row) for row in rows),
     )
 
 
-def _code(title: str) -> Column:
+def code_column(title: str) -> Column:
+    """Return a column of names as they are written on the command line."""
     return Column(title, "code")
 
 
-def _number(title: str) -> Column:
+def number_column(title: str) -> Column:
+    """Return a column that is sorted by value."""
     return Column(title, "number")
 
 
-def _time(value: float) -> Entry:
+def time_entry(value: float) -> Entry:
+    """Write a time in seconds."""
     return Entry(seconds(value), value)
 
 
-def _figure(value: float) -> Entry:
+def figure_entry(value: float) -> Entry:
+    """Write a figure with three significant digits."""
     return Entry(number(value), value)
 
 
-def _outcome(text: str) -> Entry:
-    return Entry(text, tone="bad" if text in _BAD else "good" if text == "faster" else "")
+def outcome_entry(text: str) -> Entry:
+    """Write an outcome of a cell or of a goal, with its tone."""
+    return Entry(text, tone="bad" if text in _BAD else "good" if text in _GOOD else "")
 
 
 def problems_table(family: FamilyView, results: Results) -> Table:
@@ -85,7 +91,7 @@ def problems_table(family: FamilyView, results: Results) -> Table:
         facts = [_fact(name, value) for name, value in (record.get("facts") or {}).items()]
         if row["family"] == family.name and (facts or row["problem"] not in found):
             found[row["problem"]] = (row["problem"], row["purpose"], "; ".join(facts))
-    return _table((_code("problem"), "why it is here", "facts"), found.values())
+    return new_table((code_column("problem"), "why it is here", "facts"), found.values())
 
 
 def _fact(name: str, value: Any) -> str:
@@ -107,29 +113,35 @@ def ladder_table(family: FamilyView) -> Table:
             (
                 row["variant"],
                 Entry(step, row["published_after"]),
-                _figure(row["published_share"]),
-                _figure(row["ratio"]),
+                figure_entry(row["published_share"]),
+                figure_entry(row["ratio"]),
                 Entry(interval(row["low"], row["high"]), row["low"]),
-                _time(row["cpu_s"]),
-                _outcome(row["outcome"]),
+                time_entry(row["cpu_s"]),
+                outcome_entry(row["outcome"]),
             )
         )
     columns = (
-        *(_code("variant"), _number("published step"), _number("published share")),
-        *(_number("measured share"), _number("interval"), _number("CPU time")),
+        *(
+            code_column("variant"),
+            number_column("published step"),
+            number_column("published share"),
+        ),
+        *(number_column("measured share"), number_column("interval"), number_column("CPU time")),
         "outcome",
     )
-    return _table(columns, rows)
+    return new_table(columns, rows)
 
 
 def ladder_by_problem_table(family: FamilyView) -> Table:
     """The ladder's measured shares on every problem."""
     shares = ladder_by_problem(family)
     rows: list[Row] = [
-        (str(problem), *(_figure(float(value)) for value in row))
+        (str(problem), *(figure_entry(float(value)) for value in row))
         for problem, row in zip(shares.index, shares.to_numpy(), strict=True)
     ]
-    return _table((_code("problem"), *(_number(str(name)) for name in shares.columns)), rows)
+    return new_table(
+        (code_column("problem"), *(number_column(str(name)) for name in shares.columns)), rows
+    )
 
 
 def growth_table(family: FamilyView) -> Table:
@@ -153,40 +165,66 @@ def growth_table(family: FamilyView) -> Table:
         for row in rows_of(family.exponents)
     ]
     columns = (
-        *(_code("variant"), _code("problems"), _number("sizes"), _number("range")),
-        *(_number("exponent"), _number("95 % interval")),
+        *(
+            code_column("variant"),
+            code_column("problems"),
+            number_column("sizes"),
+            number_column("range"),
+        ),
+        *(number_column("exponent"), number_column("95 % interval")),
     )
-    return _table(columns, rows)
+    return new_table(columns, rows)
 
 
 def quality_table(family: FamilyView) -> Table:
     """Time and every quality on the problem with most decisions of their own."""
-    found = family.qualities[family.qualities["problem"] == family.quality_problem]
-    units, values = _qualities(found)
+    qualities = Qualities(family, family.quality_problem)
     rows: list[Row] = [
         (
             variant,
             cell["decision"],
-            _time(cell["cpu_s"]),
-            _figure(cell["ratio"]),
-            *(_figure(values.get((cell["cell"], name), math.nan)) for name in units),
+            time_entry(cell["cpu_s"]),
+            figure_entry(cell["ratio"]),
+            *qualities.entries(cell),
         )
         for variant, cell in family.on(family.quality_problem).items()
-        if (cell["cell"], next(iter(units), "")) in values
+        if qualities.has_first(cell)
     ]
-    columns = (_code("variant"), Column("decision"), _number("CPU time"), _number("share"))
-    return _table((*columns, *_quality_columns(units)), rows)
+    columns = (code_column("variant"), "decision", number_column("CPU time"))
+    return new_table((*columns, number_column("share"), *qualities.columns), rows)
 
 
-def _qualities(found: pd.DataFrame) -> tuple[dict[str, str], dict[tuple[str, str], float]]:
-    """Units by quality, and values by cell and quality."""
-    rows = rows_of(found)
-    units = {row["name"]: row["unit"] for row in rows}
-    return units, {(row["cell"], row["name"]): row["value"] for row in rows}
+class Qualities:
+    """The columns of all qualities of a family, on one problem or all, and of the gap.
 
+    `most` takes in the first ones only, which are the first quality, its bound and the gap.
+    """
 
-def _quality_columns(units: Mapping[str, str]) -> list[Column]:
-    return [_number(f"{name} [{unit}]" if unit else name) for name, unit in units.items()]
+    def __init__(self, family: FamilyView, problem: str = "", most: bool = False) -> None:
+        found = rows_of(family.qualities)
+        found = [row for row in found if not problem or row["problem"] == problem]
+        self._values = {(row["cell"], row["name"]): row["value"] for row in found}
+        units = {row["name"]: row["unit"] for row in found}
+        self._first = next(iter(units), "")
+        bound = family.bound
+        if most:
+            shown = {self._first, bound.name if bound else ""}
+            units = {name: unit for name, unit in units.items() if name in shown}
+        # A gap that the family gives is the one that is shown anyway, in per cent.
+        self._names = [name for name in units if not (bound and name == "gap")]
+        self._gap = [number_column("gap")] if bound else []
+        titles = (f"{name} [{units[name]}]" if units[name] else name for name in self._names)
+        self.columns = (*(number_column(title) for title in titles), *self._gap)
+
+    def has_first(self, cell: Mapping[str, Any]) -> bool:
+        """Whether a cell has the first quality."""
+        return (cell["cell"], self._first) in self._values
+
+    def entries(self, cell: Mapping[str, Any]) -> tuple[Entry, ...]:
+        """Return what a cell has in these columns."""
+        values = (self._values.get((cell["cell"], name), math.nan) for name in self._names)
+        gaps = (Entry(gap(cell["gap"]), cell["gap"]) for _ in self._gap)
+        return (*map(figure_entry, values), *gaps)
 
 
 def phases_table(family: FamilyView) -> Table:
@@ -198,8 +236,10 @@ def phases_table(family: FamilyView) -> Table:
         held = {row["name"]: row for row in rows_of(group)}
         whole = float(group["seconds"].sum())
         phases = [_phase(held.get(name)) for name in names]
-        rows.append((str(variant), _time(whole), *phases))
-    return _table((_code("variant"), _number("whole"), *map(_number, names)), rows)
+        rows.append((str(variant), time_entry(whole), *phases))
+    return new_table(
+        (code_column("variant"), number_column("whole"), *map(number_column, names)), rows
+    )
 
 
 def _phase(row: Mapping[str, Any] | None) -> Entry:
@@ -215,78 +255,58 @@ def counters_table(family: FamilyView) -> Table:
         (str(variant), *(Entry(count(float(value)), float(value)) for value in row))
         for variant, row in zip(table.index, table.to_numpy(), strict=True)
     ]
-    return _table((_code("variant"), *(_number(str(name)) for name in table.columns)), rows)
+    return new_table(
+        (code_column("variant"), *(number_column(str(name)) for name in table.columns)), rows
+    )
 
 
 def cells_table(family: FamilyView) -> Table:
     """Every cell of the family, with all of its qualities."""
-    units, values = _qualities(family.qualities)
-    rows: list[Row] = []
-    for row in rows_of(family.cells):
-        rows.append(
-            (
-                row["cell"],
-                Entry(count(row["size"]), row["size"]),
-                _outcome(row["outcome"]),
-                _figure(row["ratio"]),
-                Entry(interval(row["ratio_low"], row["ratio_high"]), row["ratio_low"]),
-                _time(row["cpu_s"]),
-                _time(row["wall_s"]),
-                row["decision"] or MISSING,
-                *(_figure(values.get((row["cell"], name), math.nan)) for name in units),
-                row["fingerprint"][:10] or MISSING,
-                _remark(row),
-            )
+    qualities = Qualities(family)
+    several = len(set(family.against.values())) > 1
+    weighed = bool(family.cells["peak_memory_bytes"].notna().any())
+    rows: list[Row] = [
+        (
+            row["cell"],
+            Entry(count(row["size"]), row["size"]),
+            outcome_entry(row["outcome"]),
+            *[row["against"]] * several,
+            figure_entry(row["ratio"]),
+            Entry(interval(row["ratio_low"], row["ratio_high"]), row["ratio_low"]),
+            time_entry(row["cpu_s"]),
+            time_entry(row["wall_s"]),
+            row["decision"] or MISSING,
+            *qualities.entries(row),
+            *(_memory(row) if weighed else ()),
+            row["fingerprint"][:10] or MISSING,
+            _remark(row),
         )
+        for row in rows_of(family.cells)
+    ]
     columns: tuple[Column | str, ...] = (
-        *(_code("cell"), _number("size"), Column("outcome"), _number("share of reference")),
-        *(_number("interval"), _number("CPU time"), _number("wall time"), Column("decision")),
-        *_quality_columns(units),
-        *(_code("fingerprint"), Column("remark")),
+        *(code_column("cell"), number_column("size"), "outcome"),
+        *(code_column(title) for title in ("compared with",) if several),
+        number_column("share of its time" if several else "share of reference"),
+        *(number_column("interval"), number_column("CPU time"), number_column("wall time")),
+        "decision",
+        *qualities.columns,
+        *(number_column(f"{title} [MiB]") for title in _MEMORY if weighed),
+        *(code_column("fingerprint"), "remark"),
     )
-    return _table(columns, rows)
+    return new_table(columns, rows)
+
+
+def _memory(row: Mapping[str, Any]) -> tuple[Entry, Entry]:
+    """Peak and growth of the checked call; of a call over budget the least that they can be."""
+    peak = row["peak_memory_bytes"] / MIB
+    grown = peak - row["memory_before_bytes"] / MIB
+    sign = "≥ " if row["status"] == "over budget" else ""
+    texts = (f"{sign}{number(value)}" if value == value else MISSING for value in (peak, grown))
+    first, second = texts
+    return Entry(first, peak), Entry(second, grown)
 
 
 def _remark(row: Mapping[str, Any]) -> str:
     if row["status"] == "over budget":
         return f"{row['reason']}{progress(row)}".strip()
     return str(row["reason"] or row["verdict_reason"])
-
-
-def environment_table(results: Results) -> Table:
-    """Versions, machine, load and seed, a column per environment."""
-    held = environments(results)
-    packages = dict.fromkeys(name for e in held for name in (e.get("packages") or {}))
-    rows = [
-        ("cells", *(count(len(e["cells"])) for e in held)),
-        *((name, *(str(e.get(name, MISSING)) for e in held)) for name in ("shardbench", "python")),
-        *(
-            (name, *(str((e.get("packages") or {}).get(name, MISSING)) for e in held))
-            for name in packages
-        ),
-        *((name, *(str(e.get(name, MISSING)) for e in held)) for name in ("cpu", "cores", "seed")),
-        ("load", *(_range(e["loads"]) for e in held)),
-        ("started", *(_range(e["starts"]) for e in held)),
-    ]
-    titles = [f"environment {n}" if len(held) > 1 else "value" for n in range(1, len(held) + 1)]
-    return _table(("what", *titles), rows)
-
-
-def _range(values: Sequence[float] | Sequence[str]) -> str:
-    if not values:
-        return MISSING
-    low, high = (v if isinstance(v, str) else number(float(v)) for v in (min(values), max(values)))
-    return low if low == high else f"{low} to {high}"
-
-
-def sources_table(family: FamilyView) -> Table:
-    """Where every variant comes from, and what it must decide."""
-    last = {row["variant"]: row for row in rows_of(family.cells)}
-    rows = [(name, row["summary"], _must(row), row["source"]) for name, row in last.items()]
-    return _table((_code("variant"), "what it does", "must decide", "source"), rows)
-
-
-def _must(row: Mapping[str, Any]) -> str:
-    if row["variant"] == row["reference"]:
-        return "it is the reference"
-    return f"the same as {row['same_as']}" if row["same_as"] else "on its own"

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,8 @@ from typing import Any
 
 import pandas as pd
 
+from harness.declarations import Bound, find_bound
+from reports.formatting import listing, plural
 from reports.frames import DIFFERENT, Results
 from reports.scaling import exponents, sweeps
 
@@ -35,6 +38,7 @@ class FamilyView:
     qualities: pd.DataFrame
     counters: pd.DataFrame
     phases: pd.DataFrame
+    records: tuple[Mapping[str, Any], ...]
 
     @property
     def slug(self) -> str:
@@ -43,8 +47,31 @@ class FamilyView:
 
     @property
     def reference(self) -> str:
-        """The variant that the others are compared with."""
+        """The family's reference, which the others are compared with unless it is said."""
         return str(self.cells["reference"].iloc[-1])
+
+    @cached_property
+    def against(self) -> dict[str, str]:
+        """By problem the variant that the others are compared with there."""
+        pairs = zip(self.cells["problem"], self.cells["against"], strict=True)
+        return {str(problem): str(name) for problem, name in pairs}
+
+    @property
+    def compared_with(self) -> str:
+        """A sentence that says what the ratios of this family are over."""
+        others = Counter(name for name in self.against.values() if name != self.reference)
+        if not others:
+            return f"Everything is compared with `{self.reference}`."
+        told = [f"with `{name}` on {plural(amount, 'problem')}" for name, amount in others.items()]
+        if sum(others.values()) < len(self.against):
+            told.append(f"with `{self.reference}` on all others")
+        return f"The variants are compared {listing(told)}."
+
+    @cached_property
+    def bound(self) -> Bound | None:
+        """Which quality is a proven bound on the first one, if any is."""
+        found = (find_bound(record.get("qualities") or []) for record in self.records)
+        return next(filter(None, found), None)
 
     @cached_property
     def variants(self) -> list[str]:
@@ -53,10 +80,11 @@ class FamilyView:
 
     @cached_property
     def rungs(self) -> list[str]:
-        """The reference, and every variant that must decide the same as it."""
+        """The reference, and every variant compared with it that must decide the same."""
         pairs = zip(self.cells["variant"], self.cells["same_as"], strict=True)
         same_as = {str(variant): str(target) for variant, target in pairs}
-        return [name for name in self.variants if self._root(name, same_as) == self.reference]
+        compared = self.cells["variant"][self.cells["against"] == self.reference].unique()
+        return [str(name) for name in compared if self._root(name, same_as) == self.reference]
 
     @staticmethod
     def _root(name: str, same_as: dict[str, str]) -> str:
@@ -75,7 +103,7 @@ class FamilyView:
     def ladder_problem(self) -> str:
         """The problem on which most of the ladder could be compared, the largest of several."""
         compared = self.cells["ratio"].notna() & self.cells["variant"].isin(self.rungs)
-        return self._best_problem(compared)
+        return self._best_problem(compared & (self.cells["against"] == self.reference))
 
     @cached_property
     def quality_problem(self) -> str:
@@ -124,16 +152,16 @@ class FamilyView:
 
 def families(results: Results) -> list[FamilyView]:
     """Split results by family, in the order of the results."""
-    return [
-        FamilyView(
-            str(name),
-            *(
-                frame[frame["family"] == name].reset_index(drop=True)
-                for frame in (results.cells, results.qualities, results.counters, results.phases)
-            ),
-        )
-        for name in results.cells["family"].unique()
-    ]
+    return [_family(str(name), results) for name in results.cells["family"].unique()]
+
+
+def _family(name: str, results: Results) -> FamilyView:
+    frames = (results.cells, results.qualities, results.counters, results.phases)
+    cells, qualities, counters, phases = (
+        frame[frame["family"] == name].reset_index(drop=True) for frame in frames
+    )
+    records = tuple(record for record in results.records if record["family"] == name)
+    return FamilyView(name, cells, qualities, counters, phases, records)
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -169,7 +197,8 @@ def ladder(family: FamilyView) -> pd.DataFrame:
     """
     claims = {str(row["variant"]): row for row in rows_of(family.cells)}
     shares = published_shares(claims[rung] for rung in family.rungs)
-    found = family.on(family.ladder_problem)
+    problem = family.ladder_problem
+    found = family.on(problem) if family.against[problem] == family.reference else {}
     rows: list[dict[str, Any]] = []
     for rung, share in zip(family.rungs, shares, strict=True):
         cell = found.get(rung, _NOT_RUN)
@@ -202,9 +231,10 @@ def _ratio(cell: Mapping[str, Any]) -> float:
 
 
 def ladder_by_problem(family: FamilyView) -> pd.DataFrame:
-    """The measured ratio of every rung but the reference on every problem, a row per problem."""
+    """The measured ratio of every rung but the reference, a row per problem compared with it."""
     steps = [rung for rung in family.rungs if rung != family.reference]
-    cells = family.cells[family.cells["variant"].isin(steps)]
+    cells = family.cells[family.cells["against"] == family.reference]
+    cells = cells[cells["variant"].isin(steps)]
     table = cells.pivot(index="problem", columns="variant", values="ratio")
     return table.reindex(index=list(cells["problem"].unique()), columns=steps)
 
@@ -222,12 +252,17 @@ def tradeoff(family: FamilyView) -> pd.DataFrame:
             "ratio": _ratio(cell),
             "decision": cell["decision"],
             "quality": best[cell["cell"]]["value"],
+            "bound": cell["bound"],
+            "gap": cell["gap"],
             **{key: best[cell["cell"]][key] for key in ("name", "unit", "better")},
         }
         for variant, cell in family.on(family.quality_problem).items()
         if cell["cell"] in best and cell["cpu_s"] > 0 and cell["outcome"] != DIFFERENT
     ]
-    columns = ["variant", "cpu_s", "ratio", "decision", "quality", "name", "unit", "better"]
+    columns = [
+        *("variant", "cpu_s", "ratio", "decision", "quality", "bound", "gap"),
+        *("name", "unit", "better"),
+    ]
     return pd.DataFrame(rows, columns=columns)
 
 

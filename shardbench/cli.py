@@ -1,5 +1,6 @@
 """`shardbench`: one function a command; what it prints is made in `display`."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,14 +11,16 @@ from rich.console import Console, RenderableType
 
 from harness.comparison import Comparison, Settings
 from harness.errors import ShardbenchError, UsageError, unknown
+from harness.following import Event
 from harness.naming import WorkloadSpec
+from harness.planning import plan as make_plan
 from harness.profiling import replace_file, write_files
-from harness.registry import Registry, load_registry
+from harness.registry import Family, Registry, load_registry
 from harness.results import append_cells, to_json
 from harness.sampling import SamplingRule
 from harness.sweep import is_outdated, plan_sweep, set_aside, sweep
 from harness.topologies import find_topology
-from shardbench import display
+from shardbench import display, listings, ranks
 from shardbench.progress import progress_display
 
 app = typer.Typer(
@@ -53,10 +56,14 @@ def _registry() -> Registry:
 
 
 def _settings(budget: float, seconds: float, seed: int) -> Settings:
-    for name, value in (("--budget", budget), ("--seconds", seconds)):
-        if not 0 < value < float("inf"):
-            raise UsageError(f"{name} must be a positive number of seconds, not {value:g}.")
+    _check_seconds("--budget", budget)
+    _check_seconds("--seconds", seconds)
     return Settings(budget, SamplingRule(seconds=seconds, seed=seed))
+
+
+def _check_seconds(option: str, value: float) -> None:
+    if not 0 < value < float("inf"):
+        raise UsageError(f"{option} must be a positive number of seconds, not {value:g}.")
 
 
 def _names(text: str) -> list[str]:
@@ -69,15 +76,15 @@ def list_command(
     sources: Annotated[bool, typer.Option(help="Say where the figures are from.")] = False,
 ) -> None:
     """List what there is: families, variants, workloads, topologies."""
-    listings: dict[str, Callable[[], RenderableType]] = {
-        "families": lambda: display.families(_registry()),
-        "variants": lambda: display.variants(_registry()),
-        "workloads": lambda: display.workloads(_registry(), sources),
-        "topologies": lambda: display.topologies(sources),
+    kinds: dict[str, Callable[[], RenderableType]] = {
+        "families": lambda: listings.families(_registry()),
+        "variants": lambda: listings.variants(_registry()),
+        "workloads": lambda: listings.workloads(_registry(), sources),
+        "topologies": lambda: listings.topologies(sources),
     }
-    if what != "all" and what not in listings:
-        raise unknown("thing to list", what, listings)
-    for name, listing in listings.items():
+    if what != "all" and what not in kinds:
+        raise unknown("thing to list", what, kinds)
+    for name, listing in kinds.items():
         if what in ("all", name):
             display.show(listing())
 
@@ -89,6 +96,9 @@ def compare(
     topology: TopologyName,
     gpus: Gpus,
     variants: Annotated[str, typer.Option(help="Only these, by name, with commas between.")] = "",
+    against: Annotated[
+        str, typer.Option(help="The variant to compare with, instead of the family's reference.")
+    ] = "",
     budget: Budget = 120.0,
     seconds: Seconds = 60.0,
     seed: Seed = 0,
@@ -98,7 +108,7 @@ def compare(
     results: Annotated[
         Path | None, typer.Option(help="Append the cells to this results file (JSON Lines).")
     ] = None,
-    details: Annotated[bool, typer.Option(help="Also show phases and counters.")] = False,
+    details: Annotated[bool, typer.Option(help="Also show memory, phases, counters.")] = False,
 ) -> None:
     """Compare the variants of a family on one problem."""
     found = _registry().find(family)
@@ -109,6 +119,7 @@ def compare(
         find_topology(topology, gpus),
         _names(variants),
         settings,
+        against=against or None,
     )
     if json not in ("", "-"):
         _check_writable(Path(json))
@@ -158,10 +169,13 @@ def profile(
 def report(
     results: Annotated[
         Path | None,
-        typer.Argument(help="A results file; without one the default suite is measured first."),
+        typer.Argument(help="A results file; without one the suite is measured first."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("report"),
     fresh: Annotated[bool, typer.Option(help="Measure again what is measured already.")] = False,
+    large: Annotated[
+        bool, typer.Option(help="Measure the large problems of the suite too.")
+    ] = False,
     budget: Budget = 60.0,
     seconds: Seconds = 20.0,
     seed: Seed = 0,
@@ -170,17 +184,68 @@ def report(
     from reports.page import write_report  # pandas and matplotlib take seconds to import
 
     if results is None:
-        results = Path("results") / "report.jsonl"
-        _measure(results, _settings(budget, seconds, seed), fresh)
+        results = Path("results") / ("report-large.jsonl" if large else "report.jsonl")
+        _measure(results, _settings(budget, seconds, seed), fresh, large)
+    elif large:
+        raise UsageError(f"--large measures a suite; the report of {results} takes no --large.")
     page = write_report(results, out)
     _messages.print(f"Wrote {page} and {page.with_name('report.md')}", soft_wrap=True)
     print(page)  # noqa: T201
 
 
-def _measure(results: Path, settings: Settings, fresh: bool) -> None:
+@app.command()
+def plan(
+    tables: Annotated[
+        str,
+        typer.Option(
+            "--tables",
+            "--workload",
+            "-w",
+            help="What to shard: a CSV/Parquet file, a name, or name[key=value,...].",
+        ),
+    ],
+    topology: TopologyName,
+    gpus: Gpus,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for the plan, as JSON.")] = Path(
+        "plan.json"
+    ),
+    family: Annotated[str, typer.Option(help="The family to plan with, if several can.")] = "",
+    variant: Annotated[str, typer.Option(help="The variant to plan with.")] = "",
+    seconds: Annotated[
+        float | None, typer.Option(help="Seconds that the search may take, if it can be limited.")
+    ] = None,
+    all_ranks: Annotated[bool, typer.Option("--all-ranks", help="Show every rank.")] = False,
+) -> None:
+    """Plan with the best variant, write the plan as JSON, and show what each rank gets."""
+    if seconds is not None:
+        _check_seconds("--seconds", seconds)
+    found = _planning_family(family)
+    _check_writable(out)
+    with progress_display("") as listen:
+        listen(Event("planning", variant or "the family's choice", 1, 1))
+        made = make_plan(
+            found, WorkloadSpec.parse(tables), find_topology(topology, gpus), variant, seconds
+        )
+    _write(out, to_json(made.document, indent=2) + "\n")
+    display.show(ranks.planned(made, all_ranks))
+    _messages.print(f"Wrote {out}", soft_wrap=True)
+
+
+def _planning_family(name: str) -> Family[Any, Any]:
+    registry = _registry()
+    if name:
+        return registry.find(name)
+    able = [family for family in registry.families if family.planning]
+    if len(able) != 1:
+        names = ", ".join(family.name for family in able) or "none"
+        raise UsageError(f"Name a family with --family; those that can plan are: {names}.")
+    return able[0]
+
+
+def _measure(results: Path, settings: Settings, fresh: bool, large: bool) -> None:
     if (fresh or is_outdated(results, settings)) and (kept := set_aside(results)):
         _messages.print(f"What was measured before is kept in {kept}.", soft_wrap=True)
-    steps = plan_sweep(_registry().families, results, settings)
+    steps = plan_sweep(_registry().families, results, settings, large)
     done = sum(step.measured for step in steps)
     if done:
         _messages.print(
@@ -200,6 +265,10 @@ def _check_writable(path: Path) -> None:
     """Find out before measuring for minutes."""
     if not path.parent.is_dir():
         raise UsageError(f"{path} cannot be written: {path.parent} is not a folder.")
+    if path.is_dir():
+        raise UsageError(f"{path} cannot be written: it is a folder.")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"{path} cannot be written: {path.parent} is read-only.")
 
 
 def _write(path: Path, text: str) -> None:

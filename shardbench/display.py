@@ -1,5 +1,6 @@
-"""What the command line shows: lists and comparisons, as tables for people or one document."""
+"""What `shardbench compare` shows: tables for people, or one document."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -7,9 +8,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.registry import Registry
-from harness.results import Cell
-from harness.topologies import presets
+from harness.declarations import Bound, find_bound
+from harness.goals import MIB, standing
+from harness.results import Cell, projected_speedup
+from reports.formatting import gap as percent_gap
 
 _ROW_FIELDS = (
     "variant",
@@ -27,12 +29,16 @@ _ROW_FIELDS = (
     "quality",
     "counters",
     "phases",
+    "peak_memory_bytes",
+    "memory_before_bytes",
     "progress",
     "projection_s",
     "claim",
+    "goals",
     "source",
 )
 _PIPED_WIDTH = 160
+_SIGNS = {"lower": "≥", "higher": "≤"}
 
 
 def show(rendered: RenderableType) -> None:
@@ -43,7 +49,8 @@ def show(rendered: RenderableType) -> None:
     console.print(rendered)
 
 
-def _table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:
+def new_table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:
+    """Return an empty table; the columns named in `right` hold numbers."""
     table = Table(
         title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
     )
@@ -53,86 +60,6 @@ def _table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:
             column, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold"
         )
     return table
-
-
-def families(registry: Registry) -> RenderableType:
-    """List the families."""
-    table = _table(
-        "Families", "family", "reference", "variants", "what it plans", right=["variants"]
-    )
-    for family in registry.families:
-        table.add_row(
-            family.name, family.reference.name, str(len(family.variants)), Text(family.summary)
-        )
-    return Group(table, "")
-
-
-def variants(registry: Registry) -> RenderableType:
-    """List the variants of every family."""
-    table = _table("Variants", "variant", "decides", "what it is", "source")
-    for family in registry.families:
-        for variant in family.variants.values():
-            decides = "reference" if variant.is_reference else variant.same_as and "the same"
-            missing = variant.missing()
-            summary = variant.summary + (
-                f" (not installed: {', '.join(missing)})" if missing else ""
-            )
-            table.add_row(
-                f"{family.name}/{variant.name}", decides or "its own", Text(summary), variant.source
-            )
-    return Group(table, "")
-
-
-def workloads(registry: Registry, sources: bool) -> RenderableType:
-    """List the workloads of every family, and on request where their figures are from."""
-    table = _table("Workloads", "workload", "what it is", *["source"] * sources)
-    for family in registry.families:
-        for workload in family.workloads():
-            cells = (workload.name, workload.summary, workload.source)
-            table.add_row(*(Text(cell) for cell in cells[: len(table.columns)]))
-    return Group(table, "")
-
-
-def topologies(sources: bool) -> RenderableType:
-    """List the presets, in units for people, and on request where the figures are from."""
-    if sources:
-        table = _table("Topologies", "topology", "GPU", "capacity", "source")
-        for topology in presets().values():
-            table.add_row(topology.name, topology.gpu, topology.hbm_basis, Text(topology.source))
-        return Group(table, "")
-    numbers = ["GPUs/host", "HBM GiB", "DDR GiB", "intra", "inter", "HBM", "H2D"]
-    table = _table(
-        "Topologies (GiB a GPU; GB/s one way: intra-host, inter-host, HBM, host to GPU)",
-        "topology",
-        *numbers,
-        "confidence",
-        right=numbers,
-    )
-    for topology in presets().values():
-        hosts = topology.hosts_per_nvlink_domain
-        table.add_row(
-            topology.name,
-            f"{topology.gpus_per_host}" + (f" x{hosts}" if hosts > 1 else ""),
-            _or_default(topology.hbm_bytes, 2**30),
-            _or_default(topology.ddr_bytes, 2**30),
-            _or_default(topology.intra_host_bw, 1e6),
-            _or_default(topology.inter_host_bw, 1e6),
-            _or_default(topology.hbm_bw, 1e6),
-            _or_default(topology.hbm_to_ddr_bw, 1e6),
-            topology.confidence,
-        )
-    note = Text("-: no sourced figure, the planner's own default applies.", style="dim")
-    return Group(table, note, "")
-
-
-def _or_default(value: float | None, unit: float) -> str:
-    return (
-        "-"
-        if value is None
-        else f"{value / unit:,.0f}"
-        if value >= unit * 10
-        else f"{value / unit:.1f}"
-    )
 
 
 def document(cells: Sequence[Cell]) -> dict[str, Any]:
@@ -145,6 +72,7 @@ def document(cells: Sequence[Cell]) -> dict[str, Any]:
         "family": first.family,
         "problem": first.problem,
         "reference": first.reference,
+        "against": first.against,
         "facts": facts,
         "rows": [{field: record[field] for field in _ROW_FIELDS} for record in records],
         "qualities": first.qualities,
@@ -155,48 +83,82 @@ def document(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def comparison(cells: Sequence[Cell], details: bool) -> RenderableType:
-    """Show a comparison: time and decision, what went wrong, and on request phases and counters."""
+    """Show a comparison: time and decision, what went wrong, and on request what was counted."""
     first = cells[0]
     facts = next((cell.facts for cell in cells if cell.facts), {})
-    quality = first.qualities[0]
-    quality_title = quality["name"]
-    numbers = ["CPU s", "ratio", "95 %", quality_title]
-    table = _table("", "variant", *numbers[:3], "verdict", "decision", quality_title, right=numbers)
-    for cell in cells:
-        table.add_row(
-            cell.variant,
-            f"{cell.cpu_s['median']:.3g}" if cell.cpu_s else "-",
-            f"{cell.ratio['value']:.3f}" if cell.ratio else "-",
-            _interval(cell),
-            _verdict(cell),
-            cell.decision or "-",
-            f"{cell.quality[quality_title]:.4g}" if cell.quality else "-",
-        )
     parts: list[RenderableType] = [
         Text(f"{first.family} on {first.problem}", style="bold"),
         Text(", ".join(_fact(name, value) for name, value in facts.items() if value != "")),
         "",
-        table,
+        _times_and_qualities(cells),
         *_decisions(cells),
         *_notes(cells),
+        *_goals(cells),
     ]
     if details:
         parts += [
+            _memory(cells),
             _by_variant("Counters", cells, "counters"),
             _by_variant("Phases, CPU seconds of the observed call", cells, "phases"),
         ]
     return Group(*parts)
 
 
+def _times_and_qualities(cells: Sequence[Cell]) -> Table:
+    """Show a row for each variant, no wider than a terminal of 80 columns."""
+    against = next((cell for cell in cells if cell.variant == cells[0].against), None)
+    bound = find_bound(cells[0].qualities)
+    quality = cells[0].qualities[0]["name"]
+    is_projected = against is not None and any(_projected(cell, against) for cell in cells)
+    times = ["times as fast\n(projected)"] if is_projected else ["ratio", "95 %"]
+    qualities = [f"{quality}\n{_SIGNS[bound.better]} bound", "gap"] if bound else [quality]
+    decision = [] if bound else ["decision"]
+    numbers = ["CPU s", *times, *qualities]
+    table = new_table(
+        "", "variant", "CPU s", *times, "verdict", *decision, *qualities, right=numbers
+    )
+    table.columns[0].min_width = min(20, max(len(cell.variant) for cell in cells))
+    for cell in cells:
+        table.add_row(
+            cell.variant,
+            f"{cell.cpu_s['median']:.3g}" if cell.cpu_s else "-",
+            *([_projected(cell, against) or "-"] if is_projected else _ratio(cell)),
+            *([_verdict_and_decision(cell)] if bound else [_verdict(cell), cell.decision or "-"]),
+            *(_bounded(cell, bound) if bound else [_figure(cell, quality)]),
+        )
+    return table
+
+
+def _projected(cell: Cell, against: Cell | None) -> str:
+    found = projected_speedup(cell.record(), against.record()) if against else None
+    return f"≥ {found:.3g}x" if found else ""
+
+
+def _ratio(cell: Cell) -> tuple[str, str]:
+    """Write the ratio, and how far its interval reaches to the farther side."""
+    if not cell.ratio:
+        return "-", "-"
+    value, low, high = (cell.ratio[name] for name in ("value", "low", "high"))
+    reach = max(high - value, value - low) / value
+    text = f"{value:.3f}" if 0.1 <= value < 1 else f"{value:#.3g}" if value >= 1 else f"{value:.2g}"
+    digits = 0 if reach >= 0.01 else 1
+    return text, f"±{reach * 100:.{digits}f} %" if reach < 1000 else "unbounded"
+
+
+def _figure(cell: Cell, quality: str) -> str:
+    return f"{cell.quality[quality]:.4g}" if quality in cell.quality else "-"
+
+
+def _bounded(cell: Cell, bound: Bound) -> tuple[str, str]:
+    gap = bound.gap(cell.quality)
+    if math.isnan(gap):
+        return _figure(cell, bound.quality), "-"
+    values = (_figure(cell, name) for name in (bound.quality, bound.name))
+    return f" {_SIGNS[bound.better]} ".join(values), percent_gap(gap)
+
+
 def _fact(name: str, value: Any) -> str:
     return f"{name} {value:,}" if isinstance(value, int | float) else f"{name}: {value}"
-
-
-def _interval(cell: Cell) -> str:
-    if not cell.ratio:
-        return "-"
-    low, high = cell.ratio["low"], cell.ratio["high"]
-    return f"{low:.3f}-{high:.3f}" if high < 1000 else "unbounded"
 
 
 def _verdict(cell: Cell) -> Text:
@@ -210,13 +172,20 @@ def _verdict(cell: Cell) -> Text:
     return Text(cell.verdict or "-", style=styles.get(cell.verdict or "", ""))
 
 
+def _verdict_and_decision(cell: Cell) -> Text:
+    verdict = _verdict(cell)
+    if cell.status != "ok" or cell.decision not in ("same", "own"):
+        return verdict
+    return verdict + f", {cell.decision}" if cell.verdict else Text(cell.decision)
+
+
 def _decisions(cells: Sequence[Cell]) -> list[RenderableType]:
     """Say which variants decided the same, by fingerprint."""
     alike: dict[str, list[str]] = {}
     for cell in cells:
         if cell.fingerprint:
             alike.setdefault(cell.fingerprint, []).append(cell.variant)
-    table = _table("", "fingerprint", "of the decision of")
+    table = new_table("", "fingerprint", "of the decision of")
     for fingerprint, names in alike.items():
         table.add_row(fingerprint, ", ".join(names))
     return ["", table, ""] if alike else []
@@ -248,10 +217,36 @@ def _note(cell: Cell) -> str:
     return cell.verdict_reason if cell.verdict == "inconclusive" else ""
 
 
+def _goals(cells: Sequence[Cell]) -> list[RenderableType]:
+    records = {cell.variant: cell.record() for cell in cells}
+    table = new_table("\nGoals", "goal", "measured", "outcome")
+    for goal in (goal for cell in cells for goal in cell.goals):
+        found = standing(goal, records)
+        measured = found.measured(lambda value, unit: f"{value:.3g} {unit}".strip())
+        table.add_row(Text(goal["text"]), measured, Text(found.outcome, style=_tone(found.outcome)))
+    return [table] if table.rows else []
+
+
+def _tone(outcome: str) -> str:
+    return {"met": "green", "missed": "red"}.get(outcome, "")
+
+
+def _memory(cells: Sequence[Cell]) -> RenderableType:
+    numbers = ["peak", "of the call"]
+    table = new_table("\nResident memory, MiB", "variant", *numbers, right=numbers)
+    for cell in cells:
+        peak, before = cell.peak_memory_bytes, cell.memory_before_bytes
+        if peak is not None:
+            sign = "≥ " if cell.status == "over budget" else ""
+            of_call = f"{sign}{(peak - before) / MIB:,.1f}" if before is not None else "-"
+            table.add_row(cell.variant, f"{sign}{peak / MIB:,.0f}", of_call)
+    return table
+
+
 def _by_variant(title: str, cells: Sequence[Cell], field: str) -> RenderableType:
     shown = [cell for cell in cells if getattr(cell, field)]
     names = list(dict.fromkeys(name for cell in shown for name in getattr(cell, field)))
-    table = _table(f"\n{title}", "variant", *names, right=names)
+    table = new_table(f"\n{title}", "variant", *names, right=names)
     for cell in shown:
         values = getattr(cell, field)
         table.add_row(cell.variant, *(_amount(values.get(name, 0)) for name in names))

@@ -221,6 +221,27 @@ class TestFigures:
         assert run("track_throws", variant) == checked.counters.get("throws", 0)
         assert run("track_misses", variant) == 0
 
+    def test_a_bound_and_a_gap_are_tracked_like_any_quality(self) -> None:
+        family = made_up(
+            qualities=(
+                Quality("eyes", "dots", "lower", ""),
+                Quality("least", "dots", "higher", "", bounds="eyes"),
+                Quality("gap", "", "lower", ""),
+            ),
+            quality=lambda problem, eyes: {"eyes": eyes, "least": 10, "gap": eyes / 10 - 1},
+        )
+        suite = suite_of(family)["dice"]
+        cache = suite().setup_cache()
+        tracked = {
+            name: asv_benchmark(suite, f"track_{name}", "own", cache) for name in ("least", "gap")
+        }
+        assert {name: each.do_run() for name, each in tracked.items()} == {
+            "least": 10,
+            "gap": pytest.approx(1.4),
+        }
+        assert not tracked["least"].less_is_better
+        assert tracked["gap"].less_is_better
+
     def test_a_decision_must_equal_that_of_the_nearest_checked_variant(
         self, run: Callable[[str, str], Any]
     ) -> None:

@@ -2,11 +2,13 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from harness.registry import load_registry
+from harness.sweep import sweep
 from harness.topologies import presets
 from shardbench.cli import main
 
@@ -72,6 +74,7 @@ def test_list_suggests_a_close_name(shardbench):
     [
         (["compare", "embeding", *PROBLEM], "did you mean embedding?"),
         (["compare", "embedding", *PROBLEM, "--variants", "upstreem"], "did you mean upstream?"),
+        (["compare", "embedding", *PROBLEM, "--against", "upstreem"], "did you mean upstream?"),
         (["compare", "embedding", *PROBLEM, "-t", "dgx_h10"], "did you mean dgx_h100"),
         (["compare", "embedding", *PROBLEM, "-w", "dlrm-85"], "did you mean dlrm-856?"),
         (["compare", "embedding", *PROBLEM, "-w", "dlrm-856[table=3]"], "did you mean tables?"),
@@ -90,6 +93,7 @@ def test_list_suggests_a_close_name(shardbench):
         (["compare", "embedding", *PROBLEM, "-t", "none.csv"], "none.csv cannot be read"),
         (["profile", "embedding", "upstreem", *PROBLEM], "did you mean upstream?"),
         (["report", "none.jsonl"], "none.jsonl"),
+        (["report", "none.jsonl", "--large"], "the report of none.jsonl takes no --large"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(shardbench, arguments, sentence):
@@ -173,6 +177,56 @@ def test_compare_shows_a_table_and_writes_what_was_asked(shardbench, tmp_path):
     rows = json.loads((tmp_path / "out.json").read_text())["rows"]
     assert [row["variant"] for row in rows] == ["double-deepcopy", "upstream"]
     assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == 2
+
+
+def test_another_variant_than_the_reference_can_be_compared_with(shardbench):
+    code, out, _ = shardbench(
+        "compare", "embedding", *PROBLEM, *QUICK, "--variants", "uniform,copy-if-better",
+        "--against", "upstream", "--json", "-",
+    )  # fmt: skip
+    document = json.loads(out)
+    assert code == 0
+    assert (document["reference"], document["against"]) == ("double-deepcopy", "upstream")
+    rows = {row["variant"]: row for row in document["rows"]}
+    decisions = {name: row["decision"] for name, row in rows.items()}
+    assert decisions == {"copy-if-better": "same", "upstream": "reference", "uniform": "own"}
+    assert rows["upstream"]["ratio"] is None
+    assert rows["uniform"]["ratio"]["value"] < 1
+    assert rows["uniform"]["peak_memory_bytes"] >= rows["uniform"]["memory_before_bytes"] > 0
+
+
+@pytest.fixture
+def toy_suite(monkeypatch):
+    """The toy family as the only one, with a large study, also in the child processes."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "harness")
+    import toy
+
+    monkeypatch.setattr("shardbench.cli.load_registry", toy.bounded_registry)
+    monkeypatch.setattr("shardbench.cli.sweep", partial(sweep, registry=toy.bounded_registry))
+
+
+@pytest.mark.parametrize(
+    ("options", "file", "purposes"),
+    [
+        ([], "report.jsonl", {"against another"}),
+        (["--large"], "report-large.jsonl", {"against another", "large"}),
+    ],
+)
+def test_large_problems_are_measured_on_request(
+    shardbench, toy_suite, tmp_path, options, file, purposes
+):
+    arguments = ["report", *options, "--seconds", "0.1", "--budget", "30"]
+    code, out, err = shardbench(*arguments)
+    assert code == 0, err
+    assert out.strip().endswith("report/index.html")
+    assert [path.name for path in (tmp_path / "results").iterdir()] == [file]
+    lines = (tmp_path / "results" / file).read_text().splitlines()
+    assert {json.loads(line)["purpose"] for line in lines} == purposes
+    assert "Compared with same" in (tmp_path / "report" / "report.md").read_text()
+
+    _, _, err = shardbench(*arguments)
+    assert f"{len(purposes)} of {len(purposes)} problems are measured already" in err
+    assert (tmp_path / "results" / file).read_text().splitlines() == lines
 
 
 def test_results_that_cannot_be_written_are_said_before_anything_is_measured(shardbench, tmp_path):

@@ -14,8 +14,9 @@ import psutil
 import pytest
 import toy
 
-from harness.comparison import Comparison, Event, Settings, _OverBudget
+from harness.comparison import Comparison, Settings
 from harness.errors import ShardbenchError, UsageError
+from harness.following import Event, OverBudget
 from harness.naming import WorkloadSpec
 from harness.registry import Progress, Registry
 from harness.results import Cell, append_cells, read_records
@@ -376,7 +377,7 @@ class TestOverBudget:
 
 class TestProjection:
     def projection(self, *told: tuple[float, int, int | None]) -> float | None:
-        over = _OverBudget(10.0)
+        over = OverBudget(10.0)
         for seconds, done, total in told:
             over.last = (seconds, Progress(done, total, "items"))
             over.first = over.first or over.last

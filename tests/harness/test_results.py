@@ -24,6 +24,7 @@ def cell(variant: str = "upstream", **changes) -> Cell:
         "topology": "dgx_h100",
         "gpus": 16,
         "reference": "double-deepcopy",
+        "against": "double-deepcopy",
         "summary": "as installed",
         "source": "",
         "same_as": None,

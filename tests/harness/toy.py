@@ -20,11 +20,14 @@ from harness.registry import (
     Claim,
     Counter,
     Family,
+    Goal,
     InfeasibleDecision,
     Measured,
+    Planning,
     Prepared,
     Progress,
     Quality,
+    RankTable,
     Recorder,
     Registry,
     Study,
@@ -496,6 +499,33 @@ def unprintable(problem: ToyProblem) -> Prepared[Decision]:
     return Prepared(run)
 
 
+HUNGER = 64 * 2**20
+
+
+@TOY.variant("hungry", same_as="reference")
+def hungry(problem: ToyProblem) -> Prepared[Decision]:
+    """Use much memory, and less of it than was used before."""
+    bytearray(2 * HUNGER)
+
+    def run() -> Decision:
+        bytearray(HUNGER)
+        return round_robin(problem)
+
+    return Prepared(run)
+
+
+@TOY.variant("hungry-endless", same_as="reference")
+def hungry_endless(problem: ToyProblem) -> Prepared[Decision]:
+    """Use much memory, and sleep for ever without a word."""
+
+    def run() -> Decision:
+        food = bytearray(HUNGER)
+        time.sleep(600)
+        raise AssertionError(f"never stopped, with {len(food)} bytes")
+
+    return Prepared(run)
+
+
 def _family(name: str, **changes: Any) -> Family[ToyProblem, Decision]:
     return replace(TOY, name=name, variants=dict(TOY.variants), **changes)
 
@@ -524,6 +554,54 @@ def slow_quality_registry() -> Registry:
 
 def _label(workload: WorkloadSpec) -> WorkloadSpec:
     return WorkloadSpec(workload.name.upper(), workload.parameters)
+
+
+def _bounded_quality(problem: ToyProblem, decision: Decision) -> Mapping[str, float]:
+    fullest = quality(problem, decision)["fullest"]
+    return {"fullest": fullest, "least": problem.size / problem.gpus}
+
+
+def _document(problem: ToyProblem, decision: Decision) -> Mapping[str, Any]:
+    return {"gpu_of_item": decision}
+
+
+def _ranks(problem: ToyProblem, decision: Decision) -> RankTable:
+    dealt = [decision.count(gpu) for gpu in range(problem.gpus)]
+    return RankTable(
+        ("items", "GiB"), tuple((amount, amount / 8) for amount in dealt), (None, 80.0), "items"
+    )
+
+
+def _limited(problem: ToyProblem, seconds: float) -> ToyProblem:
+    problem.leave("limit", f"{seconds:g}")
+    return problem
+
+
+def bounded_registry() -> Registry:
+    """The family with a bound, a study against another variant, goals, and plans for use."""
+    problem = "toy[size=4]/dgx_a100_80gb:2"
+    return Registry(
+        [
+            _family(
+                "toy",
+                quality=_bounded_quality,
+                qualities=(
+                    *TOY.qualities,
+                    Quality("least", "items", "higher", "what must be on one", bounds="fullest"),
+                ),
+                studies=(
+                    Study(problem, ("own",), "against another", against="same"),
+                    Study("toy[size=6]/dgx_a100_80gb:2", ("same",), "large", large=True),
+                ),
+                goals=(
+                    Goal("own is even", problem, "own", "quality", 1.0, "others", "fullest"),
+                    Goal("own is quick", problem, "own", "seconds", 60.0),
+                    Goal("same is quick", problem, "same", "times faster", 1.0),
+                ),
+                planning=Planning("same", _document, _ranks, _limited),
+            )
+        ]
+    )
 
 
 def labelled_registry() -> Registry:

@@ -140,6 +140,101 @@ def family_lines(sizes: tuple[int, ...] = (10, 20, 40, 80)) -> list[dict[str, An
     return lines
 
 
+BOUNDED = [
+    QUALITIES[0],
+    {
+        "name": "least_widget_ms",
+        "unit": "ms",
+        "better": "higher",
+        "meaning": "No widget is lighter.",
+        "bounds": "max_widget_ms",
+    },
+    {"name": "gap", "unit": "", "better": "lower", "meaning": "How far it is from that."},
+    QUALITIES[1],
+]
+# variant: same_as, decision, CPU seconds at 10 boxes, exponent, quality over its bound
+PAST: dict[str, tuple[Any, ...]] = {
+    "no-copy": ("slow-copy", "reference", 0.35, 1.4, 1.25),
+    "compiled": ("no-copy", "same", 0.02, 1.2, 1.25),
+    "certified": (None, "own", 2.1, 1.9, 1.0005),
+    "sorted": (None, "own", 0.01, 1.0, 1.5),
+}
+
+
+def goal(text: str, variant: str, measure: str, limit: float, **changes: Any) -> dict[str, Any]:
+    """A goal as a cell holds it."""
+    fields = {"text": text, "problem": "as written", "variant": variant, "measure": measure}
+    return {**fields, "limit": limit, "against": "", "quality": "", **changes}
+
+
+GOALS = {
+    "compiled": [
+        goal("compiled is 10 times faster", "compiled", "times faster", 10, against="no-copy"),
+        goal("compiled takes a second", "compiled", "seconds", 1.0),
+    ],
+    "certified": [
+        goal(
+            "certified is never worse",
+            "certified",
+            "quality",
+            1.0,
+            against="others",
+            quality="max_widget_ms",
+        ),
+        goal(
+            "certified needs twice the memory at most",
+            "certified",
+            "peak memory",
+            2.0,
+            against="no-copy",
+        ),
+    ],
+}
+
+
+def past_lines(
+    sizes: tuple[int, ...] = (400, 1600), stopped: tuple[int, ...] = (1600,)
+) -> list[dict[str, Any]]:
+    """Problems on which variants are compared with `no-copy`, stopped on the last, with bounds."""
+    lines = []
+    for boxes in sizes:
+        least = 16.0 * boxes / 10
+        for name, (same_as, decision, base, power, over) in PAST.items():
+            seconds = base * (boxes / 10) ** power
+            whole = PAST["no-copy"][2] * (boxes / 10) ** PAST["no-copy"][3]
+            shared: dict[str, Any] = {
+                "against": "no-copy",
+                "same_as": same_as,
+                "purpose": "past the ladder",
+                "qualities": BOUNDED,
+                "peak_memory_bytes": 300 * 2**20 + round(seconds * 2**20),
+                "goals": GOALS.get(name, []) if boxes == sizes[0] else [],
+            }
+            if decision == "reference" and boxes in stopped:
+                lines.append(over_budget(name, boxes, **shared, memory_before_bytes=None))
+                continue
+            compared = decision != "reference" and boxes not in stopped
+            lines.append(
+                cell(
+                    name,
+                    boxes=boxes,
+                    seconds=seconds,
+                    ratio=seconds / whole if compared else None,
+                    decision=decision,
+                    quality={
+                        "max_widget_ms": least * over,
+                        "least_widget_ms": least,
+                        "gap": over - 1,
+                        "imbalance": over,
+                    },
+                    phases={"search": seconds * 0.7, "rate": seconds * 0.3},
+                    memory_before_bytes=300 * 2**20,
+                    **shared,
+                )
+            )
+    return lines
+
+
 def write(path: Path, lines: list[dict[str, Any]]) -> Path:
     """Write lines as a results file and return its path."""
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -4,9 +4,10 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from made_up_results import cell, family_lines, write
+from made_up_results import cell, family_lines, past_lines, write
 from matplotlib.text import Text
 
+import reports.against
 import reports.figures
 from reports.drawing import finish, label_points, new_figure, style
 from reports.frames import read_results
@@ -23,7 +24,8 @@ def draw(folder, lines):
 
     (family,) = families(read_results(write(folder / "r.jsonl", lines)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reports.figures, "finish", keep)
+        for module in (reports.figures, reports.against):
+            patch.setattr(module, "finish", keep)
         drawings = [d for some in reports.figures.figures(family).values() for d in some]
     return {d.slug: (d, figure) for d, figure in zip(drawings, made, strict=True)}
 
@@ -80,6 +82,20 @@ def crowded(count):
 def test_no_text_is_cut_or_lies_on_another(whole):
     for _, figure in whole.values():
         assert_no_overlap(figure)
+
+
+def test_nor_beside_a_bound_or_a_projection(tmp_path):
+    made = draw(tmp_path, [*family_lines(), *past_lines()])
+    for _, figure in made.values():
+        assert_no_overlap(figure)
+    (axes,) = made["boxing-quality"][1].axes
+    (bound,) = [line for line in axes.lines if line.get_linestyle() == "--"]
+    height = axes.transData.transform((1, bound.get_ydata()[0]))[1]
+    labels = [t for t in texts_of(made["boxing-quality"][1]) if t.get_text().endswith("%)")]
+    assert len(labels) == 3
+    for label in labels:
+        box = label.get_window_extent()
+        assert not box.y0 < height < box.y1, f"the bound crosses {label.get_text()}"
 
 
 def test_nor_where_it_is_crowded(tmp_path):
@@ -165,3 +181,58 @@ def test_names_and_what_takes_far_longer(tmp_path):
     phases = made["boxing-phases"][0]
     assert "Too long to be drawn beside the others: `exhaustive` (6.00 s)." in phases.caption
     assert "exhaustive" in set(phases.data["variant"])
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory):
+    return draw(tmp_path_factory.mktemp("past"), [*family_lines(), *past_lines()])
+
+
+def test_the_quality_is_drawn_with_its_bound_and_the_gaps(past):
+    drawing, figure = past["boxing-quality"]
+    said = {t.get_text() for t in texts_of(figure)}
+    assert {"proven bound", "certified (0.05 %)", "sorted (50.0 %)"} <= said
+    (bound,) = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+    assert list(bound.get_ydata()) == [2560.0, 2560.0]
+    data = drawing.data.set_index("variant")
+    assert data.loc["certified", "bound"] == 2560.0
+    assert data.loc["certified", "gap"] == pytest.approx(0.0005)
+
+
+def test_no_bound_is_drawn_where_there_is_none(whole):
+    figure = whole["boxing-quality"][1]
+    assert "proven bound" not in {t.get_text() for t in texts_of(figure)}
+    assert not [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+
+
+def test_speed_ups_are_drawn_and_projections_told_apart(past):
+    drawing, figure = past["boxing-against"]
+    said = {t.get_text() for t in texts_of(figure)}
+    assert "36.6 (34.9 to 38.1)" in said
+    assert "≥ 214 (projected)" in said
+    assert "from a projection, not measured" in said
+    assert "times as fast as no-copy, log scale" in said
+    (axes,) = figure.axes
+    assert axes.get_xscale() == "log"
+    outlined = [bar for bar in axes.patches if bar.get_linestyle() == "--"]
+    assert [bar.get_facecolor() for bar in outlined] == [(1.0, 1.0, 1.0, 1.0)] * 3
+    assert len(axes.patches) == 6
+    data = drawing.data.set_index(["problem", "variant"])
+    small, large = data.index.get_level_values("problem").unique()
+    assert data.loc[(small, "compiled"), "times_as_fast"] == pytest.approx(36.57, rel=1e-3)
+    assert not data.loc[(small, "compiled"), "projected"]
+    assert data.loc[(large, "compiled"), "projected"]
+    assert data.loc[(large, "compiled"), ["low", "high"]].isna().all()
+    assert data.loc[(small, "no-copy"), "times_as_fast"] == 1.0
+    assert data.loc[(small, "certified"), "gap"] == pytest.approx(0.0005)
+
+
+def test_problems_compared_with_another_are_not_in_the_ladder(past):
+    drawing = past["boxing-ladder"][0]
+    assert "Measured on `crates[boxes=80,seed=1]/toy_rack:4`" in drawing.caption
+    assert set(drawing.data["variant"]) == {"slow-copy", "half-copy", "quick-copy", "no-copy"}
+
+
+def test_without_a_measurement_there_is_no_such_figure(tmp_path):
+    lines = [line | {"ratio": None, "projection_s": None} for line in past_lines((400,), (400,))]
+    assert "boxing-against" not in draw(tmp_path, lines)

@@ -1,5 +1,5 @@
 import pytest
-from made_up_results import cell, family_lines, over_budget, write
+from made_up_results import cell, family_lines, goal, over_budget, past_lines, write
 
 from reports.findings import KINDS, findings
 from reports.frames import read_results
@@ -59,7 +59,7 @@ def test_a_phase_that_grew_is_no_shrinkage(told):
 
 def test_quality_is_told_with_what_it_costs(told):
     text = of("quality", told(family_lines()))
-    assert "`exhaustive` has the best `max_widget_ms`, 9 % better than the reference" in text
+    assert "`exhaustive` has the best `max_widget_ms`, 9 % better than `slow-copy`'s" in text
     assert "in 24 times `slow-copy`'s CPU time" in text
     assert "the worst is `even`" in text
     assert "in 1 % of `slow-copy`'s CPU time" in text
@@ -171,3 +171,60 @@ def test_the_ladder_holds_what_must_decide_as_the_reference(tmp_path):
     shares = ladder(family).set_index("variant")["published_share"]
     assert shares["slow-copy"] == 1.0
     assert shares["quick-copy"] == 0.125
+
+
+def test_what_is_compared_with_another_has_a_verdict_that_names_it(told):
+    found = [f for f in told([*family_lines(), *past_lines(stopped=())]) if f.kind == "verdict"]
+    assert found[0].sentence.startswith("`quick-copy` is 2.7 times faster than `slow-copy`")
+    assert [f.sentence for f in found[1:]] == [
+        "On `crates[boxes=1600,seed=1]/toy_rack:4`, `compiled` is 48.3 times faster than `no-copy` "
+        "with the same decision and `sorted` is 267 times faster than `no-copy` with a decision of "
+        "its own."
+    ]
+
+
+def test_a_projection_is_told_as_one(told):
+    (_, found) = [f for f in told([*family_lines(), *past_lines()]) if f.kind == "verdict"]
+    assert "`compiled` is projected to be at least 214 times as fast as `no-copy`" in found.sentence
+    assert found.detail == "No verdict stands on a projection."
+    assert "faster" not in found.sentence
+
+
+def test_with_nothing_but_another_comparison_the_verdict_names_its_variant(told):
+    first = told(past_lines((400,), ()))[0]
+    assert (
+        first.sentence == "`sorted` is 153 times faster than `no-copy`, with a decision of its own."
+    )
+    assert "slow-copy" not in first.sentence + first.detail
+
+
+def test_quality_is_set_beside_what_was_compared_with(told):
+    text = of("quality", told(past_lines((400,), ())))
+    assert "`certified` has the best `max_widget_ms`, 20 % better than `no-copy`'s" in text
+    assert "in 37.9 times `no-copy`'s CPU time" in text
+
+
+def test_the_smallest_and_the_largest_gap_are_told(told):
+    text = of("quality", told(past_lines()))
+    assert (
+        "The smallest gap to the proven bound on `max_widget_ms` is that of `certified` on "
+        "`crates[boxes=400,seed=1]/toy_rack:4`, 0.05 %; the largest is that of `sorted` on "
+        "`crates[boxes=1600,seed=1]/toy_rack:4`, 50.0 %."
+    ) in text
+    assert "gap" not in of("quality", told(family_lines()))
+
+
+def test_goals_are_counted_and_those_not_met_are_named(told):
+    lines = past_lines((400,), ())
+    lines[1]["goals"] = [
+        *lines[1]["goals"],
+        goal("compiled is 36 times faster", "compiled", "times faster", 36, against="no-copy"),
+        goal("compiled beats sorted", "compiled", "times faster", 1, against="sorted"),
+    ]
+    (found,) = [f for f in told(lines) if f.kind == "goals"]
+    assert found.sentence == (
+        '2 of 6 goals are met; missed: "compiled takes a second" and "certified needs twice the '
+        'memory at most"; inconclusive: "compiled is 36 times faster"; not measured: "compiled '
+        'beats sorted".'
+    )
+    assert not [f for f in told(family_lines()) if f.kind == "goals"]

@@ -2,7 +2,7 @@ import json
 import math
 
 import pytest
-from made_up_results import cell, family_lines, over_budget, write
+from made_up_results import BOUNDED, cell, family_lines, goal, over_budget, past_lines, write
 
 from harness.errors import UsageError
 from reports.frames import read_results
@@ -78,6 +78,11 @@ def test_a_missing_file_is_an_error(tmp_path):
         (json.dumps(cell(qualities=["max"])), "must have 'qualities' as a list of objects"),
         (json.dumps(cell(qualities=3)), "must have 'qualities' as a list of objects"),
         (json.dumps(cell(cell="boxing/other@x/y:1")), "must have 'cell' as family/variant@"),
+        (json.dumps(cell(against=7)), "must have 'against' as a text"),
+        (json.dumps(cell(goals=7)), "must have 'goals' as a list of goals"),
+        (json.dumps(cell(goals=[goal("a", "b", "speed", 1)])), "must have 'goals' as a list"),
+        (json.dumps(cell(goals=[goal("a", "b", "seconds", "1")])), "must have 'goals' as a list"),
+        (json.dumps(cell(peak_memory_bytes="much")), "must have 'peak_memory_bytes' as a number"),
     ],
 )
 def test_a_malformed_line_is_named(tmp_path, line, said):
@@ -110,3 +115,34 @@ def test_the_outcome_is_the_status_or_the_verdict(tmp_path):
     told = ["reference", "faster", "inconclusive", "not compared", "over budget"]
     assert cells["outcome"].tolist()[:2] == told[:2]
     assert cells["outcome"].tolist()[3:] == told[3:]
+
+
+def test_a_cell_is_compared_with_the_reference_unless_it_says_otherwise(tmp_path):
+    results = read_results(write(tmp_path / "r.jsonl", [*family_lines((10,)), *past_lines()]))
+    by_problem = results.cells.groupby("problem")["against"].unique()
+    assert [list(names) for names in by_problem] == [["slow-copy"], ["no-copy"], ["no-copy"]]
+    assert results.notes == ()
+
+
+def test_a_later_comparison_with_another_variant_replaces_the_earlier_one(tmp_path):
+    lines = [*family_lines((400,)), *past_lines((400,), ())]
+    results = read_results(write(tmp_path / "r.jsonl", lines))
+    assert set(results.cells["variant"]) == {"no-copy", "compiled", "certified", "sorted"}
+    assert set(results.cells["against"]) == {"no-copy"}
+    assert len(results.records) == len(results.cells) == 4
+    assert results.notes == (
+        "What was compared with `slow-copy` on `crates[boxes=400,seed=1]/toy_rack:4` is left out, "
+        "because the last comparison there is with `no-copy`.",
+    )
+
+
+def test_the_gap_to_the_bound_is_known(tmp_path):
+    lines = [
+        *past_lines((400,), ()),
+        cell("unbounded", boxes=400, against="no-copy", qualities=BOUNDED),
+        cell("no-bound", boxes=400, against="no-copy"),
+    ]
+    cells = read_results(write(tmp_path / "r.jsonl", lines)).cells.set_index("variant")
+    assert cells.loc["compiled", "bound"] == 640.0
+    assert cells.loc["compiled", "gap"] == pytest.approx(0.25)
+    assert cells.loc[["unbounded", "no-bound"], ["bound", "gap"]].isna().all(axis=None)

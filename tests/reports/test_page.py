@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
-from made_up_results import cell, family_lines, over_budget, write
+from made_up_results import cell, family_lines, over_budget, past_lines, write
 
 import reports.page
 from harness.errors import UsageError
@@ -145,9 +145,89 @@ def test_every_figure_has_its_files_and_its_data(report, page):
     assert len(pd.read_csv(out / "data" / "cells.csv")) == 25
 
 
+@pytest.fixture(scope="module")
+def past(tmp_path_factory):
+    """A report with bounds, goals, memory, and problems compared with another variant."""
+    folder = tmp_path_factory.mktemp("past")
+    lines = [*family_lines(), *past_lines()]
+    path = write_report(write(folder / "results.jsonl", lines), folder / "out")
+    return Page(path.read_text()), (path.parent / "report.md").read_text()
+
+
+def rows_of_table(page, name):
+    heading, *rows = page.tables[name]
+    return [dict(zip(heading, row, strict=True)) for row in rows]
+
+
+def test_goals_have_a_section_with_what_was_missed_and_why(past):
+    page, markdown = past
+    rows = {row["goal"]: row for row in rows_of_table(page, "boxing-goals-table-1")}
+    first = rows["compiled is 10 times faster"]
+    assert (first["limit"], first["measured"], first["interval"], first["outcome"]) == (
+        "at least 10 times",
+        "36.6 times",
+        "34.9 to 38.1",
+        "met",
+    )
+    assert rows["compiled takes a second"]["outcome"] == "missed"
+    for text in (page.text, markdown.replace("`", "")):
+        assert (
+            "Missed: compiled takes a second. It is 1.69 s where the limit is 1 s; the time of "
+            "compiled goes to search 70 % and rate 30 %."
+        ) in text
+        assert "It is 2,620 MiB where the limit is 722 MiB." in text
+
+
+def test_each_problem_compared_with_another_has_a_table(past):
+    page, markdown = past
+    small, large = (
+        {row["variant"]: row for row in rows_of_table(page, f"boxing-against-table-{n}")}
+        for n in (1, 2)
+    )
+    assert list(small) == ["no-copy", "compiled", "certified", "sorted"]
+    compiled = small["compiled"]
+    assert (compiled["times as fast"], compiled["interval"]) == ("36.6", "34.9 to 38.1")
+    assert (compiled["outcome"], compiled["decision"]) == ("faster", "same")
+    assert compiled["max_widget_ms [ms]"] == "800"
+    assert compiled["least_widget_ms [ms]"] == "640"
+    assert compiled["gap"] == "25.0 %"
+    assert large["compiled"]["times as fast"] == "≥ 214 (projected)"
+    assert large["compiled"]["outcome"] == "not compared"
+    assert "### Compared with no-copy" in markdown
+    sentence = "compared with no-copy on 2 problems and with slow-copy on all others."
+    assert sentence in page.text
+    assert sentence in markdown.replace("`", "")
+
+
+def test_bound_gap_and_memory_are_in_every_table_of_cells(past):
+    page, _ = past
+    cells = {row["cell"]: row for row in rows_of_table(page, "boxing-cells-table-1")}
+    row = cells["boxing/certified@crates[boxes=400,seed=1]/toy_rack:4"]
+    assert row["least_widget_ms [ms]"] == "640"
+    assert row["gap"] == "0.05 %"
+    assert row["compared with"] == "no-copy"
+    assert row["peak memory [MiB]"] == "2,620"
+    assert row["memory of the call [MiB]"] == "2,320"
+    stopped = cells["boxing/no-copy@crates[boxes=1600,seed=1]/toy_rack:4"]
+    assert stopped["peak memory [MiB]"].startswith("≥ ")
+    assert stopped["memory of the call [MiB]"] == "—"
+    quality = {row["variant"]: row for row in rows_of_table(page, "boxing-quality-table-1")}
+    assert quality["certified"]["gap"] == "0.05 %"
+
+
+def test_without_goals_or_bounds_nothing_is_said_of_them(page):
+    assert "boxing-goals-table-1" not in page.tables
+    heading = page.tables["boxing-cells-table-1"][0]
+    assert not {"gap", "compared with", "peak memory [MiB]"} & set(heading)
+    assert "Everything is compared with slow-copy." in page.text
+
+
 @pytest.mark.parametrize(
     "lines",
     [
+        past_lines(),
+        past_lines((400,), (400,)),
+        [line for line in past_lines() if line["variant"] != "no-copy"],
         [line | {"claim": None} for line in family_lines((10,))],
         [cell()],
         [cell(status="failed", decision=None, cpu_s=None, wall_s=None, phases={}, quality={})],

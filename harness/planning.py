@@ -1,0 +1,90 @@
+"""Plan once, for use: build the problem, call one variant, check its decision, and hand it over."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from harness.clock import Clock, SystemClock
+from harness.declarations import Bound, Quality, RankTable, find_bound
+from harness.errors import ShardbenchError, UsageError, one_line
+from harness.naming import CellId, ProblemId, WorkloadSpec
+from harness.registry import Family, Measured, Planning
+from harness.topologies import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A decision for use. Times are wall seconds; `whole_s` is with building and setting up."""
+
+    cell: CellId
+    document: Mapping[str, Any]
+    ranks: RankTable
+    quality: Mapping[str, float]
+    first: Quality
+    bound: Bound | None
+    planning_s: float
+    whole_s: float
+
+
+def plan(
+    family: Family[Any, Any],
+    workload: WorkloadSpec,
+    topology: Topology,
+    variant: str = "",
+    seconds: float | None = None,
+    clock: Clock | None = None,
+) -> Planned:
+    """Plan once in this process, with the family's own choice of a variant where none is named.
+
+    Raises:
+        UsageError: the family does not plan, knows no such variant or no limit in `seconds`.
+        InfeasibleDecision: the decision cannot be carried out.
+        ShardbenchError: the variant is not installed, or found no decision.
+    """
+    clock = clock or SystemClock()
+    planning = _planning(family)
+    chosen = family.find(variant or planning.variant)
+    cell = CellId(
+        family.name,
+        chosen.name,
+        ProblemId(family.label(workload), topology.name, topology.gpus),
+    )
+    if missing := chosen.missing():
+        raise ShardbenchError(f"'{chosen.name}' is not installed: it needs {', '.join(missing)}.")
+    if seconds is not None and planning.limited is None:
+        raise UsageError(f"Planning with family '{family.name}' takes no limit in seconds.")
+    began = clock.wall()
+    problem = family.build(workload, topology)
+    if seconds is not None and planning.limited is not None:
+        problem = planning.limited(problem, seconds)
+    try:
+        prepared = chosen.prepared(problem)
+        try:
+            with prepared.installed():
+                started = clock.wall()
+                result = prepared.run()
+                ended = clock.wall()
+        finally:
+            prepared.close()
+    except ShardbenchError:
+        raise
+    except Exception as error:  # a variant may raise anything, e.g. where nothing fits
+        raise ShardbenchError(f"'{chosen.name}' found no decision: {one_line(error)}") from error
+    decision = result.decision if isinstance(result, Measured) else result
+    family.validate(problem, decision)
+    return Planned(
+        cell,
+        planning.document(problem, decision),
+        planning.ranks(problem, decision),
+        family.quality(problem, decision),
+        family.qualities[0],
+        find_bound([asdict(quality) for quality in family.qualities]),
+        ended - started,
+        ended - began,
+    )
+
+
+def _planning(family: Family[Any, Any]) -> Planning[Any, Any]:
+    if family.planning is None:
+        raise UsageError(f"Family '{family.name}' does not plan; it only compares its variants.")
+    return family.planning

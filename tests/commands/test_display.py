@@ -1,0 +1,164 @@
+"""The table of `compare`, as a terminal of 80 columns shows it; every number here is invented."""
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from harness.registry import Goal, Quality
+from harness.results import Cell
+from shardbench import display
+
+COST = Quality("max_rank_ms", "ms", "lower", "what it costs")
+LEAST = Quality("bound_ms", "ms", "higher", "what it costs at least", bounds="max_rank_ms")
+GAP = Quality("gap", "", "lower", "how far the one is from the other")
+BOUNDED = (COST, LEAST, GAP)
+MIB = 2**20
+
+
+def ratio(value: float, low: float, high: float) -> dict[str, float]:
+    return {"value": value, "low": low, "high": high, "pairs": 6}
+
+
+def cell(variant: str, qualities: tuple[Quality, ...] = BOUNDED, **changes: Any) -> Cell:
+    fields = {
+        "cell": f"boxing/{variant}@crates/toy_rack:4",
+        "family": "boxing",
+        "variant": variant,
+        "workload": "crates",
+        "topology": "toy_rack",
+        "gpus": 4,
+        "reference": "double-deepcopy",
+        "against": "upstream",
+        "summary": "",
+        "source": "",
+        "same_as": None,
+        "purpose": "",
+        "claim": None,
+        "qualities": [asdict(quality) for quality in qualities],
+        "cpu_s": {"median": 12.345, "samples": []},
+        "wall_s": {"median": 12.5, "samples": []},
+        "quality": {"max_rank_ms": 118.43, "bound_ms": 110.21, "gap": 0.0746},
+        "peak_memory_bytes": 812 * MIB,
+        "memory_before_bytes": 500 * MIB,
+    }
+    return Cell(**{**fields, **changes})
+
+
+STOPPED: dict[str, Any] = {
+    "status": "over budget",
+    "reason": "stopped after 120 s",
+    "cpu_s": None,
+    "wall_s": None,
+    "quality": {},
+    "memory_before_bytes": None,
+}
+GOAL = Goal("compiled is 200 times faster", "", "compiled", "times faster", 200.0, "upstream")
+
+
+def cells() -> list[Cell]:
+    return [
+        cell("single-deepcopy", decision="same", ratio=ratio(0.957, 0.9, 1.013), verdict="same"),
+        cell("upstream", decision="reference"),
+        cell(
+            "compiled",
+            decision="same",
+            cpu_s={"median": 0.0512, "samples": []},
+            ratio=ratio(0.00412, 0.00402, 0.00431),
+            verdict="faster",
+            goals=[asdict(GOAL)],
+        ),
+        cell(
+            "certified",
+            decision="own",
+            ratio=ratio(12.2, 10.2, 15.1),
+            verdict="slower",
+            quality={"max_rank_ms": 110.24, "bound_ms": 110.21},
+        ),
+        cell("copy-if-better", decision="own", ratio=ratio(1.0, 0.8, 1.3), verdict="inconclusive"),
+    ]
+
+
+def shown(cells: list[Cell], details: bool = False) -> list[str]:
+    console = Console(width=80, highlight=False)
+    with console.capture() as capture:
+        console.print(display.comparison(cells, details))
+    lines = capture.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    return [" ".join(line.split()) for line in lines]
+
+
+def row(lines: list[str], variant: str) -> str:
+    (found,) = [line for line in lines if line.split(" ")[0] == variant and "." in line]
+    return found
+
+
+def test_every_row_has_the_bound_and_the_gap():
+    lines = shown(cells())
+    heading = lines.index("variant CPU s ratio 95 % verdict ≥ bound gap")
+    assert "max_rank_ms" in lines[heading - 1]
+    assert lines[heading + 1 : heading + 5] == [
+        "single-deepcopy 12.3 0.957 ±6 % same, same 118.4 ≥ 110.2 7.5 %",
+        "upstream 12.3 - - reference 118.4 ≥ 110.2 7.5 %",
+        "compiled 0.0512 0.0041 ±5 % faster, same 118.4 ≥ 110.2 7.5 %",
+        "certified 12.3 12.2 ±24 % slower, own 110.2 ≥ 110.2 0.027 %",
+    ]
+
+
+def test_a_bound_from_above_is_written_so():
+    speed = Quality("speed", "", "higher", "how fast it is")
+    most = Quality("most", "", "lower", "how fast it can be", bounds="speed")
+    lines = shown([cell("upstream", (speed, most), quality={"speed": 8.0, "most": 10.0})])
+    assert "8 ≤ 10 25.0 %" in row(lines, "upstream")
+
+
+def test_a_decision_without_a_bound_has_no_gap():
+    lines = shown([cell("upstream", quality={"max_rank_ms": 118.43}, decision="reference")])
+    assert row(lines, "upstream").endswith("reference 118.4 -")
+
+
+def test_without_bounds_there_is_the_quality_alone():
+    lines = shown([cell("upstream", (COST,), decision="reference")])
+    assert "variant CPU s ratio 95 % verdict decision max_rank_ms" in lines
+    assert row(lines, "upstream") == "upstream 12.3 - - reference reference 118.4"
+
+
+def test_where_the_call_compared_with_was_stopped_there_is_its_projection():
+    stopped = cell("upstream", **STOPPED, projection_s=3600.0)
+    compiled = cell("compiled", decision="own", goals=[asdict(GOAL)])
+    lines = shown([stopped, compiled, cell("failed", status="failed", wall_s=None, cpu_s=None)])
+    assert any("times as fast" in line for line in lines)
+    assert any(line.startswith("variant CPU s (projected) verdict") for line in lines)
+    assert "compiled 12.3 ≥ 288x own 118.4 ≥ 110.2 7.5 %" in lines
+    assert not any("faster" in line for line in lines if "goal" not in line and "200" not in line)
+    assert any("288 times (projected) projected to be met" in line for line in lines)
+
+
+def test_without_a_projection_nothing_is_projected():
+    lines = shown([cell("upstream", **STOPPED), cell("compiled", decision="own")])
+    assert not any("projected" in line for line in lines)
+
+
+def test_goals_stand_below():
+    lines = shown(cells())
+    assert lines[lines.index("Goals") + 2] == "compiled is 200 times faster 243 times met"
+    assert "Goals" not in shown([cell("upstream")])
+
+
+@pytest.mark.parametrize("details", [False, True])
+def test_memory_is_a_detail(details: bool):
+    lines = shown([cell("upstream"), cell("compiled", **STOPPED)], details)
+    assert ("Resident memory, MiB" in lines) == details
+    assert ("upstream 812 312.0" in lines) == details
+    assert ("compiled ≥ 812 -" in lines) == details
+
+
+def test_the_document_holds_all_of_it():
+    document = display.document(cells())
+    assert (document["reference"], document["against"]) == ("double-deepcopy", "upstream")
+    assert document["qualities"][1]["bounds"] == "max_rank_ms"
+    compiled = document["rows"][2]
+    assert compiled["quality"] == {"max_rank_ms": 118.43, "bound_ms": 110.21, "gap": 0.0746}
+    assert compiled["peak_memory_bytes"] - compiled["memory_before_bytes"] == 312 * MIB
+    assert compiled["goals"] == [asdict(GOAL)]

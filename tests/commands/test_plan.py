@@ -1,0 +1,178 @@
+"""`shardbench plan` with the toy family: what a user types, sees, and finds in the file."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.declarations import RankTable, find_bound
+from harness.naming import CellId
+from harness.planning import Planned
+from harness.registry import Quality, Registry
+from shardbench import cli, ranks
+
+HARNESS = Path(__file__).parents[1] / "harness"
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    monkeypatch.syspath_prepend(HARNESS)
+    import toy
+
+    monkeypatch.setattr(cli, "load_registry", toy.bounded_registry)
+    return toy
+
+
+@pytest.fixture
+def plan(toy, capsys, monkeypatch, tmp_path):
+    """Plan in an empty folder; returns exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, gpus: int = 8) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exit_info:
+            cli.main(["plan", "-t", "dgx_a100_80gb", "-n", str(gpus), *arguments])
+        out, err = capsys.readouterr()
+        return int(exit_info.value.code or 0), out, err
+
+    return run
+
+
+def test_the_plan_is_written_and_shown(plan, tmp_path):
+    code, out, err = plan("--tables", "toy[size=12]", "-o", "mine.json")
+    assert code == 0
+    assert json.loads((tmp_path / "mine.json").read_text()) == {
+        "gpu_of_item": [item % 8 for item in range(12)]
+    }
+    assert err.strip() == "Wrote mine.json"
+    lines = out.splitlines()
+    assert lines[0] == "toy/same@toy[size=12]/dgx_a100_80gb:8"
+    assert lines[1].startswith("fullest 2 items, bound 1.5 items, gap 33.3 %, in ")
+    rows = [line.split() for line in lines if line[:4].strip().isdigit()]
+    assert [row[0] for row in rows] == [str(rank) for rank in range(8)]
+    assert rows[0][1:3] == ["2", "0.25"]
+    assert "of 80" in out
+
+
+def test_a_variant_and_a_limit_can_be_asked_for(plan, tmp_path):
+    code, out, _ = plan(
+        "-w", f"toy[folder={tmp_path}]", "--family", "toy", "--variant", "own", "--seconds", "2"
+    )
+    assert code == 0
+    assert "toy/own@" in out
+    assert (tmp_path / "limit").read_text() == "2"
+    assert json.loads((tmp_path / "plan.json").read_text()) == {"gpu_of_item": [0] * 6}
+
+
+def test_no_plan_is_one_sentence_and_leaves_the_file_alone(plan, tmp_path):
+    (tmp_path / "plan.json").write_text("before")
+    code, out, err = plan("--tables", "toy", "--variant", "infeasible")
+    assert (code, out) == (1, "")
+    assert err.strip() == "(8, 8, 8, 8, 8, 8) does not deal 6 items out."
+    assert (tmp_path / "plan.json").read_text() == "before"
+    code, _, err = plan("--tables", "toy", "--variant", "raises")
+    assert code == 1
+    assert err.strip() == "'raises' found no decision: ValueError: no item likes me"
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["-o", "none/plan.json"], "none/plan.json cannot be written: none is not a folder."),
+        (["-o", "."], ". cannot be written: it is a folder."),
+        (["--seconds", "0"], "--seconds must be a positive number of seconds, not 0."),
+        (["--family", "toys"], "Unknown family 'toys'; did you mean toy?"),
+        (["--variant", "sane"], "Unknown variant of family 'toy', 'sane'; did you mean same?"),
+        (["-t", "dgx_h10"], "did you mean dgx_h100"),
+        (["-w", "toy[size=0]"], "must be a whole number of at least 1, not '0'."),
+    ],
+)
+def test_bad_input_is_said_before_anything_is_planned(plan, toy, monkeypatch, arguments, sentence):
+    def never(problem):
+        raise AssertionError("it planned")
+
+    (family,) = toy.bounded_registry().families
+    family.variants["same"] = replace(family.variants["same"], prepare=never)
+    monkeypatch.setattr(cli, "load_registry", lambda: Registry([family]))
+    code, out, err = plan("--tables", "toy", *arguments)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_folder_that_is_read_only_is_named(plan, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    code, _, err = plan("--tables", "toy")
+    assert code == 2
+    assert err.strip() == "plan.json cannot be written: . is read-only."
+
+
+def test_several_families_that_can_plan_have_to_be_told_apart(plan, toy, monkeypatch):
+    (family,) = toy.bounded_registry().families
+    other = replace(family, name="other", studies=(), goals=())
+    monkeypatch.setattr(cli, "load_registry", lambda: Registry([family, other]))
+    code, _, err = plan("--tables", "toy")
+    assert code == 2
+    assert err.strip() == "Name a family with --family; those that can plan are: other, toy."
+    monkeypatch.setattr(cli, "load_registry", toy.toy_registry)
+    assert plan("--tables", "toy")[2].strip().endswith("those that can plan are: none.")
+
+
+COLUMNS = ("ms", "HBM GiB", "DDR GiB")
+
+
+def shown(amount: int, all_ranks: bool = False) -> list[str]:
+    """What a terminal of 80 columns shows of a plan for so many ranks, rank 5 the heaviest."""
+    qualities = [
+        Quality("max_rank_ms", "ms", "lower", ""),
+        Quality("bound_ms", "ms", "higher", "", bounds="max_rank_ms"),
+    ]
+    rows = tuple((1234.5 if rank == 5 else 1000.0 - rank, 71.25, 1024.0) for rank in range(amount))
+    made = Planned(
+        cell=CellId.parse("boxing/certified@crates[boxes=12]/dgx_h100:64"),
+        document={},
+        ranks=RankTable(COLUMNS, rows, (None, 80.0, 2048.0), "ms"),
+        quality={"max_rank_ms": 1234.5, "bound_ms": 1234.0},
+        first=qualities[0],
+        bound=find_bound(
+            [{"name": q.name, "better": q.better, "bounds": q.bounds} for q in qualities]
+        ),
+        planning_s=8.214,
+        whole_s=12.4,
+    )
+    console = Console(width=80, highlight=False)
+    with console.capture() as capture:
+        console.print(ranks.planned(made, all_ranks))
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    assert max(map(len, lines)) <= 80
+    return lines
+
+
+def test_the_headline_says_how_good_it_is_and_what_it_cost():
+    assert shown(8)[1] == (
+        "max_rank_ms 1,234.5, bound 1,234, gap 0.041 %, in 8.21 s (set-up 4.19 s)"
+    )
+
+
+def test_up_to_64_ranks_are_all_shown_in_order():
+    lines = shown(64)
+    assert [line.split()[0] for line in lines[-64:]] == [str(rank) for rank in range(64)]
+
+
+def test_of_more_the_heaviest_and_the_lightest_are_shown():
+    lines = shown(200)
+    rows = [line.split() for line in lines[-17:]]
+    assert [row[0] for row in rows[:8]] == ["5", "0", "1", "2", "3", "4", "6", "7"]
+    assert " ".join(rows[8]) == "... 184 ranks between are left out"
+    assert [row[0] for row in rows[9:]] == [str(rank) for rank in range(192, 200)]
+    assert len(shown(200, all_ranks=True)) == len(shown(64)) + 136
+
+
+def test_the_bars_are_as_long_as_the_figures():
+    lines = shown(8)
+    lengths = [line.count("█") for line in lines[-8:]]
+    assert lengths.index(max(lengths)) == 5
+    assert 0.75 < lengths[0] / lengths[5] < 0.85

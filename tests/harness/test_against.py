@@ -1,0 +1,142 @@
+"""Comparisons with another variant than the family's reference."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import toy
+
+from harness.comparison import Comparison, Settings
+from harness.errors import UsageError
+from harness.naming import WorkloadSpec
+from harness.registry import Registry, Study
+from harness.results import Cell, projected_speedup, read_records
+from harness.sampling import SamplingRule
+from harness.sweep import plan_sweep, sweep
+from harness.topologies import find_topology
+
+SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
+
+
+def compare(
+    against: str | None,
+    *variants: str,
+    budget: float = 60.0,
+    registry: Callable[[], Registry] = toy.toy_registry,
+    size: int = 6,
+) -> dict[str, Cell]:
+    comparison = Comparison(
+        registry().find("toy"),
+        WorkloadSpec("toy", {"size": str(size)}),
+        find_topology("dgx_a100_80gb", 2),
+        variants,
+        replace(SETTINGS, budget=budget),
+        registry,
+        against=against,
+    )
+    return {cell.variant: cell for cell in comparison.run()}
+
+
+@pytest.fixture(scope="module")
+def cells() -> dict[str, Cell]:
+    return compare("same", "own", "plain", "different")
+
+
+def test_it_takes_the_place_of_the_reference(cells: dict[str, Cell]):
+    assert list(cells) == ["same", "different", "own", "plain"]
+    assert {cell.against for cell in cells.values()} == {"same"}
+    assert {cell.reference for cell in cells.values()} == {"reference"}
+    assert cells["same"].decision == "reference"
+    assert (cells["same"].ratio, cells["same"].verdict) == (None, None)
+    assert cells["own"].ratio is not None
+    assert cells["own"].ratio["value"] < 0.5, "a call of `own` is shorter than one of `same`"
+
+
+def test_without_one_the_reference_is_compared_with():
+    cells = compare(None, "own")
+    assert {cell.against for cell in cells.values()} == {"reference"}
+
+
+def test_decisions_must_be_the_same_as_before(cells: dict[str, Cell]):
+    decisions = {name: cell.decision for name, cell in cells.items()}
+    assert decisions == {
+        "same": "reference",
+        "different": "different",
+        "own": "own",
+        "plain": "same",
+    }
+    assert cells["different"].cpu_s is None
+
+
+@pytest.mark.parametrize(("against", "decision"), [("plain", "same"), ("different", "different")])
+def test_the_family_s_reference_is_compared_like_any_other(against: str, decision: str):
+    cells = compare(against, "reference")
+    assert cells["reference"].decision == decision
+    assert (cells["reference"].ratio is None) == (decision == "different")
+
+
+def test_an_unknown_one_is_refused():
+    with pytest.raises(UsageError, match="Unknown variant of family 'toy', 'sane'; did you mean"):
+        compare("sane", "own")
+
+
+def test_where_it_is_over_budget_there_is_a_projection_at_most():
+    cells = compare("endless", "own", "plain", budget=1.0)
+    against, own = cells["endless"], cells["own"]
+    assert against.status == "over budget"
+    assert (own.ratio, own.verdict) == (None, None)
+    assert own.wall_s is not None
+    projected = projected_speedup(own.record(), against.record())
+    assert projected == against.projection_s / own.wall_s["median"]
+    assert projected_speedup(against.record(), against.record()) is None
+    assert projected_speedup(own.record(), cells["plain"].record()) is None
+
+
+class TestGoals:
+    def test_a_cell_holds_its_own(self):
+        cells = compare(None, "same", "own", registry=toy.bounded_registry, size=4)
+        told = {name: [goal["text"] for goal in cell.goals] for name, cell in cells.items()}
+        assert told == {
+            "reference": [],
+            "same": ["same is quick"],
+            "own": ["own is even", "own is quick"],
+        }
+
+    def test_on_other_problems_there_are_none(self):
+        cells = compare(None, "own", registry=toy.bounded_registry, size=5)
+        assert [cell.goals for cell in cells.values()] == [[], []]
+
+
+class TestSweep:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Iterator[Path]:
+        return tmp_path / "results.jsonl"
+
+    def test_a_study_says_what_it_is_against(self, path: Path):
+        (family,) = toy.bounded_registry().families
+        steps = plan_sweep([family], path, SETTINGS)
+        assert [step.study.purpose for step in steps] == ["against another"]
+        assert [step.measured for step in steps] == [False]
+        list(sweep(steps, path, SETTINGS, registry=toy.bounded_registry))
+        records = list(read_records(path))
+        assert {record["variant"]: record["against"] for record in records} == {
+            "same": "same",
+            "own": "same",
+        }
+        assert [step.measured for step in plan_sweep([family], path, SETTINGS)] == [True]
+
+        large = plan_sweep([family], path, SETTINGS, large=True)
+        assert [step.study.purpose for step in large] == ["against another", "large"]
+        assert [step.measured for step in large] == [True, False]
+
+        other = replace(family, studies=(replace(family.studies[0], against="own"),))
+        assert [step.measured for step in plan_sweep([other], path, SETTINGS)] == [False]
+
+    def test_a_variant_that_is_not_there_is_named_before_anything_runs(self, path: Path):
+        for study in (
+            Study("toy[size=4]/dgx_a100_80gb:2", ("own",), "lost", against="sane"),
+            Study("toy[size=4]/dgx_a100_80gb:2", ("sane",), "lost"),
+        ):
+            with pytest.raises(UsageError, match="Unknown variant of family 'toy', 'sane'"):
+                plan_sweep([replace(toy.TOY, studies=(study,))], path, SETTINGS)
