@@ -56,6 +56,7 @@ def _label(workload: WorkloadSpec) -> WorkloadSpec:
 
 
 LADDER = ("double-deepcopy", "single-deepcopy", "custom-deepcopy", "copy-if-better", "upstream")
+BEYOND = ("compiled", "dp-tzrec", "dp-compiled")
 OWN_DECISIONS = ("uniform", "greedy-sum", "default", "dp-torchrec")
 
 FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
@@ -76,6 +77,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
     ),
     observe=_observe,
     counters=(
+        Counter("estimates", "shards whose perf an estimator was asked for"),
         Counter("proposals", "combinations of options that the proposers put forward"),
         Counter("partitions", "proposals that the partitioner tried to place"),
         Counter("deepcopy_calls", "calls of copy.deepcopy, inner ones left out"),
@@ -84,7 +86,17 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         Counter("device_copies", "deep copies of devices or of the topology"),
         Counter("annotation_lookups", "scans of an estimator's configuration for an annotation"),
     ),
-    phases=("enumerate", "propose", "copy", "partition", "copy_devices", "rate", "other"),
+    phases=(
+        "enumerate",
+        "arrays",
+        "search",
+        "propose",
+        "copy",
+        "partition",
+        "copy_devices",
+        "rate",
+        "other",
+    ),
     workloads=list_workloads,
     requires=("torch", "torchrec", "fbgemm_gpu"),
     preload=("planners.embedding.plan", "planners.embedding.observer"),

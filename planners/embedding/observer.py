@@ -7,6 +7,7 @@ from typing import Any
 from unittest import mock
 
 from torchrec.distributed.planner.estimator import annotations
+from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstimator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import (
     DynamicProgrammingProposer,
@@ -17,6 +18,7 @@ from torchrec.distributed.planner.proposers import (
 from torchrec.distributed.planner.types import Proposer, ShardingOption
 
 from harness.registry import Progress, Recorder
+from planners.embedding.planner import CompiledSearch
 
 
 @contextmanager
@@ -41,6 +43,11 @@ def observe(recorder: Recorder) -> Iterator[None]:
             "_get_coefficient_method",
             recorder.counted("annotation_lookups", annotations._get_coefficient_method),
         ),
+        mock.patch.object(
+            EmbeddingPerfEstimator,
+            "estimate",
+            _counted_estimates(recorder, EmbeddingPerfEstimator.estimate),
+        ),
     ):
         yield
 
@@ -50,13 +57,46 @@ def _observe_components(planner: EmbeddingShardingPlanner, recorder: Recorder) -
         setattr(component, method, recorder.timed(phase, getattr(component, method), counter))
 
     replace(planner._enumerator, "enumerate", "enumerate")
-    replace(planner._partitioner, "partition", "partition", "partitions")
     replace(planner._perf_model, "rate", "rate")
+    compiled = planner._partitioner
+    if isinstance(compiled, CompiledSearch):
+        replace(compiled, "flatten", "arrays")
+        replace(compiled, "search", "search")
+        search = _counted_search(recorder, compiled)
+        compiled.load = recorder.timed("propose", search)  # type: ignore[method-assign]
+        recorder.progress = lambda: _progress_of(compiled.proposed, None)
+        return
+    replace(planner._partitioner, "partition", "partition", "partitions")
     for proposer in planner._proposers:
         replace(proposer, "load", "propose")
         replace(proposer, "feedback", "propose")
         proposer.propose = recorder.timed("propose", _counted_proposals(recorder, proposer.propose))
     recorder.progress = lambda: _progress(recorder, planner._proposers)
+
+
+def _counted_search(recorder: Recorder, compiled: CompiledSearch) -> Callable[..., None]:
+    load = compiled.load
+
+    def counted(*args: Any, **kwargs: Any) -> None:
+        load(*args, **kwargs)
+        recorder.counters["proposals"] += compiled.proposed
+        recorder.counters["partitions"] += compiled.tried
+
+    return counted
+
+
+def _counted_estimates(recorder: Recorder, estimate: Callable[..., None]) -> Callable[..., None]:
+    def counted(
+        estimator: EmbeddingPerfEstimator,
+        sharding_options: list[ShardingOption],
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        if recorder.current is not None:
+            recorder.counters["estimates"] += sum(len(each.shards) for each in sharding_options)
+        estimate(estimator, sharding_options, *args, **kwargs)
+
+    return counted
 
 
 def _counted_proposals(
@@ -72,12 +112,13 @@ def _counted_proposals(
 
 
 def _progress(recorder: Recorder, proposers: list[Proposer]) -> Progress | None:
-    done = recorder.counters["proposals"]
-    if not done:
-        return None
     expected = [_expected_proposals(proposer) for proposer in proposers]
     total = None if None in expected else sum(count for count in expected if count is not None)
-    return Progress(done, total, "proposals")
+    return _progress_of(recorder.counters["proposals"], total)
+
+
+def _progress_of(done: int, total: int | None) -> Progress | None:
+    return Progress(done, total, "proposals") if done else None
 
 
 def _expected_proposals(proposer: Proposer) -> int | None:

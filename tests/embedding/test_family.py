@@ -8,7 +8,7 @@ from harness.naming import ProblemId
 from harness.registry import load_registry
 from harness.topologies import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.family import LADDER, OWN_DECISIONS
+from planners.embedding.family import BEYOND, LADDER, OWN_DECISIONS
 from planners.embedding.workloads import load_tables
 
 
@@ -16,8 +16,8 @@ def test_it_is_found_through_its_entry_point():
     assert load_registry().find("embedding") is FAMILY
 
 
-def test_every_variant_is_in_the_ladder_or_decides_for_itself():
-    assert set(FAMILY.variants) == {*LADDER, *OWN_DECISIONS}
+def test_every_variant_is_in_the_ladder_or_decides_for_itself_or_surpasses_torchrec():
+    assert set(FAMILY.variants) == {*LADDER, *OWN_DECISIONS, *BEYOND}
     assert all(FAMILY.find(name).same_as is None for name in OWN_DECISIONS)
 
 

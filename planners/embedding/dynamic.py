@@ -1,0 +1,41 @@
+"""Dynamic programming over memory bins: TorchEasyRec's, plain and compiled."""
+
+from typing import TYPE_CHECKING
+
+from harness.registry import Prepared
+from planners.embedding.family import FAMILY
+
+if TYPE_CHECKING:
+    from planners.embedding.plan import Plan
+    from planners.embedding.problem import EmbeddingProblem
+
+
+@FAMILY.variant("dp-tzrec", source="alibaba/TorchEasyRec@54cac31")
+def dp_tzrec(problem: "EmbeddingProblem") -> "Prepared[Plan]":
+    """Dynamic programming over total HBM, or DDR without GPUs, in plain Python"""
+    from planners.embedding.plan import new_planner, plan_with
+    from planners.embedding.search.bin_proposer import BinProposer
+
+    make = new_planner(problem, proposer=BinProposer)
+    return Prepared(run=lambda: plan_with(problem, make()))
+
+
+@FAMILY.variant("dp-compiled", same_as="dp-tzrec", source="shardbench", requires=("numba",))
+def dp_compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
+    """TorchEasyRec's dynamic programming, partitioner included, compiled"""
+    from planners.embedding.plan import plan_with
+    from planners.embedding.planner import Planner
+    from planners.embedding.search.bin_proposer import BinProposer
+
+    def make() -> Planner:
+        return Planner(
+            topology=problem.topology,
+            constraints=problem.constraints,
+            storage_reservation=problem.storage_reservation(),
+            proposer=BinProposer(),
+            stats=[],
+            debug=False,
+            mode="same-plan",
+        )
+
+    return Prepared(run=lambda: plan_with(problem, make()))

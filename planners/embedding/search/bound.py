@@ -1,0 +1,301 @@
+"""Lower bounds on the slowest rank's milliseconds, proven for all plans of the same options.
+
+A plan that rates z uses options whose largest shard costs at most z, and its shards together cost
+at most z on each rank. So z is impossible where the cheapest choice of such options, within the
+memory of all devices together, costs more than z times the ranks. Only z itself and the options'
+largest shards change what is allowed, which leaves a few values to try.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import highspy
+import numpy as np
+
+from planners.embedding.search.candidates import Candidates, candidates, distinct_shards
+from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
+
+# What is taken off the integer programme's bound for HiGHS's tolerances, which are 1e-6 and less.
+_INTEGER_SAFETY = 1e-5
+
+_MOST_INTEGERS = 2000
+_MOST_NODES = 100
+_INTEGER_GAP = 2e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A proven lower bound.
+
+    Attributes:
+        milliseconds: no plan rates less; infinite where no device can hold some table.
+        options: the option of each table in the relaxed plan that the bound comes from, a good
+            start for a search, shape (T,); -1 where there is none.
+        method: what proved it, in words.
+    """
+
+    milliseconds: float
+    options: Ints
+    method: str
+
+
+def lower_bound(space: SearchSpace, devices: Devices) -> Bound:
+    """Return the best bound that is worth its time: linear, and integer where that is small."""
+    found = candidates(space, devices)
+    linear = linear_bound(space, devices, found)
+    if not worth_integers(devices, found) or not math.isfinite(linear.milliseconds):
+        return linear
+    return max(
+        linear,
+        integer_bound(space, devices, found, linear.milliseconds),
+        key=lambda bound: bound.milliseconds,
+    )
+
+
+def linear_bound(space: SearchSpace, devices: Devices, found: Candidates) -> Bound:
+    """Return the bound of the linear relaxation: options in parts, memory and perf in sum.
+
+    It is computed from the dual prices of memory, by exact sums over the tables, so that the
+    solver's tolerances do not enter.
+    """
+    if len(found.without_options):
+        return Bound(math.inf, np.full(space.tables, -1), "no device can hold some table")
+    relaxation = LinearRelaxation(space, devices, found)
+    milliseconds, options = _least(space, found, relaxation.solve)
+    return Bound(milliseconds, options, "linear programme")
+
+
+def integer_bound(
+    space: SearchSpace, devices: Devices, found: Candidates, at_least: float = 0.0
+) -> Bound:
+    """Return the bound of the relaxation that keeps options whole and each host's memory apart.
+
+    Only the ranks within a host share their memory and their time. `at_least` is a bound that is
+    known already, and saves trying less.
+    """
+
+    def solve(limit: float) -> tuple[float, Ints]:
+        return _solve_by_host(space, devices, found, limit)
+
+    milliseconds, options = _least(space, found, solve, at_least)
+    return Bound(milliseconds, options, "integer programme by host")
+
+
+def worth_integers(devices: Devices, found: Candidates) -> bool:
+    """Whether the integer programme is small enough to be solved in a few seconds."""
+    return len(found.options) * (devices.hosts + 1) <= _MOST_INTEGERS
+
+
+def _least(
+    space: SearchSpace,
+    found: Candidates,
+    solve: Callable[[float], tuple[float, Ints]],
+    at_least: float = 0.0,
+) -> tuple[float, Ints]:
+    """Return the least rating that is possible, and the choice of options that reaches it.
+
+    `solve(z)` says what the cheapest choice of options with shards of at most z costs per rank.
+    It falls with z, so the first step i of the sorted largest shards at which a rating below the
+    next step is possible decides: less than that step is impossible.
+    """
+    steps = np.unique(space.largest_shard[found.options])
+    solved: dict[int, tuple[float, Ints]] = {}
+
+    def possible(step: int) -> bool:
+        solved[step] = solve(float(steps[step]))
+        return step == len(steps) - 1 or solved[step][0] < steps[step + 1]
+
+    low = max(int(np.searchsorted(steps, at_least, side="right")) - 1, 0)
+    high, stride = low, 1
+    while not possible(high):
+        low, high, stride = high + 1, min(high + stride, len(steps) - 1), 2 * stride
+    while low < high:
+        middle = (low + high) // 2
+        if possible(middle):
+            high = middle
+        else:
+            low = middle + 1
+    cost, options = solved[high]
+    return max(cost, float(steps[high])), options
+
+
+class LinearRelaxation:
+    """One option per table in parts, so that perf is least and memory suffices in sum.
+
+    HiGHS keeps its basis from one limit to the next.
+    """
+
+    def __init__(self, space: SearchSpace, devices: Devices, found: Candidates) -> None:
+        self._options = found.options
+        self._first = found.first
+        self._ranks = devices.ranks
+        self._largest = space.largest_shard[found.options]
+        self._perf = space.option_perf[found.options]
+        capacity = devices.storage.sum(axis=0)
+        used = space.option_storage[found.options]
+        self._kinds = [kind for kind in range(3) if used[:, kind].sum() > 0]
+        # In parts of what there is, so that all numbers are of one size.
+        self._storage = used[:, self._kinds] / np.maximum(capacity[self._kinds], 1)
+        self._highs = self._build()
+
+    def _build(self) -> highspy.Highs:
+        highs = highspy.Highs()
+        highs.setOptionValue("output_flag", False)
+        tables = len(self._first) - 1
+        for _ in self._kinds:
+            highs.addRow(-highspy.kHighsInf, 1.0, 0, [], [])
+        for _ in range(tables):
+            highs.addRow(1.0, 1.0, 0, [], [])
+        rows = np.arange(len(self._kinds), dtype=np.int32)
+        table = np.repeat(np.arange(tables, dtype=np.int32), np.diff(self._first))
+        for column, perf in enumerate(self._perf):
+            highs.addCol(
+                float(perf),
+                0.0,
+                1.0,
+                len(rows) + 1,
+                np.append(rows, len(rows) + table[column]).astype(np.int32),
+                np.append(self._storage[column], 1.0),
+            )
+        return highs
+
+    def solve(self, limit: float) -> tuple[float, Ints]:
+        """Return the least milliseconds per rank with shards of at most `limit`, and its options.
+
+        Infinite where a table has no such option, or memory never suffices.
+        """
+        allowed = self._largest <= limit
+        upper = allowed.astype(np.float64)
+        columns = np.arange(len(upper), dtype=np.int32)
+        self._highs.changeColsBounds(len(columns), columns, np.zeros(len(upper)), upper)
+        self._highs.run()
+        none = np.full(len(self._first) - 1, -1)
+        if not np.logical_or.reduceat(allowed, self._first[:-1]).all():
+            return math.inf, none
+        if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            # What says so has tolerances too: memory must be missing by more than these.
+            least = np.minimum.reduceat(
+                np.where(allowed[:, None], self._storage, np.inf), self._first[:-1]
+            ).sum(axis=0)
+            return (math.inf if (least > 1 + 1e-9).any() else 0.0), none
+        solution = self._highs.getSolution()
+        prices = np.maximum(-np.array(solution.row_dual[: len(self._kinds)]), 0.0)
+        parts = np.where(allowed, np.array(solution.col_value), -1.0)
+        chosen = [
+            int(self._options[start + np.argmax(parts[start:end])])
+            for start, end in zip(self._first[:-1], self._first[1:], strict=True)
+        ]
+        return self._priced(allowed, prices) / self._ranks, np.array(chosen, np.int64)
+
+    def _priced(self, allowed: np.ndarray[tuple[int], np.dtype[np.bool_]], prices: Floats) -> float:
+        """Return the Lagrangian bound, which holds for any prices that are not negative."""
+        priced = np.where(allowed, self._perf + self._storage @ prices, np.inf)
+        return float(np.minimum.reduceat(priced, self._first[:-1]).sum() - prices.sum())
+
+
+def _solve_by_host(
+    space: SearchSpace, devices: Devices, found: Candidates, limit: float
+) -> tuple[float, Ints]:
+    """Bound the rating with shards of at most `limit`, options whole, memory apart by host."""
+    allowed = found.options[space.largest_shard[found.options] <= limit]
+    none = np.full(space.tables, -1)
+    if len(np.unique(space.table[allowed])) < space.tables:
+        return math.inf, none
+    model = _HostModel(space, devices)
+    for option in allowed.tolist():
+        model.add(option)
+    return model.solve()
+
+
+class _HostModel:
+    """The integer programme: minimise z, the milliseconds per rank of the slowest host.
+
+    Each option is taken or not; its shards are whole numbers of shards on hosts, whatever device
+    they are on there. Ranks behind the last whole host count as one more.
+    """
+
+    def __init__(self, space: SearchSpace, devices: Devices) -> None:
+        self._space, self._devices = space, devices
+        starts = list(range(0, devices.hosts * devices.host_ranks + 1, devices.host_ranks))
+        if starts[-1] < devices.ranks:
+            starts.append(devices.ranks)
+        self._hosts = list(zip(starts, starts[1:], strict=False))
+        self._kinds = [kind for kind in range(3) if space.option_storage[:, kind].any()]
+        self._highs = highspy.Highs()
+        self._highs.setOptionValue("output_flag", False)
+        self._highs.setOptionValue("mip_max_nodes", _MOST_NODES)
+        self._highs.setOptionValue("mip_rel_gap", _INTEGER_GAP)
+        self._highs.setOptionValue("threads", 1)
+        self._taken: list[tuple[int, int]] = []
+        infinity = highspy.kHighsInf
+        for _ in range(space.tables):
+            self._highs.addRow(1.0, 1.0, 0, [], [])
+        z_rows = []
+        for start, end in self._hosts:
+            z_rows.append(self._highs.getNumRow())
+            self._highs.addRow(-infinity, 0.0, 0, [], [])
+            for _ in self._kinds:
+                self._highs.addRow(-infinity, float(end - start), 0, [], [])
+        ranks = [-float(end - start) for start, end in self._hosts]
+        self._highs.addCol(1.0, 0.0, infinity, len(ranks), np.array(z_rows, np.int32), ranks)
+
+    def add(self, option: int) -> None:
+        """Add an option, and how many of its shards each host may have."""
+        space = self._space
+        shards = space.estimate[space.first_shard[option] : space.first_shard[option + 1]]
+        placement = space.placement[option]
+        rows, values = [int(space.table[option])], [1.0]
+        if placement == Placement.UNIFORM:
+            for host, (start, end) in enumerate(self._hosts):
+                host_rows, host_values = self._load(host, shards[start:end])
+                rows += host_rows
+                values += host_values
+        column = self._integer(rows, values, 1)
+        self._taken.append((column, option))
+        if placement == Placement.DEVICE:
+            for estimate, count in distinct_shards(space, option):
+                self._spread(column, count, range(len(self._hosts)), np.array([estimate]))
+        elif placement in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
+            self._spread(column, 1, range(self._devices.hosts), shards)
+        elif placement == Placement.HOSTS:
+            for block in np.split(shards, len(shards) // self._devices.host_ranks):
+                self._spread(column, 1, range(self._devices.hosts), block)
+
+    def _spread(self, column: int, count: int, hosts: range, shards: Ints) -> None:
+        """Let `count` copies of these shards go to hosts where the option is taken."""
+        row = self._highs.getNumRow()
+        self._highs.addRow(0.0, 0.0, 1, np.array([column], np.int32), [-float(count)])
+        for host in hosts:
+            rows, values = self._load(host, shards)
+            self._integer([row, *rows], [1.0, *values], count)
+
+    def _load(self, host: int, shards: Ints) -> tuple[list[int], list[float]]:
+        """Return the rows of a host and what the shards add there: perf, and parts of a device."""
+        start, end = self._hosts[host]
+        capacity = self._devices.storage[start:end].sum(axis=0) / (end - start)
+        first = self._space.tables + host * (1 + len(self._kinds))
+        loads = [float(self._space.total[shards].sum())]
+        used = self._space.storage[shards].sum(axis=0)
+        loads += [float(used[kind] / max(capacity[kind], 1)) for kind in self._kinds]
+        return list(range(first, first + len(loads))), loads
+
+    def _integer(self, rows: list[int], values: list[float], most: int) -> int:
+        column = int(self._highs.getNumCol())
+        self._highs.addCol(0.0, 0.0, float(most), len(rows), np.array(rows, np.int32), values)
+        self._highs.changeColIntegrality(column, highspy.HighsVarType.kInteger)
+        return column
+
+    def solve(self) -> tuple[float, Ints]:
+        """Return the bound on z, and the options taken in the best solution found, or -1."""
+        self._highs.run()
+        options = np.full(self._space.tables, -1)
+        if self._highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+            return math.inf, options
+        information = self._highs.getInfo()
+        if information.primal_solution_status == highspy.kSolutionStatusFeasible:
+            values = self._highs.getSolution().col_value
+            for column, option in self._taken:
+                if values[column] > 0.5:
+                    options[self._space.table[option]] = option
+        return max(float(information.mip_dual_bound), 0.0) * (1 - _INTEGER_SAFETY), options

@@ -1,0 +1,135 @@
+"""Dynamic programming over memory bins, compiled: torchrec's proposals and TorchEasyRec's."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
+
+HBM, DDR = 0, 1  # columns of storage
+
+_CHUNK = 256
+
+Choices = npt.NDArray[np.int16]
+Bins = npt.NDArray[np.int32]
+
+
+def torchrec_proposals(
+    space: SearchSpace, devices: Devices, bins_per_device: int = 100
+) -> Iterator[Ints]:
+    """Yield what torchrec's DynamicProgrammingProposer proposes when it is first used, in order.
+
+    Option numbers in chunks of shape (P, T), P at most 256; the tables of each proposal are in
+    torchrec's order, by their smallest HBM. Devices without any HBM, where torchrec divides by
+    zero, get the first proposal alone.
+    """
+    return _proposals(space, devices, HBM, bins_per_device)
+
+
+def tzrec_proposals(
+    space: SearchSpace, devices: Devices, bins_per_device: int = 100
+) -> Iterator[Ints]:
+    """Yield what BinProposer proposes, in order: option numbers in chunks of shape (P, T)."""
+    kind = HBM if space.option_storage[:, HBM].any() else DDR
+    return _proposals(space, devices, kind, bins_per_device)
+
+
+def _proposals(
+    space: SearchSpace, devices: Devices, kind: int, bins_per_device: int
+) -> Iterator[Ints]:
+    if not space.tables:
+        return
+    options, first = _by_table(space, space.option_storage[:, kind])
+    yield options[np.newaxis, first[:-1]]
+    capacity = int(devices.storage[:, kind].sum())
+    if not capacity:
+        return
+    bins = bins_per_device * devices.ranks
+    memory = space.option_storage[options, kind] / (float(capacity) / bins)
+    choice, previous, reached = _fill_bins(memory, space.option_perf[options], first, bins)
+    for start in range(0, len(reached), _CHUNK):
+        yield _trace(choice, previous, options, first, reached[start : start + _CHUNK])
+
+
+def _by_table(space: SearchSpace, size: Ints) -> tuple[Ints, Ints]:
+    """Return option numbers table by table, and where in them each table starts, shape (T + 1,).
+
+    Options are sorted by size within a table, and tables by their smallest option.
+    """
+    by_size = np.argsort(size, kind="stable")
+    _, smallest = np.unique(space.table[by_size], return_index=True)
+    position = np.empty(space.tables, np.int64)
+    position[np.argsort(smallest)] = np.arange(space.tables)
+    table = position[space.table[by_size]]
+    first = np.concatenate([[0], np.cumsum(np.bincount(table))])
+    return by_size[np.argsort(table, kind="stable")], first
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]  # numba has no types
+def _fill_bins(memory: Floats, perf: Floats, first: Ints, bins: int) -> tuple[Choices, Bins, Bins]:
+    """Find the cheapest combination of options for each bin, table by table.
+
+    Args:
+        memory: of each option, in bins, ascending within a table.
+        perf: of each option, milliseconds.
+        first: table t has the options first[t] to first[t + 1].
+        bins: how many there are.
+
+    Returns:
+        For each table and bin, the option's number within its table and the bin that the tables
+        before it fill, shapes (T, bins), undefined where a bin is not reached; and the bins that
+        all tables reach, the fullest first.
+    """
+    tables = len(first) - 1
+    choice = np.empty((tables, bins), np.int16)
+    previous = np.empty((tables, bins), np.int32)
+    # What the tables so far reach: bins in ascending order, and so in that of exact memory.
+    reached = np.zeros(bins, np.int32)
+    held = np.zeros(bins)
+    spent = np.zeros(bins)
+    count = 1
+    exact = np.empty(bins)
+    best = np.empty(bins)
+    for table in range(tables):
+        best[:] = np.inf
+        kept = -1
+        for option in range(first[table], first[table + 1]):
+            more_memory, more_perf = memory[option], perf[option]
+            if kept >= 0 and memory[kept] == more_memory and perf[kept] <= more_perf:
+                continue  # it ends wherever `kept` does, and is nowhere cheaper
+            kept = option
+            for state in range(count):
+                total = held[state] + more_memory
+                if total >= bins:
+                    break
+                end = int(total)
+                cost = spent[state] + more_perf
+                if cost < best[end]:
+                    best[end] = cost
+                    exact[end] = total
+                    choice[table, end] = option - first[table]
+                    previous[table, end] = reached[state]
+        count = 0
+        for end in range(bins):
+            if best[end] < np.inf:
+                reached[count] = end
+                held[count] = exact[end]
+                spent[count] = best[end]
+                count += 1
+    return choice, previous, reached[:count][::-1].copy()
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]  # numba has no types
+def _trace(choice: Choices, previous: Bins, options: Ints, first: Ints, ends: Bins) -> Ints:
+    """Return the combinations of options that end in the bins, shape (P, T)."""
+    tables = len(choice)
+    chosen = np.empty((len(ends), tables), np.int64)
+    ends = ends.copy()
+    for table in range(tables - 1, -1, -1):
+        for proposal in range(len(ends)):
+            end = ends[proposal]
+            chosen[proposal, table] = options[first[table] + choice[table, end]]
+            ends[proposal] = previous[table, end]
+    return chosen

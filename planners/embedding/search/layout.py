@@ -1,0 +1,128 @@
+"""What the compiled partitioner reads and writes, laid out for it."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
+
+
+class Problem(NamedTuple):
+    """What the kernels read; arrays without a comment are those of SearchSpace.
+
+    Consecutive ranks with equal shards of a uniform option are one run: option o has the runs
+    first_run[o] to first_run[o + 1], each of estimate run_estimate up to rank run_end.
+    """
+
+    first_shard: Ints
+    estimate: Ints
+    storage: Ints
+    perf: Floats
+    total: Floats
+    placement: Ints
+    option_storage: Ints
+    option_perf: Floats
+    group: Ints  # of each option
+    precedence: Ints  # of each option: the larger goes first, whatever its size
+    by_perf: bool  # groups are sorted by perf, not by storage
+    first_run: Ints
+    run_end: Ints
+    run_estimate: Ints
+    capacity: Ints  # shape (3, ranks)
+    local_ranks: int
+    host_ranks: int
+
+
+class State(NamedTuple):
+    """What some ranks have left and how loaded they are."""
+
+    free: Ints  # storage, shape (3, ranks)
+    load: Floats  # perf by component, shape (5, ranks)
+    total: Floats  # perf, shape (ranks,)
+
+
+class Work(NamedTuple):
+    """What the kernels write for one row: R ranks, H hosts, G groups, T tables."""
+
+    state: State  # of all ranks
+    saved: State  # what some ranks go back to where a placement fails
+    host_total: Floats  # shape (H,)
+    hosts: Ints  # sorted by perf, shape (H,)
+    head: Ints  # the first column of each group, -1 where it has none, shape (G,)
+    tail: Ints  # its last column
+    following: Ints  # the next column of a column's group, or -1, shape (T,)
+    group_storage: Ints  # shape (G, 3)
+    key: Floats  # what groups are sorted by, shape (G, 4)
+    order: Ints  # the sorted groups, from which the next row starts, shape (G,)
+    begin: Ints  # where the ranks of each column begin, shape (T + 1,)
+    ranks: Ints  # the rank of each shard
+    rank_perf: Floats  # shape (R,)
+
+
+def problem_of(
+    space: SearchSpace, devices: Devices, by_perf: bool, balance_modules: bool
+) -> Problem:
+    """Lay out a search space and devices for a partitioner of these rules."""
+    first_run, run_end, run_estimate = _runs(space)
+    precedence = -np.bincount(space.module)[space.module] * balance_modules
+    return Problem(
+        first_shard=space.first_shard,
+        estimate=space.estimate,
+        storage=space.storage,
+        perf=space.perf,
+        total=space.total,
+        placement=space.placement,
+        option_storage=space.option_storage,
+        option_perf=space.option_perf,
+        group=space.group[space.table],
+        precedence=precedence[space.table],
+        by_perf=by_perf,
+        first_run=first_run,
+        run_end=run_end,
+        run_estimate=run_estimate,
+        capacity=np.ascontiguousarray(devices.storage.T),
+        local_ranks=devices.local_ranks,
+        host_ranks=devices.host_ranks,
+    )
+
+
+def _runs(space: SearchSpace) -> tuple[Ints, Ints, Ints]:
+    """Return the runs of equal estimates in uniform options: first_run, run_end, run_estimate."""
+    counts = np.diff(space.first_shard)
+    option = np.repeat(np.arange(len(counts)), counts)
+    shard = np.flatnonzero(space.placement[option] == Placement.UNIFORM)
+    option, estimate = option[shard], space.estimate[shard]
+    rank = shard - space.first_shard[option]
+    values = np.hstack([space.storage[estimate], space.perf[estimate]])
+    begins = rank == 0
+    begins[1:] |= (values[1:] != values[:-1]).any(1)
+    start = np.flatnonzero(begins)
+    end = np.append(start[1:], len(option))
+    first_run = np.searchsorted(option[start], np.arange(len(counts) + 1))
+    return first_run, rank[end - 1] + 1, estimate[start]
+
+
+def work_for(space: SearchSpace, devices: Devices) -> Work:
+    """Return room for placing rows of a search space."""
+    groups = int(space.group.max()) + 1
+    most_shards = np.zeros(space.tables, np.int64)
+    np.maximum.at(most_shards, space.table, np.diff(space.first_shard))
+    return Work(
+        state=_state(devices.ranks),
+        saved=_state(devices.ranks),
+        host_total=np.zeros(devices.hosts),
+        hosts=np.arange(devices.hosts),
+        head=np.zeros(groups, np.int64),
+        tail=np.zeros(groups, np.int64),
+        following=np.zeros(space.tables, np.int64),
+        group_storage=np.zeros((groups, 3), np.int64),
+        key=np.zeros((groups, 4)),
+        order=np.arange(groups),
+        begin=np.zeros(space.tables + 1, np.int64),
+        ranks=np.zeros(most_shards.sum(), np.int64),
+        rank_perf=np.zeros(devices.ranks),
+    )
+
+
+def _state(ranks: int) -> State:
+    return State(np.zeros((3, ranks), np.int64), np.zeros((5, ranks)), np.zeros(ranks))

@@ -1,0 +1,500 @@
+"""Local search over plans, compiled: tables are taken out and put back where they cost least.
+
+A plan is judged by the sum over ranks of a steep power of the rank's perf, of a mild one of its
+memory, and of a penalty on memory that is missing. The steep power stands for the slowest rank and
+still shows which of the others would be next. The penalty is raised while plans do not fit and
+lowered while they do, so that the search goes back and forth over the edge of what fits.
+
+All of this stays in one module: numba compiles a kept function anew only where its own file has
+changed.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from planners.embedding.search.candidates import Candidates
+from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_UNIFORM = int(Placement.UNIFORM)
+_DEVICE = int(Placement.DEVICE)
+_HOST_ROWS = int(Placement.HOST_ROWS)
+_HOST_COLUMNS = int(Placement.HOST_COLUMNS)
+
+_NOWHERE = 1e300
+_MEMORY_WEIGHT = 0.1
+_MOST_LOAD = 100.0  # of the target; more of it would overflow at the steepest power
+_MOST_REMOVED = 11
+
+# The penalty on missing memory: tuned while searching, every so many rounds, by this factor.
+_TUNING_ROUNDS = 512
+_TUNING = 1.5
+_LEAST_PENALTY, _MOST_PENALTY = 30.0, 1e6
+_FITTING_SHARE = 0.2
+
+
+class Tables(NamedTuple):
+    """What is to be placed; option numbers and shards are those of the search space."""
+
+    options: Ints  # the candidates, table after table
+    first: Ints  # where those of each table begin
+    slot: Ints  # where the ranks of each table's shards begin
+    first_shard: Ints
+    estimate: Ints
+    storage: Ints
+    total: Floats
+    placement: Ints
+    largest: Floats  # of each option
+    capacity: Ints  # shape (ranks, 3)
+    share: Floats  # 1 / capacity, or 0
+    host_ranks: int
+
+
+class State(NamedTuple):
+    """A plan that is being changed, and the best one so far."""
+
+    chosen: Ints  # the option of each table
+    ranks: Ints  # of its shards, from the table's slot on
+    perf: Floats  # of each rank
+    memory: Ints  # of each rank, shape (ranks, 3)
+    cost: Floats  # of each rank
+    scratch: Ints
+    best_chosen: Ints
+    best_ranks: Ints
+    figures: Floats  # best rating, target, penalty, bound
+    random: npt.NDArray[np.uint64]
+    doublings: Ints  # the power of perf is 12 times 2 to this, shape (1,)
+
+
+_BEST, _TARGET, _PENALTY, _BOUND = 0, 1, 2, 3
+
+
+def tables_of(space: SearchSpace, devices: Devices, found: Candidates) -> Tables:
+    """Lay a search space out for the local search."""
+    most = np.maximum.reduceat(np.diff(space.first_shard)[found.options], found.first[:-1])
+    return Tables(
+        options=found.options,
+        first=found.first,
+        slot=np.concatenate([[0], np.cumsum(most)]),
+        first_shard=space.first_shard,
+        estimate=space.estimate,
+        storage=space.storage,
+        total=space.total,
+        placement=space.placement,
+        largest=space.largest_shard,
+        capacity=devices.storage,
+        share=np.divide(
+            1.0, devices.storage, out=np.zeros(devices.storage.shape), where=devices.storage > 0
+        ),
+        host_ranks=devices.host_ranks,
+    )
+
+
+def empty_state(tables: Tables, bound: float, target: float, seed: int) -> State:
+    """Return a state with nothing placed; `bound` and `target` are milliseconds."""
+    ranks = len(tables.capacity)
+    count = len(tables.first) - 1
+    return State(
+        chosen=np.full(count, -1, np.int64),
+        ranks=np.zeros(tables.slot[-1], np.int64),
+        perf=np.zeros(ranks),
+        memory=np.zeros((ranks, 3), np.int64),
+        cost=np.zeros(ranks),
+        scratch=np.zeros(int(np.diff(tables.slot).max()), np.int64),
+        best_chosen=np.full(count, -1, np.int64),
+        best_ranks=np.zeros(tables.slot[-1], np.int64),
+        figures=np.array([_NOWHERE, target, 1000.0, bound]),
+        # Neither zero, which xorshift never leaves, nor alike for seeds that follow one another.
+        random=np.random.default_rng(seed).integers(1, 2**63, 1, np.uint64),
+        doublings=np.zeros(1, np.int64),
+    )
+
+
+def _inlined(function: F) -> F:
+    return cast(F, numba.njit(inline="always", cache=True)(function))
+
+
+def _compiled(function: F) -> F:
+    return cast(F, numba.njit(cache=True)(function))
+
+
+@_inlined
+def _rank_cost(tables: Tables, state: State, rank: int, perf: float, hbm: int, ddr: int) -> float:
+    """Rate a rank that has this much on it."""
+    load = min(perf / state.figures[_TARGET], _MOST_LOAD)
+    load *= load
+    load *= load
+    cost = load * load * load
+    for _ in range(state.doublings[0]):
+        cost *= cost
+    for kind, used in ((0, hbm), (1, ddr)):
+        part = used * tables.share[rank, kind]
+        squared = part * part
+        squared *= squared
+        cost += _MEMORY_WEIGHT * squared * squared * squared
+        if used > tables.capacity[rank, kind]:
+            cost += state.figures[_PENALTY] * (part - 1.0) + 1.0
+    return cost
+
+
+@_inlined
+def _with(tables: Tables, state: State, rank: int, estimate: int) -> float:
+    """Return what a rank would cost with one more shard."""
+    return _rank_cost(
+        tables,
+        state,
+        rank,
+        state.perf[rank] + tables.total[estimate],
+        state.memory[rank, 0] + tables.storage[estimate, 0],
+        state.memory[rank, 1] + tables.storage[estimate, 1],
+    )
+
+
+@_inlined
+def _put(tables: Tables, state: State, rank: int, estimate: int, sign: int) -> None:
+    """Put a shard on a rank, or with sign -1 take it off; the rank's cost is left as it was."""
+    state.perf[rank] += sign * tables.total[estimate]
+    state.memory[rank, 0] += sign * tables.storage[estimate, 0]
+    state.memory[rank, 1] += sign * tables.storage[estimate, 1]
+
+
+@_inlined
+def _recount(tables: Tables, state: State, rank: int) -> None:
+    state.cost[rank] = _rank_cost(
+        tables, state, rank, state.perf[rank], state.memory[rank, 0], state.memory[rank, 1]
+    )
+
+
+@_compiled
+def _put_all(tables: Tables, state: State, option: int, ranks: Ints, begin: int, sign: int) -> None:
+    """Put all shards of an option on their ranks, or take them off."""
+    first = tables.first_shard[option]
+    last = tables.first_shard[option + 1]
+    for shard in range(first, last):
+        _put(tables, state, ranks[begin + shard - first], tables.estimate[shard], sign)
+    for shard in range(first, last):
+        _recount(tables, state, ranks[begin + shard - first])
+
+
+@_compiled
+def _spread(
+    tables: Tables, state: State, option: int, start: int, end: int, ranks: Ints, begin: int
+) -> float:
+    """Put each shard of an option on the rank from start to end where it adds least."""
+    added = 0.0
+    first = tables.first_shard[option]
+    for shard in range(first, tables.first_shard[option + 1]):
+        estimate = tables.estimate[shard]
+        least, chosen = _NOWHERE, start
+        for rank in range(start, end):
+            more = _with(tables, state, rank, estimate) - state.cost[rank]
+            if more < least:
+                least, chosen = more, rank
+        added += least
+        ranks[begin + shard - first] = chosen
+        _put(tables, state, chosen, estimate, 1)
+        state.cost[chosen] += least
+    return added
+
+
+@_compiled
+def _least_host(
+    tables: Tables, state: State, first: int, taken: Ints, blocks: int
+) -> tuple[float, int]:
+    """Return what a block of shards, one per device, adds on the host where it adds least.
+
+    `taken` counts the blocks that each host has of this option already; none gets another one
+    before all have as many.
+    """
+    hosts = len(taken)
+    least, chosen = _NOWHERE, 0
+    for host in range(hosts):
+        if taken[host] > blocks // hosts:
+            continue
+        added = 0.0
+        for device in range(tables.host_ranks):
+            rank = host * tables.host_ranks + device
+            added += _with(tables, state, rank, tables.estimate[first + device])
+            added -= state.cost[rank]
+        if added < least:
+            least, chosen = added, host
+    return least, chosen
+
+
+@_inlined
+def _put_and_recount(tables: Tables, state: State, rank: int, estimate: int) -> None:
+    _put(tables, state, rank, estimate, 1)
+    _recount(tables, state, rank)
+
+
+@_compiled
+def _place_by_rows(
+    tables: Tables, state: State, option: int, ranks: Ints, begin: int
+) -> float:
+    """Put the shards of an option on hosts, block after block, one shard per device."""
+    first = tables.first_shard[option]
+    count = tables.first_shard[option + 1] - first
+    added = 0.0
+    taken = np.zeros(len(tables.capacity) // tables.host_ranks, np.int64)
+    for block in range(count // tables.host_ranks):
+        start = block * tables.host_ranks
+        more, host = _least_host(tables, state, first + start, taken, block)
+        added += more
+        taken[host] += 1
+        for device in range(tables.host_ranks):
+            rank = host * tables.host_ranks + device
+            _put_and_recount(tables, state, rank, tables.estimate[first + start + device])
+            ranks[begin + start + device] = rank
+    return added
+
+
+@_compiled
+def _place_on_one_host(tables: Tables, state: State, option: int, ranks: Ints, begin: int) -> float:
+    """Put the shards of an option on any devices of the host where they add least."""
+    hosts = len(tables.capacity) // tables.host_ranks
+    least, chosen = _NOWHERE, 0
+    for host in range(hosts):
+        start = host * tables.host_ranks
+        added = _spread(tables, state, option, start, start + tables.host_ranks, ranks, begin)
+        _put_all(tables, state, option, ranks, begin, -1)
+        if added < least:
+            least, chosen = added, host
+    start = chosen * tables.host_ranks
+    return _spread(tables, state, option, start, start + tables.host_ranks, ranks, begin)
+
+
+@_compiled
+def _place(tables: Tables, state: State, option: int, ranks: Ints, begin: int) -> float:
+    """Put an option where it adds least, write its ranks, and return what it adds."""
+    placement = tables.placement[option]
+    if placement == _DEVICE:
+        return _spread(tables, state, option, 0, len(tables.capacity), ranks, begin)
+    if placement == _HOST_COLUMNS:
+        return _place_on_one_host(tables, state, option, ranks, begin)
+    if placement != _UNIFORM:
+        return _place_by_rows(tables, state, option, ranks, begin)
+    first = tables.first_shard[option]
+    before = state.cost.sum()
+    for rank in range(len(tables.capacity)):
+        _put_and_recount(tables, state, rank, tables.estimate[first + rank])
+        ranks[begin + rank] = rank
+    return state.cost.sum() - before
+
+
+@_compiled
+def _would_add(tables: Tables, state: State, option: int, least: float) -> float:
+    """Return what an option would add where it adds least; `least` or more ends the counting."""
+    placement = tables.placement[option]
+    first = tables.first_shard[option]
+    if placement == _UNIFORM:
+        added = 0.0
+        for rank in range(len(tables.capacity)):
+            added += _with(tables, state, rank, tables.estimate[first + rank])
+            added -= state.cost[rank]
+            if added >= least:
+                break
+        return added
+    if placement == _HOST_ROWS:
+        taken = np.zeros(len(tables.capacity) // tables.host_ranks, np.int64)
+        return _least_host(tables, state, first, taken, 0)[0]
+    added = _place(tables, state, option, state.scratch, 0)
+    _put_all(tables, state, option, state.scratch, 0, -1)
+    return added
+
+
+@_compiled
+def _insert(tables: Tables, state: State, table: int, limit: float) -> None:
+    """Put a table back with the option and on the ranks that add least.
+
+    Options with a shard of `limit` milliseconds or more are left out: they cannot better a plan
+    that rates so. Where all of a table's have one, the one with the smallest is taken.
+    """
+    least, chosen = _NOWHERE, -1
+    smallest, fallback = _NOWHERE, -1
+    for index in range(tables.first[table], tables.first[table + 1]):
+        option = tables.options[index]
+        if tables.largest[option] < smallest:
+            smallest, fallback = tables.largest[option], option
+        if tables.largest[option] >= limit:
+            continue
+        added = _would_add(tables, state, option, least)
+        if added < least:
+            least, chosen = added, option
+    if chosen < 0:
+        chosen = fallback
+    state.chosen[table] = chosen
+    _place(tables, state, chosen, state.ranks, tables.slot[table])
+
+
+@_compiled
+def _remove(tables: Tables, state: State, table: int) -> None:
+    _put_all(tables, state, state.chosen[table], state.ranks, tables.slot[table], -1)
+
+
+@_inlined
+def _random(state: State, below: int) -> int:
+    """Return a whole number from 0 to below - 1 (xorshift, Marsaglia 2003)."""
+    x = state.random[0]
+    x ^= x << np.uint64(13)
+    x ^= x >> np.uint64(7)
+    x ^= x << np.uint64(17)
+    state.random[0] = x
+    return int((x >> np.uint64(11)) % np.uint64(below))
+
+
+@_compiled
+def _fits(tables: Tables, state: State) -> bool:
+    for rank in range(len(tables.capacity)):
+        for kind in range(2):
+            if state.memory[rank, kind] > tables.capacity[rank, kind]:
+                return False
+    return True
+
+
+@_compiled
+def _refresh(tables: Tables, state: State) -> None:
+    """Sum all ranks anew, which drops what rounding has left, and rate them."""
+    state.perf[:] = 0.0
+    state.memory[:] = 0
+    for table in range(len(state.chosen)):
+        option = state.chosen[table]
+        first = tables.first_shard[option]
+        for shard in range(first, tables.first_shard[option + 1]):
+            rank = state.ranks[tables.slot[table] + shard - first]
+            _put(tables, state, rank, tables.estimate[shard], 1)
+    for rank in range(len(state.perf)):
+        _recount(tables, state, rank)
+
+
+@_compiled
+def _note_if_best(tables: Tables, state: State) -> bool:
+    """Keep the plan where it fits and is better than all before; returns whether it fits."""
+    if not _fits(tables, state):
+        return False
+    rating = state.perf.max()
+    if rating < state.figures[_BEST] * (1 - 1e-12):
+        state.figures[_BEST] = rating
+        state.figures[_TARGET] = 0.5 * (rating + state.figures[_BOUND])
+        state.best_chosen[:] = state.chosen
+        state.best_ranks[:] = state.ranks
+        for table in range(len(state.chosen)):
+            if tables.largest[state.chosen[table]] >= rating:
+                _remove(tables, state, table)
+                _insert(tables, state, table, rating)
+        _refresh(tables, state)
+    return True
+
+
+@_compiled
+def construct(tables: Tables, state: State, order: Ints, options: Ints) -> None:
+    """Place the given option of each table, in this order, each where it adds least."""
+    for table in order:
+        state.chosen[table] = options[table]
+        _place(tables, state, options[table], state.ranks, tables.slot[table])
+    _note_if_best(tables, state)
+
+
+@_compiled
+def _is_on(tables: Tables, state: State, table: int, rank: int) -> bool:
+    first = tables.first_shard[state.chosen[table]]
+    count = tables.first_shard[state.chosen[table] + 1] - first
+    begin = tables.slot[table]
+    for index in range(begin, begin + count):
+        if state.ranks[index] == rank:
+            return True
+    return False
+
+
+@_compiled
+def _pick(tables: Tables, state: State, picked: Ints) -> int:
+    """Pick tables to take out: some from the costliest rank, some from another, some from any."""
+    count = len(state.chosen)
+    ranks = len(state.perf)
+    wanted = min(2 + _random(state, _MOST_REMOVED - 1), count)
+    costliest = int(np.argmax(state.cost))
+    if _random(state, 4) == 0:
+        costliest = _random(state, ranks)
+    other = _random(state, ranks)
+    done = 0
+    tries = 0
+    while done < wanted:
+        table = _random(state, count)
+        tries += 1
+        known = False
+        for index in range(done):
+            known = known or picked[index] == table
+        if known:
+            continue
+        if done <= 4 and tries < 2 * count:
+            rank = costliest if done % 2 == 0 else other
+            if done > 0 and tables.placement[state.chosen[table]] == _UNIFORM:
+                continue
+            if not _is_on(tables, state, table, rank):
+                continue
+        picked[done] = table
+        done += 1
+    return wanted
+
+
+@_compiled
+def improve(
+    tables: Tables, state: State, rounds: int, begin: float, end: float, temperature: float
+) -> None:
+    """Go through rounds of taking tables out and putting them back.
+
+    `begin` and `end` say which part of the whole search, from 0 to 1, these rounds are: what may
+    be accepted that is worse falls to nothing along it, from `temperature`, a part of the cost.
+    """
+    picked = np.empty(_MOST_REMOVED + 1, np.int64)
+    kept_options = np.empty(_MOST_REMOVED + 1, np.int64)
+    kept_ranks = np.empty((_MOST_REMOVED + 1, len(state.scratch)), np.int64)
+    perf = state.perf.copy()
+    memory = state.memory.copy()
+    costs = state.cost.copy()
+    _refresh(tables, state)
+    cost = state.cost.sum()
+    fits = False
+    fitting = 0
+    for done in range(rounds):
+        if done > 0 and done % _TUNING_ROUNDS == 0:
+            factor = _TUNING if fitting < _FITTING_SHARE * _TUNING_ROUNDS else 1 / _TUNING
+            penalty = state.figures[_PENALTY] * factor
+            state.figures[_PENALTY] = min(max(penalty, _LEAST_PENALTY), _MOST_PENALTY)
+            fitting = 0
+            _refresh(tables, state)
+            cost = state.cost.sum()
+        fitting += fits
+        count = _pick(tables, state, picked)
+        perf[:] = state.perf
+        memory[:] = state.memory
+        costs[:] = state.cost
+        for index in range(count):
+            table = picked[index]
+            option = state.chosen[table]
+            kept_options[index] = option
+            for shard in range(tables.first_shard[option + 1] - tables.first_shard[option]):
+                kept_ranks[index, shard] = state.ranks[tables.slot[table] + shard]
+            _remove(tables, state, table)
+        for index in range(count):
+            _insert(tables, state, picked[index], state.figures[_BEST])
+        changed = state.cost.sum()
+        part = begin + (end - begin) * done / rounds
+        worse = temperature * (1.0 - part) * _random(state, 1000) / 1000.0
+        if changed <= cost * (1.0 + worse):
+            fits = _note_if_best(tables, state)
+            cost = state.cost.sum()
+        else:
+            state.perf[:] = perf
+            state.memory[:] = memory
+            state.cost[:] = costs
+            for index in range(count):
+                table = picked[index]
+                option = kept_options[index]
+                state.chosen[table] = option
+                for shard in range(tables.first_shard[option + 1] - tables.first_shard[option]):
+                    state.ranks[tables.slot[table] + shard] = kept_ranks[index, shard]

@@ -1,0 +1,200 @@
+"""The dynamic programme: compiled, it proposes what torchrec's and the plain Python one do."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torchrec.distributed.planner.proposers import DynamicProgrammingProposer
+from torchrec.distributed.planner.types import (
+    HardwareConfig,
+    KernelConfig,
+    Perf,
+    Shard,
+    ShardingOption,
+    Storage,
+    TopologyFactory,
+    TrainerConfig,
+)
+
+from harness.registry import InfeasibleDecision, WorkloadSpec
+from harness.topologies import find_topology
+from planners.embedding import FAMILY
+from planners.embedding.plan import fingerprint, validate
+from planners.embedding.problem import build
+from planners.embedding.search.bin_proposer import BinProposer
+from planners.embedding.search.dynamic_programming import torchrec_proposals, tzrec_proposals
+from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.search.space import devices_of, search_space
+
+# Few values, so that there are ties; and fractions whose sums depend on their order.
+MILLISECONDS = st.integers(0, 4).map(float) | st.floats(0, 4)
+BYTES = st.integers(0, 25)
+
+
+def option(table, *shards):
+    """Return an option of a table; a shard is its bytes of HBM and DDR, and its milliseconds."""
+    return ShardingOption(
+        name=f"table_{table}",
+        tensor=torch.empty(0, device="meta"),
+        module=("module", nn.Module()),
+        input_lengths=[1.0],
+        batch_size=1,
+        sharding_type="column_wise",
+        partition_by="device",
+        compute_kernel="fused",
+        shards=[
+            Shard([1, 1], [0, 0], Storage(hbm, ddr), Perf(ms, 0.0, 0.0, 0.0))
+            for hbm, ddr, ms in shards
+        ],
+        is_pooled=True,
+    )
+
+
+def topology(device, ranks, capacity):
+    return TopologyFactory.create_topology(
+        TrainerConfig(world_size=ranks, local_world_size=ranks),
+        HardwareConfig(hbm_cap_bytes=capacity, ddr_cap_bytes=capacity),
+        KernelConfig(compute_device=device),
+    )
+
+
+@st.composite
+def search_spaces(draw, hbm=BYTES):
+    """Draw the options of a few tables, in any order, and a unit of memory."""
+    unit = draw(st.sampled_from([1, 10**9 + 7]))
+    memory = BYTES.map(lambda size: size * unit)
+    shard = st.tuples(hbm.map(lambda size: size * unit), memory, MILLISECONDS)
+    tables = draw(st.integers(1, 5))
+    numbers = [*range(tables), *draw(st.lists(st.integers(0, tables - 1), max_size=12))]
+    return unit, [
+        option(table, *draw(st.lists(shard, min_size=1, max_size=3)))
+        for table in draw(st.permutations(numbers))
+    ]
+
+
+def driven(proposer, options, placed_on):
+    """Return all that a proposer proposes, as option numbers."""
+    number = {id(each): index for index, each in enumerate(options)}
+    proposer.load(list(options))
+    proposals = []
+    while proposal := proposer.propose():
+        proposals.append([number[id(each)] for each in proposal])
+        proposer.feedback(False, proposal, None, placed_on)
+    return proposals
+
+
+def compiled(proposals, options, placed_on, bins_per_device=100):
+    chunks = list(proposals(search_space(options), devices_of(placed_on), bins_per_device))
+    assert all(len(chunk) <= 256 for chunk in chunks)
+    return np.concatenate(chunks).tolist()
+
+
+@given(search_spaces(), st.integers(1, 3), st.integers(1, 60), st.integers(1, 9))
+def test_it_proposes_what_torchrec_does(drawn, ranks, capacity, bins):
+    unit, options = drawn
+    placed_on = topology("cuda", ranks, capacity * unit)
+    expected = driven(DynamicProgrammingProposer(bins), options, placed_on)
+    assert compiled(torchrec_proposals, options, placed_on, bins) == expected
+    if any(each.total_storage.hbm for each in options):
+        assert driven(BinProposer(bins), options, placed_on) == expected
+
+
+@pytest.mark.parametrize(("device", "hbm"), [("cuda", BYTES), ("cpu", st.just(0))])
+@given(data=st.data(), ranks=st.integers(1, 3), capacity=st.integers(1, 60), bins=st.integers(1, 9))
+def test_it_proposes_what_the_plain_one_does_twice(device, hbm, data, ranks, capacity, bins):
+    unit, options = data.draw(search_spaces(hbm))
+    placed_on = topology(device, ranks, capacity * unit)
+    proposer = BinProposer(bins)
+    expected = driven(proposer, options, placed_on)
+    assert compiled(tzrec_proposals, options, placed_on, bins) == expected
+    assert driven(proposer, options, placed_on) == expected
+
+
+@pytest.mark.parametrize("memory", ["roomy", "tight", "mixed"])
+def test_it_proposes_the_same_on_real_tables(memory):
+    problem = build(
+        WorkloadSpec.parse(f"synthetic[tables=20,seed=7,memory={memory}]"),
+        find_topology("dgx_a100_80gb", 16),
+    )
+    options = DistinctShardEnumerator(
+        problem.topology, batch_size=512, constraints=problem.constraints
+    ).enumerate(problem.module, problem.sharders)
+    expected = driven(DynamicProgrammingProposer(), options, problem.topology)
+    assert len(expected) > 50
+    assert driven(BinProposer(), options, problem.topology) == expected
+    assert compiled(torchrec_proposals, options, problem.topology) == expected
+    assert compiled(tzrec_proposals, options, problem.topology) == expected
+
+
+VARIANTS = ("dp-torchrec", "dp-tzrec", "dp-compiled")
+
+
+@pytest.mark.parametrize(
+    "workload", ["synthetic[tables=12,seed=3]", "dlrm-856[tables=16,seed=3,memory=tight]"]
+)
+def test_the_variants_decide_the_same(workload):
+    problem = build(WorkloadSpec.parse(workload), find_topology("dgx_a100_80gb", 16))
+    plans = [FAMILY.find(name).prepared(problem).run() for name in VARIANTS]
+    validate(problem, plans[-1])
+    assert len({fingerprint(plan) for plan in plans}) == 1
+
+
+def test_the_variants_find_no_plan_after_the_same_proposals():
+    problem = build(
+        WorkloadSpec.parse("synthetic[tables=12,seed=7,memory=mixed]"),
+        find_topology("dgx_a100_80gb", 16),
+    )
+    reasons = set()
+    for name in VARIANTS:
+        with pytest.raises(InfeasibleDecision, match=r"0 of \d+ proposals") as raised:
+            FAMILY.find(name).prepared(problem).run()
+        reasons.add(str(raised.value))
+    assert len(reasons) == 1
+
+
+def test_the_cheapest_of_a_bin_is_proposed_from_the_fullest_down():
+    options = [
+        option(0, (10, 0, 5.0)),
+        option(0, (40, 0, 1.0)),
+        option(1, (20, 0, 4.0)),
+        option(1, (22, 0, 3.0)),  # the same bin as the one before, and cheaper
+        option(1, (90, 0, 0.0)),
+    ]
+    expected = [[0, 2], [1, 3], [0, 3]]
+    placed_on = topology("cuda", 1, 100)
+    assert driven(BinProposer(10), options, placed_on) == expected
+    assert compiled(tzrec_proposals, options, placed_on, 10) == expected
+
+
+@pytest.mark.parametrize("size", [100, 101])
+def test_a_table_that_fits_nowhere_leaves_the_first_proposal_alone(size):
+    options = [option(0, (10, 0, 1.0)), option(1, (size, 0, 1.0)), option(2, (20, 0, 1.0))]
+    placed_on = topology("cuda", 1, 100)
+    assert driven(BinProposer(), options, placed_on) == [[0, 2, 1]]
+    assert compiled(tzrec_proposals, options, placed_on) == [[0, 2, 1]]
+    assert compiled(torchrec_proposals, options, placed_on) == [[0, 2, 1]]
+
+
+def test_options_that_want_hbm_where_there_is_none_leave_the_first_proposal_alone():
+    options = [option(0, (10, 5, 1.0))]
+    placed_on = topology("cpu", 2, 100)
+    assert driven(BinProposer(), options, placed_on) == [[0]]
+    assert compiled(tzrec_proposals, options, placed_on) == [[0]]
+    assert compiled(torchrec_proposals, options, placed_on) == [[0]]
+
+
+def test_without_tables_nothing_is_proposed():
+    placed_on = topology("cuda", 1, 100)
+    assert driven(BinProposer(), [], placed_on) == []
+    assert list(tzrec_proposals(search_space([]), devices_of(placed_on))) == []
+
+
+def test_a_bin_proposer_says_what_it_needs():
+    with pytest.raises(ValueError, match="at least 1, not 0"):
+        BinProposer(0)
+    proposer = BinProposer()
+    proposer.load([option(0, (1, 0, 1.0))])
+    with pytest.raises(ValueError, match="what the devices can hold"):
+        proposer.feedback(True)
