@@ -9,6 +9,7 @@ largest shards change what is allowed, which leaves a few values to try.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import highspy
 import numpy as np
@@ -220,7 +221,7 @@ class _HostModel:
         starts = list(range(0, devices.hosts * devices.host_ranks + 1, devices.host_ranks))
         if starts[-1] < devices.ranks:
             starts.append(devices.ranks)
-        self._hosts = list(zip(starts, starts[1:], strict=False))
+        self._hosts = list(pairwise(starts))
         self._kinds = [kind for kind in range(3) if space.option_storage[:, kind].any()]
         self._highs = highspy.Highs()
         self._highs.setOptionValue("output_flag", False)

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
@@ -23,18 +23,12 @@ from planners.embedding.search.bound import (
     worth_integers,
 )
 from planners.embedding.search.candidates import Candidates, candidates
-from planners.embedding.search.local_search import (
-    State,
-    Tables,
-    construct,
-    empty_state,
-    improve,
-    tables_of,
-)
+from planners.embedding.search.local_search import construct, improve
+from planners.embedding.search.local_state import State, aim, empty_state, tables_of
 from planners.embedding.search.outcome import Found, NotFound
 from planners.embedding.search.partition import rules_of
 from planners.embedding.search.same_plan import SamePlan
-from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
+from planners.embedding.search.space import Devices, Ints, Placement, SearchSpace
 
 NEAR_ENOUGH = 0.005
 """A plan that is proven to be this near the best one, as a part of the bound, ends the search."""
@@ -106,18 +100,6 @@ def _proposed(space: SearchSpace, devices: Devices, everything: bool) -> Found |
     return SamePlan(proposers, rules)(space, devices)
 
 
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """A relaxed plan that has been placed, and a little improved."""
-
-    state: State
-
-    @property
-    def rank(self) -> tuple[float, float]:
-        """What starts are sorted by: the best rating, and the cost where nothing fits yet."""
-        return self.state.best_rating, float(self.state.cost.sum())
-
-
 class _LocalSearch:
     """Goes on from the relaxed plans whose placement is most promising."""
 
@@ -139,61 +121,94 @@ class _LocalSearch:
         self._proposed = proposed
         self._seed = seed
         self._tables = tables_of(space, devices, found)
-        # As many as take 0.8 of the time on one core of 2 GHz.
-        self._all_rounds = max(int(seconds * 2e6 / (24 + devices.ranks)), _ROUNDS_AT_ONCE)
+        # As many as took 0.8 of the time where this was measured, on one core of a cloud machine.
+        self._all_rounds = max(int(seconds * 5e6 / (32 + devices.ranks)), _ROUNDS_AT_ONCE)
+        self._states = 0
         self.rounds = 0
-        self._best = self._empty()
-        if isinstance(proposed, Found):
-            self._best.figures[:] = self._figures(proposed.rating)
+        self._best: State | None = None
+        self._best_rating = proposed.rating if isinstance(proposed, Found) else math.inf
 
     @property
     def _near_enough(self) -> bool:
-        return self._best.best_rating <= self._bound.milliseconds * (1 + NEAR_ENOUGH)
+        return self._best_rating <= self._bound.milliseconds * (1 + NEAR_ENOUGH)
 
     def run(self) -> None:
         """Search until the best plan is near enough, all rounds are done, or the time is up."""
-        if self._near_enough:
-            return
-        starts = sorted(map(self._start, self._relaxed_plans()), key=lambda start: start.rank)
-        if worth_integers(self._devices, self._found) and not self._near_enough:
-            whole = integer_bound(
-                self._space, self._devices, self._found, self._bound.milliseconds
-            )
+        starts = []
+        for options in self._relaxed_plans():
+            if self._ended:
+                return
+            starts.append(self._start(options))
+        starts.sort(key=lambda state: (state.best_rating, state.cost.sum()))
+        if worth_integers(self._devices, self._found):
+            least = self._bound.milliseconds
+            whole = integer_bound(self._space, self._devices, self._found, least)
             self._bound = max(self._bound, whole, key=lambda bound: bound.milliseconds)
+        rounds = self._all_rounds // len(_RUNS)
         for run, (temperature, doublings) in enumerate(_RUNS):
-            last = run == len(_RUNS) - 1 and self._best.best_chosen[0] >= 0
-            start = self._best if last else starts[run % min(len(starts), _STARTS)].state
+            start = starts[run % min(len(starts), _STARTS)]
+            if run == len(_RUNS) - 1 and self._best is not None:
+                start = self._best
             state = self._continued(start, doublings)
-            rounds = self._all_rounds // len(_RUNS)
+            heat = temperature * min(1.0, _TABLES_AT_FULL_HEAT / self._space.tables)
             for done in range(0, rounds, _ROUNDS_AT_ONCE):
-                if self._near_enough or self._clock() > self._deadline:
+                if self._ended:
                     return
-                self._improve(state, min(_ROUNDS_AT_ONCE, rounds - done), done / rounds, temperature)
+                end = min(done + _ROUNDS_AT_ONCE, rounds)
+                self._improve(state, end - done, done / rounds, end / rounds, heat)
+
+    @property
+    def _ended(self) -> bool:
+        return self._near_enough or self._clock() > self._deadline
+
+    def _start(self, options: Ints) -> State:
+        """Return a relaxed plan, placed, and a little improved."""
+        state = self._empty(doublings=0)
+        construct(self._tables, state, self._order(options), options)
+        rounds = int(self._all_rounds * _ROUNDS_PER_START) + 1
+        heat = min(1.0, _TABLES_AT_FULL_HEAT / self._space.tables)
+        self._improve(state, rounds, 0.7, 0.9, heat)
+        return state
+
+    def _continued(self, start: State, doublings: int) -> State:
+        """Return a new state at the best plan of another one, or where that is now."""
+        state = self._empty(doublings)
+        from_best = start.best_chosen[0] >= 0
+        state.chosen[:] = start.best_chosen if from_best else start.chosen
+        state.ranks[:] = start.best_ranks if from_best else start.ranks
+        return state
+
+    def _empty(self, doublings: int) -> State:
+        self._states += 1
+        state = empty_state(self._tables, [self._seed, self._states])
+        aim(state, self._best_rating, self._bound.milliseconds, doublings)
+        return state
+
+    def _improve(
+        self, state: State, rounds: int, begin: float, end: float, temperature: float
+    ) -> None:
+        improve(self._tables, state, rounds, begin, end, temperature)
+        self.rounds += rounds
+        if state.best_rating < self._best_rating:
+            self._best, self._best_rating = state, state.best_rating
 
     def outcome(self) -> Found | NotFound:
-        """Return the best plan."""
-        best = self._best
+        """Return the best plan, which may be the proposed one."""
         proposals = self._proposed.proposals + self.rounds
-        if best.best_chosen[0] < 0:
-            if isinstance(self._proposed, NotFound):
-                return NotFound(self._proposed.smallest, self._proposed.last, proposals)
-            return self._proposed
-        space = self._space
+        if self._best is None:
+            return replace(self._proposed, proposals=proposals)
+        space, chosen = self._space, self._best.best_chosen
+        shards = [slice(*space.first_shard[option : option + 2]) for option in chosen]
         ranks = np.concatenate(
             [
-                best.best_ranks[slot : slot + space.first_shard[option + 1] - space.first_shard[option]]
-                for slot, option in zip(self._tables.slot, best.best_chosen, strict=False)
+                self._best.best_ranks[slot : slot + shard.stop - shard.start]
+                for slot, shard in zip(self._tables.slot, shards, strict=False)
             ]
         )
-        estimates = np.concatenate(
-            [
-                space.estimate[space.first_shard[option] : space.first_shard[option + 1]]
-                for option in best.best_chosen
-            ]
-        )
+        estimates = np.concatenate([space.estimate[shard] for shard in shards])
         perf = np.zeros(self._devices.ranks)
         np.add.at(perf, ranks, space.total[estimates])  # shard after shard, as torchrec adds them
-        return Found(best.best_chosen.copy(), ranks, float(perf.max()), proposals, proposals)
+        return Found(chosen.copy(), ranks, float(perf.max()), proposals, proposals)
 
     def _relaxed_plans(self) -> Iterator[Ints]:
         """Yield different choices of options that fit in sum, the cheapest first."""
@@ -207,30 +222,14 @@ class _LocalSearch:
         if not seen:
             yield self._bound.options
 
-    def _start(self, options: Ints) -> _Start:
-        state = self._empty()
-        construct(self._tables, state, self._order(options), options)
-        self._improve(state, int(self._all_rounds * _ROUNDS_PER_START) + 1, 0.7, 1.0)
-        return _Start(state)
-
     def _order(self, options: Ints) -> Ints:
         """Return the tables as they are placed: those with least choice first, then the largest."""
         space = self._space
         first = space.estimate[space.first_shard[options]]
         parts = (space.storage[first] * self._tables.share.max(0)).max(1)
         size = np.maximum(parts, space.total[first] / self._bound.milliseconds)
+        placement = space.placement[options]
         choice = np.select(
-            [space.placement[options] == Placement.UNIFORM, space.placement[options] == Placement.DEVICE],
-            [0, 2],
-            1,
+            [placement == Placement.UNIFORM, placement == Placement.DEVICE], [0, 2], default=1
         )
         return np.lexsort((-size, choice))
-
-    def _empty(self) -> State:
-        self._seed += 1
-        state = empty_state(self._tables, self._seed)
-        state.figures[:] = self._figures(math.inf)
-        return state
-
-    def _figures(self, rating: float) -> Floats:
-        ...

@@ -1,4 +1,4 @@
-"""TorchRec's partitioners, compiled: they place rows of option numbers on devices, and rate them.
+"""TorchRec's partitioner, compiled: it places rows of option numbers on devices and rates them.
 
 Every sum of floats is taken in torchrec's order, and so agrees with it to the last bit. All of this
 stays in one module: numba compiles a kept function anew only where its own file has changed.
@@ -15,25 +15,19 @@ from planners.embedding.search.space import Floats, Ints, Placement
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_UNIFORM = int(Placement.UNIFORM)
-_DEVICE = int(Placement.DEVICE)
-_HOST_ROWS = int(Placement.HOST_ROWS)
-_HOST_COLUMNS = int(Placement.HOST_COLUMNS)
-_HOSTS = int(Placement.HOSTS)
-
 # How far a rank's perf, summed by component, may be from its rating, summed by shard: such sums of
 # n terms, none negative, are off by less than n * 2**-52, which is enough for a million shards.
 _SLACK = 1 + 1e-9
 
-
-def _compiled(function: F) -> F:
-    # Without _nrt=False numba counts references to arrays in the innermost loops, eight times the
-    # work. It also means that no kernel can make an array.
-    return cast(F, numba.njit(cache=True, _nrt=False)(function))
+# Without this, numba counts references to arrays in the innermost loops, eight times the work. It
+# also means that nothing here can make an array.
+_UNCOUNTED = {"_nrt": False}
 
 
 def _inlined(function: F) -> F:
-    return cast(F, numba.njit(cache=True, _nrt=False, inline="always")(function))
+    # Functions that call each other are optimised once for each level of calls when they are kept
+    # on disk, and are the slower for it.
+    return cast(F, numba.njit(inline="always", **_UNCOUNTED)(function))
 
 
 @_inlined
@@ -74,14 +68,14 @@ def _total(load: Floats, rank: int) -> float:
     return float(load[0, rank] + load[1, rank] + load[2, rank] + load[3, rank] + load[4, rank])
 
 
-@_compiled
+@_inlined
 def _place_uniform(problem: Problem, work: Work, row: Ints) -> bool:
     """Place row- and data-parallel options, which leave a rank no choice."""
     free, load, total = work.state
     some = False
     for column in range(row.size):
         option = row[column]
-        if problem.placement[option] != _UNIFORM:
+        if problem.placement[option] != Placement.UNIFORM:
             continue
         some = True
         if problem.first_shard[option + 1] - problem.first_shard[option] != total.size:
@@ -113,7 +107,7 @@ def _add(values: Floats | Ints, value: float) -> None:
         values[index] += value
 
 
-@_compiled
+@_inlined
 def _collect_groups(problem: Problem, work: Work, row: Ints) -> None:
     """Chain what is not uniform by group, and sum the groups in the order of the row."""
     key, storage = work.key, work.group_storage
@@ -121,7 +115,7 @@ def _collect_groups(problem: Problem, work: Work, row: Ints) -> None:
     key[:] = -np.inf
     for column in range(row.size):
         option = row[column]
-        if problem.placement[option] == _UNIFORM:
+        if problem.placement[option] == Placement.UNIFORM:
             continue
         group = problem.group[option]
         work.following[column] = -1
@@ -153,7 +147,7 @@ def _goes_before(work: Work, one: int, other: int) -> bool:
     return bool(work.head[one] < work.head[other])
 
 
-@_compiled
+@_inlined
 def _sort_groups(work: Work) -> None:
     """Sort by insertion: for a greedy proposer, the last row's order is nearly right."""
     order = work.order
@@ -174,48 +168,53 @@ def _sort_groups(work: Work) -> None:
 
 
 @_inlined
-def _least_loaded(problem: Problem, estimate: int, state: State, local_ranks: int) -> int:
-    """Return the rank of least perf that a shard fits; of equal ones, the first within a host."""
-    ranks = state.total.size
-    least = np.inf
-    chosen = -1
-    for local_rank in range(min(local_ranks, ranks)):
-        for rank in range(local_rank, ranks, local_ranks):
-            if state.total[rank] < least and _fits(problem, estimate, state, rank):
-                least = state.total[rank]
-                chosen = rank
-    return chosen
+def _place_freely(
+    problem: Problem, state: State, first: int, local_ranks: int, option: int, ranks: Ints
+) -> bool:
+    """Place each shard on the least loaded rank that it fits; the ranks start with `first`.
 
-
-@_compiled
-def _place_on_devices(problem: Problem, work: Work, option: int, ranks: Ints) -> bool:
+    Of equal ones it takes the first within its host of `local_ranks`, and then the first host.
+    """
     for shard in range(ranks.size):
         estimate = problem.estimate[problem.first_shard[option] + shard]
-        chosen = _least_loaded(problem, estimate, work.state, problem.local_ranks)
+        least = np.inf
+        chosen = -1
+        for local_rank in range(min(local_ranks, state.total.size)):
+            for rank in range(local_rank, state.total.size, local_ranks):
+                if state.total[rank] < least and _fits(problem, estimate, state, rank):
+                    least = state.total[rank]
+                    chosen = rank
         if chosen < 0:
             return False
-        _put(problem, estimate, work.state, chosen)
-        host = chosen // problem.host_ranks
-        _sum_hosts(problem, work, host, host + 1)
-        ranks[shard] = chosen
+        _put(problem, estimate, state, chosen)
+        ranks[shard] = first + chosen
     return True
 
 
 @_inlined
-def _sum_hosts(problem: Problem, work: Work, first: int, end: int) -> None:
-    """Sum the perf of the ranks of some hosts."""
-    for host in range(first, min(end, work.hosts.size)):
-        ranks = work.state.total[host * problem.host_ranks : (host + 1) * problem.host_ranks]
-        total = 0.0
-        for perf in ranks:
-            total += perf
-        work.host_total[host] = total
+def _place_in_order(problem: Problem, state: State, first: int, option: int, ranks: Ints) -> bool:
+    """Place a shard on each rank, or none where one does not fit; the ranks start with `first`."""
+    estimates = problem.estimate[problem.first_shard[option] : problem.first_shard[option + 1]]
+    if ranks.size != state.total.size:
+        return False
+    for shard in range(ranks.size):
+        if not _fits(problem, estimates[shard], state, shard):
+            return False
+    for shard in range(ranks.size):
+        _put(problem, estimates[shard], state, shard)
+        ranks[shard] = first + shard
+    return True
 
 
-@_compiled
-def _sort_hosts(work: Work) -> None:
-    """Sort the hosts, stably, by perf."""
+@_inlined
+def _sort_hosts(problem: Problem, work: Work, first: int, end: int) -> None:
+    """Sort the hosts, stably, by the perf of their ranks, which has changed on some of them."""
     total, hosts = work.host_total, work.hosts
+    for host in range(first, min(end, hosts.size)):
+        ranks = work.state.total[host * problem.host_ranks : (host + 1) * problem.host_ranks]
+        total[host] = 0.0
+        for rank in range(ranks.size):
+            total[host] += ranks[rank]
     for place in range(1, hosts.size):
         host = hosts[place]
         while place > 0 and (total[host], host) < (total[hosts[place - 1]], hosts[place - 1]):
@@ -224,68 +223,66 @@ def _sort_hosts(work: Work) -> None:
         hosts[place] = host
 
 
-@_compiled
-def _place_within(problem: Problem, state: State, first: int, option: int, ranks: Ints) -> bool:
-    """Place an option on one host, whose first rank is `first`."""
-    placement = problem.placement[option]
-    estimates=problem.estimate[problem.first_shard[option]:problem.first_shard[option+1]]
-    if placement == _HOST_COLUMNS:
-        for shard in range(ranks.size):
-            chosen = _least_loaded(problem, estimates[shard], state, state.total.size)
-            if chosen < 0:
-                return False
-            _put(problem, estimates[shard], state, chosen)
-            ranks[shard] = first + chosen
-        return True
-    if placement!=_HOST_ROWS or ranks.size!=state.total.size: return False
-    for shard in range(ranks.size):
-        if not _fits(problem, estimates[shard], state, shard): return False
-    for shard in range(ranks.size):
-            _put(problem, estimates[shard], state, shard)
-            ranks[shard] = first + shard
+@_inlined
+def _place_on_devices(problem: Problem, work: Work, option: int, ranks: Ints) -> bool:
+    if not _place_freely(problem, work.state, 0, problem.local_ranks, option, ranks):
+        return False
+    for rank in ranks:
+        _sort_hosts(problem, work, rank // problem.host_ranks, rank // problem.host_ranks + 1)
     return True
 
 
-@_compiled
+@_inlined
+def _can_hold(state: State, storage: Ints) -> bool:
+    for kind in range(3):
+        free = 0
+        for rank in range(state.total.size):
+            free += state.free[kind, rank]
+        if storage[kind] > free:
+            return False
+    return True
+
+
+@_inlined
 def _place_on_host(problem: Problem, work: Work, row: Ints, group: int) -> bool:
     """Place all of a group on the least loaded host that takes it."""
-    _sort_hosts(work)
+    head = work.head[group]
+    one_shard = work.begin[head + 1] - work.begin[head] == 1
+    whole = one_shard or problem.placement[row[head]] == Placement.HOST_ROWS
+    in_steps = work.following[head] >= 0 or not whole  # a host may take a part and then no more
     saved = _part(work.saved, 0, problem.host_ranks)
-    column = work.head[group]
-    divisible = work.following[column]>=0 or problem.placement[row[column]]!=_HOST_ROWS and work.begin[column+1]-work.begin[column]>1
     for host in work.hosts:
         first = host * problem.host_ranks
         state = _part(work.state, first, first + problem.host_ranks)
-        fits = True
-        for kind in range(3):
-            free = 0
-            for rank in range(state.total.size):
-                free += state.free[kind, rank]
-            fits = fits and work.group_storage[group, kind] <= free
-        if not fits:
+        if not _can_hold(state, work.group_storage[group]):
             continue
-        if divisible:
+        if in_steps:
             _copy(state, saved)
-        column = work.head[group]
+        column = head
         while column >= 0:
+            option = row[column]
             ranks = work.ranks[work.begin[column] : work.begin[column + 1]]
-            if not _place_within(problem, state, first, row[column], ranks):
+            placed = False
+            if problem.placement[option] == Placement.HOST_ROWS:
+                placed = _place_in_order(problem, state, first, option, ranks)
+            elif problem.placement[option] == Placement.HOST_COLUMNS:
+                placed = _place_freely(problem, state, first, problem.host_ranks, option, ranks)
+            if not placed:
                 break
             column = work.following[column]
         if column < 0:
-            _sum_hosts(problem, work, host, host + 1)
+            _sort_hosts(problem, work, host, host + 1)
             return True
-        if divisible:
+        if in_steps:
             _copy(saved, state)
     return False
 
 
-@_compiled
+@_inlined
 def _place_on_hosts(problem: Problem, work: Work, option: int, ranks: Ints) -> bool:
     """Place a grid on neighbours in the order of hosts, or on all of them, in turns."""
     if ranks.size % problem.host_ranks != 0:
         return False
-    _sort_hosts(work)
     _copy(work.state, work.saved)
     for start in range(max(1, work.hosts.size - ranks.size // problem.host_ranks + 1)):
         placed = 0
@@ -299,13 +296,13 @@ def _place_on_hosts(problem: Problem, work: Work, option: int, ranks: Ints) -> b
             ranks[placed] = rank
             placed += 1
         if placed == ranks.size:
-            _sum_hosts(problem, work, 0, work.hosts.size)
+            _sort_hosts(problem, work, 0, work.hosts.size)
             return True
         _copy(work.saved, work.state)
     return False
 
 
-@_compiled
+@_inlined
 def _place(problem: Problem, work: Work, row: Ints, hbm: int) -> bool:
     for rank in range(work.state.total.size):
         for kind in range(3):
@@ -316,7 +313,7 @@ def _place(problem: Problem, work: Work, row: Ints, hbm: int) -> bool:
     work.state.total[:] = 0.0
     if not _place_uniform(problem, work, row):
         return False
-    _sum_hosts(problem, work, 0, work.hosts.size)
+    _sort_hosts(problem, work, 0, work.hosts.size)
     _collect_groups(problem, work, row)
     _sort_groups(work)
     for group in work.order:
@@ -327,11 +324,11 @@ def _place(problem: Problem, work: Work, row: Ints, hbm: int) -> bool:
         ranks = work.ranks[work.begin[column] : work.begin[column + 1]]
         placement = problem.placement[option]
         placed = False
-        if placement == _DEVICE:
+        if placement == Placement.DEVICE:
             placed = _place_on_devices(problem, work, option, ranks)
-        elif placement in (_HOST_ROWS, _HOST_COLUMNS):
+        elif placement in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
             placed = _place_on_host(problem, work, row, group)
-        elif placement == _HOSTS and work.following[column] < 0:
+        elif placement == Placement.HOSTS and work.following[column] < 0:
             placed = _place_on_hosts(problem, work, option, ranks)
         if not placed:
             return False
@@ -346,19 +343,19 @@ def _largest(values: Floats) -> float:
     return largest
 
 
-@_compiled
+@_inlined
 def _rate(problem: Problem, work: Work, row: Ints) -> float:
     """Return the perf of the slowest rank, as NoopPerfModel adds it."""
     work.rank_perf[:] = 0.0
     for column in range(row.size):
-        shards = work.begin[column + 1] - work.begin[column]
-        for shard in range(shards):
+        ranks = work.ranks[work.begin[column] : work.begin[column + 1]]
+        for shard in range(ranks.size):
             estimate = problem.estimate[problem.first_shard[row[column]] + shard]
-            work.rank_perf[work.ranks[work.begin[column] + shard]] += problem.total[estimate]
+            work.rank_perf[ranks[shard]] += problem.total[estimate]
     return _largest(work.rank_perf)
 
 
-@_compiled
+@numba.njit(cache=True, **_UNCOUNTED)  # type: ignore[untyped-decorator]  # numba has no types
 def place_rows(
     problem: Problem,
     work: Work,

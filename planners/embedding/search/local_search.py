@@ -10,14 +10,24 @@ changed.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from planners.embedding.search.candidates import Candidates
-from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
+from planners.embedding.search.local_state import (
+    BEST,
+    BOUND,
+    MOST_REMOVED,
+    NOWHERE,
+    PENALTY,
+    TARGET,
+    State,
+    Tables,
+    target_of,
+)
+from planners.embedding.search.space import Floats, Ints, Placement
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,10 +36,8 @@ _DEVICE = int(Placement.DEVICE)
 _HOST_ROWS = int(Placement.HOST_ROWS)
 _HOST_COLUMNS = int(Placement.HOST_COLUMNS)
 
-_NOWHERE = 1e300
 _MEMORY_WEIGHT = 0.1
 _MOST_LOAD = 100.0  # of the target; more of it would overflow at the steepest power
-_MOST_REMOVED = 11
 
 # The penalty on missing memory: tuned while searching, every so many rounds, by this factor.
 _TUNING_ROUNDS = 512
@@ -38,95 +46,51 @@ _LEAST_PENALTY, _MOST_PENALTY = 30.0, 1e6
 _FITTING_SHARE = 0.2
 
 
-class Tables(NamedTuple):
-    """What is to be placed; option numbers and shards are those of the search space."""
-
-    options: Ints  # the candidates, table after table
-    first: Ints  # where those of each table begin
-    slot: Ints  # where the ranks of each table's shards begin
-    first_shard: Ints
-    estimate: Ints
-    storage: Ints
-    total: Floats
-    placement: Ints
-    largest: Floats  # of each option
-    capacity: Ints  # shape (ranks, 3)
-    share: Floats  # 1 / capacity, or 0
-    host_ranks: int
-
-
-class State(NamedTuple):
-    """A plan that is being changed, and the best one so far."""
-
-    chosen: Ints  # the option of each table
-    ranks: Ints  # of its shards, from the table's slot on
-    perf: Floats  # of each rank
-    memory: Ints  # of each rank, shape (ranks, 3)
-    cost: Floats  # of each rank
-    scratch: Ints
-    best_chosen: Ints
-    best_ranks: Ints
-    figures: Floats  # best rating, target, penalty, bound
-    random: npt.NDArray[np.uint64]
-    doublings: Ints  # the power of perf is 12 times 2 to this, shape (1,)
-
-
-_BEST, _TARGET, _PENALTY, _BOUND = 0, 1, 2, 3
-
-
-def tables_of(space: SearchSpace, devices: Devices, found: Candidates) -> Tables:
-    """Lay a search space out for the local search."""
-    most = np.maximum.reduceat(np.diff(space.first_shard)[found.options], found.first[:-1])
-    return Tables(
-        options=found.options,
-        first=found.first,
-        slot=np.concatenate([[0], np.cumsum(most)]),
-        first_shard=space.first_shard,
-        estimate=space.estimate,
-        storage=space.storage,
-        total=space.total,
-        placement=space.placement,
-        largest=space.largest_shard,
-        capacity=devices.storage,
-        share=np.divide(
-            1.0, devices.storage, out=np.zeros(devices.storage.shape), where=devices.storage > 0
-        ),
-        host_ranks=devices.host_ranks,
-    )
-
-
-def empty_state(tables: Tables, bound: float, target: float, seed: int) -> State:
-    """Return a state with nothing placed; `bound` and `target` are milliseconds."""
-    ranks = len(tables.capacity)
-    count = len(tables.first) - 1
-    return State(
-        chosen=np.full(count, -1, np.int64),
-        ranks=np.zeros(tables.slot[-1], np.int64),
-        perf=np.zeros(ranks),
-        memory=np.zeros((ranks, 3), np.int64),
-        cost=np.zeros(ranks),
-        scratch=np.zeros(int(np.diff(tables.slot).max()), np.int64),
-        best_chosen=np.full(count, -1, np.int64),
-        best_ranks=np.zeros(tables.slot[-1], np.int64),
-        figures=np.array([_NOWHERE, target, 1000.0, bound]),
-        # Neither zero, which xorshift never leaves, nor alike for seeds that follow one another.
-        random=np.random.default_rng(seed).integers(1, 2**63, 1, np.uint64),
-        doublings=np.zeros(1, np.int64),
-    )
-
-
 def _inlined(function: F) -> F:
-    return cast(F, numba.njit(inline="always", cache=True)(function))
+    return cast(F, numba.njit(cache=True, _nrt=False)(function))
 
 
 def _compiled(function: F) -> F:
-    return cast(F, numba.njit(cache=True)(function))
+    return cast(F, numba.njit(cache=True, _nrt=False)(function))
+
+
+_target_of = _inlined(target_of)
+
+
+@_compiled
+def _sum(values: Floats) -> float:
+    total = 0.0
+    for value in values:
+        total += value
+    return total
+
+
+@_compiled
+def _copy(target: npt.NDArray[Any], source: npt.NDArray[Any]) -> None:
+    for index in range(len(source)):
+        target[index] = source[index]
+
+
+@_compiled
+def _copy_rows(target: Ints, source: Ints) -> None:
+    for row in range(len(source)):
+        for column in range(source.shape[1]):
+            target[row, column] = source[row, column]
+
+
+@_compiled
+def _where_largest(values: Floats) -> int:
+    largest = 0
+    for index in range(len(values)):
+        if values[index] > values[largest]:
+            largest = index
+    return largest
 
 
 @_inlined
 def _rank_cost(tables: Tables, state: State, rank: int, perf: float, hbm: int, ddr: int) -> float:
     """Rate a rank that has this much on it."""
-    load = min(perf / state.figures[_TARGET], _MOST_LOAD)
+    load = min(perf / state.figures[TARGET], _MOST_LOAD)
     load *= load
     load *= load
     cost = load * load * load
@@ -138,8 +102,8 @@ def _rank_cost(tables: Tables, state: State, rank: int, perf: float, hbm: int, d
         squared *= squared
         cost += _MEMORY_WEIGHT * squared * squared * squared
         if used > tables.capacity[rank, kind]:
-            cost += state.figures[_PENALTY] * (part - 1.0) + 1.0
-    return cost
+            cost += state.figures[PENALTY] * (part - 1.0) + 1.0
+    return float(cost)
 
 
 @_inlined
@@ -190,7 +154,7 @@ def _spread(
     first = tables.first_shard[option]
     for shard in range(first, tables.first_shard[option + 1]):
         estimate = tables.estimate[shard]
-        least, chosen = _NOWHERE, start
+        least, chosen = NOWHERE, start
         for rank in range(start, end):
             more = _with(tables, state, rank, estimate) - state.cost[rank]
             if more < least:
@@ -203,18 +167,15 @@ def _spread(
 
 
 @_compiled
-def _least_host(
-    tables: Tables, state: State, first: int, taken: Ints, blocks: int
-) -> tuple[float, int]:
+def _least_host(tables: Tables, state: State, first: int, blocks: int) -> tuple[float, int]:
     """Return what a block of shards, one per device, adds on the host where it adds least.
 
-    `taken` counts the blocks that each host has of this option already; none gets another one
-    before all have as many.
+    The option has `blocks` on hosts already; none gets another one before all have as many.
     """
-    hosts = len(taken)
-    least, chosen = _NOWHERE, 0
+    hosts = len(state.taken)
+    least, chosen = NOWHERE, 0
     for host in range(hosts):
-        if taken[host] > blocks // hosts:
+        if state.taken[host] > blocks // hosts:
             continue
         added = 0.0
         for device in range(tables.host_ranks):
@@ -233,19 +194,17 @@ def _put_and_recount(tables: Tables, state: State, rank: int, estimate: int) -> 
 
 
 @_compiled
-def _place_by_rows(
-    tables: Tables, state: State, option: int, ranks: Ints, begin: int
-) -> float:
+def _place_by_rows(tables: Tables, state: State, option: int, ranks: Ints, begin: int) -> float:
     """Put the shards of an option on hosts, block after block, one shard per device."""
     first = tables.first_shard[option]
     count = tables.first_shard[option + 1] - first
     added = 0.0
-    taken = np.zeros(len(tables.capacity) // tables.host_ranks, np.int64)
+    state.taken[:] = 0
     for block in range(count // tables.host_ranks):
         start = block * tables.host_ranks
-        more, host = _least_host(tables, state, first + start, taken, block)
+        more, host = _least_host(tables, state, first + start, block)
         added += more
-        taken[host] += 1
+        state.taken[host] += 1
         for device in range(tables.host_ranks):
             rank = host * tables.host_ranks + device
             _put_and_recount(tables, state, rank, tables.estimate[first + start + device])
@@ -257,7 +216,7 @@ def _place_by_rows(
 def _place_on_one_host(tables: Tables, state: State, option: int, ranks: Ints, begin: int) -> float:
     """Put the shards of an option on any devices of the host where they add least."""
     hosts = len(tables.capacity) // tables.host_ranks
-    least, chosen = _NOWHERE, 0
+    least, chosen = NOWHERE, 0
     for host in range(hosts):
         start = host * tables.host_ranks
         added = _spread(tables, state, option, start, start + tables.host_ranks, ranks, begin)
@@ -279,11 +238,11 @@ def _place(tables: Tables, state: State, option: int, ranks: Ints, begin: int) -
     if placement != _UNIFORM:
         return _place_by_rows(tables, state, option, ranks, begin)
     first = tables.first_shard[option]
-    before = state.cost.sum()
+    before = _sum(state.cost)
     for rank in range(len(tables.capacity)):
         _put_and_recount(tables, state, rank, tables.estimate[first + rank])
         ranks[begin + rank] = rank
-    return state.cost.sum() - before
+    return _sum(state.cost) - before
 
 
 @_compiled
@@ -300,8 +259,8 @@ def _would_add(tables: Tables, state: State, option: int, least: float) -> float
                 break
         return added
     if placement == _HOST_ROWS:
-        taken = np.zeros(len(tables.capacity) // tables.host_ranks, np.int64)
-        return _least_host(tables, state, first, taken, 0)[0]
+        state.taken[:] = 0
+        return _least_host(tables, state, first, 0)[0]
     added = _place(tables, state, option, state.scratch, 0)
     _put_all(tables, state, option, state.scratch, 0, -1)
     return added
@@ -314,8 +273,8 @@ def _insert(tables: Tables, state: State, table: int, limit: float) -> None:
     Options with a shard of `limit` milliseconds or more are left out: they cannot better a plan
     that rates so. Where all of a table's have one, the one with the smallest is taken.
     """
-    least, chosen = _NOWHERE, -1
-    smallest, fallback = _NOWHERE, -1
+    least, chosen = NOWHERE, -1
+    smallest, fallback = NOWHERE, -1
     for index in range(tables.first[table], tables.first[table + 1]):
         option = tables.options[index]
         if tables.largest[option] < smallest:
@@ -376,12 +335,12 @@ def _note_if_best(tables: Tables, state: State) -> bool:
     """Keep the plan where it fits and is better than all before; returns whether it fits."""
     if not _fits(tables, state):
         return False
-    rating = state.perf.max()
-    if rating < state.figures[_BEST] * (1 - 1e-12):
-        state.figures[_BEST] = rating
-        state.figures[_TARGET] = 0.5 * (rating + state.figures[_BOUND])
-        state.best_chosen[:] = state.chosen
-        state.best_ranks[:] = state.ranks
+    rating = state.perf[_where_largest(state.perf)]
+    if rating < state.figures[BEST] * (1 - 1e-12):
+        state.figures[BEST] = rating
+        state.figures[TARGET] = _target_of(rating, state.figures[BOUND])
+        _copy(state.best_chosen, state.chosen)
+        _copy(state.best_ranks, state.ranks)
         for table in range(len(state.chosen)):
             if tables.largest[state.chosen[table]] >= rating:
                 _remove(tables, state, table)
@@ -404,19 +363,19 @@ def _is_on(tables: Tables, state: State, table: int, rank: int) -> bool:
     first = tables.first_shard[state.chosen[table]]
     count = tables.first_shard[state.chosen[table] + 1] - first
     begin = tables.slot[table]
-    for index in range(begin, begin + count):
-        if state.ranks[index] == rank:
-            return True
-    return False
+    index = begin
+    while index < begin + count and state.ranks[index] != rank:
+        index += 1
+    return bool(index < begin + count)
 
 
 @_compiled
-def _pick(tables: Tables, state: State, picked: Ints) -> int:
+def _pick(tables: Tables, state: State) -> int:
     """Pick tables to take out: some from the costliest rank, some from another, some from any."""
     count = len(state.chosen)
     ranks = len(state.perf)
-    wanted = min(2 + _random(state, _MOST_REMOVED - 1), count)
-    costliest = int(np.argmax(state.cost))
+    wanted = min(2 + _random(state, MOST_REMOVED - 1), count)
+    costliest = _where_largest(state.cost)
     if _random(state, 4) == 0:
         costliest = _random(state, ranks)
     other = _random(state, ranks)
@@ -427,7 +386,7 @@ def _pick(tables: Tables, state: State, picked: Ints) -> int:
         tries += 1
         known = False
         for index in range(done):
-            known = known or picked[index] == table
+            known = known or state.picked[index] == table
         if known:
             continue
         if done <= 4 and tries < 2 * count:
@@ -436,7 +395,7 @@ def _pick(tables: Tables, state: State, picked: Ints) -> int:
                 continue
             if not _is_on(tables, state, table, rank):
                 continue
-        picked[done] = table
+        state.picked[done] = table
         done += 1
     return wanted
 
@@ -450,51 +409,45 @@ def improve(
     `begin` and `end` say which part of the whole search, from 0 to 1, these rounds are: what may
     be accepted that is worse falls to nothing along it, from `temperature`, a part of the cost.
     """
-    picked = np.empty(_MOST_REMOVED + 1, np.int64)
-    kept_options = np.empty(_MOST_REMOVED + 1, np.int64)
-    kept_ranks = np.empty((_MOST_REMOVED + 1, len(state.scratch)), np.int64)
-    perf = state.perf.copy()
-    memory = state.memory.copy()
-    costs = state.cost.copy()
     _refresh(tables, state)
-    cost = state.cost.sum()
+    cost = _sum(state.cost)
     fits = False
     fitting = 0
     for done in range(rounds):
         if done > 0 and done % _TUNING_ROUNDS == 0:
             factor = _TUNING if fitting < _FITTING_SHARE * _TUNING_ROUNDS else 1 / _TUNING
-            penalty = state.figures[_PENALTY] * factor
-            state.figures[_PENALTY] = min(max(penalty, _LEAST_PENALTY), _MOST_PENALTY)
+            penalty = state.figures[PENALTY] * factor
+            state.figures[PENALTY] = min(max(penalty, _LEAST_PENALTY), _MOST_PENALTY)
             fitting = 0
             _refresh(tables, state)
-            cost = state.cost.sum()
+            cost = _sum(state.cost)
         fitting += fits
-        count = _pick(tables, state, picked)
-        perf[:] = state.perf
-        memory[:] = state.memory
-        costs[:] = state.cost
+        count = _pick(tables, state)
+        _copy(state.kept_perf, state.perf)
+        _copy_rows(state.kept_memory, state.memory)
+        _copy(state.kept_cost, state.cost)
         for index in range(count):
-            table = picked[index]
+            table = state.picked[index]
             option = state.chosen[table]
-            kept_options[index] = option
+            state.kept_options[index] = option
             for shard in range(tables.first_shard[option + 1] - tables.first_shard[option]):
-                kept_ranks[index, shard] = state.ranks[tables.slot[table] + shard]
+                state.kept_ranks[index, shard] = state.ranks[tables.slot[table] + shard]
             _remove(tables, state, table)
         for index in range(count):
-            _insert(tables, state, picked[index], state.figures[_BEST])
-        changed = state.cost.sum()
+            _insert(tables, state, state.picked[index], state.figures[BEST])
+        changed = _sum(state.cost)
         part = begin + (end - begin) * done / rounds
         worse = temperature * (1.0 - part) * _random(state, 1000) / 1000.0
         if changed <= cost * (1.0 + worse):
             fits = _note_if_best(tables, state)
-            cost = state.cost.sum()
+            cost = _sum(state.cost)
         else:
-            state.perf[:] = perf
-            state.memory[:] = memory
-            state.cost[:] = costs
+            _copy(state.perf, state.kept_perf)
+            _copy_rows(state.memory, state.kept_memory)
+            _copy(state.cost, state.kept_cost)
             for index in range(count):
-                table = picked[index]
-                option = kept_options[index]
+                table = state.picked[index]
+                option = state.kept_options[index]
                 state.chosen[table] = option
                 for shard in range(tables.first_shard[option + 1] - tables.first_shard[option]):
-                    state.ranks[tables.slot[table] + shard] = kept_ranks[index, shard]
+                    state.ranks[tables.slot[table] + shard] = state.kept_ranks[index, shard]
