@@ -1,6 +1,13 @@
 """Where embedding tables go: TorchRec's planner, its published speed-ups, and what surpasses it."""
 
-from planners.embedding import beyond, dynamic, ladder, proposers  # they register the variants
+# They register the variants, which are listed in this order.
+from planners.embedding import ladder, proposers
+
+# isort: split
+from planners.embedding import dynamic
+
+# isort: split
+from planners.embedding import beyond
 from planners.embedding.family import FAMILY
 
 __all__ = ["FAMILY", "beyond", "dynamic", "ladder", "proposers"]

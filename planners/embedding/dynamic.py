@@ -23,19 +23,11 @@ def dp_tzrec(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 @FAMILY.variant("dp-compiled", same_as="dp-tzrec", source="shardbench", requires=("numba",))
 def dp_compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """TorchEasyRec's dynamic programming, partitioner included, compiled"""
-    from planners.embedding.plan import plan_with
+    from planners.embedding.plan import new_planner, plan_with
     from planners.embedding.planner import Planner
     from planners.embedding.search.bin_proposer import BinProposer
+    from planners.embedding.search.warm_up import warm_up
 
-    def make() -> Planner:
-        return Planner(
-            topology=problem.topology,
-            constraints=problem.constraints,
-            storage_reservation=problem.storage_reservation(),
-            proposer=BinProposer(),
-            stats=[],
-            debug=False,
-            mode="same-plan",
-        )
-
+    warm_up()
+    make = new_planner(problem, Planner, proposer=BinProposer)
     return Prepared(run=lambda: plan_with(problem, make()))

@@ -6,9 +6,20 @@ work where torchrec is not installed.
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from harness.registry import Counter, Family, Quality, Recorder, Study, Topology, WorkloadSpec
+from harness.registry import (
+    Counter,
+    Family,
+    Planning,
+    Quality,
+    RankTable,
+    Recorder,
+    Topology,
+    WorkloadSpec,
+)
+from planners.embedding.suite import GOALS, STUDIES
 from planners.embedding.workloads import label, list_workloads, load_tables
 
 if TYPE_CHECKING:
@@ -39,9 +50,35 @@ def _validate(problem: "EmbeddingProblem", plan: "Plan") -> None:
 
 
 def _quality(problem: "EmbeddingProblem", plan: "Plan") -> Mapping[str, float]:
-    from planners.embedding.plan import quality
+    from planners.embedding.quality import quality
 
     return quality(problem, plan)
+
+
+def _document(problem: "EmbeddingProblem", plan: "Plan") -> Mapping[str, Any]:
+    from planners.embedding.plan_file import document
+
+    return document(problem, plan)
+
+
+def _ranks(problem: "EmbeddingProblem", plan: "Plan") -> RankTable:
+    from planners.embedding.plan import perf_by_rank, storage_by_rank
+
+    gib = 2**30
+    hbm, ddr = storage_by_rank(problem, plan)
+    return RankTable(
+        columns=("ms", "HBM GiB", "DDR GiB"),
+        rows=tuple(
+            (ms, on_gpu / gib, on_host / gib)
+            for ms, on_gpu, on_host in zip(perf_by_rank(problem, plan), hbm, ddr, strict=True)
+        ),
+        capacities=(None, problem.usable_hbm / gib, problem.usable_ddr / gib),
+        bar="ms",
+    )
+
+
+def _limited(problem: "EmbeddingProblem", seconds: float) -> "EmbeddingProblem":
+    return replace(problem, search_seconds=seconds)
 
 
 def _observe(recorder: Recorder) -> AbstractContextManager[None]:
@@ -55,10 +92,6 @@ def _label(workload: WorkloadSpec) -> WorkloadSpec:
     return label(workload)
 
 
-LADDER = ("double-deepcopy", "single-deepcopy", "custom-deepcopy", "copy-if-better", "upstream")
-BEYOND = ("compiled", "dp-tzrec", "dp-compiled")
-OWN_DECISIONS = ("uniform", "greedy-sum", "default", "dp-torchrec")
-
 FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
     name="embedding",
     summary="where embedding tables go: TorchRec's EmbeddingShardingPlanner",
@@ -70,6 +103,14 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
     quality=_quality,
     qualities=(
         Quality("max_rank_ms", "ms", "lower", "cost of the slowest rank, by torchrec's estimate"),
+        Quality(
+            "bound_ms",
+            "ms",
+            "higher",
+            "what no plan costs less than, proven by linear and integer programmes",
+            bounds="max_rank_ms",
+        ),
+        Quality("gap", "", "lower", "max_rank_ms / bound_ms - 1"),
         Quality("mean_rank_ms", "ms", "lower", "mean cost of a rank, by torchrec's estimate"),
         Quality("imbalance", "", "lower", "slowest rank over mean rank"),
         Quality("hbm_peak_fraction", "", "lower", "fullest rank's share of the usable HBM"),
@@ -99,20 +140,12 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
     ),
     workloads=list_workloads,
     requires=("torch", "torchrec", "fbgemm_gpu"),
-    preload=("planners.embedding.plan", "planners.embedding.observer"),
+    preload=("planners.embedding.quality", "planners.embedding.observer"),
     benchmarks=(
         "dlrm-856[tables=10,seed=1]/dgx_a100_80gb:16",
         "synthetic[tables=10,seed=7,memory=tight]/dgx_a100_80gb:16",
     ),
-    studies=(
-        *(
-            Study(f"dlrm-856[tables={tables},seed=1]/dgx_a100_80gb:16", LADDER, "copying ladder")
-            for tables in (6, 12, 18, 24)
-        ),
-        Study(
-            "dlrm-856[tables=32,seed=3,memory=tight]/dgx_a100_80gb:16",
-            ("upstream", *OWN_DECISIONS),
-            "time against quality",
-        ),
-    ),
+    studies=STUDIES,
+    goals=GOALS,
+    planning=Planning(variant="certified", document=_document, ranks=_ranks, limited=_limited),
 )

@@ -1,11 +1,10 @@
-"""The decision: a sharding plan, its fingerprint, its validation and its quality."""
+"""The decision: a sharding plan, its fingerprint and its validation."""
 
 import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import PlannerError, ShardingOption
 
@@ -37,7 +36,9 @@ def plan_with(problem: EmbeddingProblem, planner: EmbeddingShardingPlanner) -> P
 
 
 def new_planner(
-    problem: EmbeddingProblem, **components: object
+    problem: EmbeddingProblem,
+    planner: Callable[..., EmbeddingShardingPlanner] = EmbeddingShardingPlanner,
+    **components: object,
 ) -> Callable[[], EmbeddingShardingPlanner]:
     """Return a factory of planners on the problem; each component is a factory itself.
 
@@ -46,7 +47,7 @@ def new_planner(
     """
 
     def make() -> EmbeddingShardingPlanner:
-        return EmbeddingShardingPlanner(
+        return planner(
             topology=problem.topology,
             constraints=problem.constraints,
             storage_reservation=problem.storage_reservation(),
@@ -92,7 +93,7 @@ def validate(problem: EmbeddingProblem, plan: Plan) -> None:
                 f"Table {option.name} uses kernel '{option.compute_kernel}', which is not allowed."
             )
         _validate_shards(option, rows_and_dims[option.name], problem.topology.world_size)
-    hbm, ddr = _storage_by_rank(problem, plan)
+    hbm, ddr = storage_by_rank(problem, plan)
     for kind, used, usable in (("HBM", hbm, problem.usable_hbm), ("DDR", ddr, problem.usable_ddr)):
         rank = max(range(len(used)), key=used.__getitem__)
         if used[rank] > usable:
@@ -125,7 +126,8 @@ def _any_overlap(boxes: list[tuple[int, int, int, int]]) -> bool:
     )
 
 
-def _storage_by_rank(problem: EmbeddingProblem, plan: Plan) -> tuple[list[int], list[int]]:
+def storage_by_rank(problem: EmbeddingProblem, plan: Plan) -> tuple[list[int], list[int]]:
+    """Return the bytes of HBM and of DDR that each rank needs."""
     hbm = [0] * problem.topology.world_size
     ddr = [0] * problem.topology.world_size
     for option in plan.options:
@@ -137,17 +139,12 @@ def _storage_by_rank(problem: EmbeddingProblem, plan: Plan) -> tuple[list[int], 
     return hbm, ddr
 
 
-def quality(problem: EmbeddingProblem, plan: Plan) -> dict[str, float]:
-    """Rate a plan by torchrec's own estimates: milliseconds an iteration, bytes a rank."""
-    options = list(plan.options)
-    max_rank_ms = float(NoopPerfModel(problem.topology).rate(options))
-    total_ms = sum(shard.perf.total for option in options for shard in option.shards if shard.perf)
-    mean_rank_ms = total_ms / problem.topology.world_size
-    hbm, ddr = _storage_by_rank(problem, plan)
-    return {
-        "max_rank_ms": max_rank_ms,
-        "mean_rank_ms": mean_rank_ms,
-        "imbalance": max_rank_ms / mean_rank_ms if mean_rank_ms else 1.0,
-        "hbm_peak_fraction": max(hbm) / problem.usable_hbm,
-        "ddr_peak_fraction": max(ddr) / problem.usable_ddr if problem.usable_ddr else 0.0,
-    }
+def perf_by_rank(problem: EmbeddingProblem, plan: Plan) -> list[float]:
+    """Return the milliseconds of each rank, summed as torchrec's perf model sums them."""
+    perf = [0.0] * problem.topology.world_size
+    for option in plan.options:
+        for shard in option.shards:
+            assert shard.rank is not None
+            assert shard.perf is not None
+            perf[shard.rank] += shard.perf.total
+    return perf

@@ -22,8 +22,9 @@ from torchrec.distributed.types import CacheParams
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.registry import UsageError
-from planners.embedding.plan import Plan, quality
+from planners.embedding.plan import Plan
 from planners.embedding.problem import EmbeddingProblem
+from planners.embedding.quality import quality
 from planners.embedding.tables import Table
 
 FORMAT = "shardbench-plan"
@@ -34,7 +35,7 @@ def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
     """Return a valid plan of the problem as plain JSON types, tables in the problem's order.
 
     Each shard has its size and offset in rows and columns, its rank, and torchrec's estimates:
-    `storage_bytes`, and `perf_ms` an iteration. `quality` is as `plan.quality` gives it.
+    `storage_bytes`, and `perf_ms` an iteration. `quality` is as `quality.quality` gives it.
     """
     options = {option.name: option for option in plan.options}
     return {

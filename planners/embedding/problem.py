@@ -1,7 +1,7 @@
 """A planning problem: tables on a topology, as the real objects that torchrec plans with."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -46,7 +46,9 @@ class ModelParallelSharder(EmbeddingBagCollectionSharder):
 class EmbeddingProblem:
     """Tables to place, and where: everything that `EmbeddingShardingPlanner.plan` is given.
 
-    `usable_hbm` and `usable_ddr` are bytes per rank that the planner may fill.
+    `usable_hbm` and `usable_ddr` are bytes per rank that the planner may fill. `search_seconds` is
+    how long variants may search that search by the clock; None leaves it to them. `known` keeps
+    what has been worked out about the problem.
     """
 
     tables: tuple[Table, ...]
@@ -58,6 +60,8 @@ class EmbeddingProblem:
     usable_ddr: int
     memory: str
     assigned: str
+    search_seconds: float | None = None
+    known: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
 
     def storage_reservation(self) -> FixedPercentageStorageReservation:
         """Return a new reservation; torchrec's keep state, so each call needs its own."""

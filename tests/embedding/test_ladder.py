@@ -11,9 +11,9 @@ from harness.clock import SystemClock
 from harness.registry import InfeasibleDecision, WorkloadSpec
 from harness.topologies import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.family import LADDER
 from planners.embedding.plan import fingerprint
 from planners.embedding.problem import build
+from planners.embedding.suite import LADDER
 
 
 def problem(workload: str, topology: str = "dgx_a100_80gb", gpus: int = 16):

@@ -14,10 +14,11 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 from harness.registry import UsageError, WorkloadSpec
 from harness.topologies import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.plan import Plan, quality
+from planners.embedding.plan import Plan
 from planners.embedding.plan_file import JsonPlanLoader, constraints, document
 from planners.embedding.planner import Planner
 from planners.embedding.problem import EmbeddingProblem, ModelParallelSharder, build
+from planners.embedding.quality import quality
 
 
 @pytest.fixture(scope="module")

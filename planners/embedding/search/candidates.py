@@ -37,7 +37,7 @@ def candidates(space: SearchSpace, devices: Devices) -> Candidates:
     by_table: list[list[int]] = [[] for _ in range(space.tables)]
     for option in np.flatnonzero(fitting).tolist():
         by_table[space.table[option]].append(option)
-    kept = [list(_undominated(space, options)) for options in by_table]
+    kept = [_undominated(space, options) for options in by_table]
     return Candidates(
         options=np.array([option for options in kept for option in options], np.int64),
         first=np.concatenate([[0], np.cumsum([len(options) for options in kept])]).astype(np.int64),
@@ -66,14 +66,23 @@ def _fitting(space: SearchSpace, devices: Devices) -> np.ndarray[tuple[int], np.
     return fitting
 
 
-def _undominated(space: SearchSpace, options: list[int]) -> Iterator[int]:
+def _undominated(space: SearchSpace, options: list[int]) -> list[int]:
+    """Return the options that no other one dominates, in an order of their own.
+
+    TorchRec enumerates kernels in the order of a set, which differs from process to process.
+    """
+
+    def order(option: int) -> tuple[int, str, str]:
+        # The freer placement first, so that of two equal options it is the one that stays.
+        named = space.options[option]
+        return int(space.placement[option]), named.sharding_type, named.compute_kernel
+
     kept: list[int] = []
-    # The freer placement first, so that of two equal options it is the one that stays.
-    for option in sorted(options, key=lambda option: (space.placement[option], option)):
+    for option in sorted(options, key=order):
         if not any(_dominates(space, other, option) for other in kept):
             kept = [other for other in kept if not _dominates(space, option, other)]
             kept.append(option)
-    yield from sorted(kept)
+    return kept
 
 
 def _dominates(space: SearchSpace, option: int, other: int) -> bool:

@@ -212,9 +212,10 @@ def _sort_hosts(problem: Problem, work: Work, first: int, end: int) -> None:
     total, hosts = work.host_total, work.hosts
     for host in range(first, min(end, hosts.size)):
         ranks = work.state.total[host * problem.host_ranks : (host + 1) * problem.host_ranks]
-        total[host] = 0.0
+        perf = 0.0
         for rank in range(ranks.size):
-            total[host] += ranks[rank]
+            perf += ranks[rank]
+        total[host] = perf
     for place in range(1, hosts.size):
         host = hosts[place]
         while place > 0 and (total[host], host) < (total[hosts[place - 1]], hosts[place - 1]):

@@ -97,7 +97,7 @@ def _runs(space: SearchSpace) -> tuple[Ints, Ints, Ints]:
     begins = rank == 0
     begins[1:] |= (values[1:] != values[:-1]).any(1)
     start = np.flatnonzero(begins)
-    end = np.append(start[1:], len(option))
+    end = np.append(start, len(option))[1:]
     first_run = np.searchsorted(option[start], np.arange(len(counts) + 1))
     return first_run, rank[end - 1] + 1, estimate[start]
 

@@ -1,0 +1,48 @@
+"""How good a plan is: torchrec's estimates, and a proven bound on them for all plans."""
+
+from torchrec.distributed.planner.constants import BATCH_SIZE
+from torchrec.distributed.planner.perf_models import NoopPerfModel
+
+from planners.embedding.plan import Plan, perf_by_rank, storage_by_rank
+from planners.embedding.problem import EmbeddingProblem
+from planners.embedding.search.bound import lower_bound
+from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.search.space import devices_of, search_space
+
+
+def quality(problem: EmbeddingProblem, plan: Plan) -> dict[str, float]:
+    """Rate a plan by torchrec's own estimates: milliseconds an iteration, parts of memory."""
+    max_rank_ms = float(NoopPerfModel(problem.topology).rate(list(plan.options)))
+    mean_rank_ms = sum(perf_by_rank(problem, plan)) / problem.topology.world_size
+    bound_ms = bound(problem)
+    hbm, ddr = storage_by_rank(problem, plan)
+    return {
+        "max_rank_ms": max_rank_ms,
+        "bound_ms": bound_ms,
+        "gap": max_rank_ms / bound_ms - 1 if bound_ms else 0.0,
+        "mean_rank_ms": mean_rank_ms,
+        "imbalance": max_rank_ms / mean_rank_ms if mean_rank_ms else 1.0,
+        "hbm_peak_fraction": max(hbm) / problem.usable_hbm if problem.usable_hbm else 0.0,
+        "ddr_peak_fraction": max(ddr) / problem.usable_ddr if problem.usable_ddr else 0.0,
+    }
+
+
+def bound(problem: EmbeddingProblem) -> float:
+    """Return milliseconds that no plan of the problem rates less than; infinite if there is none.
+
+    It is worked out once for a problem.
+    """
+    if "bound_ms" not in problem.known:
+        enumerator = DistinctShardEnumerator(
+            topology=problem.topology, batch_size=BATCH_SIZE, constraints=problem.constraints
+        )
+        space = search_space(enumerator.enumerate(problem.module, problem.sharders))
+        topology = problem.storage_reservation().reserve(
+            topology=problem.topology,
+            batch_size=BATCH_SIZE,
+            module=problem.module,
+            sharders=problem.sharders,
+            constraints=problem.constraints,
+        )
+        problem.known["bound_ms"] = lower_bound(space, devices_of(topology)).milliseconds
+    return problem.known["bound_ms"]

@@ -1,0 +1,60 @@
+"""Compiling ahead of the first search."""
+
+from functools import cache
+
+import numpy as np
+import torch
+from torch import nn
+from torchrec.distributed.planner.enumerators import get_partition_by_type
+from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
+from torchrec.distributed.planner.proposers import GreedyProposer
+from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
+from torchrec.distributed.types import ShardingType
+
+from planners.embedding.search.bin_proposer import BinProposer
+from planners.embedding.search.certified import best_plan
+from planners.embedding.search.partition import rules_of
+from planners.embedding.search.same_plan import SamePlan
+from planners.embedding.search.space import Devices, search_space
+
+
+@cache
+def warm_up() -> None:
+    """Compile all that searches use, or load it where it has been compiled before.
+
+    The first time ever takes half a minute or more, after that half a second for a process; without
+    this the first search of a process takes as much longer.
+    """
+    space = search_space(
+        [_option(name, kind) for name in "ab" for kind in ("table_wise", "row_wise")]
+    )
+    devices = Devices(storage=np.full((2, 3), 4), local_ranks=2, host_ranks=2)
+    rules = rules_of(GreedyPerfPartitioner())
+    assert rules is not None
+    SamePlan([GreedyProposer(), BinProposer()], rules)(space, devices)
+    best_plan(space, devices, seconds=0.01)
+
+
+def _option(name: str, sharding_type: str) -> ShardingOption:
+    """Return a table of two rows, whole or by rows."""
+    by_rows = sharding_type == ShardingType.ROW_WISE.value
+    shards = [
+        Shard(
+            size=[1 if by_rows else 2, 1],
+            offset=[row, 0],
+            storage=Storage(hbm=1 if by_rows else 2, ddr=0),
+            perf=Perf(fwd_compute=1.0, fwd_comms=0.0, bwd_compute=0.0, bwd_comms=0.0),
+        )
+        for row in range(2 if by_rows else 1)
+    ]
+    return ShardingOption(
+        name=name,
+        tensor=torch.empty(2, 1, device="meta"),
+        module=("", nn.Module()),
+        input_lengths=[1.0],
+        batch_size=1,
+        sharding_type=sharding_type,
+        partition_by=get_partition_by_type(sharding_type),
+        compute_kernel="fused",
+        shards=shards,
+    )

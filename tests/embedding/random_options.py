@@ -1,0 +1,123 @@
+"""Random options and devices with the few small figures that make ties and exact fits likely."""
+
+from dataclasses import dataclass
+from random import Random
+
+import torch
+from torch import nn
+from torchrec.distributed.planner.enumerators import get_partition_by_type
+from torchrec.distributed.planner.types import (
+    CustomTopologyData,
+    Perf,
+    Shard,
+    ShardingOption,
+    Storage,
+    Topology,
+)
+
+MEGABYTE = 2**20
+
+_MODULE = nn.Module()
+_TENSOR = torch.empty(0, device="meta")
+_HOST_TYPES = ("table_row_wise", "table_column_wise")
+_TYPES = ("row_wise", "data_parallel", "table_wise", "column_wise", "grid_shard", *_HOST_TYPES)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Options of some tables, and the devices to place them on."""
+
+    options: list[ShardingOption]
+    topology: Topology
+
+    def tables(self) -> dict[str, list[int]]:
+        """Return the option numbers of each table."""
+        tables: dict[str, list[int]] = {}
+        for number, option in enumerate(self.options):
+            tables.setdefault(option.fqn, []).append(number)
+        return tables
+
+
+def random_case(random: Random, unit: int = 1, most_tables: int = 6, towers: bool = True) -> Case:
+    """Return a case; `unit` is how many bytes storage is counted in."""
+    topology = _topology(random, unit)
+    options = []
+    for table in range(random.randint(1, most_tables)):
+        tower = random.choice(["one", "other"]) if towers and random.random() < 0.4 else None
+        path = random.choice(["", "left", "right"]) if tower is None else tower
+        types = random.sample(_HOST_TYPES if tower else _TYPES, random.randint(1, 2))
+        for sharding_type in types:
+            for kernel in random.sample(["fused", "fused_uvm_caching"], random.randint(1, 2)):
+                options.append(
+                    ShardingOption(
+                        name=f"table_{table}",
+                        tensor=_TENSOR,
+                        module=(path, _MODULE),
+                        input_lengths=[1.0],
+                        batch_size=1,
+                        sharding_type=sharding_type,
+                        partition_by=get_partition_by_type(sharding_type),
+                        compute_kernel=kernel,
+                        shards=_shards(random, sharding_type, topology, unit),
+                        dependency=tower,
+                        is_pooled=True,
+                    )
+                )
+    return Case(options, topology)
+
+
+def _topology(random: Random, unit: int) -> Topology:
+    local_ranks = random.randint(1, 3)
+    hosts = random.randint(1, 4)
+    spare = random.randint(0, local_ranks - 1)
+    ranks = hosts * local_ranks + spare
+    even = random.random() < 0.6
+    held = {}
+    for kind, most in (("hbm_cap", 12), ("ddr_cap", 20), ("ssd_cap", 9)):
+        amount = random.randint(1, most)
+        held[kind] = [unit * (amount if even else random.randint(1, most)) for _ in range(ranks)]
+    return Topology(
+        world_size=ranks,
+        local_world_size=local_ranks,
+        pod_size=2 if hosts > 2 and random.random() < 0.2 else None,
+        compute_device="cuda",
+        custom_topology_data=CustomTopologyData(held, ranks),
+        created_by_factory=True,  # says nothing of how topologies ought to be made
+    )
+
+
+def _shards(random: Random, sharding_type: str, topology: Topology, unit: int) -> list[Shard]:
+    host = topology.intra_group_size
+    count = {
+        "row_wise": topology.world_size,
+        "data_parallel": topology.world_size,
+        "table_wise": 1,
+        "column_wise": random.randint(1, 3),
+        "table_row_wise": host,
+        "table_column_wise": random.randint(1, 3),
+        "grid_shard": host * random.randint(1, 5),
+    }[sharding_type]
+    if random.random() < 0.05:
+        count += 1
+    estimates = [_estimate(random, unit) for _ in range(random.randint(1, 2))]
+    shards = []
+    for index in range(count):
+        storage, perf = estimates[-1] if index == count - 1 else estimates[0]
+        shards.append(Shard([1, 1], [index, 0], storage, perf))
+    return shards
+
+
+def _estimate(random: Random, unit: int) -> tuple[Storage, Perf]:
+    hbm, ddr, ssd = random.randint(0, 4), random.randint(0, 4), random.randint(0, 2)
+    # Tenths have sums that depend on their order.
+    one, two, three, four, five = (random.randint(0, 3) / 10 for _ in range(5))
+    storage = Storage(unit * hbm, unit * ddr, unit * ssd)
+    perf = Perf(
+        fwd_compute=one,
+        fwd_comms=two,
+        bwd_compute=three,
+        bwd_comms=four,
+        input_dist_comms=random.random(),
+        prefetch_compute=five,
+    )
+    return storage, perf

@@ -1,0 +1,124 @@
+"""Proposals are placed and rated as torchrec's own partitioners and perf model do, to the bit."""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_options import MEGABYTE, Case, random_case
+from torchrec.distributed.planner.partitioners import (
+    GreedyPerfPartitioner,
+    MemoryBalancedPartitioner,
+    SortBy,
+)
+from torchrec.distributed.planner.perf_models import NoopPerfModel
+from torchrec.distributed.planner.types import PlannerError
+
+from planners.embedding.search.partition import Partition, rules_of
+from planners.embedding.search.space import devices_of, search_space
+
+randoms = st.randoms(use_true_random=False)
+
+
+def random_rows(random: Random, case: Case) -> np.ndarray:
+    """Some proposals, with the tables in an order of their own."""
+    tables = list(case.tables().values())
+    random.shuffle(tables)
+    return np.array(
+        [[random.choice(options) for options in tables] for _ in range(random.randint(1, 6))]
+    )
+
+
+def place_upstream(case: Case, row, partitioner):
+    """The rating and the ranks by torchrec, or NaN and None."""
+    proposal = [copy.deepcopy(case.options[option]) for option in row]
+    try:
+        plan = partitioner.partition(proposal, case.topology)
+    except PlannerError:
+        return np.nan, None
+    rating = NoopPerfModel(case.topology).rate(plan)
+    return rating, [shard.rank for option in plan for shard in option.shards]
+
+
+def assert_placed_as_upstream(case: Case, rows, partitioner) -> int:
+    space = search_space(case.options)
+    partition = Partition(space, devices_of(case.topology), rules_of(partitioner), exact=True)
+    quick = Partition(space, devices_of(case.topology), rules_of(partitioner))
+    best, best_row, best_ranks = float("inf"), None, None
+    expected = []
+    for row in rows:
+        rating, ranks = place_upstream(case, row, partitioner)
+        expected.append(rating)
+        if rating < best:
+            best, best_row, best_ranks = rating, list(row), ranks
+    np.testing.assert_array_equal(partition.place(rows), expected)
+    np.testing.assert_array_equal(np.isnan(quick.place(rows)), np.isnan(expected))
+    for each in (partition, quick):
+        if best_row is None:
+            assert each.best is None
+        else:
+            assert each.best.tolist() == best_row
+            assert each.best_ranks.tolist() == best_ranks
+            assert each.best_rating == best
+    return len(expected) - int(np.isnan(expected).sum())
+
+
+@settings(max_examples=400)
+@given(random=randoms, sort_by=st.sampled_from(SortBy), balance_modules=st.booleans())
+def test_rows_are_placed_as_by_the_greedy_partitioner(random, sort_by, balance_modules):
+    case = random_case(random)
+    partitioner = GreedyPerfPartitioner(sort_by, balance_modules)
+    assert_placed_as_upstream(case, random_rows(random, case), partitioner)
+
+
+@settings(max_examples=100)
+@given(
+    random=randoms,
+    searches=st.integers(0, 12),
+    tolerance=st.sampled_from([0, 0.02, 0.5]),
+    balance_modules=st.booleans(),
+)
+def test_rows_are_placed_as_by_the_memory_balanced_partitioner(
+    random, searches, tolerance, balance_modules
+):
+    case = random_case(random, unit=8 * MEGABYTE)
+    partitioner = MemoryBalancedPartitioner(searches, tolerance, balance_modules)
+    assert_placed_as_upstream(case, random_rows(random, case), partitioner)
+
+
+def test_the_random_cases_are_neither_all_easy_nor_all_impossible():
+    placed = [placements(seed)["ratings"] for seed in range(100)]
+    ratings = [rating for each in placed for rating in each]
+    assert 0.2 < sum(rating is None for rating in ratings) / len(ratings) < 0.8
+
+
+def placements(seed: int) -> dict:
+    random = Random(seed)
+    case = random_case(random)
+    space = search_space(case.options)
+    by_perf = GreedyPerfPartitioner(random.choice(list(SortBy)))
+    partition = Partition(space, devices_of(case.topology), rules_of(by_perf), exact=True)
+    ratings = partition.place(random_rows(random, case)).tolist()
+    return {
+        "ratings": [None if rating != rating else rating for rating in ratings],
+        "ranks": [] if partition.best is None else partition.best_ranks.tolist(),
+    }
+
+
+def test_compiled_and_plain_python_place_alike():
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(root)}
+    plain = subprocess.run(
+        [sys.executable, __file__], check=True, capture_output=True, env=environment, timeout=60
+    )
+    assert json.loads(plain.stdout) == [placements(seed) for seed in range(50)]
+
+
+if __name__ == "__main__":
+    print(json.dumps([placements(seed) for seed in range(50)]))  # noqa: T201
