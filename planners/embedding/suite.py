@@ -23,7 +23,13 @@ STUDIES = (
     ),
     Study(_SMALL_TIGHT, _ALL, "time against quality", against="upstream"),
     *(
-        Study(problem, _ALL, "time against quality", against="upstream", large=True)
+        Study(
+            problem,
+            ("upstream", "default", "dp-torchrec", "compiled", "certified"),
+            "time against quality",
+            against="upstream",
+            large=True,
+        )
         for problem in (_ROOMY, _TIGHT, _MIXED)
     ),
     Study(
@@ -35,7 +41,7 @@ STUDIES = (
     ),
     Study(
         _DYNAMIC,
-        ("dp-torchrec", "dp-tzrec", "dp-compiled", "certified"),
+        ("dp-tzrec", "dp-compiled", "certified"),
         "dynamic programming",
         against="dp-tzrec",
         large=True,

@@ -19,8 +19,8 @@ MEGABYTE = 2**20
 
 _MODULE = nn.Module()
 _TENSOR = torch.empty(0, device="meta")
-_HOST_TYPES = ("table_row_wise", "table_column_wise")
-_TYPES = ("row_wise", "data_parallel", "table_wise", "column_wise", "grid_shard", *_HOST_TYPES)
+_ON_HOSTS = ("table_row_wise", "table_column_wise", "grid_shard")
+_TYPES = ("row_wise", "data_parallel", "table_wise", "column_wise", *_ON_HOSTS)
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,15 @@ class Case:
 def random_case(random: Random, unit: int = 1, most_tables: int = 6, towers: bool = True) -> Case:
     """Return a case; `unit` is how many bytes storage is counted in."""
     topology = _topology(random, unit)
+    likely = random.sample(_TYPES, random.randint(1, 3))
     options = []
     for table in range(random.randint(1, most_tables)):
         tower = random.choice(["one", "other"]) if towers and random.random() < 0.4 else None
         path = random.choice(["", "left", "right"]) if tower is None else tower
-        types = random.sample(_HOST_TYPES if tower else _TYPES, random.randint(1, 2))
-        for sharding_type in types:
+        types = [random.choice(likely), random.choice(_TYPES)][: random.choice([1, 1, 2])]
+        if tower:  # what goes onto single devices cannot be held together
+            types = [random.choice([*_ON_HOSTS[:2], *_ON_HOSTS, "row_wise"])]
+        for sharding_type in dict.fromkeys(types):
             for kernel in random.sample(["fused", "fused_uvm_caching"], random.randint(1, 2)):
                 options.append(
                     ShardingOption(
@@ -72,10 +75,13 @@ def _topology(random: Random, unit: int) -> Topology:
     spare = random.randint(0, local_ranks - 1)
     ranks = hosts * local_ranks + spare
     even = random.random() < 0.6
+    plenty = random.choice([1, 1, 5])
     held = {}
     for kind, most in (("hbm_cap", 12), ("ddr_cap", 20), ("ssd_cap", 9)):
         amount = random.randint(1, most)
-        held[kind] = [unit * (amount if even else random.randint(1, most)) for _ in range(ranks)]
+        held[kind] = [
+            unit * plenty * (amount if even else random.randint(-1, most)) for _ in range(ranks)
+        ]
     return Topology(
         world_size=ranks,
         local_world_size=local_ranks,
@@ -95,7 +101,7 @@ def _shards(random: Random, sharding_type: str, topology: Topology, unit: int) -
         "column_wise": random.randint(1, 3),
         "table_row_wise": host,
         "table_column_wise": random.randint(1, 3),
-        "grid_shard": host * random.randint(1, 5),
+        "grid_shard": host * random.choice([1, 2, 2, 3, 5]),
     }[sharding_type]
     if random.random() < 0.05:
         count += 1

@@ -17,8 +17,13 @@ import numpy as np
 from planners.embedding.search.candidates import Candidates, candidates, distinct_shards
 from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
 
-# What is taken off the integer programme's bound for HiGHS's tolerances, which are 1e-6 and less.
+# What is taken off the integer programme's bound, as a part of it, for HiGHS's tolerances, which
+# are 1e-6 and less.
 _INTEGER_SAFETY = 1e-5
+
+# What rounding adds to a sum over tables at most, as a part of it: where options differ by a few
+# bytes, memory has so high a price that it would show.
+_ROUNDING = 1e-14
 
 _MOST_INTEGERS = 2000
 _MOST_NODES = 100
@@ -77,7 +82,9 @@ def integer_bound(
     """
 
     def solve(limit: float) -> tuple[float, Ints]:
-        return _solve_by_host(space, devices, found, limit)
+        # HiGHS's tolerances are absolute: in a unit of about what is to be proven they are small.
+        unit = max(limit, at_least) or 1.0
+        return _solve_by_host(space, devices, found, limit, unit)
 
     milliseconds, options = _least(space, found, solve, at_least)
     return Bound(milliseconds, options, "integer programme by host")
@@ -133,7 +140,7 @@ class LinearRelaxation:
         self._ranks = devices.ranks
         self._largest = space.largest_shard[found.options]
         self._perf = space.option_perf[found.options]
-        capacity = devices.storage.sum(axis=0)
+        capacity = _capacity(devices, 0, devices.ranks)
         used = space.option_storage[found.options]
         self._kinds = [kind for kind in range(3) if used[:, kind].sum() > 0]
         # In parts of what there is, so that all numbers are of one size.
@@ -175,11 +182,7 @@ class LinearRelaxation:
         if not np.logical_or.reduceat(allowed, self._first[:-1]).all():
             return math.inf, none
         if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-            # What says so has tolerances too: memory must be missing by more than these.
-            least = np.minimum.reduceat(
-                np.where(allowed[:, None], self._storage, np.inf), self._first[:-1]
-            ).sum(axis=0)
-            return (math.inf if (least > 1 + 1e-9).any() else 0.0), none
+            return (math.inf if self._lacks_memory(allowed) else 0.0), none
         solution = self._highs.getSolution()
         prices = np.maximum(-np.array(solution.row_dual[: len(self._kinds)]), 0.0)
         parts = np.where(allowed, np.array(solution.col_value), -1.0)
@@ -189,35 +192,57 @@ class LinearRelaxation:
         ]
         return self._priced(allowed, prices) / self._ranks, np.array(chosen, np.int64)
 
+    def _lacks_memory(self, allowed: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> bool:
+        """Whether all options cost more than all memory is worth, at prices that the solver knows.
+
+        Its word alone has tolerances: what is missing must be more than rounding.
+        """
+        _, known, ray = self._highs.getDualRay()
+        if not known:
+            return False
+        prices = np.maximum(-np.array(ray[: len(self._kinds)]), 0.0)
+        priced = np.where(allowed, self._storage @ prices, np.inf)
+        least = np.minimum.reduceat(priced, self._first[:-1]).sum()
+        return bool(least > prices.sum() * (1 + 1e-9))
+
     def _priced(self, allowed: np.ndarray[tuple[int], np.dtype[np.bool_]], prices: Floats) -> float:
         """Return the Lagrangian bound, which holds for any prices that are not negative."""
         priced = np.where(allowed, self._perf + self._storage @ prices, np.inf)
-        return float(np.minimum.reduceat(priced, self._first[:-1]).sum() - prices.sum())
+        worth = prices.sum() * (1 + _ROUNDING)
+        return float(np.minimum.reduceat(priced, self._first[:-1]).sum() - worth)
+
+
+def _capacity(devices: Devices, start: int, end: int) -> Ints:
+    """Return the bytes of some ranks together; one that is overfull at first takes from none."""
+    return np.maximum(devices.storage[start:end], 0).sum(axis=0)
 
 
 def _solve_by_host(
-    space: SearchSpace, devices: Devices, found: Candidates, limit: float
+    space: SearchSpace, devices: Devices, found: Candidates, limit: float, unit: float
 ) -> tuple[float, Ints]:
-    """Bound the rating with shards of at most `limit`, options whole, memory apart by host."""
+    """Bound the rating with shards of at most `limit`, options whole, memory apart by host.
+
+    The programme counts perf in units of so many milliseconds.
+    """
     allowed = found.options[space.largest_shard[found.options] <= limit]
     none = np.full(space.tables, -1)
     if len(np.unique(space.table[allowed])) < space.tables:
         return math.inf, none
-    model = _HostModel(space, devices)
+    model = _HostModel(space, devices, unit)
     for option in allowed.tolist():
         model.add(option)
     return model.solve()
 
 
 class _HostModel:
-    """The integer programme: minimise z, the milliseconds per rank of the slowest host.
+    """The integer programme: minimise z, the perf per rank of the slowest host in `unit`s.
 
     Each option is taken or not; its shards are whole numbers of shards on hosts, whatever device
     they are on there. Ranks behind the last whole host count as one more.
     """
 
-    def __init__(self, space: SearchSpace, devices: Devices) -> None:
-        self._space, self._devices = space, devices
+    def __init__(self, space: SearchSpace, devices: Devices, unit: float) -> None:
+        self._space, self._devices, self._unit = space, devices, unit
         starts = list(range(0, devices.hosts * devices.host_ranks + 1, devices.host_ranks))
         if starts[-1] < devices.ranks:
             starts.append(devices.ranks)
@@ -274,9 +299,9 @@ class _HostModel:
     def _load(self, host: int, shards: Ints) -> tuple[list[int], list[float]]:
         """Return the rows of a host and what the shards add there: perf, and parts of a device."""
         start, end = self._hosts[host]
-        capacity = self._devices.storage[start:end].sum(axis=0) / (end - start)
+        capacity = _capacity(self._devices, start, end) / (end - start)
         first = self._space.tables + host * (1 + len(self._kinds))
-        loads = [float(self._space.total[shards].sum())]
+        loads = [float(self._space.total[shards].sum()) / self._unit]
         used = self._space.storage[shards].sum(axis=0)
         loads += [float(used[kind] / max(capacity[kind], 1)) for kind in self._kinds]
         return list(range(first, first + len(loads))), loads
@@ -288,7 +313,7 @@ class _HostModel:
         return column
 
     def solve(self) -> tuple[float, Ints]:
-        """Return the bound on z, and the options taken in the best solution found, or -1."""
+        """Return the bound in milliseconds, and the options of the best solution found, or -1."""
         self._highs.run()
         options = np.full(self._space.tables, -1)
         if self._highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
@@ -299,4 +324,5 @@ class _HostModel:
             for column, option in self._taken:
                 if values[column] > 0.5:
                     options[self._space.table[option]] = option
-        return max(float(information.mip_dual_bound), 0.0) * (1 - _INTEGER_SAFETY), options
+        least = max(float(information.mip_dual_bound), 0.0) * self._unit
+        return least * (1 - _INTEGER_SAFETY), options

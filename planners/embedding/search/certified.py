@@ -72,10 +72,11 @@ def best_plan(
         return NotFound(None, None, 0)
     deadline = math.inf if seconds is None else clock() + seconds
     rounds = usual_rounds(space, devices, seconds)
-    small = space.tables * devices.ranks <= _MOST_PROPOSED
+    local = _can_be_placed_locally(space, devices)
+    small = not local or space.tables * devices.ranks <= _MOST_PROPOSED
     proposed = _proposed(space, devices, small)
     done = 0
-    if (np.bincount(space.group) == 1).all():  # dependent tables are left to torchrec's proposals
+    if local:
         search = _LocalSearch(space, devices, found, bound, proposed, rounds, seed)
         search.run(lambda: clock() > deadline)
         proposed, done = search.outcome(), search.rounds
@@ -92,8 +93,18 @@ def usual_rounds(space: SearchSpace, devices: Devices, seconds: float | None = N
     A round took 1.3 times as long on one core of the cloud machine on which this was measured.
     """
     if seconds is None:
-        seconds = min(0.5 + space.tables * (16 + devices.ranks) / 1500, 7.0)
+        seconds = min(0.5 + space.tables * (16 + devices.ranks) / 1500, 5.0)
     return max(int(seconds * 5e6 / (32 + devices.ranks)), _ROUNDS_AT_ONCE)
+
+
+def _can_be_placed_locally(space: SearchSpace, devices: Devices) -> bool:
+    """Whether the local search can place this; the rest is left to torchrec's proposals.
+
+    It places tables that do not depend on each other, looks at HBM and DDR alone, and does not know
+    of devices that are overfull at first, to which torchrec gives nothing at all.
+    """
+    one_by_one = (np.bincount(space.group) == 1).all()
+    return bool(one_by_one and not space.storage[:, 2].any() and (devices.storage >= 0).all())
 
 
 def _proposed(space: SearchSpace, devices: Devices, everything: bool) -> Found | NotFound:
@@ -135,6 +146,12 @@ class _LocalSearch:
     def _near_enough(self) -> bool:
         return self._best_rating <= self._bound.milliseconds * (1 + NEAR_ENOUGH)
 
+    @property
+    def _scale(self) -> float:
+        """Milliseconds to measure ranks by: the bound, unless that is zero."""
+        dearest = float(self._space.largest_shard[self._found.options].max())
+        return self._bound.milliseconds or dearest or 1.0
+
     def run(self, time_is_up: Callable[[], bool]) -> None:
         """Search until the best plan is near enough, all rounds are done, or the time is up."""
         starts = []
@@ -142,6 +159,8 @@ class _LocalSearch:
             if self._near_enough or time_is_up():
                 return
             starts.append(self._start(options))
+        if not starts:  # what is wanted of memory is so near to all of it that the solver gives up
+            return
         starts.sort(key=lambda state: (state.best_rating, state.cost.sum()))
         if worth_integers(self._devices, self._found):
             least = self._bound.milliseconds
@@ -180,7 +199,7 @@ class _LocalSearch:
     def _empty(self, doublings: int) -> State:
         self._states += 1
         state = empty_state(self._tables, [self._seed, self._states])
-        aim(state, self._best_rating, self._bound.milliseconds, doublings)
+        aim(state, self._best_rating, self._scale, doublings)
         return state
 
     def _improve(
@@ -218,15 +237,13 @@ class _LocalSearch:
             if math.isfinite(cost) and (options >= 0).all() and options.tobytes() not in seen:
                 seen.add(options.tobytes())
                 yield options
-        if not seen:
-            yield self._bound.options
 
     def _order(self, options: Ints) -> Ints:
         """Return the tables as they are placed: those with least choice first, then the largest."""
         space = self._space
         first = space.estimate[space.first_shard[options]]
-        parts = (space.storage[first] * self._tables.share.max(0)).max(1)
-        size = np.maximum(parts, space.total[first] / self._bound.milliseconds)
+        parts = (space.storage[first] * self._tables.share.min(0)).max(1)
+        size = np.maximum(parts, space.total[first] / self._scale)
         placement = space.placement[options]
         choice = np.select(
             [placement == Placement.UNIFORM, placement == Placement.DEVICE], [0, 2], default=1

@@ -36,7 +36,7 @@ class Tables(NamedTuple):
     placement: Ints
     largest: Floats  # of each option
     capacity: Ints  # shape (ranks, 3)
-    share: Floats  # 1 / capacity, or 0
+    share: Floats  # 1 / capacity; what holds nothing counts as one byte
     host_ranks: int
 
 
@@ -83,9 +83,7 @@ def tables_of(space: SearchSpace, devices: Devices, found: Candidates) -> Tables
         placement=space.placement,
         largest=space.largest_shard,
         capacity=devices.storage,
-        share=np.divide(
-            1.0, devices.storage, out=np.zeros(devices.storage.shape), where=devices.storage > 0
-        ),
+        share=1.0 / np.maximum(devices.storage, 1),
         host_ranks=devices.host_ranks,
     )
 

@@ -15,9 +15,10 @@ from torchrec.distributed.planner.types import (
     Topology,
 )
 
+from planners.embedding.search.bin_proposer import BinProposer
 from planners.embedding.search.partition import rules_of
 from planners.embedding.search.proposals import STREAMS
-from planners.embedding.search.space import Placement, SearchSpace
+from planners.embedding.search.space import Placement, SearchSpace, devices_of
 
 _PARTITION_BY = {kind.value for kind in PartitionByType}
 _ON_HOSTS = PartitionByType.MULTI_HOST.value
@@ -57,10 +58,12 @@ def of_problem(space: SearchSpace, topology: Topology, proposers: Iterable[Propo
         return "an estimate is negative or not finite"
     if not all(_is_plain(device, rank) for rank, device in enumerate(topology.devices)):
         return "the devices are not empty at first, or do not hold whole bytes"
-    if not any(device.storage.hbm for device in topology.devices) and any(
-        type(proposer) is DynamicProgrammingProposer for proposer in proposers
+    types = {type(proposer) for proposer in proposers}
+    hbm, ddr = devices_of(topology).storage[:, :2].sum(0)
+    if (DynamicProgrammingProposer in types and hbm <= 0) or (
+        BinProposer in types and min(hbm, ddr) < 0
     ):
-        return "DynamicProgrammingProposer needs HBM"
+        return "there is no memory to cut into bins"
     return None
 
 

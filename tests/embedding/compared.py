@@ -1,0 +1,78 @@
+"""Runs a planner and says everything that it came to, for comparing one with another."""
+
+import copy
+import re
+from typing import Any
+
+from torch import nn
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import Enumerator, PlannerError, ShardingOption, Stats
+
+
+class FixedEnumerator(Enumerator):
+    """Gives out copies of the same options every time."""
+
+    def __init__(self, options: list[ShardingOption]) -> None:
+        self._options = options
+
+    def enumerate(self, module: nn.Module, sharders: list[Any]) -> list[ShardingOption]:
+        return copy.deepcopy(self._options)
+
+    def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
+        raise NotImplementedError
+
+
+class Log(Stats):
+    """Keeps what a planner logs of its plan, or of the last proposal that failed."""
+
+    def __init__(self) -> None:
+        self.logged: list[Any] = []
+
+    def log(self, **values: Any) -> None:
+        self.logged.append(
+            (
+                values["num_proposals"],
+                values["num_plans"],
+                _described(values["best_plan"]),
+                str(values["sharding_plan"]),
+                type(values["storage_reservation"]),
+            )
+        )
+
+
+def components(case: Any) -> dict[str, Any]:
+    """Arguments of a planner for a case of random options."""
+    return {
+        "topology": case.topology,
+        "enumerator": FixedEnumerator(case.options),
+        "storage_reservation": FixedPercentageStorageReservation(percentage=0),
+        "stats": [Log()],
+    }
+
+
+def come_to(planner: EmbeddingShardingPlanner, module: Any = None, sharders: Any = ()) -> Any:
+    """Return what a call of `plan` comes to: all of the plan or of the error, and the counts."""
+    counts = lambda: (planner._num_proposals, planner._num_plans)  # noqa: E731
+    try:
+        plan = planner.plan(nn.Module() if module is None else module, list(sharders))
+    except PlannerError as error:
+        outcome = (type(error), error.error_type, _nameless(str(error)))
+    except Exception as error:
+        outcome = (type(error), None, _nameless(str(error)))
+    else:
+        outcome = (plan.plan, _described(planner._best_plan or []), planner._best_plan is None)
+    logged = [each for stats in planner._stats for each in stats.logged]
+    return outcome, counts(), logged
+
+
+def _described(options: list[ShardingOption]) -> list[Any]:
+    return [
+        {**vars(option), "_tensor": None, "_module": option.module[0], "is": type(option)}
+        for option in options
+    ]
+
+
+def _nameless(text: str) -> str:
+    """Leave out where objects are in memory."""
+    return re.sub(r" at 0x[0-9a-f]+", "", text)

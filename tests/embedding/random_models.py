@@ -1,0 +1,159 @@
+"""Random models of several modules, as a user would give them to torchrec's planner."""
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import torch
+from torch import nn
+from torchrec.distributed.embedding import EmbeddingCollectionSharder
+from torchrec.distributed.embedding_tower_sharding import (
+    EmbeddingTowerCollectionSharder,
+    EmbeddingTowerSharder,
+)
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import (
+    CustomTopologyData,
+    ParameterConstraints,
+    Topology,
+)
+from torchrec.distributed.types import CacheParams
+from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
+
+_META = torch.device("meta")
+_TYPES = (
+    "data_parallel",
+    "table_wise",
+    "column_wise",
+    "row_wise",
+    "table_row_wise",
+    "table_column_wise",
+    "grid_shard",
+)
+
+
+@dataclass(frozen=True)
+class Model:
+    """What `plan` is called with, and what a planner is made of."""
+
+    module: nn.Module
+    topology: Topology
+    constraints: dict[str, ParameterConstraints]
+
+    @property
+    def sharders(self) -> list[Any]:
+        """New sharders for all kinds of modules."""
+        return [
+            EmbeddingBagCollectionSharder(),
+            EmbeddingCollectionSharder(),
+            EmbeddingTowerSharder(),
+            EmbeddingTowerCollectionSharder(),
+        ]
+
+    def components(self) -> dict[str, Any]:
+        """Arguments of a planner, new ones where they keep state."""
+        return {
+            "topology": self.topology,
+            "constraints": self.constraints,
+            "storage_reservation": FixedPercentageStorageReservation(percentage=0.1),
+            "stats": [],
+            "debug": False,
+        }
+
+
+def random_model(random: Random, most_tables: int = 4) -> Model:
+    """Return a model whose tables need about as much memory as there is."""
+    names = [f"table_{number}" for number in range(random.randint(1, most_tables))]
+    sizes = {name: _size(random) for name in names}
+    topology = _topology(random, sum(rows * columns * 4 for rows, columns in sizes.values()))
+    model = nn.Module()
+    model.inner = nn.Module()
+    in_towers = []
+    while names:
+        some = [names.pop() for _ in range(min(len(names), random.randint(1, 3)))]
+        parent = random.choice([model, model.inner])
+        kind = random.choice([_bags, _bags, _sequences, _tower, _towers])
+        parent.add_module(f"module_{len(names)}", kind({name: sizes[name] for name in some}))
+        if kind in (_tower, _towers):
+            in_towers += some
+    constraints = {
+        name: _constraints(random, name in in_towers) for name in sizes if random.random() < 0.7
+    }
+    return Model(model, topology, constraints)
+
+
+def _size(random: Random) -> tuple[int, int]:
+    return random.choice([3, 100, 1000, 1000, 4097]), random.choice([16, 64, 64, 128])
+
+
+def _topology(random: Random, needed: int) -> Topology:
+    local_ranks = random.choice([1, 2, 4])
+    ranks = local_ranks * random.randint(1, 3) + random.choice([0, 0, local_ranks - 1])
+    held = [int(needed * random.choice([0.1, 0.5, 1, 2])) + 200_000] * ranks
+    if random.random() < 0.3:
+        held = [int(each * random.choice([0.5, 1, 2])) for each in held]
+    device = random.choice(["cuda", "cuda", "cuda", "cpu"])
+    return Topology(
+        world_size=ranks,
+        local_world_size=local_ranks,
+        compute_device=device,
+        custom_topology_data=CustomTopologyData(
+            {"hbm_cap" if device == "cuda" else "ddr_cap": held}, ranks
+        ),
+        created_by_factory=True,  # says nothing of how topologies ought to be made
+    )
+
+
+def _constraints(random: Random, in_tower: bool) -> ParameterConstraints:
+    types = kernels = cache = None
+    if not in_tower and random.random() < 0.7:
+        types = random.sample(_TYPES, random.randint(1, 4))
+        if types == ["data_parallel"]:
+            types = ["data_parallel", "row_wise"]
+    if random.random() < 0.5:
+        kernels = ["dense", *random.sample(["fused", "fused_uvm", "fused_uvm_caching"], 2)]
+    if random.random() < 0.3:
+        cache = CacheParams(load_factor=random.choice([0.1, 0.3]))
+    return ParameterConstraints(
+        sharding_types=types,
+        compute_kernels=kernels,
+        cache_params=cache,
+        min_partition=random.choice([None, 16, 32]),
+        pooling_factors=[random.choice([1.0, 2.5, 10.0])],
+    )
+
+
+def _bags(sizes: dict[str, tuple[int, int]]) -> EmbeddingBagCollection:
+    return EmbeddingBagCollection(
+        device=_META,
+        tables=[
+            EmbeddingBagConfig(
+                name=name, num_embeddings=rows, embedding_dim=columns, feature_names=[name + "_f"]
+            )
+            for name, (rows, columns) in sizes.items()
+        ],
+    )
+
+
+def _sequences(sizes: dict[str, tuple[int, int]]) -> EmbeddingCollection:
+    columns = next(iter(sizes.values()))[1]  # one for all
+    return EmbeddingCollection(
+        device=_META,
+        tables=[
+            EmbeddingConfig(
+                name=name, num_embeddings=rows, embedding_dim=columns, feature_names=[name + "_f"]
+            )
+            for name, (rows, _) in sizes.items()
+        ],
+    )
+
+
+def _tower(sizes: dict[str, tuple[int, int]]) -> EmbeddingTower:
+    return EmbeddingTower(_bags(sizes), nn.Linear(1, 1))
+
+
+def _towers(sizes: dict[str, tuple[int, int]]) -> EmbeddingTowerCollection:
+    return EmbeddingTowerCollection([_tower({name: size}) for name, size in sizes.items()])
