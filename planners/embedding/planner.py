@@ -206,7 +206,10 @@ class CompiledSearch(Proposer, Partitioner):
         from planners.embedding.search import obstacles
 
         assert self._topology is not None
-        space = self.flatten(search_space)
+        try:
+            space = self.flatten(search_space)
+        except ValueError as error:
+            raise _NotCompiled(str(error)) from None
         obstacle = obstacles.of_problem(space, self._topology, self._proposers)
         if obstacle is not None:
             raise _NotCompiled(obstacle)

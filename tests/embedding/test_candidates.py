@@ -77,7 +77,7 @@ def shards(space: SearchSpace, option: int):
 
 
 def load(space: SearchSpace, placed_on: Devices, option: int, ranks: tuple[int, ...]):
-    """Return milliseconds, bytes of each kind and shards that are put on ranks, shape (ranks, 5)."""
+    """Return the milliseconds, bytes of each kind and shards that ranks get, shape (ranks, 5)."""
     loaded = np.zeros((placed_on.ranks, 5))
     np.add.at(loaded[:, 0], list(ranks), space.total[shards(space, option)])
     np.add.at(loaded[:, 1:4], list(ranks), space.storage[shards(space, option)])
@@ -193,7 +193,7 @@ def test_candidates_are_listed_table_by_table(problem):
     space, placed_on = problem
     found = candidates(space, placed_on)
     listed = [found.of(table).tolist() for table in range(space.tables)]
-    assert sum(listed, []) == found.options.tolist()
+    assert [option for options in listed for option in options] == found.options.tolist()
     assert all((space.table[options] == table).all() for table, options in enumerate(listed))
     assert found.without_options.tolist() == [
         table for table, options in enumerate(listed) if not options

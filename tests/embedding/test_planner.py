@@ -16,8 +16,12 @@ from hypothesis import strategies as st
 from random_models import random_model
 from torch import nn
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner.constants import DEFAULT_PERF_ESTIMATOR
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
-from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstimator
+from torchrec.distributed.planner.estimator.estimator import (
+    EmbeddingPerfEstimator,
+    EmbeddingPerfEstimatorFactory,
+)
 from torchrec.distributed.planner.partitioners import (
     GreedyPerfPartitioner,
     MemoryBalancedPartitioner,
@@ -31,6 +35,7 @@ from torchrec.distributed.planner.proposers import (
     GreedyProposer,
     UniformProposer,
 )
+from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import (
     ParameterConstraints,
@@ -372,6 +377,28 @@ def test_key_value_kernels_are_left_to_torchrec(caplog):
     planner = assert_same(built, warned=True)
     assert "the placement of kernel key_value is not compiled" in caplog.text
     assert decided(planner, built)[0] == decided(planner, built)[0]
+
+
+class _HalfByteEstimator(EmbeddingStorageEstimator):
+    def estimate(self, sharding_options, sharder_data_map):
+        super().estimate(sharding_options, sharder_data_map)
+        for option in sharding_options:
+            for shard in option.shards:
+                shard.storage.hbm += 0.5
+
+
+def test_half_bytes_are_left_to_torchrec(caplog):
+    built = problem()
+
+    def enumerator():
+        perf = EmbeddingPerfEstimatorFactory.create(
+            DEFAULT_PERF_ESTIMATOR, topology=built.topology, constraints=built.constraints
+        )
+        storage = _HalfByteEstimator(topology=built.topology, constraints=built.constraints)
+        return EmbeddingEnumerator(built.topology, 512, built.constraints, [perf, storage])
+
+    assert_same(built, warned=True, enumerator=enumerator)
+    assert "an estimate is not in whole bytes" in caplog.text
 
 
 def test_a_wrong_rating_is_not_passed_over(monkeypatch):

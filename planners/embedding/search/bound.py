@@ -214,7 +214,8 @@ class LinearRelaxation:
 
 def _capacity(devices: Devices, start: int, end: int) -> Ints:
     """Return the bytes of some ranks together; one that is overfull at first takes from none."""
-    return np.maximum(devices.storage[start:end], 0).sum(axis=0)
+    capacity: Ints = np.maximum(devices.storage[start:end], 0).sum(axis=0)
+    return capacity
 
 
 def _solve_by_host(

@@ -119,7 +119,11 @@ def devices_of(topology: Topology) -> Devices:
 
 
 def search_space(options: Sequence[ShardingOption]) -> SearchSpace:
-    """Return options with estimates as arrays; the options are kept and not changed."""
+    """Return options with estimates as arrays; the options are kept and not changed.
+
+    Raises:
+        ValueError: an estimate is not in whole bytes.
+    """
     tables: dict[str, int] = {}
     groups: dict[str, int] = {}
     modules: dict[str, int] = {}
@@ -139,7 +143,10 @@ def search_space(options: Sequence[ShardingOption]) -> SearchSpace:
     )
     counts = [len(option.shards) for option in options]
     first_shard = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-    storage = np.array(estimates.storage, np.int64).reshape(-1, 3)
+    storage = np.array(estimates.storage).reshape(-1, 3)
+    if storage.size and storage.dtype.kind != "i":
+        raise ValueError("an estimate is not in whole bytes")
+    storage = storage.astype(np.int64)
     total = np.array([perf.total for perf in estimates.perf], np.float64)
     return SearchSpace(
         options=options,

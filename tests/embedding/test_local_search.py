@@ -1,0 +1,223 @@
+"""The local search: its books are right, its plans are legal, and compiling changes no bit."""
+
+import hashlib
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import FunctionType
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from test_candidates import KINDS, devices, fit, load, option, problems, ways
+
+from planners.embedding.search.bound import linear_bound
+from planners.embedding.search.candidates import candidates
+from planners.embedding.search.local_search import construct, improve
+from planners.embedding.search.local_state import (
+    BEST,
+    BOUND,
+    NOWHERE,
+    TARGET,
+    aim,
+    empty_state,
+    tables_of,
+    target_of,
+)
+from planners.embedding.search.space import search_space
+
+
+def constructed(space, placed_on, seed=0, doublings=0):
+    """Return tables and a state with the relaxed plan placed, as a search begins."""
+    found = candidates(space, placed_on)
+    bound = linear_bound(space, placed_on, found)
+    assume(0 < bound.milliseconds < math.inf)
+    tables = tables_of(space, placed_on, found)
+    state = empty_state(tables, [seed])
+    aim(state, math.inf, bound.milliseconds, doublings)
+    construct(tables, state, np.arange(space.tables), bound.options)
+    return tables, state
+
+
+def placed(space, tables, chosen, ranks):
+    """Return the option of each table with the ranks of its shards."""
+    counts = np.diff(space.first_shard)[chosen]
+    return [
+        (int(number), tuple(ranks[slot : slot + count].tolist()))
+        for number, slot, count in zip(chosen, tables.slot, counts, strict=False)
+    ]
+
+
+def loads(space, placed_on, plan):
+    return sum(load(space, placed_on, number, ranks) for number, ranks in plan)
+
+
+def copied(state):
+    return [np.array(part) for part in state]
+
+
+def same(state, other):
+    return all(np.array_equal(one, two) for one, two in zip(state, other, strict=True))
+
+
+some_problems = problems(kinds=tuple(set(KINDS) - {"nowhere"}), overfull=False)
+
+
+@settings(max_examples=200)
+@given(some_problems, st.integers(0, 9), st.integers(0, 2), st.sampled_from([1, 40, 600]))
+def test_the_books_are_right(problem, seed, doublings, rounds):
+    space, placed_on = problem
+    tables, state = constructed(space, placed_on, seed, doublings)
+    for begin in (0.0, 0.5):
+        improve(tables, state, rounds, begin, begin + 0.5, 1.0)
+        expected = loads(space, placed_on, placed(space, tables, state.chosen, state.ranks))
+        assert (state.memory == expected[:, 1:4]).all()
+        largest = expected[:, 0].max()
+        assert state.perf == pytest.approx(expected[:, 0], abs=1e-9 * largest)
+
+
+@settings(max_examples=200)
+@given(some_problems, st.integers(0, 9), st.sampled_from([1, 40, 600]))
+def test_plans_are_legal(problem, seed, rounds):
+    space, placed_on = problem
+    tables, state = constructed(space, placed_on, seed)
+    improve(tables, state, rounds, 0.0, 1.0, 1.0)
+    kept = candidates(space, placed_on)
+    for table, (number, ranks) in enumerate(placed(space, tables, state.chosen, state.ranks)):
+        assert number in kept.of(table)
+        assert ranks in ways(space, placed_on, number)
+
+
+@settings(max_examples=200)
+@given(some_problems, st.integers(0, 9), st.sampled_from([0, 40, 600]))
+def test_the_best_plan_is_legal_and_fits_and_rates_what_is_said(problem, seed, rounds):
+    space, placed_on = problem
+    tables, state = constructed(space, placed_on, seed)
+    improve(tables, state, rounds, 0.0, 1.0, 1.0)
+    assert (state.best_rating == math.inf) == (state.best_chosen == -1).any()
+    assume(state.best_rating < math.inf)
+    plan = placed(space, tables, state.best_chosen, state.best_ranks)
+    assert space.table[state.best_chosen].tolist() == list(range(space.tables))
+    assert all(ranks in ways(space, placed_on, number) for number, ranks in plan)
+    held = loads(space, placed_on, plan)
+    assert fit(held, placed_on)
+    assert state.best_rating == pytest.approx(held[:, 0].max(), rel=1e-9)
+
+
+@settings(max_examples=100)
+@given(some_problems, st.integers(0, 9))
+def test_the_best_plan_only_becomes_better_and_the_target_with_it(problem, seed):
+    tables, state = constructed(*problem, seed)
+    for _ in range(5):
+        before = state.figures.copy()
+        improve(tables, state, 20, 0.0, 0.1, 1.0)
+        assert state.figures[BEST] <= before[BEST]
+        assert state.figures[TARGET] == target_of(state.best_rating, before[BOUND])
+
+
+@settings(max_examples=100)
+@given(some_problems)
+def test_rounds_that_change_nothing_leave_the_plan(problem):
+    """At the end of a search nothing worse is taken, and what was tried is undone."""
+    tables, state = constructed(*problem)
+    improve(tables, state, 300, 0.0, 1.0, 0.0)
+    before = copied(state)
+    state.figures[BEST] = 0.0  # there is no better plan than that
+    improve(tables, state, 50, 1.0, 1.0, 0.0)
+    assert state.cost.sum() <= np.sum(before[4]) * (1 + 1e-9)
+
+
+def test_it_has_nothing_to_do_with_a_plan_that_must_better_one():
+    assert target_of(math.inf, 2.0) == pytest.approx(2.3)
+    assert target_of(2.2, 2.0) == pytest.approx(2.1)
+    assert target_of(9.0, 2.0) == pytest.approx(2.3)
+
+
+def varied(tables=8):
+    """Return tables with an option of each placement, on hosts of two ranks and a fifth rank."""
+    random = np.random.default_rng(5)
+    options = []
+    for table in range(tables):
+        for kind, count in (
+            ("uniform", 5),
+            ("device", 2),
+            ("host_rows", 2),
+            ("host_columns", 3),
+            ("hosts", 6),
+        ):
+            sizes = random.integers((1, 0), (9, 3), (count, 2)).tolist()
+            options.append(
+                option(table, kind, *[(*size, float(random.random())) for size in sizes])
+            )
+    return search_space(options), devices(*[(30, 8)] * 4, (25, 5), host_ranks=2)
+
+
+def searched(seed, rounds=700):
+    tables, state = constructed(*varied(), seed=seed, doublings=1)
+    improve(tables, state, rounds, 0.0, 1.0, 1.0)
+    return state
+
+
+def test_a_search_goes_through_all_placements():
+    space, placed_on = varied()
+    tables, state = constructed(space, placed_on, seed=3)
+    seen = set()
+    for _ in range(60):
+        improve(tables, state, 5, 0.0, 0.1, 1.0)
+        seen |= set(space.placement[state.chosen].tolist())
+    assert seen == {0, 1, 2, 3, 4}
+
+
+def test_the_same_seed_gives_the_same_search():
+    assert same(searched(1), searched(1))
+    assert not same(searched(1), searched(2))
+
+
+def test_a_search_may_be_continued_from_the_best_plan():
+    space, placed_on = varied()
+    tables, state = constructed(space, placed_on)
+    improve(tables, state, 500, 0.0, 1.0, 1.0)
+    later = empty_state(tables, [9])
+    aim(later, state.best_rating, state.figures[BOUND], 2)
+    later.chosen[:], later.ranks[:] = state.best_chosen, state.best_ranks
+    improve(tables, later, 0, 0.0, 1.0, 1.0)
+    assert later.perf.max() == pytest.approx(state.best_rating)
+    assert (later.best_chosen == -1).all(), "what must be bettered is no plan of its own"
+
+
+def test_a_rank_without_memory_attracts_nothing():
+    space = search_space([option(0, "host_columns", (0, 4, 19.0), (0, 4, 19.0))])
+    placed_on = devices((7, 0), (16, 8), (11, 8), (18, 12), host_ranks=2)
+    tables, state = constructed(space, placed_on)
+    improve(tables, state, 50, 0.0, 1.0, 1.0)
+    assert state.best_rating == 19.0
+    assert sorted(state.best_ranks.tolist()) == [2, 3]
+
+
+def digest():
+    """Return whether the kernels are compiled, and all bits that a search leaves in its state."""
+    state = searched(seed=3)
+    compiled = not isinstance(improve, FunctionType)
+    return compiled, state.best_rating, hashlib.sha256(b"".join(map(bytes, state))).hexdigest()
+
+
+def test_compiled_kernels_do_what_python_does_to_the_last_bit():
+    here = Path(__file__).parent
+    output = subprocess.run(
+        [sys.executable, "-c", "import test_local_search as it; print(it.digest())"],
+        env={
+            **os.environ,
+            "NUMBA_DISABLE_JIT": "1",
+            "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])]),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    compiled, *left = digest()
+    assert compiled
+    assert left[0] < NOWHERE
+    assert output.splitlines()[-1] == str((False, *left))
