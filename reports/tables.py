@@ -99,7 +99,9 @@ def _fact(name: str, value: Any) -> str:
 
 
 def ladder_table(family: FamilyView) -> Table:
-    """The ladder on its problem, claims beside measurements."""
+    """The ladder on its problem, claims beside measurements, and the decision's first quality."""
+    qualities = Qualities(family, family.ladder_problem, most=True)
+    cells = family.on(family.ladder_problem)
     rows: list[Row] = []
     for row in rows_of(ladder(family)):
         unit = row["published_unit"]
@@ -118,9 +120,10 @@ def ladder_table(family: FamilyView) -> Table:
                 Entry(interval(row["low"], row["high"]), row["low"]),
                 time_entry(row["cpu_s"]),
                 outcome_entry(row["outcome"]),
+                *qualities.entries(cells[row["variant"]]),
             )
         )
-    columns = (
+    columns: tuple[Column | str, ...] = (
         *(
             code_column("variant"),
             number_column("published step"),
@@ -128,6 +131,7 @@ def ladder_table(family: FamilyView) -> Table:
         ),
         *(number_column("measured share"), number_column("interval"), number_column("CPU time")),
         "outcome",
+        *qualities.columns,
     )
     return new_table(columns, rows)
 

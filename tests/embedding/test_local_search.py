@@ -34,7 +34,6 @@ def constructed(space, placed_on, seed=0, doublings=0):
     """Return tables and a state with the relaxed plan placed, as a search begins."""
     found = candidates(space, placed_on)
     bound = linear_bound(space, placed_on, found)
-    assume(0 < bound.milliseconds < math.inf)
     tables = tables_of(space, placed_on, found)
     state = empty_state(tables, [seed])
     aim(state, math.inf, bound.milliseconds, doublings)
@@ -55,15 +54,15 @@ def loads(space, placed_on, plan):
     return sum(load(space, placed_on, number, ranks) for number, ranks in plan)
 
 
-def copied(state):
-    return [np.array(part) for part in state]
-
-
 def same(state, other):
     return all(np.array_equal(one, two) for one, two in zip(state, other, strict=True))
 
 
-some_problems = problems(kinds=tuple(set(KINDS) - {"nowhere"}), overfull=False)
+def has_a_bound(problem):
+    return 0 < linear_bound(*problem, candidates(*problem)).milliseconds < math.inf
+
+
+some_problems = problems(kinds=tuple(KINDS)[:5], overfull=False).filter(has_a_bound)
 
 
 @settings(max_examples=200)
@@ -120,17 +119,16 @@ def test_the_best_plan_only_becomes_better_and_the_target_with_it(problem, seed)
 
 @settings(max_examples=100)
 @given(some_problems)
-def test_rounds_that_change_nothing_leave_the_plan(problem):
-    """At the end of a search nothing worse is taken, and what was tried is undone."""
+def test_a_cold_search_takes_nothing_worse(problem):
     tables, state = constructed(*problem)
     improve(tables, state, 300, 0.0, 1.0, 0.0)
-    before = copied(state)
+    cost = state.cost.sum()
     state.figures[BEST] = 0.0  # there is no better plan than that
     improve(tables, state, 50, 1.0, 1.0, 0.0)
-    assert state.cost.sum() <= np.sum(before[4]) * (1 + 1e-9)
+    assert state.cost.sum() <= cost * (1 + 1e-9)
 
 
-def test_it_has_nothing_to_do_with_a_plan_that_must_better_one():
+def test_the_target_is_between_the_best_plan_and_the_bound_and_near_the_bound():
     assert target_of(math.inf, 2.0) == pytest.approx(2.3)
     assert target_of(2.2, 2.0) == pytest.approx(2.1)
     assert target_of(9.0, 2.0) == pytest.approx(2.3)
@@ -150,7 +148,7 @@ def varied(tables=8):
         ):
             sizes = random.integers((1, 0), (9, 3), (count, 2)).tolist()
             options.append(
-                option(table, kind, *[(*size, float(random.random())) for size in sizes])
+                option(table, kind, *[(*size, random.random() / count) for size in sizes])
             )
     return search_space(options), devices(*[(30, 8)] * 4, (25, 5), host_ranks=2)
 

@@ -183,6 +183,16 @@ def test_what_is_compared_with_another_has_a_verdict_that_names_it(told):
     ]
 
 
+def test_the_decision_of_a_third_variant_is_not_told_as_the_same(told):
+    lines = [*family_lines(), *past_lines(stopped=())]
+    for line in lines:
+        if line["variant"] == "sorted" and line["against"] == "no-copy":
+            line |= {"same_as": "certified", "decision": "same"}
+    found = [f for f in told(lines) if f.kind == "verdict"]
+    assert "`compiled` is 48.3 times faster than `no-copy` with the same dec" in found[1].sentence
+    assert "sorted" not in found[1].sentence
+
+
 def test_a_projection_is_told_as_one(told):
     (_, found) = [f for f in told([*family_lines(), *past_lines()]) if f.kind == "verdict"]
     assert "`compiled` is projected to be at least 214 times as fast as `no-copy`" in found.sentence

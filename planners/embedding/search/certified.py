@@ -63,8 +63,8 @@ def best_plan(
     How long it searches is counted in rounds, as many as usually take `seconds`. Where these are
     given, the clock also ends it, and a machine slow enough for that may find another plan.
 
-    No plan is worse than those that torchrec's proposals lead to, as far as these are tried: all of
-    them on small problems and where nothing else is found, the uniform ones on large problems.
+    No plan is worse than those that torchrec's proposals lead to, as far as these are tried: the
+    uniform ones on large problems, and all of them on small ones and where nothing else is found.
     """
     found = candidates(space, devices)
     bound = linear_bound(space, devices, found)
@@ -73,14 +73,14 @@ def best_plan(
     deadline = math.inf if seconds is None else clock() + seconds
     rounds = usual_rounds(space, devices, seconds)
     local = _can_be_placed_locally(space, devices)
-    small = not local or space.tables * devices.ranks <= _MOST_PROPOSED
-    proposed = _proposed(space, devices, small)
+    everything = not local or space.tables * devices.ranks <= _MOST_PROPOSED
+    proposed = _proposed(space, devices, everything)
     done = 0
     if local:
         search = _LocalSearch(space, devices, found, bound, proposed, rounds, seed)
         search.run(lambda: clock() > deadline)
         proposed, done = search.outcome(), search.rounds
-    if isinstance(proposed, NotFound) and not small:
+    if isinstance(proposed, NotFound) and not everything:
         proposed = _proposed(space, devices, everything=True)
     if isinstance(proposed, NotFound):
         return NotFound(proposed.smallest, proposed.last, proposed.proposals + done)
@@ -112,7 +112,9 @@ def _proposed(space: SearchSpace, devices: Devices, everything: bool) -> Found |
     proposers: list[Proposer] = [UniformProposer()]
     if everything:
         greedy = (GreedyProposer(), GreedyProposer(use_depth=False))
-        proposers += [*greedy, GridSearchProposer(), BinProposer()]
+        proposers += [*greedy, GridSearchProposer()]
+        if (devices.storage.sum(0) >= 0).all():  # there is memory to cut into bins
+            proposers.append(BinProposer())
     rules = rules_of(GreedyPerfPartitioner())
     assert rules is not None
     return SamePlan(proposers, rules)(space, devices)

@@ -1,0 +1,344 @@
+"""The certified search: no worse than torchrec's proposals, near the bound, the same every time."""
+
+import math
+from functools import cache, partial
+
+import numpy as np
+import pytest
+from compared import come_to, components
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from random_options import random_case
+from test_candidates import devices, fit, least_rating, load, option, problems, ways
+from torchrec.distributed.planner.constants import BATCH_SIZE
+from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
+from torchrec.distributed.planner.perf_models import NoopPerfModel
+from torchrec.distributed.planner.planners import (
+    EmbeddingShardingPlanner,
+    validate_compute_kernels,
+)
+from torchrec.distributed.planner.proposers import (
+    GreedyProposer,
+    GridSearchProposer,
+    UniformProposer,
+)
+from torchrec.distributed.planner.types import PlannerError, Storage
+
+from harness.registry import WorkloadSpec
+from harness.topologies import find_topology
+from planners.embedding.plan import new_planner, plan_with, validate
+from planners.embedding.planner import Planner
+from planners.embedding.problem import build
+from planners.embedding.search.bin_proposer import BinProposer
+from planners.embedding.search.bound import lower_bound
+from planners.embedding.search.certified import best_plan
+from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.search.outcome import Found, NotFound
+from planners.embedding.search.partition import rules_of
+from planners.embedding.search.same_plan import SamePlan
+from planners.embedding.search.space import Placement, devices_of, search_space
+
+DEFAULT = (
+    GridSearchProposer,
+    GreedyProposer,
+    lambda: GreedyProposer(use_depth=False),
+    UniformProposer,
+)
+
+# One plan has several ratings: torchrec adds in the order in which it was proposed.
+LAST_BITS = 1e-12
+
+
+def standing_still():
+    return 0.0
+
+
+class JumpingClock:
+    """A clock on which no time passes, until it has been looked at so often."""
+
+    def __init__(self, looks):
+        self.looks = looks
+
+    def __call__(self):
+        self.looks -= 1
+        return 0.0 if self.looks >= 0 else 1e9
+
+
+def briefly(space, placed_on, seed=0):
+    return best_plan(space, placed_on, seconds=0.01, seed=seed, clock=standing_still)
+
+
+def proposed(space, placed_on, *proposers):
+    """Return what torchrec's proposers lead to, the default ones unless others are named."""
+    search = SamePlan([new() for new in proposers or DEFAULT], rules_of(GreedyPerfPartitioner()))
+    return search(space, placed_on)
+
+
+def rating(outcome):
+    return outcome.rating if isinstance(outcome, Found) else math.inf
+
+
+def options_with_ranks(space, found):
+    """Return each option of a plan with the ranks of its shards."""
+    ends = np.cumsum(np.diff(space.first_shard)[found.options])
+    assert ends[-1] == len(found.ranks)
+    ranks = np.split(found.ranks, ends[:-1])
+    return [
+        (int(number), tuple(each.tolist()))
+        for number, each in zip(found.options, ranks, strict=True)
+    ]
+
+
+def no_grid_without_a_host(problem):
+    """Such a problem is left to torchrec, which cannot place it either."""
+    space, placed_on = problem
+    return placed_on.hosts > 0 or not (space.placement == Placement.HOSTS).any()
+
+
+small_problems = problems(overfull=True).filter(no_grid_without_a_host)
+
+
+@settings(max_examples=300)
+@given(small_problems, st.integers(0, 3))
+def test_a_plan_is_legal_and_fits_and_is_at_or_above_the_bound(problem, seed):
+    space, placed_on = problem
+    found = briefly(space, placed_on, seed)
+    assume(isinstance(found, Found))
+    plan = options_with_ranks(space, found)
+    assert sorted(space.table[found.options]) == list(range(space.tables))
+    assert all(ranks in ways(space, placed_on, number) for number, ranks in plan)
+    held = sum(load(space, placed_on, number, ranks) for number, ranks in plan)
+    assert fit(held, placed_on)
+    assert found.rating == pytest.approx(held[:, 0].max(), rel=1e-12)
+    assert lower_bound(space, placed_on).milliseconds <= found.rating * (1 + 1e-9)
+
+
+@settings(max_examples=300)
+@given(small_problems, st.integers(0, 3))
+def test_a_plan_is_never_worse_than_those_that_are_proposed(problem, seed):
+    found = briefly(*problem, seed)
+    assert rating(found) <= rating(proposed(*problem)) * (1 + LAST_BITS)
+    for proposer in (UniformProposer, GreedyProposer, BinProposer):
+        assert rating(found) <= rating(proposed(*problem, proposer)) * (1 + LAST_BITS)
+
+
+@settings(max_examples=100)
+@given(small_problems)
+def test_on_large_problems_a_plan_is_found_wherever_one_is_proposed(problem):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("planners.embedding.search.certified._MOST_PROPOSED", 0)
+        found = briefly(*problem)
+    assert rating(found) <= rating(proposed(*problem, UniformProposer)) * (1 + LAST_BITS)
+    if isinstance(found, NotFound):
+        for proposer in (*DEFAULT, BinProposer):
+            assert isinstance(proposed(*problem, proposer), NotFound)
+
+
+def spoilt(case):
+    """Return a case without SSD: with it, tables are left to torchrec's proposals."""
+    for each in case.options:
+        for shard in each.shards:
+            shard.storage = Storage(shard.storage.hbm, shard.storage.ddr, 0)
+    return case
+
+
+@settings(max_examples=150)
+@given(st.randoms(use_true_random=False), st.booleans(), st.booleans())
+def test_a_planner_finds_no_worse_a_plan_or_none_for_the_same_reason(random, towers, with_ssd):
+    case = random_case(random, most_tables=4, towers=towers)
+    if not with_ssd:
+        spoilt(case)
+    theirs = EmbeddingShardingPlanner(**components(case))
+    expected = come_to(theirs)
+    ours = Planner(mode="best-plan", search_seconds=0.01, **components(case))
+    actual = come_to(ours)
+    if ours._best_plan is None:
+        assert actual == expected
+        return
+    model = NoopPerfModel(case.topology)
+    if theirs._best_plan is not None:
+        limit = model.rate(theirs._best_plan) * (1 + LAST_BITS)
+        assert model.rate(ours._best_plan) <= limit
+    held = np.zeros((case.topology.world_size, 5))
+    for shard in (shard for each in ours._best_plan for shard in each.shards):
+        storage = shard.storage
+        held[shard.rank] += (0, storage.hbm, storage.ddr, storage.ssd, 1)
+    assert fit(held, devices_of(case.topology))
+
+
+def test_a_plan_that_nothing_leads_to_is_not_found():
+    """Two ranks could hold three tables in sum, but none of them holds two."""
+    space = search_space([option(table, "device", (6, 0, 1.0)) for table in range(3)])
+    problem = space, devices((9, 9), (9, 9))
+    assert least_rating(*problem) == math.inf
+    assert lower_bound(*problem).milliseconds < math.inf
+    found = briefly(*problem)
+    assert isinstance(found, NotFound)
+    assert found.last.tolist() == found.smallest.tolist() == [0, 1, 2]
+    assert found.proposals > 1
+
+
+def test_without_an_option_for_a_table_nothing_is_proposed():
+    space = search_space([option(0, "device", (1, 0, 1.0)), option(1, "device", (99, 0, 1.0))])
+    assert best_plan(space, devices((9, 9), (9, 9))) == NotFound(None, None, 0)
+
+
+def test_a_bound_of_nothing_still_leads_somewhere():
+    """All cheap options would fit in sum, and cost nothing."""
+    options = [
+        option(table, "device", shard) for table in range(3) for shard in ((6, 0, 0.0), (1, 0, 5.0))
+    ]
+    space, placed_on = search_space(options), devices((9, 9), (9, 9))
+    assert lower_bound(space, placed_on).milliseconds == 0
+    assert briefly(space, placed_on).rating == least_rating(space, placed_on) == 5.0
+
+
+def test_plans_that_cost_nothing_are_found():
+    space = search_space([option(table, "device", (6, 0, 0.0)) for table in range(2)])
+    assert briefly(space, devices((9, 9), (9, 9))).rating == 0
+
+
+def test_memory_of_all_kinds_together_is_looked_at():
+    """HBM and DDR hold one table each, and the third one must go where it is dear."""
+    options = [
+        option(table, "device", shard)
+        for table in range(3)
+        for shard in ((10, 0, 1.0), (0, 10, 1.0), (0, 0, 100.0))
+    ]
+    found = briefly(search_space(options), devices((10, 10)))
+    assert found.rating == 102.0
+
+
+def test_ssd_is_not_filled_more_than_it_holds():
+    options = [
+        option(table, "device", shard)
+        for table in range(4)
+        for shard in ((0, 0, 1.0), (4, 0, 10.0 + table))
+    ]
+    for each in options[::2]:
+        each.shards[0].storage = Storage(0, 0, 6)
+    space, placed_on = search_space(options), devices((10, 8), (10, 8))
+    placed_on.storage[:, 2] = 10
+    found = briefly(space, placed_on)
+    assert found.rating == least_rating(space, placed_on) == 12.0
+    held = sum(load(space, placed_on, *each) for each in options_with_ranks(space, found))
+    assert fit(held, placed_on)
+
+
+@pytest.mark.parametrize("most_proposed", [0, 10_000])
+def test_tables_that_depend_on_each_other_are_placed_as_proposed(most_proposed, monkeypatch):
+    monkeypatch.setattr("planners.embedding.search.certified._MOST_PROPOSED", most_proposed)
+    options = [
+        option(table, kind, *[(table + 1, 0, 1.0 + table)] * 2, dependency=dependency)
+        for table, dependency in enumerate(["one", "one", "other", "other", None])
+        for kind in ("host_columns", "host_rows", "uniform")
+    ]
+    space, placed_on = search_space(options), devices(*[(30, 0)] * 4, host_ranks=2)
+    found = briefly(space, placed_on)
+    best = proposed(space, placed_on, *DEFAULT, BinProposer)
+    assert found.rating == best.rating
+    hosts = {
+        number // 3: {rank // 2 for rank in ranks}
+        for number, ranks in options_with_ranks(space, found)
+    }
+    assert hosts[0] == hosts[1]
+    assert hosts[2] == hosts[3]
+
+
+@cache
+def real(workload, topology="dgx_a100_80gb", gpus=16):
+    """Return a problem of real size with its options and devices."""
+    problem = build(WorkloadSpec.parse(workload), find_topology(topology, gpus))
+    enumerator = DistinctShardEnumerator(
+        topology=problem.topology, batch_size=BATCH_SIZE, constraints=problem.constraints
+    )
+    space = search_space(enumerator.enumerate(problem.module, problem.sharders))
+    reserved = problem.storage_reservation().reserve(
+        topology=problem.topology,
+        batch_size=BATCH_SIZE,
+        module=problem.module,
+        sharders=problem.sharders,
+        constraints=problem.constraints,
+    )
+    return problem, space, devices_of(reserved)
+
+
+TIGHT = "synthetic[tables=24,seed=1,memory=tight]"
+ROOMY = "synthetic[tables=60,seed=1,memory=roomy]"
+LITTLE = "synthetic[tables=6,seed=2,memory=tight]"
+
+
+def gap(found, space, placed_on):
+    return found.rating / lower_bound(space, placed_on).milliseconds - 1
+
+
+def test_a_plan_is_near_the_bound_where_there_is_room():
+    _, *problem = real(ROOMY)
+    assert gap(best_plan(*problem), *problem) <= 0.01
+
+
+def test_a_plan_is_nearer_the_bound_where_memory_is_scarce():
+    _, *problem = real(TIGHT)
+    found = best_plan(*problem, seconds=1, clock=standing_still)
+    assert gap(found, *problem) <= gap(proposed(*problem), *problem) / 3
+
+
+def test_the_same_seed_finds_the_same_plan():
+    _, *problem = real(TIGHT)
+    one, again, *others = (
+        best_plan(*problem, seconds=0.1, seed=seed, clock=standing_still) for seed in (1, 1, 2, 3)
+    )
+    assert one.rating == again.rating
+    assert one.options.tolist() == again.options.tolist()
+    assert one.ranks.tolist() == again.ranks.tolist()
+    assert any(one.ranks.tolist() != other.ranks.tolist() for other in others)
+
+
+def test_the_clock_ends_the_search_with_the_best_plan_so_far():
+    _, *problem = real(TIGHT)
+    ends = [
+        best_plan(*problem, seconds=0.5, clock=JumpingClock(looks)) for looks in (1, 2, 5, 12, 1000)
+    ]
+    rounds = [found.proposals for found in ends]
+    assert rounds == sorted(set(rounds)), "each goes on for longer"
+    ratings = [found.rating for found in ends]
+    assert ratings == sorted(ratings, reverse=True)
+    assert ratings[0] == proposed(*problem, *DEFAULT, BinProposer).rating > ratings[-1]
+
+
+def test_without_a_time_no_clock_ends_the_search():
+    _, *problem = real(LITTLE)
+    hurried, *others = (best_plan(*problem, clock=JumpingClock(looks)) for looks in (0, 3, 10**9))
+    assert all(rating(hurried) == rating(other) for other in others)
+    assert all(hurried.proposals == other.proposals for other in others)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        (LITTLE, "dgx_a100_80gb", 16),
+        ("synthetic[tables=6,seed=3,memory=mixed]", "dgx_a100_80gb", 8),  # torchrec finds none
+        ("synthetic[tables=5,seed=4]", "aws_g4dn_12xlarge", 8),
+    ],
+)
+def test_a_planner_returns_a_plan_that_torchrec_takes(place):
+    problem, space, placed_on = real(*place)
+    plan = plan_with(problem, new_planner(problem, partial(Planner, mode="best-plan"))())
+    validate(problem, plan)
+    validate_compute_kernels(list(plan.options))
+    model = NoopPerfModel(problem.topology)
+    assert model.rate(list(plan.options)) == best_plan(space, placed_on).rating
+    assert model.rate(list(plan.options)) <= rating(proposed(space, placed_on))
+
+
+def test_a_planner_without_a_plan_says_what_torchrec_says():
+    problem, *_ = real("synthetic[tables=12,seed=7,memory=mixed]")
+    reasons = []
+    for make in (
+        new_planner(problem),
+        new_planner(problem, partial(Planner, mode="best-plan")),
+    ):
+        with pytest.raises(PlannerError) as raised:
+            make().plan(problem.module, problem.sharders)
+        reasons.append(str(raised.value))
+    assert reasons[0] == reasons[1]
