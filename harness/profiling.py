@@ -70,12 +70,15 @@ def write_files(files: dict[str, str], stem: Path) -> list[Path]:
 
 
 def replace_file(path: Path, text: str) -> Path:
-    """Write a file whole or not at all."""
+    """Write a file whole or not at all; what is there and is no file, a device, is written to."""
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return path
     partial = path.with_name(f".{path.name}.partial")
     try:
         partial.write_text(text, encoding="utf-8")
         partial.replace(path)
-    except OSError:
+    except (OSError, ValueError):
         partial.unlink(missing_ok=True)
         raise
     return path

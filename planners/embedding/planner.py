@@ -49,7 +49,8 @@ class Planner(EmbeddingShardingPlanner):
 
     Args:
         mode: which plan to look for.
-        search_seconds: how long to look for the best plan; None leaves that to the search.
+        search_seconds: how long to look for the best plan; where it is None, `timeout_seconds`, and
+            where that is None too, as long as the search finds useful.
         seed: of the search for the best plan.
 
     Raises:
@@ -241,7 +242,8 @@ class CompiledSearch(Proposer, Partitioner):
         if planner._mode == "best-plan":
             from planners.embedding.search.certified import best_plan
 
-            outcome = best_plan(space, devices, seconds=planner._search_seconds, seed=planner._seed)
+            seconds = planner._search_seconds or planner._timeout_seconds
+            outcome = best_plan(space, devices, seconds=seconds, seed=planner._seed)
             if isinstance(outcome, Found):
                 return outcome
         rules = rules_of(self._partitioner)

@@ -432,6 +432,13 @@ def test_the_best_plan_is_that_of_the_certified_search(monkeypatch):
     assert counts != (worse.proposals, worse.partitions)
 
 
+def test_the_timeout_limits_the_search_for_the_best_plan_too(monkeypatch):
+    asked = fake_certified(monkeypatch, NotFound(None, None, 0))
+    built = problem()
+    new_planner(built, mode="best-plan", timeout_seconds=3).plan(built.module, built.sharders)
+    assert asked == [{"seconds": 3, "seed": 0}]
+
+
 def test_where_the_certified_search_finds_nothing_the_plan_is_the_same(monkeypatch):
     fake_certified(monkeypatch, NotFound(None, None, 0))
     built = problem()

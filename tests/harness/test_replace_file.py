@@ -1,0 +1,37 @@
+"""A file is written whole or not at all."""
+
+import os
+import threading
+
+import pytest
+
+from harness.profiling import replace_file
+
+
+def test_what_was_there_is_replaced(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text("old")
+    replace_file(path, "new")
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text("old")
+    with pytest.raises(UnicodeEncodeError):
+        replace_file(path, "\ud800")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_no_file_is_written_to_and_stays(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    replace_file(pipe, "text")
+    reader.join(10)
+    assert read == ["text"]
+    assert pipe.is_fifo()
