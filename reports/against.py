@@ -1,7 +1,7 @@
 """Comparisons with another variant than the reference: tables, figure and verdict."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -53,7 +53,6 @@ def speedups(family: FamilyView) -> pd.DataFrame:
     records = {str(record["cell"]): record for record in family.records}
     primary = family.primary_qualities
     best = dict(zip(primary["cell"], primary["value"], strict=True))
-    models = dict(zip(family.cells["variant"], family.cells["same_as"], strict=True))
     rows = []
     for problem, against in family.against.items():
         if against == family.reference:
@@ -74,28 +73,13 @@ def speedups(family: FamilyView) -> pd.DataFrame:
                     "high": 1 / cell["ratio_low"] if cell["ratio_low"] else math.inf,
                     "projected": projected is not None,
                     "outcome": cell["outcome"],
-                    "decision": _decision(cell, against, models),
+                    "decision": family.whose_decision(cell),
                     "quality": best.get(cell["cell"], math.nan),
                     "bound": cell["bound"],
                     "gap": cell["gap"],
                 }
             )
     return pd.DataFrame(rows, columns=_COLUMNS)
-
-
-def _decision(cell: Mapping[str, Any], against: str, models: Mapping[str, str]) -> str:
-    """Say whose decision a cell's is; "same" is that of the variant that all are compared with."""
-    decision = str(cell["decision"])
-    if decision == "same" and _root(cell["variant"], models) != _root(against, models):
-        return f"as {cell['same_as']}"
-    return decision
-
-
-def _root(variant: str, models: Mapping[str, str]) -> str:
-    """Return the variant that decides for all those that must decide the same, one by one."""
-    while models.get(variant):
-        variant = models[variant]
-    return variant
 
 
 def against_tables(family: FamilyView) -> Iterator[tuple[str, Table]]:

@@ -192,7 +192,7 @@ def _quality(family: FamilyView) -> Iterator[Drawing]:
     figure, axes = new_figure(4.0)
     for row in rows_of(table):
         index = family.variants.index(row["variant"])
-        own = row["decision"] == "own"
+        own = row["decision"] not in ("reference", "same")
         axes.plot(
             row["cpu_s"],
             row["quality"],
@@ -216,7 +216,7 @@ def _quality(family: FamilyView) -> Iterator[Drawing]:
             Line2D(
                 [], [], marker="o", linestyle="none", color=GREY, label="the reference's decision"
             ),
-            Line2D([], [], marker="D", linestyle="none", color=GREY, label="a decision of its own"),
+            Line2D([], [], marker="D", linestyle="none", color=GREY, label="another decision"),
             *(Line2D([], [], linestyle="--", color="black", label="proven bound") for _ in bounds),
         ],
         loc="outside upper left",

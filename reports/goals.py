@@ -50,7 +50,7 @@ def _limit(goal: Mapping[str, Any], found: Standing) -> str:
     limit = found.limit if math.isfinite(found.limit) else float(goal["limit"])
     if goal["measure"] == "times faster":
         return f"at least {quantity(limit, 'times')}"
-    if goal["measure"] != "seconds" and not found.unit and goal.get("against"):
+    if not math.isfinite(found.limit) and goal.get("against"):  # its figure is not known either
         return f"at most {quantity(limit, 'times')} that of {goal['against']}"
     return f"at most {quantity(limit, 's' if goal['measure'] == 'seconds' else found.unit)}"
 

@@ -81,18 +81,32 @@ class FamilyView:
     @cached_property
     def rungs(self) -> list[str]:
         """The reference, and every variant compared with it that must decide the same."""
-        pairs = zip(self.cells["variant"], self.cells["same_as"], strict=True)
-        same_as = {str(variant): str(target) for variant, target in pairs}
         compared = self.cells["variant"][self.cells["against"] == self.reference].unique()
-        return [str(name) for name in compared if self._root(name, same_as) == self.reference]
+        return [str(name) for name in compared if self._root(str(name)) == self.reference]
 
-    @staticmethod
-    def _root(name: str, same_as: dict[str, str]) -> str:
+    @cached_property
+    def _models(self) -> dict[str, str]:
+        """The variant that each variant must decide the same as, "" where there is none."""
+        pairs = zip(self.cells["variant"], self.cells["same_as"], strict=True)
+        return {str(variant): str(target) for variant, target in pairs}
+
+    def _root(self, name: str) -> str:
+        """The variant at the end of that chain, which decides for all of it."""
         seen = {name}
-        while (target := same_as.get(name, "")) and target not in seen:
+        while (target := self._models.get(name, "")) and target not in seen:
             seen.add(target)
             name = target
         return name
+
+    def whose_decision(self, cell: Mapping[str, Any]) -> str:
+        """Say whose decision a cell's is; "same" is that of the variant that it is compared with.
+
+        Where another variant is the model, it is named: "as NAME".
+        """
+        decision = str(cell["decision"])
+        if decision == "same" and self._root(cell["variant"]) != self._root(cell["against"]):
+            return f"as {cell['same_as']}"
+        return decision
 
     def on(self, problem: str) -> dict[str, dict[str, Any]]:
         """The cells of one problem, by variant."""
@@ -250,7 +264,7 @@ def tradeoff(family: FamilyView) -> pd.DataFrame:
             "variant": variant,
             "cpu_s": cell["cpu_s"],
             "ratio": _ratio(cell),
-            "decision": cell["decision"],
+            "decision": family.whose_decision(cell),
             "quality": best[cell["cell"]]["value"],
             "bound": cell["bound"],
             "gap": cell["gap"],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_candidates import devices, least_rating, option, problems
+from test_candidates import KINDS, devices, least_rating, option, problems
 
 from planners.embedding.search.bound import (
     LinearRelaxation,
@@ -57,6 +57,15 @@ def test_no_plan_is_below_a_bound(problem):
 def test_of_the_two_bounds_the_better_one_is_told(problem):
     linear, _, hinted, best = bounds(*problem)
     assert best == max(linear, hinted)
+
+
+@settings(max_examples=200)
+@given(problems(kinds=tuple(KINDS)[:4], overfull=False, host_ranks=1))
+def test_the_integer_bound_is_reached_where_each_host_has_one_rank(problem):
+    """Then the programme knows all about every plan but grids, which it takes for freer."""
+    best = least_rating(*problem)
+    reached = bounds(*problem)[1]
+    assert best * (1 - 3e-3) <= reached <= best * (1 + RELATIVE)
 
 
 @settings(max_examples=100)

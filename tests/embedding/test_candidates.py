@@ -107,13 +107,13 @@ def least_rating(space: SearchSpace, placed_on: Devices, allowed=None) -> float:
 
 
 @st.composite
-def problems(draw, kinds=tuple(KINDS), overfull=True):
+def problems(draw, kinds=tuple(KINDS), overfull=True, host_ranks=None):
     """Draw a few tables and ranks, so small that every plan can be tried.
 
     Ranks may differ, and some of them may be on no whole host.
     """
     ranks = draw(st.integers(2, 4))
-    host_ranks = draw(st.sampled_from([1, 2, 2, 3, ranks, ranks + 1]))
+    host_ranks = host_ranks or draw(st.sampled_from([1, 2, 2, 3, ranks, ranks + 1]))
     byte = draw(st.sampled_from([1, 10**9 + 7]))
     ms = draw(st.sampled_from([1.0, 0.3, 1e-5, 1e4]))
     hbm = st.integers(0, 8).map(lambda size: size * byte)

@@ -122,6 +122,17 @@ def test_a_plan_is_never_worse_than_those_that_are_proposed(problem, seed):
         assert rating(found) <= rating(proposed(*problem, proposer)) * (1 + LAST_BITS)
 
 
+def test_a_proposed_plan_stands_where_the_search_comes_to_none_as_good():
+    """The even option looks better wherever the other table is put first, on rank 0."""
+    options = [
+        option(0, "device", (0, 0, 3.0)),
+        option(1, "uniform", (0, 0, 1.0), (0, 0, 0.0), (0, 0, 0.0), (0, 0, 3.0)),
+        option(1, "uniform", *[(0, 0, 1.0)] * 4),
+    ]
+    problem = search_space(options), devices(*[(9, 0)] * 4)
+    assert briefly(*problem).rating == proposed(*problem).rating == least_rating(*problem) == 3.0
+
+
 @settings(max_examples=100)
 @given(small_problems)
 def test_on_large_problems_a_plan_is_found_wherever_one_is_proposed(problem):
@@ -134,7 +145,25 @@ def test_on_large_problems_a_plan_is_found_wherever_one_is_proposed(problem):
             assert isinstance(proposed(*problem, proposer), NotFound)
 
 
-def spoilt(case):
+def test_what_is_proposed_is_tried_at_last_where_the_search_has_found_nothing(monkeypatch):
+    monkeypatch.setattr("planners.embedding.search.certified._MOST_PROPOSED", 0)
+    options = [option(0, "device", (1, 0, 1.0)), option(1, "uniform", (1, 0, 1.0), (1, 0, 1.0))]
+    problem = search_space(options), devices((9, 0), (9, 0))
+    assert isinstance(proposed(*problem, UniformProposer), NotFound)
+    assert best_plan(*problem, seconds=1, clock=JumpingClock(1)).rating == 2.0
+
+
+@pytest.mark.parametrize("kind", range(3))
+def test_a_rank_that_is_overfull_at_first_gets_nothing(kind):
+    space = search_space([option(table, "device", (1, 0, 1.0)) for table in range(2)])
+    placed_on = devices((9, 9), (9, 9))
+    placed_on.storage[0, kind] = -1
+    found = briefly(space, placed_on)
+    assert found.ranks.tolist() == [1, 1]
+    assert found.rating == 2.0
+
+
+def without_ssd(case):
     """Return a case without SSD: with it, tables are left to torchrec's proposals."""
     for each in case.options:
         for shard in each.shards:
@@ -147,7 +176,7 @@ def spoilt(case):
 def test_a_planner_finds_no_worse_a_plan_or_none_for_the_same_reason(random, towers, with_ssd):
     case = random_case(random, most_tables=4, towers=towers)
     if not with_ssd:
-        spoilt(case)
+        without_ssd(case)
     theirs = EmbeddingShardingPlanner(**components(case))
     expected = come_to(theirs)
     ours = Planner(mode="best-plan", search_seconds=0.01, **components(case))
@@ -229,14 +258,15 @@ def test_ssd_is_not_filled_more_than_it_holds():
 def test_tables_that_depend_on_each_other_are_placed_as_proposed(most_proposed, monkeypatch):
     monkeypatch.setattr("planners.embedding.search.certified._MOST_PROPOSED", most_proposed)
     options = [
-        option(table, kind, *[(table + 1, 0, 1.0 + table)] * 2, dependency=dependency)
-        for table, dependency in enumerate(["one", "one", "other", "other", None])
-        for kind in ("host_columns", "host_rows", "uniform")
+        option(table, kind, *[(table + 1, 0, 1.0 + (table + number) % 3)] * 2, dependency=tower)
+        for table, tower in enumerate(["one", "one", "other", "other", None])
+        for number, kind in enumerate(("host_columns", "host_rows", "device"))
+        if kind != "device" or not tower
     ]
     space, placed_on = search_space(options), devices(*[(30, 0)] * 4, host_ranks=2)
     found = briefly(space, placed_on)
     best = proposed(space, placed_on, *DEFAULT, BinProposer)
-    assert found.rating == best.rating
+    assert found.rating == best.rating < proposed(space, placed_on, UniformProposer).rating
     hosts = {
         number // 3: {rank // 2 for rank in ranks}
         for number, ranks in options_with_ranks(space, found)
