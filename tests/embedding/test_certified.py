@@ -268,7 +268,7 @@ def test_tables_that_depend_on_each_other_are_placed_as_proposed(most_proposed, 
     best = proposed(space, placed_on, *DEFAULT, BinProposer)
     assert found.rating == best.rating < proposed(space, placed_on, UniformProposer).rating
     hosts = {
-        number // 3: {rank // 2 for rank in ranks}
+        int(space.table[number]): {rank // 2 for rank in ranks}
         for number, ranks in options_with_ranks(space, found)
     }
     assert hosts[0] == hosts[1]
