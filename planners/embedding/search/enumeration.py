@@ -37,8 +37,8 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
     """Enumerates what torchrec's enumerator does, with equal estimates, in less time.
 
     A shard's estimates depend on its option and its size alone, and a row-wise table has one or
-    two sizes of shard however many ranks there are. Estimators that are not torchrec's own, or
-    that look across the shards of an option, are asked about every shard.
+    two sizes of shard however many ranks there are. Where an estimator is not torchrec's own, or
+    looks across the shards of an option, all are asked about every shard.
 
     The options are also the ones that `last_stored_search_space` keeps: who sets ranks on them
     copies them before.
@@ -61,33 +61,38 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
 
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
         """Fill in the estimates of all shards, asking for one shard of each size."""
-        samples = [_one_shard_of_each_size(option) for option in sharding_options]
-        for estimator in self._estimators:
-            if _looks_at_shards_one_by_one(estimator):
-                estimator.estimate(samples, sharder_data_map=self._sharder_data_map)
-                for option, sample in zip(sharding_options, samples, strict=True):
-                    _take_over(option, sample)
-            else:
-                estimator.estimate(sharding_options, sharder_data_map=self._sharder_data_map)
+        if all(map(_looks_at_shards_one_by_one, self._estimators)):
+            samples = [_Sample(option) for option in sharding_options]
+            super().populate_estimates([sample.option for sample in samples])
+            for sample in samples:
+                sample.hand_over()
+        else:
+            super().populate_estimates(sharding_options)
         for option in sharding_options:
             option.__class__ = _KeptOption
 
 
-def _one_shard_of_each_size(option: ShardingOption) -> ShardingOption:
-    sample = object.__new__(type(option))
-    sample.__dict__.update(option.__dict__)
-    by_size = {tuple(shard.size): shard for shard in option.shards}
-    sample.shards = [Shard(size=shard.size, offset=shard.offset) for shard in by_size.values()]
-    return sample
+class _Sample:
+    """A copy of an option with one shard of each size, to be estimated in its place."""
 
+    def __init__(self, option: ShardingOption) -> None:
+        sizes = [tuple(shard.size) for shard in option.shards]
+        by_size = {
+            size: Shard(shard.size, shard.offset)
+            for size, shard in dict(zip(sizes, option.shards, strict=True)).items()
+        }
+        self._whole = option
+        self._shards = [by_size[size] for size in sizes]
+        self.option = object.__new__(type(option))
+        self.option.__dict__.update(option.__dict__)
+        self.option.shards = list(by_size.values())
 
-def _take_over(option: ShardingOption, sample: ShardingOption) -> None:
-    by_size = {tuple(shard.size): shard for shard in sample.shards}
-    for shard in option.shards:
-        estimated = by_size[tuple(shard.size)]
-        shard.perf = estimated.perf
-        shard.storage = estimated.storage
-    option.is_weighted = sample.is_weighted
+    def hand_over(self) -> None:
+        """Give every shard the estimates of the one of its size."""
+        for shard, estimated in zip(self._whole.shards, self._shards, strict=True):
+            shard.perf = estimated.perf
+            shard.storage = estimated.storage
+        self._whole.is_weighted = self.option.is_weighted
 
 
 def _is_perf_estimator(estimator: ShardEstimator) -> bool:
