@@ -29,7 +29,7 @@ report: setup
 
 # The large problems too; this takes far longer.
 report-large: setup
-	$(BIN)/shardbench report --large --budget 120 --out report-large
+	$(BIN)/shardbench report --large --budget 200 --out report-large
 
 test: setup
 	$(BIN)/python -m pytest -m "not slow"

@@ -157,7 +157,7 @@ def test_compare_prints_one_json_document_and_nothing_else(shardbench):
             "reference" if name == "double-deepcopy" else "same" if same_as else "own"
         )
         if same_as:
-            assert row["fingerprint"] == rows["double-deepcopy"]["fingerprint"]
+            assert row["fingerprint"] == rows[same_as]["fingerprint"]
         if name == "double-deepcopy":
             assert row["ratio"] is None
         else:
