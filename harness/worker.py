@@ -1,8 +1,10 @@
 """Child processes: one for each checked call, one for the timed turns, stopped when over budget."""
 
+import io
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -213,6 +215,8 @@ def _build(job: Job) -> tuple[Family[Any, Any], Any]:
 def _child(connection: Connection, body: Callable[[Callable[[Message], None]], None]) -> None:
     os.setsid()  # so that the parent can stop this process together with its own children
     os.dup2(2, 1)  # standard output is the parent's
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what is printed is not lost when this is stopped
+        sys.stdout.reconfigure(line_buffering=True)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     lock = threading.Lock()
