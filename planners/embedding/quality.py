@@ -7,7 +7,7 @@ from planners.embedding.plan import Plan, perf_by_rank, storage_by_rank
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.bound import lower_bound
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.search.space import devices_of, search_space
+from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space
 
 
 def quality(problem: EmbeddingProblem, plan: Plan) -> dict[str, float]:
@@ -33,16 +33,21 @@ def bound(problem: EmbeddingProblem) -> float:
     It is worked out once for a problem.
     """
     if "bound_ms" not in problem.known:
-        enumerator = DistinctShardEnumerator(
-            topology=problem.topology, batch_size=BATCH_SIZE, constraints=problem.constraints
-        )
-        space = search_space(enumerator.enumerate(problem.module, problem.sharders))
-        topology = problem.storage_reservation().reserve(
-            topology=problem.topology,
-            batch_size=BATCH_SIZE,
-            module=problem.module,
-            sharders=problem.sharders,
-            constraints=problem.constraints,
-        )
-        problem.known["bound_ms"] = lower_bound(space, devices_of(topology)).milliseconds
+        problem.known["bound_ms"] = lower_bound(*arrays(problem)).milliseconds
     return problem.known["bound_ms"]
+
+
+def arrays(problem: EmbeddingProblem) -> tuple[SearchSpace, Devices]:
+    """Return the options of the problem, and what its devices can hold, as arrays."""
+    enumerator = DistinctShardEnumerator(
+        topology=problem.topology, batch_size=BATCH_SIZE, constraints=problem.constraints
+    )
+    space = search_space(enumerator.enumerate(problem.module, problem.sharders))
+    topology = problem.storage_reservation().reserve(
+        topology=problem.topology,
+        batch_size=BATCH_SIZE,
+        module=problem.module,
+        sharders=problem.sharders,
+        constraints=problem.constraints,
+    )
+    return space, devices_of(topology)

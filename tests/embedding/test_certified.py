@@ -10,7 +10,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from random_options import random_case
 from test_candidates import devices, fit, least_rating, load, option, problems, ways
-from torchrec.distributed.planner.constants import BATCH_SIZE
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.planners import (
@@ -29,10 +28,10 @@ from harness.topologies import find_topology
 from planners.embedding.plan import new_planner, plan_with, validate
 from planners.embedding.planner import Planner
 from planners.embedding.problem import build
+from planners.embedding.quality import arrays
 from planners.embedding.search.bin_proposer import BinProposer
 from planners.embedding.search.bound import lower_bound
 from planners.embedding.search.certified import best_plan
-from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.outcome import Found, NotFound
 from planners.embedding.search.partition import rules_of
 from planners.embedding.search.same_plan import SamePlan
@@ -279,18 +278,7 @@ def test_tables_that_depend_on_each_other_are_placed_as_proposed(most_proposed, 
 def real(workload, topology="dgx_a100_80gb", gpus=16):
     """Return a problem of real size with its options and devices."""
     problem = build(WorkloadSpec.parse(workload), find_topology(topology, gpus))
-    enumerator = DistinctShardEnumerator(
-        topology=problem.topology, batch_size=BATCH_SIZE, constraints=problem.constraints
-    )
-    space = search_space(enumerator.enumerate(problem.module, problem.sharders))
-    reserved = problem.storage_reservation().reserve(
-        topology=problem.topology,
-        batch_size=BATCH_SIZE,
-        module=problem.module,
-        sharders=problem.sharders,
-        constraints=problem.constraints,
-    )
-    return problem, space, devices_of(reserved)
+    return problem, *arrays(problem)
 
 
 TIGHT = "synthetic[tables=24,seed=1,memory=tight]"

@@ -38,12 +38,10 @@ class Bound:
         milliseconds: no plan rates less; infinite where no device can hold some table.
         options: the option of each table in the relaxed plan that the bound comes from, a good
             start for a search, shape (T,); -1 where there is none.
-        method: what proved it, in words.
     """
 
     milliseconds: float
     options: Ints
-    method: str
 
 
 def lower_bound(space: SearchSpace, devices: Devices) -> Bound:
@@ -66,10 +64,10 @@ def linear_bound(space: SearchSpace, devices: Devices, found: Candidates) -> Bou
     solver's tolerances do not enter.
     """
     if len(found.without_options):
-        return Bound(math.inf, np.full(space.tables, -1), "no device can hold some table")
+        return Bound(math.inf, np.full(space.tables, -1))
     relaxation = LinearRelaxation(space, devices, found)
     milliseconds, options = _least(space, found, relaxation.solve)
-    return Bound(milliseconds, options, "linear programme")
+    return Bound(milliseconds, options)
 
 
 def integer_bound(
@@ -87,7 +85,7 @@ def integer_bound(
         return _solve_by_host(space, devices, found, limit, unit)
 
     milliseconds, options = _least(space, found, solve, at_least)
-    return Bound(milliseconds, options, "integer programme by host")
+    return Bound(milliseconds, options)
 
 
 def worth_integers(devices: Devices, found: Candidates) -> bool:

@@ -174,20 +174,18 @@ class _LocalSearch:
             if run == len(_RUNS) - 1 and self._best is not None:
                 start = self._best
             state = self._continued(start, doublings)
-            heat = temperature * min(1.0, _TABLES_AT_FULL_HEAT / self._space.tables)
             for done in range(0, rounds, _ROUNDS_AT_ONCE):
                 if self._near_enough or time_is_up():
                     return
                 end = min(done + _ROUNDS_AT_ONCE, rounds)
-                self._improve(state, end - done, done / rounds, end / rounds, heat)
+                self._improve(state, end - done, done / rounds, end / rounds, temperature)
 
     def _start(self, options: Ints) -> State:
         """Return a relaxed plan, placed, and a little improved."""
         state = self._empty(doublings=0)
         construct(self._tables, state, self._order(options), options)
         rounds = int(self._all_rounds * _ROUNDS_PER_START) + 1
-        heat = min(1.0, _TABLES_AT_FULL_HEAT / self._space.tables)
-        self._improve(state, rounds, 0.7, 0.9, heat)
+        self._improve(state, rounds, 0.7, 0.9, temperature=1.0)
         return state
 
     def _continued(self, start: State, doublings: int) -> State:
@@ -207,7 +205,8 @@ class _LocalSearch:
     def _improve(
         self, state: State, rounds: int, begin: float, end: float, temperature: float
     ) -> None:
-        improve(self._tables, state, rounds, begin, end, temperature)
+        heat = temperature * min(1.0, _TABLES_AT_FULL_HEAT / self._space.tables)
+        improve(self._tables, state, rounds, begin, end, heat)
         self.rounds += rounds
         if state.best_rating < self._best_rating:
             self._best, self._best_rating = state, state.best_rating
