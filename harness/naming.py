@@ -129,3 +129,34 @@ def positive_int(text: str) -> int:
     if value < 1:
         raise ValueError(text)
     return value
+
+
+def whole_number(text: str) -> int:
+    """Convert a decimal string to an int of at least 0; raises ValueError otherwise."""
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
+def at_most(largest: int) -> Callable[[str], int]:
+    """Return what converts a decimal string to an int from 1 to `largest`."""
+
+    def convert(text: str) -> int:
+        value = positive_int(text)
+        if value > largest:
+            raise ValueError(text)
+        return value
+
+    return convert
+
+
+def one_of(allowed: Collection[str]) -> Callable[[str], str]:
+    """Return what passes the `allowed` strings on, and raises ValueError for any other."""
+
+    def convert(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(text)
+        return text
+
+    return convert

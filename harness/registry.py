@@ -23,7 +23,7 @@ from harness.declarations import (
 )
 from harness.errors import InfeasibleDecision, RegistryError, UsageError, unknown
 from harness.goals import Goal, check_goals
-from harness.naming import WorkloadSpec, positive_int
+from harness.naming import WorkloadSpec, at_most, one_of, positive_int, whole_number
 from harness.recorder import Progress, Recorder
 from harness.topologies import Topology
 
@@ -48,9 +48,12 @@ __all__ = [
     "Variant",
     "Workload",
     "WorkloadSpec",
+    "at_most",
     "load_registry",
+    "one_of",
     "positive_int",
     "unknown",
+    "whole_number",
 ]
 
 ENTRY_POINTS = "shardbench.families"

@@ -3,10 +3,18 @@
 import hashlib
 import random
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from harness.registry import UsageError, Workload, WorkloadSpec, positive_int, unknown
+from harness.registry import (
+    UsageError,
+    Workload,
+    WorkloadSpec,
+    at_most,
+    one_of,
+    positive_int,
+    unknown,
+    whole_number,
+)
 from planners.embedding.published import POOLING_FACTORS, PUBLISHED, Published
 from planners.embedding.tables import SUFFIXES, Table, is_table_file, read_bytes, read_tables
 
@@ -67,19 +75,6 @@ def assigned(name: str) -> str:
     return PUBLISHED[name].assigned if name in PUBLISHED else ""
 
 
-def _seed(text: str) -> int:
-    value = int(text)
-    if value < 0:  # random.Random drops the sign
-        raise ValueError(text)
-    return value
-
-
-def _setting(text: str) -> str:
-    if text not in MEMORY:
-        raise ValueError(text)
-    return text
-
-
 def memory_setting(spec: WorkloadSpec) -> str | None:
     """Return the parameter `memory`, a key of MEMORY, or None where it is not given.
 
@@ -89,14 +84,7 @@ def memory_setting(spec: WorkloadSpec) -> str | None:
     if "memory" not in spec.parameters:
         return None
     *others, last = MEMORY
-    return spec.get("memory", _setting, last, f"{', '.join(others)} or {last}")
-
-
-def _at_most(largest: int, text: str) -> int:
-    value = positive_int(text)
-    if value > largest:
-        raise ValueError(text)
-    return value
+    return spec.get("memory", one_of(MEMORY), last, f"{', '.join(others)} or {last}")
 
 
 def _sampled(tables: tuple[Table, ...], spec: WorkloadSpec, seed: int) -> tuple[Table, ...]:
@@ -108,7 +96,7 @@ def _sampled(tables: tuple[Table, ...], spec: WorkloadSpec, seed: int) -> tuple[
             )
         return tables
     allowed = f"a whole number from 1 to {len(tables)}, the tables that it has"
-    count = spec.get("tables", partial(_at_most, len(tables)), len(tables), allowed)
+    count = spec.get("tables", at_most(len(tables)), len(tables), allowed)
     chosen = random.Random(seed).sample(range(len(tables)), count)
     return tuple(tables[index] for index in sorted(chosen))
 
@@ -129,7 +117,7 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
         raise unknown("workload", spec.name, (*names, *(f"FILE{suffix}" for suffix in SUFFIXES)))
     spec.check_parameters(PARAMETERS)
     memory_setting(spec)
-    seed = spec.get("seed", _seed, 0, "a whole number of at least 0")
+    seed = spec.get("seed", whole_number, 0, "a whole number of at least 0")
     if spec.name == _SYNTHETIC.name:
         count = spec.get("tables", positive_int, 100, "a whole number of at least 1")
         return synthetic(count, seed)

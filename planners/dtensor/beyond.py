@@ -1,0 +1,28 @@
+"""Past the published ladder: quicker on a hit, quicker on a miss, and fewer misses."""
+
+from typing import TYPE_CHECKING
+
+from harness.registry import Prepared
+from planners.dtensor.family import FAMILY
+
+if TYPE_CHECKING:
+    from planners.dtensor.decision import Decision
+    from planners.dtensor.problem import DTensorProblem
+
+
+@FAMILY.variant("interned", same_as="upstream", source="shardbench")
+def interned(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """Specs known by identity, and a compiled plan for each op on them"""
+    from planners.dtensor.dispatch.interned import Interned
+    from planners.dtensor.problem import prepare
+
+    return prepare(problem, Interned())
+
+
+@FAMILY.variant("dijkstra", source="torch 2.13.0, pytorch/pytorch#169438")
+def dijkstra(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """The search over strategies that torch ships and does not call"""
+    from planners.dtensor.dispatch.searching import Dijkstra
+    from planners.dtensor.problem import prepare
+
+    return prepare(problem, Dijkstra())

@@ -1,0 +1,143 @@
+"""What a variant decides: where results lie, and which inputs are redistributed to what."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
+from torch.distributed.tensor._op_schema import OpInfo, OpSchema
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.utils._pytree import tree_leaves, tree_unflatten
+
+from harness.registry import InfeasibleDecision
+from planners.dtensor.dispatch.torch_path import DISPATCHER
+from planners.dtensor.programs import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Redistribution:
+    """An op some of whose inputs are moved: its schema as called, and pairs of source and target.
+
+    The pairs hold the inputs that change placements, no others.
+    """
+
+    schema: OpSchema
+    moves: tuple[tuple[DTensorSpec, DTensorSpec], ...]
+
+
+class Redistributions:
+    """What torch is asked to redistribute on the way through an op, written down."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[OpInfo, OpSchema]] = []
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Write down, until left, every op whose arguments torch is asked to rewrite."""
+        redistribute = DISPATCHER.redistribute_local_args
+
+        def recorded(info: OpInfo, suggested: OpSchema, *rest: Any) -> None:
+            self.seen.append((info, suggested))
+            redistribute(info, suggested, *rest)
+
+        with mock.patch.object(DISPATCHER, "redistribute_local_args", recorded, create=True):
+            yield
+
+    def taken(self) -> tuple[tuple[OpInfo, OpSchema], ...]:
+        """Return what was written down since the last time."""
+        seen, self.seen = self.seen, []
+        return tuple(seen)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What one call of a program made, and what was redistributed for it."""
+
+    program: Program
+    outputs: tuple[torch.Tensor, ...]
+    rewritten: tuple[tuple[OpInfo, OpSchema], ...]
+
+    @cached_property
+    def redistributions(self) -> tuple[Redistribution, ...]:
+        """The ops of the call whose inputs were moved, in order."""
+        found = (_redistribution(info, suggested) for info, suggested in self.rewritten)
+        return tuple(each for each in found if each.moves)
+
+
+def _redistribution(info: OpInfo, suggested: OpSchema) -> Redistribution:
+    targets = (
+        suggested.args_schema if info.args_tree_spec is None else tree_leaves(suggested.args_schema)
+    )
+    moves = tuple(
+        (source, target)
+        for source, target in zip(info.flat_args_schema, targets, strict=False)
+        if isinstance(source, DTensorSpec) and source.placements != target.placements
+    )
+    args = tuple(info.flat_args_schema)
+    if info.args_tree_spec is not None:
+        args = tree_unflatten(list(args), info.args_tree_spec)
+    schema = info.schema or OpSchema(
+        suggested.op,
+        args,
+        suggested.kwargs_schema,
+        schema_info=DISPATCHER.sharding_propagator.op_to_schema_info.get(suggested.op),
+    )
+    return Redistribution(schema, moves)
+
+
+def fingerprint(decision: Decision) -> str:
+    """Return a hash of placements, global shapes, strides, types and moved inputs.
+
+    Values are in it where the program compares them, and the batch size is not where it varies.
+    """
+    digest = hashlib.sha256()
+    program = decision.program
+    for name, output in zip(program.names, decision.outputs, strict=True):
+        shape: list[object] = list(output.shape)
+        if program.is_dynamic:
+            shape[0] = "batch"
+        placements = str(output.placements) if isinstance(output, DTensor) else "local"
+        digest.update(f"{name} {placements} {shape} {output.stride()} {output.dtype}\n".encode())
+        if program.compares_values:
+            local = output._local_tensor if isinstance(output, DTensor) else output
+            digest.update(local.detach().contiguous().numpy().tobytes())
+    for each in decision.redistributions:
+        moves = [f"{source.placements} to {target.placements}" for source, target in each.moves]
+        digest.update(f"{each.schema.op}: {moves}\n".encode())
+    return digest.hexdigest()
+
+
+def validate(decision: Decision) -> None:
+    """Check that every result is a tensor of the right global shape, and its shard of it.
+
+    Raises:
+        InfeasibleDecision: a result has another global shape than plain torch gives it, or a shard
+            that does not fit its placements.
+    """
+    program = decision.program
+    if len(decision.outputs) != len(program.names):
+        raise InfeasibleDecision(
+            f"The program made {len(decision.outputs)} results instead of {len(program.names)}."
+        )
+    for index, (name, output) in enumerate(zip(program.names, decision.outputs, strict=True)):
+        if program.shapes is not None and output.shape != program.shapes[index]:
+            raise InfeasibleDecision(
+                f"The result of {name} has shape {tuple(output.shape)} instead of "
+                f"{tuple(program.shapes[index])}."
+            )
+        if not isinstance(output, DTensor):
+            continue
+        expected, _ = compute_local_shape_and_global_offset(
+            output.shape, output.device_mesh, output.placements, skip_offset=True
+        )
+        if tuple(output._local_tensor.shape) != tuple(expected):
+            raise InfeasibleDecision(
+                f"The shard of {name} has shape {tuple(output._local_tensor.shape)}, but "
+                f"{output.placements} of {tuple(output.shape)} makes it {tuple(expected)}."
+            )

@@ -1,0 +1,1 @@
+"""Ways to dispatch an op on DTensors, each put in torch's place and taken away again."""

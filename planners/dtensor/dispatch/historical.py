@@ -1,0 +1,266 @@
+"""How torch dispatched in Python, step by published step, on today's specs and strategies.
+
+Only dispatching is as it was; deciding after a miss is today's, for all alike.
+"""
+
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
+from torch.distributed.tensor._op_schema import OpInfo, OpSchema, OutputSharding
+from torch.distributed.tensor._redistribute import redistribute_local_tensor
+from torch.distributed.tensor._utils import try_find_mesh_from_args
+from torch.utils import _pytree as pytree
+
+from planners.dtensor.dispatch import torch_path
+from planners.dtensor.dispatch.base import CacheInfo, Dispatch
+from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR, Args, Kwargs
+
+
+class Handled(Dispatch):
+    """A dispatch that takes every op with a strategy over, unless a mode is active."""
+
+    def installed(self) -> AbstractContextManager[None]:
+        """Return what registers the handler for those ops."""
+
+        def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+            if torch_path.modes_active():
+                return torch_path.dispatch(op, args, kwargs)
+            return self.dispatch(op, args, kwargs)
+
+        return torch_path.handling(dict.fromkeys(torch_path.ops_with_strategies(), handler))
+
+    def dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+        """Run an op on DTensors and return what it makes."""
+        raise NotImplementedError
+
+
+def _spec(value: Any, op: OpOverload, mesh: DeviceMesh) -> Any:
+    """Return the spec that stands for a tensor, anything else as it is."""
+    if isinstance(value, DTensor):
+        return value._spec
+    if isinstance(value, torch.Tensor):
+        return DISPATCHER._try_replicate_spec_for_scalar_tensor(op, value, mesh)
+    return value
+
+
+def _local(value: Any) -> Any:
+    return value._local_tensor if isinstance(value, DTensor) else value
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+
+
+def _schema(op: OpOverload, args: Args, kwargs: Kwargs) -> OpSchema:
+    info = PROPAGATOR.op_to_schema_info.get(op)
+    if info is None:
+        info = PROPAGATOR.op_to_schema_info_for_single_dim_strategy.get(op)
+    return OpSchema(op, args, kwargs, schema_info=info)
+
+
+def _local_shape(sharding: OutputSharding) -> tuple[int, ...]:
+    """Return the shape that a view is called with on this rank."""
+    if sharding.use_val_from_redistribute_schema:
+        return tuple(sharding.redistribute_schema.args_schema[1])
+    return tuple(sharding.output_spec.shape)
+
+
+class _FirstKey:
+    """The key of the first cache: hashed by the tensors' specs anew each time, equal by all."""
+
+    def __init__(self, op: OpOverload, args: Args, kwargs: Kwargs) -> None:
+        self.op, self.args, self.kwargs = op, args, kwargs
+
+    def __hash__(self) -> int:
+        specs = tuple(each._hash_impl() for each in self.args if isinstance(each, DTensorSpec))
+        return hash((self.op._schema, specs, frozenset(self.kwargs)))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _FirstKey)
+            and self.op._schema == other.op._schema
+            and self.args == other.args
+            and self.kwargs == other.kwargs
+        )
+
+
+class FirstCache(Handled):
+    """Before pytorch/pytorch#107305, as torch 2.0.1 has it.
+
+    Eleven passes over the arguments; a dictionary asked twice; on a hit, every tensor goes through
+    a redistribution that moves nothing, because whether to redistribute is told by whether the
+    suggestion is the very schema that was asked for. Views put the local shape into the key that
+    is kept, so they never hit.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[_FirstKey, tuple[_FirstKey, OutputSharding]] = {}
+        self._hits = self._misses = 0
+
+    def clear(self) -> None:
+        """Forget all decisions."""
+        self._kept.clear()
+        self._hits = self._misses = 0
+
+    def cache_info(self) -> CacheInfo:
+        """Tell of the dictionary, which has no bound."""
+        return CacheInfo(self._hits, self._misses, len(self._kept), 0)
+
+    def dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+        """Run an op on DTensors and return what it makes."""
+        leaves, _ = pytree.tree_flatten(args)
+        mesh = try_find_mesh_from_args(op, leaves)
+        for leaf in leaves:
+            if isinstance(leaf, DTensor) and leaf.device_mesh != mesh:
+                return torch_path.dispatch(op, args, kwargs)
+        args_schema = pytree.tree_map(lambda each: _spec(each, op, mesh), args)
+        kwargs_schema = pytree.tree_map(lambda each: _spec(each, op, mesh), kwargs)
+        key = _FirstKey(op, args_schema, kwargs_schema)
+        asked, sharding = self._decided(key)
+
+        flat_schema, _ = pytree.tree_flatten(args_schema)
+        flat_kwargs_schema, _ = pytree.tree_flatten(kwargs_schema)
+        local_args = self._localised(args, flat_schema, moves=asked is not key)
+        local_kwargs = self._localised(kwargs, flat_kwargs_schema, moves=asked is not key)
+        if sharding.needs_redistribute:
+            # Its arguments are rewritten: only torch knows how, for each kind of op.
+            info = DISPATCHER.unwrap_to_op_info(op, args, kwargs)
+            return torch_path.carry_out(op, args, kwargs, info, sharding)
+        results = op(*local_args, **local_kwargs)
+        return torch_path.wrap(op, args, kwargs, mesh, sharding, results)
+
+    def _decided(self, key: _FirstKey) -> tuple[_FirstKey, OutputSharding]:
+        if key in self._kept:
+            self._hits += 1
+            return self._kept[key]
+        self._misses += 1
+        sharding = PROPAGATOR.propagate_op_sharding_non_cached(
+            _schema(key.op, key.args, key.kwargs)
+        )
+        self._kept[key] = key, sharding
+        if PROPAGATOR.op_to_shape_and_stride_idx.get(key.op) == 1:
+            key.args = (key.args[0], _local_shape(sharding), *key.args[2:])
+        return key, sharding
+
+    def _localised(self, values: Any, flat_schema: list[Any], moves: bool) -> Any:
+        flat, structure = pytree.tree_flatten(values)
+        local = []
+        for value, spec in zip(flat, flat_schema, strict=True):
+            if moves and isinstance(value, DTensor):
+                moved = redistribute_local_tensor(value._local_tensor, value._spec, spec)
+                value = DTensor(moved, spec, requires_grad=moved.requires_grad)
+            local.append(_local(value))
+        return pytree.tree_unflatten(local, structure)
+
+
+class FlattenedOnce(Handled):
+    """After pytorch/pytorch#107305, as torch 2.1.0 has it.
+
+    The arguments are flattened once and unflattened four times; one `lru_cache`, hashed by all
+    arguments, numbers included; a flag says whether to redistribute.
+    """
+
+    def __init__(self) -> None:
+        self._decide = lru_cache(None)(self._decided)
+
+    def clear(self) -> None:
+        """Forget all decisions."""
+        self._decide.cache_clear()
+
+    def cache_info(self) -> CacheInfo:
+        """Tell of the `lru_cache`, which has no bound."""
+        hits, misses, _, entries = self._decide.cache_info()
+        return CacheInfo(hits, misses, entries, 0)
+
+    def dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+        """Run an op on DTensors and return what it makes."""
+        flat, structure = pytree.tree_flatten(args)
+        flat_kwargs, kwargs_structure = pytree.tree_flatten(kwargs)
+        mesh = try_find_mesh_from_args(op, flat)
+        schema, local = self._unwrapped(flat, op, mesh)
+        kwargs_schema, local_kwargs = self._unwrapped(flat_kwargs, op, mesh)
+        info = OpInfo(
+            mesh,
+            _schema(
+                op,
+                pytree.tree_unflatten(schema, structure),
+                pytree.tree_unflatten(kwargs_schema, kwargs_structure),
+            ),
+            schema,
+            tuple(local),
+            pytree.tree_unflatten(local_kwargs, kwargs_structure),
+            structure,
+        )
+        sharding = self._decide(_FullKey(info.schema))
+        return torch_path.carry_out(op, args, kwargs, info, sharding)
+
+    @staticmethod
+    def _unwrapped(
+        flat: list[Any], op: OpOverload, mesh: DeviceMesh
+    ) -> tuple[list[Any], list[Any]]:
+        schema, local = [], []
+        for value in flat:
+            schema.append(_spec(value, op, mesh))
+            local.append(_local(value))
+        return schema, local
+
+    @staticmethod
+    def _decided(key: "_FullKey") -> OutputSharding:
+        return PROPAGATOR.propagate_op_sharding_non_cached(key.schema)
+
+
+class _FullKey:
+    """The key of the second cache: hashed and equal by all arguments, lists taken as tuples."""
+
+    def __init__(self, schema: OpSchema) -> None:
+        self.schema = schema
+        self._args = _hashable(schema.args_schema)
+        self._kwargs = frozenset(
+            (name, _hashable(value)) for name, value in schema.kwargs_schema.items()
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.schema.op._schema, self._args, self._kwargs))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _FullKey)
+            and self.schema.op == other.schema.op
+            and self._args == other._args
+            and self._kwargs == other._kwargs
+        )
+
+
+class Unflattened(Handled):
+    """After pytorch/pytorch#110132, as torch 2.9 has it: no pytree where an op does not need one.
+
+    The key is torch's own, which leaves out what cannot change the decision (#109306).
+    """
+
+    def __init__(self) -> None:
+        self._decide = lru_cache(None)(self._decided)
+
+    def clear(self) -> None:
+        """Forget all decisions."""
+        self._decide.cache_clear()
+
+    def cache_info(self) -> CacheInfo:
+        """Tell of the `lru_cache`, which has no bound."""
+        hits, misses, _, entries = self._decide.cache_info()
+        return CacheInfo(hits, misses, entries, 0)
+
+    def dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+        """Run an op on DTensors and return what it makes."""
+        info = DISPATCHER.unwrap_to_op_info(op, args, kwargs)
+        sharding = self._decide(info.schema)
+        return torch_path.carry_out(op, args, kwargs, info, sharding)
+
+    @staticmethod
+    def _decided(schema: OpSchema) -> OutputSharding:
+        return PROPAGATOR.propagate_op_sharding_non_cached(schema)

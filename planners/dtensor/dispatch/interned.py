@@ -1,0 +1,85 @@
+"""A dispatch that knows an op's inputs by identity and has compiled what to do with them.
+
+An op on specs that it has met is one look into a table, the op on the local tensors, and the
+result wrapped: no schema, no flattening, no spec built, also where torch goes through its slow
+path for a number among tensors or a view of a sharded one. What torch would not decide from the
+inputs alone, or would do more with, is left to torch: active dispatch modes (debugging, fake
+tensors, tracing), symbolic sizes, placements with state, ops in place, with several results or
+lists of tensors. An op that redistributes is carried out by torch; only its decision is kept.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch._ops import OpOverload
+
+from planners.dtensor.dispatch import torch_path
+from planners.dtensor.dispatch.base import CacheInfo, Dispatch
+from planners.dtensor.dispatch.bounded import BoundedTable
+from planners.dtensor.dispatch.forms import handler_of
+from planners.dtensor.dispatch.plans import Plan, Tally, compiled
+from planners.dtensor.dispatch.size import bytes_held
+from planners.dtensor.dispatch.specs import SpecTable
+from planners.dtensor.dispatch.torch_path import (
+    DISPATCHER,
+    PROPAGATOR,
+    Args,
+    Handler,
+    Kwargs,
+    traits,
+)
+
+MOST_PLANS = 1024
+"""How many plans are kept for one op, unless told otherwise."""
+
+
+class Interned(Dispatch):
+    """Plans by op and by the specs of its inputs, at most `most_plans` for each op."""
+
+    def __init__(self, most_plans: int = MOST_PLANS) -> None:
+        self.tally = Tally()
+        self.specs = SpecTable()
+        self._most_plans = most_plans
+        self._tables: dict[OpOverload, BoundedTable[tuple[Any, ...], Plan]] = {}
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Take over the ops that make one tensor of tensors given one by one."""
+        handlers = {
+            op: self._handler(op)
+            for op in torch_path.ops_with_strategies()
+            if traits(op).makes_one_tensor
+        }
+        with self.specs.filled(), torch_path.handling(handlers):
+            yield
+
+    def clear(self) -> None:
+        """Forget all plans and specs, and the tally."""
+        for table in self._tables.values():
+            table.clear()
+        self.specs.clear()
+        self.tally.hits = self.tally.misses = 0
+
+    def cache_info(self) -> CacheInfo:
+        """Tell of the plans; the specs that are kept beside them count as bytes, not as entries."""
+        plans = [plan for table in self._tables.values() for plan in table.entries.values()]
+        return CacheInfo(
+            self.tally.hits, self.tally.misses, len(plans), bytes_held([plans, self.specs])
+        )
+
+    def _handler(self, op: OpOverload) -> Handler:
+        table = self._tables.setdefault(op, BoundedTable(self._most_plans))
+        return handler_of(op, table, self.tally, self.decide)
+
+    def decide(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Plan | None:
+        """Let torch decide an op that no plan is known for; None where it has to be its business.
+
+        None also stands for an op that torch decomposes.
+        """
+        info = DISPATCHER.unwrap_to_op_info(op, args, kwargs)
+        try:
+            sharding = PROPAGATOR.propagate_op_sharding_non_cached(info.schema)
+        except NotImplementedError:
+            return None
+        return compiled(op, args, info.schema, sharding)

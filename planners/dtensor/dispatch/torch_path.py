@@ -1,0 +1,166 @@
+"""Torch's own way through an op, in the parts that its C++ dispatch calls in Python.
+
+What replaces a part of the way calls the other parts here, so that in-place ops, ranks outside of
+the mesh, debug modes and random ops stay torch's business.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch._subclasses import FakeTensorMode
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._dispatch import OpDispatcher
+from torch.distributed.tensor._op_schema import OpInfo, OutputSharding
+from torch.distributed.tensor._redistribute import (
+    _gen_transform_infos,
+    clear_redistribute_planner_cache,
+)
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+from torch.utils._python_dispatch import return_and_correct_aliasing
+
+DISPATCHER: OpDispatcher = DTensor._op_dispatcher
+PROPAGATOR = DISPATCHER.sharding_propagator
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+Handler = Callable[[OpOverload, Args, Kwargs], Any]
+
+modes_active = torch._C._len_torch_dispatch_stack
+"""How many dispatch modes are active: debug, fake tensors, tracing; an op then belongs to torch."""
+
+alias_storage = torch._functionalize_unsafe_set
+"""Let the first tensor share the second one's storage, as a view's result must."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What the schema of an op says about it."""
+
+    is_in_place: bool
+    is_out_variant: bool
+    is_view: bool
+    returns_one_tensor: bool
+    takes_tensor_lists: bool
+
+    @property
+    def makes_one_tensor(self) -> bool:
+        """Whether it takes tensors one by one and returns a single new one."""
+        return self.returns_one_tensor and not (
+            self.is_in_place or self.is_out_variant or self.takes_tensor_lists
+        )
+
+
+@lru_cache(None)
+def traits(op: OpOverload) -> Traits:
+    """Return the traits of an op; one for each op that torch has, so the cache needs no bound."""
+    schema = op._schema
+    return Traits(
+        is_in_place=schema.name.endswith("_"),
+        is_out_variant=any(argument.is_out for argument in schema.arguments),
+        is_view=schema._is_view_op(),
+        returns_one_tensor=len(schema.returns) == 1 and str(schema.returns[0].type) == "Tensor",
+        takes_tensor_lists=any(
+            "Tensor" in str(argument.type) and "List" in str(argument.type)
+            for argument in schema.arguments
+        ),
+    )
+
+
+def ops_with_strategies() -> list[OpOverload]:
+    """Return the ops that torch can propagate and that a handler may take over.
+
+    Random ops and those with a handler of torch's own are not among them.
+    """
+    known = {
+        *PROPAGATOR.op_strategy_funcs,
+        *PROPAGATOR.op_to_rules,
+        *PROPAGATOR.op_single_dim_strategy_funcs,
+        torch.ops.aten.detach.default,
+        torch.ops.aten.alias.default,
+    }
+    return [
+        op
+        for op in known
+        if op not in DISPATCHER._custom_op_handlers and op not in DISPATCHER._random_ops
+    ]
+
+
+@contextmanager
+def handling(handlers: Mapping[OpOverload, Handler]) -> Iterator[None]:
+    """Let torch call these handlers instead of dispatching their ops."""
+    installed = DISPATCHER._custom_op_handlers
+    DISPATCHER._custom_op_handlers = {**installed, **handlers}
+    try:
+        yield
+    finally:
+        DISPATCHER._custom_op_handlers = installed
+
+
+def dispatch(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+    """Dispatch an op as torch does after a miss, without looking it up or keeping it."""
+    info = DISPATCHER.unwrap_to_op_info(op, args, kwargs)
+    sharding = DISPATCHER._propagate_op_sharding_dispatch_slow_path(
+        op, args, kwargs, info, try_cache=False
+    )
+    if not isinstance(sharding, OutputSharding):
+        return sharding  # an op without a strategy was decomposed and is done
+    return carry_out(op, args, kwargs, info, sharding)
+
+
+def carry_out(
+    op: OpOverload, args: Args, kwargs: Kwargs, info: OpInfo, sharding: OutputSharding
+) -> Any:
+    """Run an op whose sharding is decided: redistribute, compute, wrap."""
+    info.output_sharding = sharding
+    results = DISPATCHER._dispatch_get_local_results_slow_path(op, args, info)
+    return wrap(op, args, kwargs, info.compute_mesh, sharding, results)
+
+
+def wrap(
+    op: OpOverload,
+    args: Args,
+    kwargs: Kwargs,
+    mesh: DeviceMesh,
+    sharding: OutputSharding,
+    results: Any,
+) -> Any:
+    """Return the local results of an op as the DTensors that torch would return."""
+    of_op = traits(op)
+    takes_part = mesh._is_current_rank_part_of_mesh()
+    if of_op.is_in_place or of_op.is_out_variant or op is torch.ops.aten.equal.default:
+        return DISPATCHER._dispatch_fast_path_python_tail(
+            op,
+            args,
+            kwargs,
+            mesh,
+            sharding,
+            results,
+            takes_part,
+            of_op.is_in_place,
+            of_op.is_out_variant,
+        )
+    wrapped = DISPATCHER.wrap(results, sharding.output_spec)
+    if not (takes_part and of_op.is_view):
+        return wrapped
+    if isinstance(wrapped, DTensor):
+        alias_storage(wrapped, args[0])
+        return wrapped
+    return return_and_correct_aliasing(op, args, kwargs, wrapped)
+
+
+def clear_torch_caches() -> None:
+    """Forget what torch remembers of sharding, redistribution and fake tensors.
+
+    Never to be called while an op is dispatched: C++ then holds a pointer into its cache.
+    """
+    _clear_sharding_prop_cache()
+    type(PROPAGATOR)._propagate_tensor_meta_cached.cache_clear()
+    _gen_transform_infos.cache_clear()
+    clear_redistribute_planner_cache()
+    FakeTensorMode.cache_clear()

@@ -1,0 +1,86 @@
+"""The modules that are trained, parallelised by torch's own styles."""
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+_HEAD_WIDTH = 8
+
+
+class _FeedForward(nn.Module):
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, hidden)
+        self.down = nn.Linear(hidden, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(torch.relu(self.up(x)))
+
+
+class _Attention(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, width, bias=False)
+        self.value = nn.Linear(width, width, bias=False)
+        self.output = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        heads = (
+            each(x).unflatten(-1, (-1, _HEAD_WIDTH)).transpose(1, 2)
+            for each in (self.query, self.key, self.value)
+        )
+        mixed = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
+        return self.output(mixed.transpose(1, 2).flatten(-2))
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = _Attention(width)
+        self.feed_forward_norm = nn.LayerNorm(width)
+        self.feed_forward = _FeedForward(width, 4 * width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+def mlp(mesh: DeviceMesh) -> nn.Module:
+    """Return an MLP of 16 to 64 to 16 features, column-wise and then row-wise parallel."""
+    torch.manual_seed(0)
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    return parallelize_module(_FeedForward(16, 64), mesh, plan)
+
+
+def transformer_block(mesh: DeviceMesh) -> nn.Module:
+    """Return a pre-norm block with one head of 8 features a rank, sequence-parallel between."""
+    torch.manual_seed(0)
+    gathered = PrepareModuleInput(
+        input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),), use_local_output=True
+    )
+    return parallelize_module(
+        _Block(_HEAD_WIDTH * mesh.size()),
+        mesh,
+        {
+            "attention_norm": SequenceParallel(),
+            "attention": gathered,
+            "attention.query": ColwiseParallel(),
+            "attention.key": ColwiseParallel(),
+            "attention.value": ColwiseParallel(),
+            "attention.output": RowwiseParallel(output_layouts=Shard(1)),
+            "feed_forward_norm": SequenceParallel(),
+            "feed_forward": gathered,
+            "feed_forward.up": ColwiseParallel(),
+            "feed_forward.down": RowwiseParallel(output_layouts=Shard(1)),
+        },
+    )

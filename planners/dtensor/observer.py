@@ -1,0 +1,112 @@
+"""Counts the work of any dispatch, from outside."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.distributed.tensor import _op_schema, _sharding_prop
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
+from torch.distributed.tensor._op_schema import OpSpec, OpStrategy, OutputSharding
+from torch.utils import _pytree
+
+from harness.registry import Recorder
+from planners.dtensor import problem
+from planners.dtensor.decision import Decision, Redistributions
+from planners.dtensor.dispatch.base import Dispatch
+from planners.dtensor.dispatch.size import bytes_held
+from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
+from planners.dtensor.programs import Program
+
+@contextmanager
+def observe(recorder: Recorder) -> Iterator[None]:
+    """Record counters and phases of every call of a program inside."""
+    decided: list[OutputSharding] = []
+    propagate = recorder.timed("propagate", PROPAGATOR.propagate_op_sharding_non_cached)
+
+    def propagated(*args: Any) -> OutputSharding:
+        decided.append(propagate(*args))
+        if recorder.current is not None:
+            recorder.counters["misses"] += 1
+        return decided[-1]
+
+    select = _sharding_prop._select_min_cost_strategy
+
+    def selected(strategy: OpStrategy, *rest: Any) -> OpSpec:
+        if recorder.current is not None:
+            recorder.counters["strategies_expanded"] += len(strategy.strategies)
+        return select(strategy, *rest)
+
+    with ExitStack() as patches:
+
+        def replace(owner: Any, name: str, by: Callable[..., Any], **options: Any) -> None:
+            patches.enter_context(mock.patch.object(owner, name, by, **options))
+
+        replace(PROPAGATOR, "propagate_op_sharding_non_cached", propagated, create=True)
+        replace(_sharding_prop, "_select_min_cost_strategy", selected)
+        replace(
+            DISPATCHER,
+            "redistribute_local_args",
+            recorder.timed("redistribute", DISPATCHER.redistribute_local_args),
+            create=True,
+        )
+        replace(DTensorSpec, "__init__", recorder.counted("specs_built", DTensorSpec.__init__))
+        for owner, name in (
+            (_pytree, "tree_flatten"),
+            (_pytree, "tree_leaves"),
+            (_op_schema, "tree_leaves"),
+            (_pytree.TreeSpec, "unflatten"),
+        ):
+            replace(owner, name, _counted_pass(recorder, getattr(owner, name)))
+        replace(problem, "call", _counted_call(recorder, problem.call, decided))
+        yield
+
+
+def _counted_pass(recorder: Recorder, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Count the outermost calls of a function that calls itself."""
+    is_inside = False
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal is_inside
+        if is_inside or recorder.current is None:
+            return function(*args, **kwargs)
+        recorder.counters["pytree_passes"] += 1
+        is_inside = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            is_inside = False
+
+    return counted
+
+
+def _counted_call(
+    recorder: Recorder, call: Callable[..., Decision], decided: list[OutputSharding]
+) -> Callable[..., Decision]:
+    """Read the caches before and after a call: only they know their hits."""
+
+    def counted(
+        program: Program, dispatch: Dispatch, redistributions: Redistributions
+    ) -> Decision:
+        if recorder.current is None:
+            return call(program, dispatch, redistributions)
+        before = 0 if program.cold else _hits(dispatch)
+        decision = call(program, dispatch, redistributions)
+        counters = recorder.counters
+        counters["hits"] += _hits(dispatch) - before
+        counters["lookups"] += counters["hits"] + counters["misses"]
+        own = dispatch.cache_info()
+        _, in_cpp = torch._C._get_DTensor_sharding_propagator_cache_stats()
+        counters["cache_entries"] = own.entries + in_cpp
+        kept = in_cpp if own.bytes else counters["cache_entries"]
+        counters["cache_bytes"] = own.bytes + bytes_held(decided[len(decided) - kept :])
+        return decision
+
+    return counted
+
+
+def _hits(dispatch: Dispatch) -> int:
+    """Return how often a decision was found, since the caches were cleared."""
+    in_cpp, _ = torch._C._get_DTensor_sharding_propagator_cache_stats()
+    return int(in_cpp) + dispatch.cache_info().hits

@@ -1,0 +1,79 @@
+"""A problem: a program on a mesh, ready to be called under any dispatch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from harness.registry import Prepared, Topology, WorkloadSpec
+from planners.dtensor.decision import Decision, Redistributions
+from planners.dtensor.dispatch.base import Dispatch
+from planners.dtensor.dispatch.torch_path import clear_torch_caches
+from planners.dtensor.programs import Program, build_program
+from planners.dtensor.workloads import checked
+from planners.dtensor.world import hosts_of
+
+
+@dataclass(frozen=True, slots=True)
+class DTensorProblem:
+    """A program, and how many ranks share a host."""
+
+    program: Program
+    ranks_per_host: int
+
+    def facts(self) -> dict[str, float | str]:
+        """Describe the problem; `ops` is its size."""
+        mesh = self.program.mesh
+        return {
+            "ops": self.program.size,
+            "mesh": " x ".join(str(size) for size in mesh.shape),
+            "ranks per host": self.ranks_per_host,
+            "caches": "cold" if self.program.cold else "warm",
+        }
+
+
+def build(workload: WorkloadSpec, topology: Topology) -> DTensorProblem:
+    """Build the program of a workload on a topology's mesh.
+
+    Raises:
+        UsageError: the workload is unknown or malformed, or no such mesh is possible.
+    """
+    return DTensorProblem(build_program(checked(workload), topology), topology.gpus_in_domain)
+
+
+def prepare(problem: DTensorProblem, dispatch: Dispatch) -> Prepared[Decision]:
+    """Return the problem's program, to be called under a dispatch.
+
+    A turn begins with cold caches; unless the program wants them so, one call warms them.
+    """
+    redistributions = Redistributions()
+
+    @contextmanager
+    def installed() -> Iterator[None]:
+        with hosts_of(problem.ranks_per_host), redistributions.recorded():
+            clear(dispatch)
+            try:
+                with dispatch.installed():
+                    if not problem.program.cold:
+                        call(problem.program, dispatch, redistributions)
+                    yield
+            finally:
+                clear(dispatch)
+
+    return Prepared(
+        run=lambda: call(problem.program, dispatch, redistributions), installed=installed
+    )
+
+
+def call(program: Program, dispatch: Dispatch, redistributions: Redistributions) -> Decision:
+    """Call a program once; a cold one forgets everything first."""
+    redistributions.taken()
+    if program.cold:
+        clear(dispatch)
+    outputs = tuple(program.step())
+    return Decision(program, outputs, redistributions.taken())
+
+
+def clear(dispatch: Dispatch) -> None:
+    """Forget what torch and the dispatch remember."""
+    clear_torch_caches()
+    dispatch.clear()

@@ -1,0 +1,152 @@
+"""The workloads of the dtensor family: what a program does with distributed tensors, and where."""
+
+from collections.abc import Mapping
+
+from harness.registry import (
+    Topology,
+    UsageError,
+    Workload,
+    WorkloadSpec,
+    at_most,
+    one_of,
+    positive_int,
+    unknown,
+    whole_number,
+)
+
+OPS = ("addmm", "mm", "mul", "relu", "add-scalar", "view", "view-sharded", "t")
+"""The single ops; `view` is of a replicated tensor, `view-sharded` keeps the sharded dimension."""
+
+OPTIMIZERS = ("single", "foreach", "fused")
+"""The implementations of torch's AdamW; `single` is its for-loop."""
+
+MOST_GPUS = 256
+MOST_DIMS = 4
+ROUNDS = 20
+"""How many times a call of `ops` repeats its ops, so that what is around them weighs little."""
+
+_SOURCE = "the benchmark of pytorch/pytorch#107305, widened"
+
+WORKLOADS = (
+    Workload(
+        "ops",
+        f"{', '.join(OPS)}, {ROUNDS} times each on the same shapes; op=NAME for one of them, "
+        "dims=1 to 4 for a mesh of more dimensions",
+        _SOURCE,
+    ),
+    Workload(
+        "mlp", "forward and backward of a tensor-parallel MLP, 16 to 64 to 16 features", _SOURCE
+    ),
+    Workload(
+        "transformer-block",
+        "forward and backward of a tensor- and sequence-parallel transformer block",
+        "torch's tensor-parallel plan (PrepareModuleInput, SequenceParallel)",
+    ),
+    Workload(
+        "miss",
+        "the ops, each for the first time: every cache is cold; op, dims as for ops; cases=N for N "
+        "matrix and pointwise ops with placements drawn at random from seed=0",
+        "pytorch/pytorch#169438",
+    ),
+    Workload(
+        "dynamic",
+        "relu(x @ w1) @ w2 with a batch size that was not seen before in every step; dims=1 to 4",
+        "pytorch/pytorch#150582",
+    ),
+    Workload(
+        "optimizer",
+        f"one AdamW step over params=20 parameters; impl={', '.join(OPTIMIZERS)} (foreach)",
+        "pytorch/pytorch#109101",
+    ),
+)
+
+_PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "ops": ("op", "dims"),
+    "mlp": (),
+    "transformer-block": (),
+    "miss": ("op", "dims", "cases", "seed"),
+    "dynamic": ("dims",),
+    "optimizer": ("impl", "params", "dims"),
+}
+
+
+def list_workloads() -> tuple[Workload, ...]:
+    """Return the named workloads."""
+    return WORKLOADS
+
+
+def checked(spec: WorkloadSpec) -> WorkloadSpec:
+    """Return a workload as it is; raises UsageError where it or a parameter is unknown."""
+    if spec.name not in _PARAMETERS:
+        raise unknown("workload of family 'dtensor',", spec.name, _PARAMETERS)
+    spec.check_parameters(_PARAMETERS[spec.name])
+    ops(spec)
+    dims(spec)
+    implementation(spec)
+    parameters(spec)
+    random_cases(spec)
+    if "cases" in spec.parameters and "op" in spec.parameters:
+        raise UsageError(f"Parameters 'op' and 'cases' of workload '{spec}' exclude each other.")
+    if "seed" in spec.parameters and "cases" not in spec.parameters:
+        raise UsageError(
+            f"Parameter 'seed' of workload '{spec}' must come with 'cases', how many to draw."
+        )
+    return spec
+
+
+def ops(spec: WorkloadSpec) -> tuple[str, ...]:
+    """Return the single ops that a workload runs: one of OPS, or all."""
+    name = spec.get("op", one_of(OPS), "", f"one of {', '.join(OPS)}")
+    return (name,) if name else OPS
+
+
+def dims(spec: WorkloadSpec) -> int:
+    """Return how many dimensions its mesh has."""
+    return spec.get("dims", at_most(MOST_DIMS), 1, f"a whole number from 1 to {MOST_DIMS}")
+
+
+def implementation(spec: WorkloadSpec) -> str:
+    """Return which implementation of AdamW it runs."""
+    return spec.get("impl", one_of(OPTIMIZERS), "foreach", f"one of {', '.join(OPTIMIZERS)}")
+
+
+def parameters(spec: WorkloadSpec) -> int:
+    """Return how many parameters its optimizer has."""
+    return spec.get("params", positive_int, 20, "a whole number of at least 1")
+
+
+def random_cases(spec: WorkloadSpec) -> tuple[int, int]:
+    """Return how many cases it draws, 0 where it runs the named ops, and the seed."""
+    count = spec.get("cases", positive_int, 0, "a whole number of at least 1")
+    return count, spec.get("seed", whole_number, 0, "a whole number of at least 0")
+
+
+def mesh_shape(topology: Topology, ndim: int) -> tuple[int, ...]:
+    """Return a mesh over all GPUs: one dimension, or hosts first and their GPUs split in the rest.
+
+    Hosts that share one fast domain count as one. Splitting takes the smallest factor first: 8
+    GPUs of a host become 8, 2 x 4 or 2 x 2 x 2.
+
+    Raises:
+        UsageError: there are too many GPUs, or too few for so many dimensions.
+    """
+    if topology.gpus > MOST_GPUS:
+        raise UsageError(
+            f"The dtensor family runs up to {MOST_GPUS} ranks in one process, not {topology.gpus}."
+        )
+    if ndim == 1:
+        return (topology.gpus,)
+    shape = [topology.domains] if topology.domains > 1 else []
+    rest = topology.gpus_in_domain
+    while len(shape) < ndim - 1:
+        factor = next((n for n in range(2, rest) if rest % n == 0), None)
+        if factor is None:
+            break
+        shape.append(factor)
+        rest //= factor
+    if len(shape) < ndim - 1 or rest < 2:
+        raise UsageError(
+            f"{topology.gpus} GPUs in hosts of {topology.gpus_in_domain} do not make a mesh of "
+            f"{ndim} dimensions with at least 2 GPUs in each."
+        )
+    return (*shape, rest)

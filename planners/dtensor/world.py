@@ -1,0 +1,40 @@
+"""Ranks without machines: one process plays rank 0 of a world whose collectives are fake.
+
+A DTensor decides and dispatches as in a cluster; only what collectives return is made up.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from unittest import mock
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, _mesh_resources, init_device_mesh
+from torch.distributed.tensor._collective_utils import MeshTopoInfo
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+DEVICE = "cpu"
+
+
+def make_mesh(shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
+    """Return a mesh over a whole world of its own; meshes of earlier worlds are void."""
+    ranks = 1
+    for size in shape:
+        ranks *= size
+    if dist.is_initialized() and dist.get_world_size() != ranks:
+        dist.destroy_process_group()
+    if not dist.is_initialized():
+        dist.init_process_group(backend="fake", rank=0, world_size=ranks, store=FakeStore())
+    return init_device_mesh(DEVICE, shape, mesh_dim_names=names)
+
+
+@contextlib.contextmanager
+def hosts_of(gpus: int) -> Iterator[None]:
+    """Let torch's cost model see hosts of `gpus` ranks, where it would take a CPU for a host."""
+    MeshTopoInfo.build_from_mesh.cache_clear()
+    try:
+        with mock.patch.object(
+            type(_mesh_resources), "num_devices_per_host", staticmethod(lambda device_type: gpus)
+        ):
+            yield
+    finally:
+        MeshTopoInfo.build_from_mesh.cache_clear()
