@@ -26,3 +26,12 @@ def dijkstra(problem: "DTensorProblem") -> "Prepared[Decision]":
     from planners.dtensor.problem import prepare
 
     return prepare(problem, Dijkstra())
+
+
+@FAMILY.variant("shape-class", same_as="upstream", source="shardbench")
+def shape_class(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """Interned, and a cache behind it that leaves out the sizes that cannot matter"""
+    from planners.dtensor.dispatch.shape_class import ShapeClass
+    from planners.dtensor.problem import prepare
+
+    return prepare(problem, ShapeClass())

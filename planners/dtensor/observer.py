@@ -19,6 +19,7 @@ from planners.dtensor.dispatch.size import bytes_held
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
 from planners.dtensor.programs import Program
 
+
 @contextmanager
 def observe(recorder: Recorder) -> Iterator[None]:
     """Record counters and phases of every call of a program inside."""
@@ -86,9 +87,7 @@ def _counted_call(
 ) -> Callable[..., Decision]:
     """Read the caches before and after a call: only they know their hits."""
 
-    def counted(
-        program: Program, dispatch: Dispatch, redistributions: Redistributions
-    ) -> Decision:
+    def counted(program: Program, dispatch: Dispatch, redistributions: Redistributions) -> Decision:
         if recorder.current is None:
             return call(program, dispatch, redistributions)
         before = 0 if program.cold else _hits(dispatch)

@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from planners.dtensor.family import FAMILY
-
 from harness.registry import Claim, Prepared
+from planners.dtensor.family import FAMILY
 
 if TYPE_CHECKING:
     from planners.dtensor.decision import Decision

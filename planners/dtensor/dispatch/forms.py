@@ -13,9 +13,16 @@ from torch.distributed.tensor import DTensor
 
 from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.bounded import BoundedTable
-from planners.dtensor.dispatch.plans import Plan, Tally, adopt, key_of, local_args
+from planners.dtensor.dispatch.plans import (
+    Key,
+    Plan,
+    Tally,
+    adopt,
+    carry_out,
+    key_of,
+    make_dtensor,
+)
 from planners.dtensor.dispatch.torch_path import (
-    DISPATCHER,
     Args,
     Handler,
     Kwargs,
@@ -24,16 +31,17 @@ from planners.dtensor.dispatch.torch_path import (
     traits,
 )
 
-Table = BoundedTable[tuple[Any, ...], Plan]
-Decide = Callable[[OpOverload, Args, Kwargs], Plan | None]
+Table = BoundedTable[Key, Plan]
+Missed = Callable[[OpOverload, Args, Kwargs, Key], Any]
 
 functions_overridden = torch._C._len_torch_function_stack
-make_dtensor = torch.Tensor._dtensor__new__
 
 
-def handler_of(op: OpOverload, table: Table, tally: Tally, decide: Decide) -> Handler:
-    """Return the handler of an op for the form that its schema gives its arguments."""
-    general = _general(op, table, tally, decide)
+def handler_of(op: OpOverload, table: Table, tally: Tally, general: Handler) -> Handler:
+    """Return the handler of an op for the form that its schema gives its arguments.
+
+    What is of another form, or has no plan yet, goes on to `general`.
+    """
     takes = [str(argument.type) for argument in op._schema.arguments if not argument.kwarg_only]
     if make := _FORMS_OF_ONE_TENSOR.get(tuple(takes)):
         return make(table, traits(op).is_view, tally, general)
@@ -42,34 +50,24 @@ def handler_of(op: OpOverload, table: Table, tally: Tally, decide: Decide) -> Ha
     return general
 
 
-def _general(op: OpOverload, table: Table, tally: Tally, decide: Decide) -> Handler:
+def of_any_form(table: Table, tally: Tally, missed: Missed) -> Handler:
+    """Return a handler for arguments of all forms.
+
+    `missed` does all there is to do for an op on whose key no plan is known.
+    """
     plans = table.entries
-    is_view = traits(op).is_view
-    compute = op._op
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         if modes_active() or (key := key_of(op, args, kwargs)) is None:
             return torch_path.dispatch(op, args, kwargs)
         plan = plans.get(key)
-        tensors = [value for value in args if type(value) is DTensor]
         if plan is None:
-            tally.misses += 1
-            plan = decide(op, args, kwargs)
-            if plan is None:
-                return torch_path.dispatch(op, args, kwargs)
-            table.add(key, plan)
-        elif all(map(adopt, tensors, plan.specs)):
-            tally.hits += 1
-        else:  # other specs with the same hashes
+            return missed(op, args, kwargs, key)
+        tensors = (value for value in args if type(value) is DTensor)
+        if not all(map(adopt, tensors, plan.specs)):  # other specs with the same hashes
             return torch_path.dispatch(op, args, kwargs)
-        if plan.output is None:
-            info = DISPATCHER._unwrap_to_op_info_impl(op, args, kwargs, False)
-            return torch_path.carry_out(op, args, kwargs, info, plan.sharding)
-        made = compute(*local_args(args, plan.rewritten), **kwargs)
-        result = make_dtensor(DTensor, made, plan.output, requires_grad=made.requires_grad)
-        if is_view:
-            alias_storage(result, tensors[0])
-        return result
+        tally.hits += 1
+        return carry_out(plan, op, args, kwargs)
 
     return handler
 
@@ -121,7 +119,7 @@ def _of_two(table: Table, tally: Tally, general: Handler) -> Handler:
                                 DTensor, made, plan.output, requires_grad=made.requires_grad
                             )
                 elif right.__class__ is float or right.__class__ is int:
-                    plan = plans.get((spec._hash, right.__class__, right))
+                    plan = plans.get((spec._hash, right.__class__))
                     if plan is not None and plan.output is not None:
                         (known,) = plan.specs
                         if spec is known or adopt(left, known):

@@ -10,6 +10,7 @@ lists of tensors. An op that redistributes is carried out by torch; only its dec
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from torch._ops import OpOverload
@@ -17,8 +18,8 @@ from torch._ops import OpOverload
 from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.base import CacheInfo, Dispatch
 from planners.dtensor.dispatch.bounded import BoundedTable
-from planners.dtensor.dispatch.forms import handler_of
-from planners.dtensor.dispatch.plans import Plan, Tally, compiled
+from planners.dtensor.dispatch.forms import Table, handler_of, of_any_form
+from planners.dtensor.dispatch.plans import Key, Plan, Tally, carry_out, compiled
 from planners.dtensor.dispatch.size import bytes_held
 from planners.dtensor.dispatch.specs import SpecTable
 from planners.dtensor.dispatch.torch_path import (
@@ -41,7 +42,7 @@ class Interned(Dispatch):
         self.tally = Tally()
         self.specs = SpecTable()
         self._most_plans = most_plans
-        self._tables: dict[OpOverload, BoundedTable[tuple[Any, ...], Plan]] = {}
+        self._tables: dict[OpOverload, Table] = {}
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -70,16 +71,29 @@ class Interned(Dispatch):
 
     def _handler(self, op: OpOverload) -> Handler:
         table = self._tables.setdefault(op, BoundedTable(self._most_plans))
-        return handler_of(op, table, self.tally, self.decide)
+        return handler_of(op, table, self.tally, self._general(table, op))
 
-    def decide(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Plan | None:
-        """Let torch decide an op that no plan is known for; None where it has to be its business.
+    def _general(self, table: Table, _: OpOverload) -> Handler:
+        """Return what handles an op for which no plan was found at once."""
+        return of_any_form(table, self.tally, partial(self._missed, table))
 
-        None also stands for an op that torch decomposes.
+    def _missed(self, table: Table, op: OpOverload, args: Args, kwargs: Kwargs, key: Key) -> Any:
+        """Let torch decide an op that no plan is known for, keep the plan and carry it out."""
+        self.tally.misses += 1
+        plan = self.decided(op, args, kwargs)
+        if plan is None:
+            return torch_path.dispatch(op, args, kwargs)
+        table.add(key, plan)
+        return carry_out(plan, op, args, kwargs)
+
+    def decided(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Plan | None:
+        """Return the plan of what torch decides; None where torch decomposes the op instead.
+
+        Errors are torch's own, from the way through the op that it goes itself.
         """
         info = DISPATCHER.unwrap_to_op_info(op, args, kwargs)
         try:
             sharding = PROPAGATOR.propagate_op_sharding_non_cached(info.schema)
-        except NotImplementedError:
+        except Exception:
             return None
         return compiled(op, args, info.schema, sharding)

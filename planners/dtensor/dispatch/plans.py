@@ -12,8 +12,19 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.specs import is_plain
-from planners.dtensor.dispatch.torch_path import PROPAGATOR, Args, Kwargs
+from planners.dtensor.dispatch.torch_path import (
+    DISPATCHER,
+    PROPAGATOR,
+    Args,
+    Kwargs,
+    alias_storage,
+    traits,
+)
+
+Key = tuple[Any, ...]
+make_dtensor = torch.Tensor._dtensor__new__
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +33,14 @@ class Plan:
 
     Attributes:
         specs: those of the inputs that are DTensors, in their order.
-        sharding: what torch decided.
+        sharding: what torch decided, None where it follows from a decision at another size.
         output: the spec of the result, None where torch is to carry the op out.
         rewritten: position and value of arguments that are others on this rank, as a view's size.
         compute: the op on local tensors, by torch's quickest entry.
     """
 
     specs: tuple[DTensorSpec, ...]
-    sharding: OutputSharding
+    sharding: OutputSharding | None
     output: DTensorSpec | None
     rewritten: tuple[tuple[int, Any], ...]
     compute: Callable[..., torch.Tensor]
@@ -45,7 +56,7 @@ class Tally:
 
 def compiled(op: OpOverload, args: Args, schema: OpSchema, sharding: OutputSharding) -> Plan:
     """Make a plan of what torch decided for an op called with these arguments."""
-    specs = tuple(each._spec for each in args if isinstance(each, DTensor))
+    specs = specs_of(args)
     output: DTensorSpec | None = sharding.output_spec
     rewritten: tuple[tuple[int, Any], ...] = ()
     if not (isinstance(output, DTensorSpec) and output.mesh._is_current_rank_part_of_mesh()):
@@ -113,12 +124,34 @@ def quickest_entry(
     return cast(Callable[..., torch.Tensor], op._op)
 
 
+def carry_out(plan: Plan, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+    """Run an op by a plan that was made for the specs of these arguments."""
+    if plan.output is None:
+        info = DISPATCHER._unwrap_to_op_info_impl(op, args, kwargs, False)
+        return torch_path.carry_out(op, args, kwargs, info, plan.sharding)
+    made = op._op(*local_args(args, plan.rewritten), **kwargs)
+    return as_dtensor(made, plan.output, op, args)
+
+
+def as_dtensor(made: torch.Tensor, spec: DTensorSpec, op: OpOverload, args: Args) -> torch.Tensor:
+    """Return what an op made of its local arguments as the DTensor of a spec."""
+    result = make_dtensor(DTensor, made, spec, requires_grad=made.requires_grad)
+    if traits(op).is_view:
+        alias_storage(result, next(value for value in args if type(value) is DTensor))
+    return result
+
+
 def local_args(args: Args, rewritten: tuple[tuple[int, Any], ...]) -> list[Any]:
     """Return the arguments of an op as this rank calls it."""
     local = [each._local_tensor if type(each) is DTensor else each for each in args]
     for position, value in rewritten:
         local[position] = value
     return local
+
+
+def specs_of(args: Args) -> tuple[DTensorSpec, ...]:
+    """Return the specs of the arguments that are DTensors."""
+    return tuple(each._spec for each in args if type(each) is DTensor)
 
 
 def same(spec: DTensorSpec, known: DTensorSpec) -> bool:
@@ -141,15 +174,17 @@ def adopt(tensor: DTensor, known: DTensorSpec) -> bool:
     return True
 
 
-def key_of(op: OpOverload, args: Args, kwargs: Kwargs) -> tuple[Any, ...] | None:
+def key_of(op: OpOverload, args: Args, kwargs: Kwargs) -> Key | None:
     """Return what the decision for an op depends on, as torch has it; None where it is unknown.
 
-    Tensors stand for their specs' hashes; numbers count from where torch says they matter.
+    Tensors stand for their specs' hashes, numbers in a tensor's place for their types; other
+    arguments count from where torch says that they matter.
     """
     matters = PROPAGATOR.op_to_schema_info.get(
         op
     ) or PROPAGATOR.op_to_schema_info_for_single_dim_strategy.get(op)
     first_static = 100 if matters is None else matters.static_argnum
+    of_op = traits(op)
     key: list[Any] = []
     try:
         for position, value in enumerate(args):
@@ -161,12 +196,12 @@ def key_of(op: OpOverload, args: Args, kwargs: Kwargs) -> tuple[Any, ...] | None
                 if type(value) is not torch.Tensor or value.ndim:
                     return None  # torch warns of it, refuses it, or knows the type
                 key.append(value.dtype)
+            elif position in of_op.tensor_positions:
+                key.append(type(value))  # a number that takes part as a tensor
             elif position < first_static:
                 key.append(None)
-            elif type(value) is list:
-                key.append(tuple(value))
-            else:  # 1 is 1.0 is True to a dictionary, but not to an op
-                key += (type(value), value)
+            else:
+                key.append(tuple(value) if type(value) is list else value)
         if kwargs:
             if any(isinstance(value, torch.Tensor) for value in kwargs.values()):
                 return None

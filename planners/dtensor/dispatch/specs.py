@@ -5,9 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-import torch
 from torch.distributed.tensor import Partial, Replicate, Shard
-from torch.distributed.tensor._dtensor_spec import DTensorSpec
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
 from planners.dtensor.dispatch.bounded import BoundedTable
 
@@ -18,36 +17,37 @@ _PLAIN = frozenset((Shard, Replicate, Partial))
 
 
 def is_plain(spec: DTensorSpec) -> bool:
-    """Whether a spec has plain placements only and sizes that are numbers."""
-    meta = spec.tensor_meta
-    return (
-        meta is not None
-        and _PLAIN.issuperset(map(type, spec.placements))
-        and not any(isinstance(size, torch.SymInt) for size in (*meta.shape, *meta.stride))
-    )
+    """Whether a spec is that of a tensor, and has plain placements only."""
+    return spec.tensor_meta is not None and _PLAIN.issuperset(map(type, spec.placements))
+
+
+def with_meta(spec: DTensorSpec, meta: TensorMeta) -> DTensorSpec:
+    """Return a spec with the placements of another, of a tensor of its own."""
+    made = object.__new__(DTensorSpec)
+    made.__dict__.update(vars(spec), tensor_meta=meta, _hash=None)
+    return made
 
 
 class SpecTable:
-    """The attributes of the specs that were made last.
+    """The attributes of the specs that were made last, and of placements whatever the size.
 
-    A spec made from the table is an object of its own, which torch may change; its hash is known.
+    A spec made from the table is an object of its own, which torch may change.
     """
 
     def __init__(self, limit: int = MOST_SPECS) -> None:
         self._known: BoundedTable[tuple[Any, ...], dict[str, Any]] = BoundedTable(limit)
-
-    def __len__(self) -> int:
-        return len(self._known.entries)
+        self._of_any_size: BoundedTable[tuple[Any, ...], dict[str, Any]] = BoundedTable(limit)
 
     def clear(self) -> None:
         """Forget all specs."""
         self._known.clear()
+        self._of_any_size.clear()
 
     @contextmanager
     def filled(self) -> Iterator[None]:
         """Let torch make its specs with this table until left."""
         make = DTensorSpec.__init__
-        known = self._known.entries
+        known, of_any_size = self._known.entries, self._of_any_size.entries
 
         def from_table(
             self: DTensorSpec,
@@ -57,25 +57,28 @@ class SpecTable:
             shard_order: Any = None,
             use_strided_shard_as_shard_order: bool | None = None,
         ) -> None:
-            key = (
-                id(mesh),
-                placements,
-                tensor_meta,
-                shard_order,
-                use_strided_shard_as_shard_order,
-            )
+            # A mesh that is in a table lives as long as its entry, so its id is its own.
+            key = (id(mesh), placements, shard_order, use_strided_shard_as_shard_order)
             try:
-                attributes = known.get(key)
+                attributes = known.get((key, tensor_meta))
             except TypeError:  # a list of placements, a size that is a symbol
-                attributes = None
-            if attributes is not None and attributes["mesh"] is mesh:
-                self.__dict__.update(attributes)
+                make(self, mesh, placements, tensor_meta, *key[2:])
                 return
-            make(self, mesh, placements, tensor_meta, shard_order, use_strided_shard_as_shard_order)
-            if type(placements) is tuple and is_plain(self):
-                hash(self)
-                add(key, dict(vars(self)))
+            if attributes is not None:
+                self.__dict__.update(attributes)
+                if attributes["_hash"] is None:  # not worth it for a spec that is made once
+                    attributes["_hash"] = hash(self)
+                return
+            attributes = of_any_size.get(key)
+            if attributes is not None and type(tensor_meta) is TensorMeta:
+                self.__dict__.update(attributes, tensor_meta=tensor_meta)
+            else:
+                make(self, mesh, placements, tensor_meta, *key[2:])
+                if type(self.placements) is not type(placements) or not is_plain(self):
+                    return
+                keep_any_size(key, dict(vars(self)))
+            keep((key, tensor_meta), dict(vars(self)))
 
-        add = self._known.add
+        keep, keep_any_size = self._known.add, self._of_any_size.add
         with mock.patch.object(DTensorSpec, "__init__", from_table):
             yield

@@ -47,6 +47,7 @@ class Traits:
     is_view: bool
     returns_one_tensor: bool
     takes_tensor_lists: bool
+    tensor_positions: frozenset[int]
 
     @property
     def makes_one_tensor(self) -> bool:
@@ -60,14 +61,15 @@ class Traits:
 def traits(op: OpOverload) -> Traits:
     """Return the traits of an op; one for each op that torch has, so the cache needs no bound."""
     schema = op._schema
+    types = [str(argument.type) for argument in schema.arguments]
     return Traits(
         is_in_place=schema.name.endswith("_"),
         is_out_variant=any(argument.is_out for argument in schema.arguments),
         is_view=schema._is_view_op(),
-        returns_one_tensor=len(schema.returns) == 1 and str(schema.returns[0].type) == "Tensor",
-        takes_tensor_lists=any(
-            "Tensor" in str(argument.type) and "List" in str(argument.type)
-            for argument in schema.arguments
+        returns_one_tensor=[str(each.type) for each in schema.returns] == ["Tensor"],
+        takes_tensor_lists=any("List" in each and "Tensor" in each for each in types),
+        tensor_positions=frozenset(
+            position for position, each in enumerate(types) if each == "Tensor"
         ),
     )
 

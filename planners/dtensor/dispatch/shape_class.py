@@ -1,0 +1,217 @@
+"""A cache whose key leaves out the sizes that cannot change a decision.
+
+An op that needs no redistribution needs none at any other size either, as long as every shard is
+even, for it is chosen by placements alone: torch takes the last strategy whose placements are those
+of the inputs, and what else it asks of sizes (is there a row for every rank, is a dimension of size
+1 broadcast) has the same answer. Where the result lies is then known before its size, which follows
+from the local result. What is not so plain is left to plans by exact size: redistributions, uneven
+shards, dimensions of size 0 or 1, strides with gaps, views, ops with keyword arguments, and all ops
+but matrix products and pointwise ones.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch._ops import OpOverload
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from torch.distributed.tensor._ops import _matrix_ops, _pointwise_ops
+
+from planners.dtensor.dispatch.base import CacheInfo
+from planners.dtensor.dispatch.bounded import BoundedTable
+from planners.dtensor.dispatch.forms import Table, of_any_form
+from planners.dtensor.dispatch.interned import Interned
+from planners.dtensor.dispatch.plans import Key, Plan, local_args, make_dtensor, specs_of
+from planners.dtensor.dispatch.size import bytes_held
+from planners.dtensor.dispatch.specs import with_meta
+from planners.dtensor.dispatch.torch_path import (
+    PROPAGATOR,
+    Args,
+    Handler,
+    Kwargs,
+    modes_active,
+    traits,
+)
+
+MOST_CLASSES = 1024
+"""How many classes are kept for one op, unless told otherwise."""
+
+_aten = torch.ops.aten
+_PRODUCTS = frozenset(
+    (_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default)
+)
+
+global_info = torch._C._DTensor_compute_global_tensor_info
+
+
+def has_classes(op: OpOverload) -> bool:
+    """Whether the decision for an op depends on its sizes in the ways described above only."""
+    strategy = PROPAGATOR.op_single_dim_strategy_funcs.get(op)
+    if strategy is None or not traits(op).makes_one_tensor or traits(op).is_view:
+        return False
+    module = getattr(strategy.func, "__module__", "")
+    return module == _pointwise_ops.__name__ or (module == _matrix_ops.__name__ and op in _PRODUCTS)
+
+
+class ShapeClass(Interned):
+    """Plans by exact size, and behind them placements by class of shapes."""
+
+    def __init__(self, most_classes: int = MOST_CLASSES) -> None:
+        super().__init__()
+        self._most_classes = most_classes
+        self._classes: dict[OpOverload, Classes] = {}
+
+    def clear(self) -> None:
+        """Forget all classes, plans and specs, and the tally."""
+        super().clear()
+        for classes in self._classes.values():
+            classes.clear()
+
+    def cache_info(self) -> CacheInfo:
+        """Tell of the plans and the classes."""
+        info = super().cache_info()
+        known = [each for classes in self._classes.values() for each in classes.entries.values()]
+        return info._replace(
+            entries=info.entries + len(known), bytes=info.bytes + bytes_held([known])
+        )
+
+    def _general(self, table: Table, op: OpOverload) -> Handler:
+        exact = super()._general(table, op)
+        if not has_classes(op):
+            return exact
+        classes = self._classes.setdefault(op, BoundedTable(self._most_classes))
+        by_size = of_any_form(table, self.tally, partial(self._missed_in, classes, table))
+
+        def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+            if has_new_spec(args) and not (kwargs or modes_active()):
+                made = self._made(op, args, classes.entries.get(class_of(args)))
+                if made is not None:
+                    return made
+            return by_size(op, args, kwargs)
+
+        return handler
+
+    def _missed_in(
+        self,
+        classes: "Classes",
+        table: Table,
+        op: OpOverload,
+        args: Args,
+        kwargs: Kwargs,
+        key: Key,
+    ) -> Any:
+        """Find the class of an op for whose exact size there is no plan; keep what is found."""
+        of_class = None if kwargs else class_of(args)
+        known = classes.entries.get(of_class)
+        made = self._made(op, args, known)
+        if made is not None:
+            hash(made._spec)
+            table.add(key, Plan(specs_of(args), None, made._spec, (), op._op))
+            return made
+        result = self._missed(table, op, args, kwargs, key)
+        plan = table.entries.get(key)
+        if plan is not None and of_class and is_by_placements(plan):
+            assert plan.output is not None
+            classes.add(of_class, Known(plan.output.mesh, plan.output))
+        return result
+
+    def _made(self, op: OpOverload, args: Args, known: "Known | None") -> DTensor | None:
+        """Return the result of an op by its class; None where torch has to look at it."""
+        if known is None:
+            return None
+        try:
+            made = op._op(*local_args(args, ()))
+        except RuntimeError:  # torch says better what is wrong with the whole tensors
+            return None
+        if 0 in (sizes := made.shape) or 1 in sizes or order_of(sizes, made.stride()) is None:
+            return None
+        self.tally.hits += 1
+        shape, stride = global_info(made, known.mesh, known.output.placements)
+        meta = TensorMeta(torch.Size(shape), tuple(stride), made.dtype)
+        return make_dtensor(
+            DTensor, made, with_meta(known.output, meta), requires_grad=made.requires_grad
+        )
+
+
+class Known(NamedTuple):
+    """Where the result of an op lies on inputs of a class; the mesh is kept alive with it."""
+
+    mesh: DeviceMesh
+    output: DTensorSpec
+
+
+Classes = BoundedTable[Key | None, Known]
+
+
+def has_new_spec(args: Args) -> bool:
+    """Whether an input's spec has not been hashed yet, so that no plan can know it."""
+    for each in args:  # noqa: SIM110 - a generator would take twice as long
+        if type(each) is DTensor and each._spec._hash is None:
+            return True
+    return False
+
+
+def is_by_placements(plan: Plan) -> bool:
+    """Whether torch chose to leave all inputs where they are."""
+    return plan.output is not None and not (
+        plan.sharding is None or plan.sharding.needs_redistribute
+    )
+
+
+def order_of(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the dimensions from the last to the first in memory; None where there are gaps.
+
+    The empty order stands for the usual one, in which the last dimension comes last.
+    """
+    expected = 1
+    for dim in range(len(shape) - 1, -1, -1):
+        if stride[dim] != expected:
+            break
+        expected *= shape[dim]
+    else:
+        return ()
+    order = tuple(sorted(range(len(stride)), key=stride.__getitem__))
+    expected = 1
+    for dim in order:
+        if stride[dim] != expected:
+            return None
+        expected *= shape[dim]
+    return order
+
+
+def class_of(args: Args) -> Key | None:
+    """Return what the decision for an op depends on but for its sizes; None where they matter."""
+    key: list[Any] = []
+    for value in args:
+        if type(value) is DTensor:
+            described = _class_of_spec(value._spec)
+            if described is None:
+                return None
+            key += described
+        elif isinstance(value, int | float):
+            key.append(type(value))  # it takes part as a tensor
+        else:
+            return None
+    return tuple(key)
+
+
+def _class_of_spec(spec: DTensorSpec) -> Key | None:
+    """Return a spec without its sizes: mesh, placements, type, order of dimensions in memory."""
+    shape, stride, dtype = spec.tensor_meta
+    parts = [1] * len(shape)
+    for count, placement in zip(spec.mesh.shape, spec.placements, strict=True):
+        kind = type(placement)
+        if kind is Shard:
+            parts[placement.dim] *= count
+        elif kind is not Replicate and kind is not Partial:
+            return None
+    for size, count in zip(shape, parts, strict=True):
+        if size % count or size < 2 * count:
+            return None
+    order = order_of(shape, stride)
+    if order is None:
+        return None
+    return id(spec.mesh), spec.placements, dtype, len(shape), order
