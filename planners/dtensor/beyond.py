@@ -28,6 +28,15 @@ def dijkstra(problem: "DTensorProblem") -> "Prepared[Decision]":
     return prepare(problem, Dijkstra())
 
 
+@FAMILY.variant("exact-miss", same_as="upstream", source="shardbench")
+def exact_miss(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """A search by lower bounds that chooses what the exhaustive search chooses"""
+    from planners.dtensor.dispatch.searching import ExactMiss
+    from planners.dtensor.problem import prepare
+
+    return prepare(problem, ExactMiss())
+
+
 @FAMILY.variant("shape-class", same_as="upstream", source="shardbench")
 def shape_class(problem: "DTensorProblem") -> "Prepared[Decision]":
     """Interned, and a cache behind it that leaves out the sizes that cannot matter"""

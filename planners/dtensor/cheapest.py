@@ -11,31 +11,27 @@ are built for the winner only, and most combinations are never looked at:
 
 It is the same choice, down to the last bit of the costs. torch's planner needs at most one
 collective for each mesh dim: to the placement wanted or, where outer mesh dims shard the same
-tensor dim differently, to Replicate; what it still does after that is free. `redistribute_cost`
-takes the same collectives in the same order, at the prices of torch's own functions, so each cost
-is the same float. The bound takes the cheaper one of the two collectives, with no more bytes than
-any plan has left on that mesh dim. Of equal costs the lowest index wins, as in torch.
+tensor dim differently, to Replicate; what it still does after that is free. `Operand.cost` takes
+the same collectives in the same order, at the prices of torch's own functions, so each cost is the
+same float. The bound takes the cheaper one of the two collectives, with no more bytes than any plan
+has left on that mesh dim. Of equal costs the lowest index wins, as in torch.
 
-What torch knows beyond that (strided shards, symbolic sizes, other shard orders or meshes, ...) is
-left to torch's own function.
+What torch knows beyond that (strided shards, symbolic sizes, other shard orders or meshes, tensors
+in keyword arguments, ...) is left to torch's own function.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from typing import Any
 
 from torch.distributed._functional_collectives import _are_we_tracing
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Partial, Placement, Replicate, Shard, _redistribute
-from torch.distributed.tensor._collective_utils import (
-    MeshTopoInfo,
-    allgather_cost,
-    allreduce_cost,
-    reduce_scatter_cost,
-)
+from torch.distributed.tensor import _collective_utils as collectives
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy
 from torch.distributed.tensor._ops import utils
@@ -46,22 +42,13 @@ Codes = tuple[int, ...]
 """Placements as integers: the tensor dim of a Shard, REPLICATE, and less for each Partial."""
 
 Combination = tuple[int, ...]
-"""The index of a strategy for each mesh dim."""
+"""The index of a strategy for each mesh dim, from the outermost on."""
 
 REPLICATE = -1
-_REDUCE_OPS = ("sum", "avg", "min", "max", "product", "band", "bor", "bxor")
-_PARTIAL = {reduce_op: REPLICATE - 1 - number for number, reduce_op in enumerate(_REDUCE_OPS)}
-_SUM_AND_AVERAGE = {_PARTIAL["sum"], _PARTIAL["avg"]}
-
-# Microseconds that torch puts on top of an all-gather for an all-to-all.
-_ALL_TO_ALL_PENALTY = 1.0
+_PARTIAL = {"sum": -2, "avg": -3, "min": -4, "max": -5, "product": -6}
 
 # Bounds are added up in another order than costs, and so are rounded differently.
 _BELOW_ROUNDING = 1 - 1e-9
-
-
-class Unsupported(Exception):
-    """Something that only torch's own function deals with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,131 +61,92 @@ class Operand:
         source: the placements of `spec`, shape (N,).
         targets: where each strategy wants it on one mesh dim, shape (S,).
         gigabytes: what a rank holds of it.
-        is_sharded: whether that is less than all of it.
-        is_roomy: whether no strategies can leave a rank without elements.
+        mesh_dims: in the order in which torch's planner redistributes: outermost last if sharded.
         may_stay: whether `source` is fine even if it leaves ranks without elements.
         known: costs by target, in microseconds, as far as they have been asked for.
     """
 
     spec: DTensorSpec
-    topology: MeshTopoInfo
+    topology: collectives.MeshTopoInfo
     source: Codes
     targets: Codes
     gigabytes: float
-    is_sharded: bool
-    is_roomy: bool
+    mesh_dims: range
     may_stay: bool
     known: dict[Codes, float] = field(default_factory=dict)
 
+    def target(self, combination: Combination) -> Codes:
+        """Return where a combination, or the beginning of one, wants it."""
+        return tuple([self.targets[strategy] for strategy in combination])
+
     @property
-    def mesh_dims(self) -> range:
-        """The mesh dims in the order in which torch's planner redistributes along them."""
-        count = len(self.source)
-        return range(count - 1, -1, -1) if self.is_sharded else range(count)
+    def is_always_shardable(self) -> bool:
+        """Whether each shard has elements in any case."""
+        shape = self.spec.shape
+        return max(self.targets) < len(shape) and min(shape) >= self.spec.mesh.size()
 
-    def cost(self, combination: Combination) -> float:
-        """Return the microseconds until it lies as wanted; infinite where it cannot lie so."""
-        target = tuple([self.targets[strategy] for strategy in combination])
-        cost = self.known.get(target)
-        if cost is None:
-            cost = redistribute_cost(self, target) if self._is_shardable(target) else math.inf
-            self.known[target] = cost
-        return cost
-
-    def fits(self, mesh_dim: int, strategy: int) -> bool:
-        """Whether a strategy leaves elements for all ranks, as far as one mesh dim can say."""
-        target = self.targets[strategy]
-        return (
-            target <= REPLICATE
-            or (self.may_stay and target == self.source[mesh_dim])
-            or (
-                target < len(self.spec.shape)
-                and self.spec.shape[target] >= self.topology.mesh_dim_devices[mesh_dim]
-            )
-        )
-
-    def _is_shardable(self, target: Codes) -> bool:
-        if self.is_roomy or (self.may_stay and target == self.source):
-            return True
-        left = list(self.spec.shape)
-        for placement, devices in zip(target, self.topology.mesh_dim_devices, strict=True):
+    def is_shardable(self, combination: Combination) -> bool:
+        """Whether the beginning of a combination leaves elements for all ranks."""
+        target, left = self.target(combination), list(self.spec.shape)
+        for placement, devices in zip(target, self.topology.mesh_dim_devices, strict=False):
             if placement > REPLICATE:
                 if placement >= len(left) or left[placement] < devices:
-                    return False
+                    return self.may_stay and target == self.source[: len(target)]
                 left[placement] //= devices
         return True
 
+    def cost(self, target: Codes) -> float:
+        """Return the microseconds that torch expects a redistribution to take.
 
-def encode(placement: Placement) -> int:
-    """Return a placement's code; raises Unsupported for one that torch has other rules for."""
-    kind = type(placement)
-    if kind is Shard and placement.dim >= 0:
-        return int(placement.dim)
-    if kind is Replicate:
-        return REPLICATE
-    if kind is Partial and placement.reduce_op in _PARTIAL:
-        return _PARTIAL[placement.reduce_op]
-    raise Unsupported(f"{placement} is not a plain placement.")
+        That is what `torch.distributed.tensor._collective_utils.redistribute_cost` returns on a
+        rank of the mesh: infinite from a Shard or another Partial to a Partial.
+        """
+        if target not in self.known:
+            cost, gigabytes = 0.0, self.gigabytes
+            for mesh_dim in self.mesh_dims:
+                wanted = target[mesh_dim]
+                if wanted > REPLICATE and self.mesh_dims.step < 0:
+                    before = [placement == wanted for placement in self.source[:mesh_dim]]
+                    if before != [placement == wanted for placement in target[:mesh_dim]]:
+                        wanted = REPLICATE
+                step, gigabytes = self._step(mesh_dim, wanted, gigabytes)
+                cost += step
+            self.known[target] = cost
+        return self.known[target]
 
+    def least_costs(self) -> dict[int, dict[int, float]]:
+        """Return what each target costs at least on each mesh dim, in microseconds."""
+        least, gigabytes = {}, self.gigabytes
+        targets = {*self.targets, REPLICATE}
+        for mesh_dim in self.mesh_dims:
+            costs = {code: self._step(mesh_dim, code, gigabytes)[0] for code in targets}
+            least[mesh_dim] = {
+                code: min(cost, costs[min(code, REPLICATE)]) for code, cost in costs.items()
+            }
+            if self.source[mesh_dim] <= REPLICATE < max(targets):
+                gigabytes /= self.topology.mesh_dim_devices[mesh_dim]
+        return least
 
-def redistribute_cost(operand: Operand, target: Codes) -> float:
-    """Return the microseconds that torch expects from `operand.source` to a target of shape (N,).
-
-    The same float as `torch.distributed.tensor._collective_utils.redistribute_cost` returns, for
-    ranks of the mesh; infinite from a Shard or another Partial to a Partial.
-    """
-    cost, gigabytes = 0.0, operand.gigabytes
-    for mesh_dim in operand.mesh_dims:
-        source, wanted = operand.source[mesh_dim], target[mesh_dim]
-        if wanted > REPLICATE and operand.is_sharded:
-            for outer in range(mesh_dim):
-                if (operand.source[outer] == wanted) != (target[outer] == wanted):
-                    wanted = REPLICATE
-                    break
-        if source != wanted:
-            step, gigabytes = _step(operand.topology, mesh_dim, source, wanted, gigabytes)
-            cost += step
-    return cost
-
-
-def _step(
-    topology: MeshTopoInfo, mesh_dim: int, source: int, target: int, gigabytes: float
-) -> tuple[float, float]:
-    """Return the microseconds along one mesh dim, and the gigabytes that a rank holds then."""
-    devices = topology.mesh_dim_devices[mesh_dim]
-    if source == target:
-        return 0.0, gigabytes
-    if source == REPLICATE:
-        return 0.0, gigabytes / devices if target > REPLICATE else gigabytes
-    if target < REPLICATE:
-        return math.inf, gigabytes
-    if source < REPLICATE:
+    def _step(self, mesh_dim: int, target: int, gigabytes: float) -> tuple[float, float]:
+        """Return the microseconds along one mesh dim, and the gigabytes that a rank holds then."""
+        topology, source = self.topology, self.source[mesh_dim]
+        devices = topology.mesh_dim_devices[mesh_dim]
+        if source == target:
+            return 0.0, gigabytes
+        if source == REPLICATE:
+            return 0.0, gigabytes / devices if target > REPLICATE else gigabytes
+        if target < REPLICATE:
+            return math.inf, gigabytes
+        if source < REPLICATE:
+            if target == REPLICATE:
+                return collectives.allreduce_cost(gigabytes, topology, mesh_dim), gigabytes
+            cost = collectives.reduce_scatter_cost(gigabytes, topology, mesh_dim)
+            return cost, gigabytes / devices
         if target == REPLICATE:
-            return allreduce_cost(gigabytes, topology, mesh_dim), gigabytes
-        return reduce_scatter_cost(gigabytes, topology, mesh_dim), gigabytes / devices
-    if target == REPLICATE:
-        gigabytes *= devices
-        return allgather_cost(gigabytes, topology, mesh_dim), gigabytes
-    return allgather_cost(gigabytes, topology, mesh_dim) + _ALL_TO_ALL_PENALTY, gigabytes
-
-
-def _least_costs(operand: Operand) -> Iterator[tuple[int, dict[int, float]]]:
-    """Yield mesh dims and what each target costs there at least, in microseconds, if anything."""
-    targets = set(operand.targets)
-    can_shard = max(targets) > REPLICATE
-    topology, gigabytes = operand.topology, operand.gigabytes
-    for mesh_dim in operand.mesh_dims:
-        source = operand.source[mesh_dim]
-        if source != REPLICATE:
-            replicated, _ = _step(topology, mesh_dim, source, REPLICATE, gigabytes)
-            costs = {REPLICATE: replicated}
-            for target in targets:
-                if target != REPLICATE:
-                    cost, _ = _step(topology, mesh_dim, source, target, gigabytes)
-                    costs[target] = min(cost, replicated) if target > REPLICATE else cost
-            yield mesh_dim, costs
-        if can_shard and source <= REPLICATE:
-            gigabytes /= topology.mesh_dim_devices[mesh_dim]
+            gigabytes *= devices
+            return collectives.allgather_cost(gigabytes, topology, mesh_dim), gigabytes
+        # An all-to-all, which torch prices so.
+        return collectives.allgather_cost(gigabytes, topology, mesh_dim) + 1.0, gigabytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,152 +156,122 @@ class Question:
     Attributes:
         strategies: placements on one mesh dim, those of outputs first, then those of inputs.
         outputs: how many of them are outputs.
+        metas: those of the outputs that have placements, as far as they are known.
         operands: the inputs.
-        arguments: how many of them count where torch asks whether any has to be moved.
-        allowed: the strategies that are possible on each mesh dim as far as it can say alone.
-        mixing: by strategy, the codes of those outputs and inputs of which different mesh dims may
-            want kinds of Partial that exclude each other.
+        allowed: the strategies of each mesh dim that leave alone what must not be moved.
+        filters: say whether torch keeps a combination; no to the beginning of one is no to all.
     """
 
     mesh: DeviceMesh
     strategies: Sequence[Sequence[Placement | None]]
     outputs: int
+    metas: Sequence[TensorMeta | None]
     operands: Sequence[Operand]
-    arguments: int
     allowed: Sequence[Sequence[int]]
-    mixing: Sequence[Codes]
+    filters: Sequence[Callable[[Combination], bool]]
 
     def winners(self) -> list[Combination]:
-        """Return what torch can choose, by index.
+        """Return what torch can choose, by index; nothing where all choices are impossible.
 
-        If there is a combination for which no input has to be moved, torch takes the last of them,
+        If there are combinations for which no input has to be moved, torch takes the last of them,
         but for the elements of a foreach op the first combination that costs nothing.
         """
-        last = self._last_unmoved()
-        first = self._first_cheapest() if last is None else self._first_free()
-        return sorted({each for each in (first, last) if each is not None})
+        last = self._first_free([axis[::-1] for axis in self._unmoved()])
+        first = self._first_free(self._unmoved(REPLICATE)) if last else self._first_cheapest()
+        return sorted({each for each in (first, last) if each})
 
-    def cost(self, combination: Combination) -> float:
-        """Return the microseconds of all inputs; infinite where torch drops the combination."""
-        for codes in self.mixing:
-            if _mixes([codes[strategy] for strategy in combination]):
-                return math.inf
-        return sum([operand.cost(combination) for operand in self.operands])
+    def costs(self, combination: Combination) -> list[float]:
+        """Return the microseconds of each input."""
+        return [each.cost(each.target(combination)) for each in self.operands]
 
-    def _last_unmoved(self) -> Combination | None:
-        arguments = self.operands[: self.arguments]
-        unmoved = [
-            [
-                strategy
-                for strategy in reversed(strategies)
-                if all(each.targets[strategy] == each.source[mesh_dim] for each in arguments)
-            ]
-            for mesh_dim, strategies in enumerate(self.allowed)
-        ]
-        return self._free(unmoved)
+    def _is_kept(self, combination: Combination) -> bool:
+        return all(keeps(combination) for keeps in self.filters)
 
-    def _first_free(self) -> Combination | None:
-        return self._free(
-            [
-                [
-                    strategy
-                    for strategy in strategies
-                    if all(
-                        each.source[mesh_dim] in (REPLICATE, each.targets[strategy])
-                        for each in self.operands
-                    )
-                ]
-                for mesh_dim, strategies in enumerate(self.allowed)
-            ]
-        )
+    def _unmoved(self, *movable: int) -> list[list[int]]:
+        """Return the strategies that move no input, unless it lies at one of the codes."""
+        axes = []
+        for mesh_dim, strategies in enumerate(self.allowed):
+            own = [(each.targets, each.source[mesh_dim]) for each in self.operands]
+            own = [(targets, source) for targets, source in own if source not in movable]
+            axes.append([s for s in strategies if all(to[s] == source for to, source in own)])
+        return axes
 
-    def _free(self, axes: Sequence[Sequence[int]]) -> Combination | None:
-        return next((each for each in product(*axes) if self.cost(each) == 0), None)
+    def _first_free(self, axes: Sequence[Sequence[int]]) -> Combination:
+        kept = filter(self._is_kept, product(*axes))
+        return next((each for each in kept if not any(self.costs(each))), ())
 
-    def _first_cheapest(self) -> Combination | None:
+    def _first_cheapest(self) -> Combination:
         axes = self._bounds()
-        if not all(axes):
-            return None
-        rest = [sum(axis[0][0] for axis in axes[mesh_dim:]) for mesh_dim in range(len(axes) + 1)]
         best: tuple[float, Combination] = math.inf, ()
 
         def descend(chosen: Combination, bound: float) -> None:
             nonlocal best
-            mesh_dim = len(chosen)
-            if mesh_dim == len(axes):
-                best = min(best, (self.cost(chosen), chosen))
+            if len(chosen) == len(axes):
+                best = min(best, (sum(self.costs(chosen)), chosen))
                 return
-            for least, strategy in axes[mesh_dim]:
-                if bound + least + rest[mesh_dim + 1] >= best[0]:
+            axis = axes[len(chosen)]
+            for least, strategy in axis:
+                higher = bound + (least - axis[0][0])
+                if higher >= best[0]:
                     break
-                descend((*chosen, strategy), bound + least)
+                if self._is_kept((*chosen, strategy)):
+                    descend((*chosen, strategy), higher)
 
-        descend((), 0.0)
-        return best[1] if best[0] < math.inf else None
+        descend((), sum(axis[0][0] for axis in axes if axis))
+        return best[1]
 
     def _bounds(self) -> list[list[tuple[float, int]]]:
-        """Return the allowed strategies of each mesh dim, from the least lower bound up."""
-        bounds = [[0.0] * len(self.operands[0].targets) for _ in self.allowed]
-        for operand in self.operands:
-            for mesh_dim, costs in _least_costs(operand):
-                row = bounds[mesh_dim]
-                for strategy, target in enumerate(operand.targets):
-                    row[strategy] += costs[target]
-        return [
-            sorted([(row[strategy] * _BELOW_ROUNDING, strategy) for strategy in strategies])
-            for row, strategies in zip(bounds, self.allowed, strict=True)
+        """Return the possible strategies of each mesh dim, from the least lower bound up."""
+        least = [(each.targets, each.least_costs()) for each in self.operands]
+        axes = []
+        for mesh_dim, strategies in enumerate(self.allowed):
+            costs = [(targets, by_target[mesh_dim]) for targets, by_target in least]
+            bounds = [(sum([cost[to[s]] for to, cost in costs]), s) for s in strategies]
+            axes.append(sorted([(b * _BELOW_ROUNDING, s) for b, s in bounds if b < math.inf]))
+        return axes
+
+    def op_spec(self, combination: Combination) -> OpSpec:
+        """Return what torch builds for a combination."""
+        columns = list(zip(*[self.strategies[s] for s in combination], strict=True))
+        metas = iter(self.metas)
+        outputs = [
+            None if column[0] is None else DTensorSpec(self.mesh, column, next(metas, None))
+            for column in columns[: self.outputs]
         ]
-
-
-def _mixes(codes: Iterable[int]) -> bool:
-    kinds = {code for code in codes if code < REPLICATE}
-    return len(kinds) > 1 and kinds != _SUM_AND_AVERAGE
+        wanted = [column for column in columns[self.outputs :] if column[0] is not None]
+        return OpSpec(
+            output_specs=(outputs[0] if len(outputs) == 1 else tuple(outputs)) or None,
+            input_specs=[
+                each.spec
+                if each.target(combination) == each.source
+                else DTensorSpec(self.mesh, column, each.spec.tensor_meta)
+                for each, column in zip(self.operands, wanted, strict=True)
+            ],
+            redistribute_cost=[[cost] for cost in self.costs(combination)],
+        )
 
 
 def cheapest_strategy(
     mesh: DeviceMesh,
     op_schema: OpSchema,
     single_mesh_dim_strategies: list[list[Placement | None]],
-    *,
-    output_tensor_meta: TensorMeta | Sequence[TensorMeta | None] | None = None,
-    input_index: int = 1,
-    inplace_op: bool = False,
-    allow_unbacked_sharding: bool | None = None,
-    allow_uneven_sharding: bool = False,
-    is_valid_strategy_cb: Callable[..., bool] | None = None,
-    different_mesh_args: list[int] | None = None,
+    **options: Any,
 ) -> OpStrategy:
     """Return only what torch can choose of what `expand_to_full_mesh_op_strategy` returns.
 
     That is one OpSpec, or two where torch's rules differ: an op takes the last combination for
     which no input has to be moved, the elements of a foreach op the first one that costs nothing.
 
-    Arguments and errors are those of torch's function.
+    Arguments, options and errors are those of torch's function.
     """
-    strategies = single_mesh_dim_strategies
     try:
-        if is_valid_strategy_cb is not None:
-            raise Unsupported("A callback has to see every combination.")
-        question = _question(
-            mesh, op_schema, strategies, input_index, inplace_op, allow_uneven_sharding
-        )
+        question = _question(mesh, op_schema, single_mesh_dim_strategies, **options)
         winners = question.winners()
-    except Unsupported:
+    except NotImplementedError:
         winners = []
     if winners:
-        return OpStrategy([_op_spec(question, each, output_tensor_meta) for each in winners])
-    return _expand_exhaustively(
-        mesh,
-        op_schema,
-        strategies,
-        output_tensor_meta=output_tensor_meta,
-        input_index=input_index,
-        inplace_op=inplace_op,
-        allow_unbacked_sharding=allow_unbacked_sharding,
-        allow_uneven_sharding=allow_uneven_sharding,
-        is_valid_strategy_cb=is_valid_strategy_cb,
-        different_mesh_args=different_mesh_args,
-    )
+        return OpStrategy([question.op_spec(each) for each in winners])
+    return _expand_exhaustively(mesh, op_schema, single_mesh_dim_strategies, **options)
 
 
 @contextmanager
@@ -370,147 +288,97 @@ def searched_exactly() -> Iterator[None]:
         utils.expand_to_full_mesh_op_strategy = replaced
 
 
+def encode(placement: Placement) -> int:
+    """Return a placement's code; raises NotImplementedError if torch has other rules for it."""
+    kind = type(placement)
+    if kind is Shard and placement.dim >= 0:
+        return int(placement.dim)
+    if kind is Replicate:
+        return REPLICATE
+    if kind is Partial and placement.reduce_op in _PARTIAL:
+        return _PARTIAL[placement.reduce_op]
+    raise NotImplementedError("This is not a plain placement.")
+
+
+def operand_of(
+    spec: DTensorSpec, mesh: DeviceMesh, targets: Codes = (), may_stay: bool = False
+) -> Operand:
+    """Return a tensor as an operand; raises NotImplementedError if torch moves it otherwise."""
+    source = tuple([encode(placement) for placement in spec.placements])
+    if (
+        (spec.mesh is not mesh and spec.mesh != mesh)
+        or spec.tensor_meta is None
+        or any(type(size) is not int for size in spec.shape)
+        or not DTensorSpec.is_default_device_order(spec.shard_order)
+        or len(source) != mesh.ndim
+        or max(source) >= spec.ndim
+    ):
+        raise NotImplementedError("torch redistributes this tensor differently.")
+    topology, shards = collectives.MeshTopoInfo.build_from_mesh(mesh), spec.num_shards
+    gigabytes = collectives.spec_to_bytes(spec) / shards / 1024 / 1024 / 1024
+    mesh_dims = range(mesh.ndim)[:: -1 if shards > 1 else 1]
+    return Operand(spec, topology, source, targets, gigabytes, mesh_dims, may_stay)
+
+
 def _question(
     mesh: DeviceMesh,
     op_schema: OpSchema,
-    strategies: list[list[Placement | None]],
-    input_index: int,
-    inplace_op: bool,
-    allow_uneven_sharding: bool,
+    strategies: Sequence[Sequence[Placement | None]],
+    *,
+    output_tensor_meta: TensorMeta | Sequence[TensorMeta | None] | None = None,
+    input_index: int = 1,
+    inplace_op: bool = False,
+    allow_uneven_sharding: bool = False,
+    is_valid_strategy_cb: Callable[..., bool] | None = None,
+    **_: object,
 ) -> Question:
+    columns = _columns(strategies)
+    wanted = [column for column in columns[input_index:] if column]
+    inputs = op_schema.args_strategy
     if (
-        _are_we_tracing()
+        is_valid_strategy_cb
+        or op_schema.kwargs_strategy
+        or any(len(each.strategies) != 1 for each in inputs)
+        or not inputs
+        or len(inputs) != len(wanted)
+        or (input_index == 1 and not columns[0])
+        or _are_we_tracing()
         or _redistribute._FORCE_MIN_COST_REDISTRIBUTION_PLAN
         or not mesh._is_current_rank_part_of_mesh()
     ):
-        raise Unsupported("torch has other costs here.")
-    columns = _columns(strategies)
-    inputs = op_schema.args_strategy + op_schema.kwargs_strategy
-    targets = [column for column in columns[input_index:] if column is not None]
-    if not inputs or len(targets) != len(inputs) or (input_index == 1 and columns[0] is None):
-        raise Unsupported("The strategies are not for these inputs and outputs.")
+        raise NotImplementedError("torch chooses differently here.")
     operands = [
-        _operand(mesh, _only_spec(each), column, allow_uneven_sharding)
-        for each, column in zip(inputs, targets, strict=True)
+        operand_of(each.strategies[0].output_spec, mesh, targets, allow_uneven_sharding)
+        for each, targets in zip(inputs, wanted, strict=True)
     ]
-    pinned = list(_pinned_by_out(op_schema, columns)) if op_schema.is_out_variant_op() else []
-    if inplace_op:
-        own = operands[0].source
-        pinned += [(column, own) for column in (targets[0], columns[0]) if column is not None]
-    tight = [operand for operand in operands if not operand.is_roomy]
+    every = range(len(strategies))
+    own, result = operands[0], columns[0] or wanted[0]
+    filters = [partial(_is_one_kind, column) for column in columns if column]
+    single = isinstance(output_tensor_meta, TensorMeta)
     return Question(
         mesh=mesh,
         strategies=strategies,
         outputs=input_index,
+        metas=[output_tensor_meta] * input_index if single else output_tensor_meta or (),
         operands=operands,
-        arguments=len(op_schema.args_strategy),
         allowed=[
-            [
-                strategy
-                for strategy in range(len(strategies))
-                if all(column[strategy] == own[mesh_dim] for column, own in pinned)
-                and all(operand.fits(mesh_dim, strategy) for operand in tight)
-            ]
-            for mesh_dim in range(mesh.ndim)
+            [s for s in every if not inplace_op or own.targets[s] == result[s] == placement]
+            for placement in own.source
         ],
-        mixing=[column for column in columns if column is not None and _mixes(column)],
+        filters=[keeps for keeps in filters if not keeps(every)]
+        + [each.is_shardable for each in operands if not each.is_always_shardable],
     )
 
 
-def _columns(strategies: list[list[Placement | None]]) -> list[Codes | None]:
-    """Return the codes of each output and input by strategy; None for one without placements."""
-    columns: list[Codes | None] = []
-    if len(set(map(len, strategies))) != 1:
-        raise Unsupported("The strategies have different lengths.")
-    for column in zip(*strategies, strict=True):
-        placements = [placement for placement in column if placement is not None]
-        if placements and len(placements) < len(column):
-            raise Unsupported("Only some strategies have a placement here.")
-        columns.append(tuple([encode(each) for each in placements]) or None)
-    return columns
+def _columns(strategies: Sequence[Sequence[Placement | None]]) -> list[Codes]:
+    """Return the codes of each output and input, by strategy; none for one without placements."""
+    columns = [[each for each in column if each] for column in zip(*strategies, strict=True)]
+    if not columns or any(0 < len(column) < len(strategies) for column in columns):
+        raise NotImplementedError("Strategies have placements for different outputs or inputs.")
+    return [tuple([encode(placement) for placement in column]) for column in columns]
 
 
-def _only_spec(strategy: OpStrategy) -> DTensorSpec:
-    if len(strategy.strategies) != 1:
-        raise Unsupported("The input can still have several placements.")
-    return strategy.strategies[0].output_spec
-
-
-def _operand(
-    mesh: DeviceMesh, spec: DTensorSpec, targets: Codes, allow_uneven_sharding: bool
-) -> Operand:
-    meta = spec.tensor_meta
-    if (
-        (spec.mesh is not mesh and spec.mesh != mesh)
-        or meta is None
-        or any(type(size) is not int for size in meta.shape)
-        or not DTensorSpec.is_default_device_order(spec.shard_order)
-    ):
-        raise Unsupported("torch plans this redistribution differently.")
-    source = tuple([encode(placement) for placement in spec.placements])
-    topology = MeshTopoInfo.build_from_mesh(mesh)
-    devices = topology.mesh_dim_devices
-    if len(source) != len(devices) or max(source) >= len(meta.shape):
-        raise Unsupported("The placements are not for this mesh or tensor.")
-    shards = math.prod(
-        [count for count, placement in zip(devices, source, strict=True) if placement > REPLICATE]
-    )
-    return Operand(
-        spec=spec,
-        topology=topology,
-        source=source,
-        targets=targets,
-        gigabytes=meta.dtype.itemsize * math.prod(meta.shape) / shards / 1024 / 1024 / 1024,
-        is_sharded=shards > 1,
-        is_roomy=(
-            max(targets) < len(meta.shape) and min(meta.shape, default=0) >= math.prod(devices)
-        ),
-        may_stay=allow_uneven_sharding,
-    )
-
-
-def _pinned_by_out(
-    op_schema: OpSchema, columns: Sequence[Codes | None]
-) -> Iterator[tuple[Codes, Codes]]:
-    """Yield the codes of each output that an `out` receives, and the placements of that `out`."""
-    names = [argument.name for argument in op_schema.op._schema.arguments if argument.is_out]
-    for output, name in enumerate(names):
-        out = op_schema.kwargs_schema.get(name)
-        if isinstance(out, OpStrategy):
-            column = columns[output] if output < len(columns) else None
-            if column is None:
-                raise Unsupported("There is no output for this `out`.")
-            placements = _only_spec(out).placements
-            yield column, tuple([encode(placement) for placement in placements])
-
-
-def _op_spec(
-    question: Question,
-    combination: Combination,
-    output_tensor_meta: TensorMeta | Sequence[TensorMeta | None] | None,
-) -> OpSpec:
-    chosen = [question.strategies[strategy] for strategy in combination]
-    columns = list(zip(*chosen, strict=True))
-    metas = iter(_metas(output_tensor_meta, question.outputs))
-    outputs = [
-        None if column[0] is None else DTensorSpec(question.mesh, column, tensor_meta=next(metas))
-        for column in columns[: question.outputs]
-    ]
-    wanted = [column for column in columns[question.outputs :] if column[0] is not None]
-    return OpSpec(
-        output_specs=(outputs[0] if len(outputs) == 1 else tuple(outputs)) if outputs else None,
-        input_specs=[
-            DTensorSpec(question.mesh, column, tensor_meta=operand.spec.tensor_meta)
-            for operand, column in zip(question.operands, wanted, strict=True)
-        ],
-        redistribute_cost=[[operand.cost(combination)] for operand in question.operands],
-    )
-
-
-def _metas(
-    given: TensorMeta | Sequence[TensorMeta | None] | None, count: int
-) -> list[TensorMeta | None]:
-    """Return the metas of the outputs that have placements, which torch numbers by themselves."""
-    if isinstance(given, TensorMeta):
-        return [given] * count
-    return [*(given if isinstance(given, (tuple, list)) else ()), *[None] * count]
+def _is_one_kind(column: Codes, combination: Sequence[int]) -> bool:
+    """Whether a combination has no two kinds of Partial, by strategy, that exclude each other."""
+    kinds = {column[s] for s in combination if column[s] < REPLICATE}
+    return len(kinds) <= 1 or kinds == {_PARTIAL["sum"], _PARTIAL["avg"]}

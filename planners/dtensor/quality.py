@@ -36,7 +36,7 @@ def quality(decision: Decision) -> Mapping[str, float]:
 
 def cost_of(redistribution: Redistribution) -> float:
     """Return what moving the inputs of an op costs, in microseconds."""
-    return sum(redistribute_cost(source, target) for source, target in redistribution.moves)
+    return sum((redistribute_cost(*move) for move in redistribution.moves), start=0.0)
 
 
 def cheapest_cost(schema: OpSchema) -> float:

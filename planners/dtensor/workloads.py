@@ -30,7 +30,7 @@ _SOURCE = "the benchmark of pytorch/pytorch#107305, widened"
 WORKLOADS = (
     Workload(
         "ops",
-        f"{', '.join(OPS)}, {ROUNDS} times each on the same shapes; op=NAME for one of them, "
+        f"{', '.join(OPS)}, {ROUNDS} times each on the same shapes; op=mm+t for some of them, "
         "dims=1 to 4 for a mesh of more dimensions",
         _SOURCE,
     ),
@@ -95,9 +95,12 @@ def checked(spec: WorkloadSpec) -> WorkloadSpec:
 
 
 def ops(spec: WorkloadSpec) -> tuple[str, ...]:
-    """Return the single ops that a workload runs: one of OPS, or all."""
-    name = spec.get("op", one_of(OPS), "", f"one of {', '.join(OPS)}")
-    return (name,) if name else OPS
+    """Return the single ops that a workload runs, all unless it names some."""
+    return spec.get("op", _named_ops, OPS, f"some of {', '.join(OPS)}, joined by +")
+
+
+def _named_ops(text: str) -> tuple[str, ...]:
+    return tuple(map(one_of(OPS), text.split("+")))
 
 
 def dims(spec: WorkloadSpec) -> int:

@@ -4,11 +4,13 @@ A DTensor decides and dispatches as in a cluster; only what collectives return i
 """
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from unittest import mock
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, _mesh_resources, init_device_mesh
+from torch.distributed.tensor import _collective_utils, _redistribute
 from torch.distributed.tensor._collective_utils import MeshTopoInfo
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -29,12 +31,20 @@ def make_mesh(shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
 
 @contextlib.contextmanager
 def hosts_of(gpus: int) -> Iterator[None]:
-    """Let torch's cost model see hosts of `gpus` ranks, where it would take a CPU for a host."""
+    """Let torch's cost model see hosts of `gpus` ranks, where it would take a CPU for a host.
+
+    What torch says of collectives that a CPU lacks, or of those that could be one, is not heard.
+    """
     MeshTopoInfo.build_from_mesh.cache_clear()
+    levels = {logger: logger.level for logger in (_collective_utils.logger, _redistribute.logger)}
+    for logger in levels:
+        logger.setLevel(logging.ERROR)
     try:
         with mock.patch.object(
             type(_mesh_resources), "num_devices_per_host", staticmethod(lambda device_type: gpus)
         ):
             yield
     finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
         MeshTopoInfo.build_from_mesh.cache_clear()

@@ -15,14 +15,15 @@ from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.bounded import BoundedTable
 from planners.dtensor.dispatch.plans import (
     Key,
+    KeyRule,
     Plan,
     Tally,
     adopt,
-    carry_out,
-    key_of,
+    local_args,
     make_dtensor,
 )
 from planners.dtensor.dispatch.torch_path import (
+    DISPATCHER,
     Args,
     Handler,
     Kwargs,
@@ -50,15 +51,16 @@ def handler_of(op: OpOverload, table: Table, tally: Tally, general: Handler) -> 
     return general
 
 
-def of_any_form(table: Table, tally: Tally, missed: Missed) -> Handler:
+def of_any_form(op: OpOverload, table: Table, tally: Tally, missed: Missed) -> Handler:
     """Return a handler for arguments of all forms.
 
     `missed` does all there is to do for an op on whose key no plan is known.
     """
     plans = table.entries
+    key_of = KeyRule.of(op).key
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        if modes_active() or (key := key_of(op, args, kwargs)) is None:
+        if modes_active() or (key := key_of(args, kwargs)) is None:
             return torch_path.dispatch(op, args, kwargs)
         plan = plans.get(key)
         if plan is None:
@@ -67,9 +69,22 @@ def of_any_form(table: Table, tally: Tally, missed: Missed) -> Handler:
         if not all(map(adopt, tensors, plan.specs)):  # other specs with the same hashes
             return torch_path.dispatch(op, args, kwargs)
         tally.hits += 1
-        return carry_out(plan, op, args, kwargs)
+        return carried_out(plan, op, args, kwargs)
 
     return handler
+
+
+def carried_out(plan: Plan, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+    """Return what an op makes by a plan that was made for the specs of these arguments."""
+    if plan.output is None:
+        info = DISPATCHER._unwrap_to_op_info_impl(op, args, kwargs, False)
+        return torch_path.carry_out(op, args, kwargs, info, plan.sharding)
+    # Not by the plan's entry, which is known to be right for the forms below only.
+    made = op._op(*local_args(args, plan.rewritten), **kwargs)
+    result = make_dtensor(DTensor, made, plan.output, requires_grad=made.requires_grad)
+    if plan.is_view:
+        alias_storage(result, next(value for value in args if type(value) is DTensor))
+    return result
 
 
 def _of_one(table: Table, is_view: bool, tally: Tally, general: Handler) -> Handler:

@@ -18,8 +18,9 @@ from torch._ops import OpOverload
 from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.base import CacheInfo, Dispatch
 from planners.dtensor.dispatch.bounded import BoundedTable
-from planners.dtensor.dispatch.forms import Table, handler_of, of_any_form
-from planners.dtensor.dispatch.plans import Key, Plan, Tally, carry_out, compiled
+from planners.dtensor.dispatch.construction import made_plainly
+from planners.dtensor.dispatch.forms import Table, carried_out, handler_of, of_any_form
+from planners.dtensor.dispatch.plans import Key, Plan, Tally, compiled
 from planners.dtensor.dispatch.size import bytes_held
 from planners.dtensor.dispatch.specs import SpecTable
 from planners.dtensor.dispatch.torch_path import (
@@ -52,7 +53,7 @@ class Interned(Dispatch):
             for op in torch_path.ops_with_strategies()
             if traits(op).makes_one_tensor
         }
-        with self.specs.filled(), torch_path.handling(handlers):
+        with made_plainly(), self.specs.filled(), torch_path.handling(handlers):
             yield
 
     def clear(self) -> None:
@@ -71,11 +72,11 @@ class Interned(Dispatch):
 
     def _handler(self, op: OpOverload) -> Handler:
         table = self._tables.setdefault(op, BoundedTable(self._most_plans))
-        return handler_of(op, table, self.tally, self._general(table, op))
+        return handler_of(op, table, self.tally, self._general(op, table))
 
-    def _general(self, table: Table, _: OpOverload) -> Handler:
+    def _general(self, op: OpOverload, table: Table) -> Handler:
         """Return what handles an op for which no plan was found at once."""
-        return of_any_form(table, self.tally, partial(self._missed, table))
+        return of_any_form(op, table, self.tally, partial(self._missed, table))
 
     def _missed(self, table: Table, op: OpOverload, args: Args, kwargs: Kwargs, key: Key) -> Any:
         """Let torch decide an op that no plan is known for, keep the plan and carry it out."""
@@ -84,7 +85,7 @@ class Interned(Dispatch):
         if plan is None:
             return torch_path.dispatch(op, args, kwargs)
         table.add(key, plan)
-        return carry_out(plan, op, args, kwargs)
+        return carried_out(plan, op, args, kwargs)
 
     def decided(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Plan | None:
         """Return the plan of what torch decides; None where torch decomposes the op instead.

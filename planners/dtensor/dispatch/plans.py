@@ -12,14 +12,11 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.specs import is_plain
 from planners.dtensor.dispatch.torch_path import (
-    DISPATCHER,
     PROPAGATOR,
     Args,
     Kwargs,
-    alias_storage,
     traits,
 )
 
@@ -36,7 +33,8 @@ class Plan:
         sharding: what torch decided, None where it follows from a decision at another size.
         output: the spec of the result, None where torch is to carry the op out.
         rewritten: position and value of arguments that are others on this rank, as a view's size.
-        compute: the op on local tensors, by torch's quickest entry.
+        compute: the op on local tensors, by torch's quickest entry for arguments of these types.
+        is_view: the result shares the storage of the first tensor.
     """
 
     specs: tuple[DTensorSpec, ...]
@@ -44,6 +42,7 @@ class Plan:
     output: DTensorSpec | None
     rewritten: tuple[tuple[int, Any], ...]
     compute: Callable[..., torch.Tensor]
+    is_view: bool
 
 
 @dataclass(slots=True)
@@ -84,7 +83,7 @@ def compiled(op: OpOverload, args: Args, schema: OpSchema, sharding: OutputShard
     if output is not None:
         hash(output)
     compute = op._op if output is None else quickest_entry(op, args, rewritten)
-    return Plan(specs, sharding, output, rewritten, compute)
+    return Plan(specs, sharding, output, rewritten, compute, traits(op).is_view)
 
 
 class _OpsSeen(TorchDispatchMode):
@@ -107,10 +106,15 @@ def quickest_entry(
     """Return torch's function or method for an op, where it comes to that op and no other.
 
     Both parse their arguments faster than the op itself, by about 0.7 microseconds a call. Which
-    overload they come to depends on the arguments, so it is tried with those at hand.
+    overload they come to depends on the arguments, so it is tried with the like of those at hand.
     """
     name = op._schema.name.partition("::")[2]
-    local = local_args(args, rewritten)
+    local = [
+        torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device="meta")
+        if isinstance(each, torch.Tensor)
+        else each
+        for each in local_args(args, rewritten)
+    ]
     for entry in (
         getattr(torch._C._VariableFunctions, name, None),
         getattr(torch.Tensor, name, None),
@@ -122,23 +126,6 @@ def quickest_entry(
             if seen.ops == [op]:
                 return cast(Callable[..., torch.Tensor], entry)
     return cast(Callable[..., torch.Tensor], op._op)
-
-
-def carry_out(plan: Plan, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-    """Run an op by a plan that was made for the specs of these arguments."""
-    if plan.output is None:
-        info = DISPATCHER._unwrap_to_op_info_impl(op, args, kwargs, False)
-        return torch_path.carry_out(op, args, kwargs, info, plan.sharding)
-    made = op._op(*local_args(args, plan.rewritten), **kwargs)
-    return as_dtensor(made, plan.output, op, args)
-
-
-def as_dtensor(made: torch.Tensor, spec: DTensorSpec, op: OpOverload, args: Args) -> torch.Tensor:
-    """Return what an op made of its local arguments as the DTensor of a spec."""
-    result = make_dtensor(DTensor, made, spec, requires_grad=made.requires_grad)
-    if traits(op).is_view:
-        alias_storage(result, next(value for value in args if type(value) is DTensor))
-    return result
 
 
 def local_args(args: Args, rewritten: tuple[tuple[int, Any], ...]) -> list[Any]:
@@ -174,40 +161,56 @@ def adopt(tensor: DTensor, known: DTensorSpec) -> bool:
     return True
 
 
-def key_of(op: OpOverload, args: Args, kwargs: Kwargs) -> Key | None:
-    """Return what the decision for an op depends on, as torch has it; None where it is unknown.
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """Which arguments of an op its decision depends on, as torch has registered it."""
 
-    Tensors stand for their specs' hashes, numbers in a tensor's place for their types; other
-    arguments count from where torch says that they matter.
-    """
-    matters = PROPAGATOR.op_to_schema_info.get(
-        op
-    ) or PROPAGATOR.op_to_schema_info_for_single_dim_strategy.get(op)
-    first_static = 100 if matters is None else matters.static_argnum
-    of_op = traits(op)
-    key: list[Any] = []
-    try:
-        for position, value in enumerate(args):
-            if type(value) is DTensor:
-                if not is_plain(value._spec):
+    tensor_positions: frozenset[int]
+    first_static: int
+    static_kwargs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, op: OpOverload) -> "KeyRule":
+        """Return the rule of an op; torch takes 100 for the first where none is registered."""
+        registered = PROPAGATOR.op_to_schema_info.get(
+            op
+        ) or PROPAGATOR.op_to_schema_info_for_single_dim_strategy.get(op)
+        if registered is None:
+            return cls(traits(op).tensor_positions, 100, ())
+        return cls(
+            traits(op).tensor_positions,
+            registered.static_argnum,
+            tuple(registered.static_kwargkey or ()),
+        )
+
+    def key(self, args: Args, kwargs: Kwargs) -> Key | None:
+        """Return what the decision depends on; None where that is torch's business.
+
+        Tensors stand for their specs' hashes, and numbers in a tensor's place for their types.
+        """
+        key: list[Any] = []
+        try:
+            for position, value in enumerate(args):
+                if type(value) is DTensor:
+                    spec = value._spec
+                    if not is_plain(spec):
+                        return None
+                    key.append(spec._hash or hash(spec))
+                elif isinstance(value, torch.Tensor):
+                    if type(value) is not torch.Tensor or value.ndim:
+                        return None  # torch warns of it, refuses it, or knows the type
+                    key.append(value.dtype)
+                elif position in self.tensor_positions:
+                    key.append(type(value))
+                elif position < self.first_static:
+                    key.append(None)
+                else:
+                    key.append(tuple(value) if type(value) is list else value)
+            if kwargs:
+                if any(isinstance(value, torch.Tensor) for value in kwargs.values()):
                     return None
-                key.append(hash(value._spec))
-            elif isinstance(value, torch.Tensor):
-                if type(value) is not torch.Tensor or value.ndim:
-                    return None  # torch warns of it, refuses it, or knows the type
-                key.append(value.dtype)
-            elif position in of_op.tensor_positions:
-                key.append(type(value))  # a number that takes part as a tensor
-            elif position < first_static:
-                key.append(None)
-            else:
-                key.append(tuple(value) if type(value) is list else value)
-        if kwargs:
-            if any(isinstance(value, torch.Tensor) for value in kwargs.values()):
-                return None
-            static = (matters and matters.static_kwargkey) or ()
-            key.extend((name, kwargs[name]) for name in static if name in kwargs)
-        hash(made := tuple(key))
-    except TypeError:  # a symbolic size
-        return None
-    return made
+                key += [(name, kwargs[name]) for name in self.static_kwargs if name in kwargs]
+            hash(made := tuple(key))
+        except TypeError:  # a symbolic size
+            return None
+        return made

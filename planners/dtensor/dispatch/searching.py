@@ -13,7 +13,9 @@ from torch.distributed.tensor._ops.single_dim_strategy import (
     _SingleDimStrategyInfo,
 )
 
+from planners.dtensor.cheapest import searched_exactly
 from planners.dtensor.dispatch.base import Dispatch
+from planners.dtensor.dispatch.meta import asked_directly
 from planners.dtensor.dispatch.torch_path import traits
 
 _expand_exhaustively = _sharding_prop._expand_single_dim_strategy_to_mesh
@@ -38,7 +40,9 @@ class Dijkstra(Dispatch):
 def _expand_by_dijkstra(
     mesh: DeviceMesh, schema: OpSchema, strategy: _SingleDimStrategyInfo, output_meta: Any
 ) -> Callable[..., StrategyType]:
-    exhaustively = _expand_exhaustively(mesh, schema, strategy, output_meta)
+    exhaustively: Callable[..., StrategyType] = _expand_exhaustively(
+        mesh, schema, strategy, output_meta
+    )
     of_op = traits(schema.op)
     if of_op.is_in_place or of_op.is_out_variant:
         return exhaustively
@@ -53,3 +57,16 @@ def _expand_by_dijkstra(
         return found or exhaustively(*args)
 
     return expanded
+
+
+class ExactMiss(Dispatch):
+    """The exhaustive search's very choice, without putting all strategies together.
+
+    What the op makes is asked of the meta device where that answers the same as a fake tensor.
+    """
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Let torch decide with it after a miss."""
+        with searched_exactly(), asked_directly():
+            yield

@@ -18,17 +18,16 @@ from torch._ops import OpOverload
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
-from torch.distributed.tensor._ops import _matrix_ops, _pointwise_ops
 
 from planners.dtensor.dispatch.base import CacheInfo
 from planners.dtensor.dispatch.bounded import BoundedTable
 from planners.dtensor.dispatch.forms import Table, of_any_form
 from planners.dtensor.dispatch.interned import Interned
+from planners.dtensor.dispatch.meta import PRODUCTS, is_pointwise
 from planners.dtensor.dispatch.plans import Key, Plan, local_args, make_dtensor, specs_of
 from planners.dtensor.dispatch.size import bytes_held
 from planners.dtensor.dispatch.specs import with_meta
 from planners.dtensor.dispatch.torch_path import (
-    PROPAGATOR,
     Args,
     Handler,
     Kwargs,
@@ -39,21 +38,16 @@ from planners.dtensor.dispatch.torch_path import (
 MOST_CLASSES = 1024
 """How many classes are kept for one op, unless told otherwise."""
 
-_aten = torch.ops.aten
-_PRODUCTS = frozenset(
-    (_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default)
-)
-
 global_info = torch._C._DTensor_compute_global_tensor_info
 
 
 def has_classes(op: OpOverload) -> bool:
     """Whether the decision for an op depends on its sizes in the ways described above only."""
-    strategy = PROPAGATOR.op_single_dim_strategy_funcs.get(op)
-    if strategy is None or not traits(op).makes_one_tensor or traits(op).is_view:
-        return False
-    module = getattr(strategy.func, "__module__", "")
-    return module == _pointwise_ops.__name__ or (module == _matrix_ops.__name__ and op in _PRODUCTS)
+    return (
+        traits(op).makes_one_tensor
+        and not traits(op).is_view
+        and (op in PRODUCTS or is_pointwise(op))
+    )
 
 
 class ShapeClass(Interned):
@@ -78,12 +72,12 @@ class ShapeClass(Interned):
             entries=info.entries + len(known), bytes=info.bytes + bytes_held([known])
         )
 
-    def _general(self, table: Table, op: OpOverload) -> Handler:
-        exact = super()._general(table, op)
+    def _general(self, op: OpOverload, table: Table) -> Handler:
+        exact = super()._general(op, table)
         if not has_classes(op):
             return exact
         classes = self._classes.setdefault(op, BoundedTable(self._most_classes))
-        by_size = of_any_form(table, self.tally, partial(self._missed_in, classes, table))
+        by_size = of_any_form(op, table, self.tally, partial(self._missed_in, classes, table))
 
         def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
             if has_new_spec(args) and not (kwargs or modes_active()):
@@ -109,7 +103,7 @@ class ShapeClass(Interned):
         made = self._made(op, args, known)
         if made is not None:
             hash(made._spec)
-            table.add(key, Plan(specs_of(args), None, made._spec, (), op._op))
+            table.add(key, Plan(specs_of(args), None, made._spec, (), op._op, is_view=False))
             return made
         result = self._missed(table, op, args, kwargs, key)
         plan = table.entries.get(key)

@@ -17,7 +17,8 @@ class _ForgetfulDispatcher(OpDispatcher):
     @property
     def _custom_op_handlers(self) -> dict[Any, Any]:
         torch._C._clear_DTensor_sharding_propagator_cache()
-        return self.__dict__["_custom_op_handlers"]
+        handlers: dict[Any, Any] = self.__dict__["_custom_op_handlers"]
+        return handlers
 
 
 class Uncached(Dispatch):

@@ -1,0 +1,73 @@
+"""Shape, stride and type of an op's result without a fake tensor.
+
+After a miss torch runs the op on fake tensors to learn what it makes, a third of a millisecond or,
+for shapes it has not seen, up to several. For matrix products, pointwise ops and views a tensor on
+the meta device gives the same answer at once: all of it is the op's own code in C++.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._ops import OpOverload
+from torch.distributed._functional_collectives import _are_we_tracing
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from torch.distributed.tensor._op_schema import OpSchema
+from torch.distributed.tensor._ops import _pointwise_ops
+
+from planners.dtensor.dispatch.torch_path import PROPAGATOR, modes_active, traits
+
+_aten = torch.ops.aten
+PRODUCTS = frozenset(
+    (_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default)
+)
+
+
+def is_pointwise(op: OpOverload) -> bool:
+    """Whether torch decides an op as a pointwise one."""
+    strategy = PROPAGATOR.op_single_dim_strategy_funcs.get(op)
+    module = getattr(strategy and strategy.func, "__module__", "")
+    return bool(module == _pointwise_ops.__name__)
+
+
+def is_plain(op: OpOverload) -> bool:
+    """Whether the meta device is to be asked for what an op makes."""
+    of_op = traits(op)
+    return of_op.makes_one_tensor and (of_op.is_view or op in PRODUCTS or is_pointwise(op))
+
+
+@contextmanager
+def asked_directly() -> Iterator[None]:
+    """Let torch ask the meta device, for the ops and in the cases that are plain."""
+    ask_fake_tensors = PROPAGATOR._propagate_tensor_meta_non_cached
+
+    def ask(schema: OpSchema) -> Any:
+        if is_plain(schema.op) and not (modes_active() or _are_we_tracing()):
+            meta = meta_of(schema)
+            if meta is not None:
+                return meta
+        return ask_fake_tensors(schema)
+
+    with mock.patch.object(PROPAGATOR, "_propagate_tensor_meta_non_cached", ask, create=True):
+        yield
+
+
+def meta_of(schema: OpSchema) -> TensorMeta | None:
+    """Return the global shape, stride and type of what an op makes; None where it fails."""
+    try:
+        made = schema.op(
+            *map(_on_meta_device, schema.args_schema),
+            **{name: _on_meta_device(value) for name, value in schema.kwargs_schema.items()},
+        )
+    except Exception:  # torch says what is wrong when it is asked the other way
+        return None
+    return TensorMeta(made.shape, made.stride(), made.dtype)
+
+
+def _on_meta_device(value: Any) -> Any:
+    if not isinstance(value, DTensorSpec):
+        return value
+    shape, stride, dtype = value.tensor_meta
+    return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
