@@ -1,0 +1,24 @@
+"""The example of accelerated training, run as a reader would run it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "train_accelerated.py"
+
+
+def test_two_ranks_train_the_same_with_and_without_acceleration(tmp_path):
+    result = subprocess.run(
+        [sys.executable, str(EXAMPLE)],
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=200,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    trained, info = result.stdout.splitlines()
+    first, last = map(float, re.findall(r"\d\.\d{4}", trained))
+    assert last < first
+    assert trained.endswith("equal: yes")
+    counted = {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", info)}
+    assert counted["hits"] > 4 * counted["misses"] > 0
+    assert counted["entries"] > 0
+    assert counted["bytes"] > 0
