@@ -11,7 +11,7 @@ from harness.machine import environment
 from harness.naming import CellId, ProblemId, WorkloadSpec
 from harness.registry import Family, Goal, Registry, Variant, load_registry
 from harness.results import Cell, summary
-from harness.sampling import SamplingRule, Times
+from harness.sampling import Limits, SamplingRule, Times
 from harness.topologies import Topology
 from harness.verdict import explain, judge
 from harness.worker import (
@@ -225,6 +225,7 @@ class Comparison:
                 {name: self._checked[name].fingerprint for name in names},
                 compared_with,
                 self._settings.sampling,
+                self._limits(),
             ) as process:
                 outcome = self._follow(process, Event("timing", names[0], 1, 0), times)
             if isinstance(outcome, SamplingDone):
@@ -241,6 +242,15 @@ class Comparison:
             times = {name: Times() for name in names}
         for name in names:
             self._fill_times(cells[name], times[name], times.get(reference))
+
+    def _limits(self) -> Limits:
+        """Return by variant the ratios that a goal of this comparison is about."""
+        limits: dict[str, list[float]] = {}
+        for goal in self._goals:
+            against = goal.against or self.family.reference.name
+            if goal.measure == "times faster" and against == self._against.name:
+                limits.setdefault(goal.variant, []).append(1 / goal.limit)
+        return limits
 
     def _fill_times(self, cell: Cell, times: Times, reference: Times | None) -> None:
         cell.wall_s, cell.cpu_s = summary(times.wall_s), summary(times.cpu_s)

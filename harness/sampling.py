@@ -20,6 +20,9 @@ _MOST_CALLS = 10_000
 # 30 % noise then seem to differ in 3 of 100 measurements instead of 14.
 _CONFIDENCE_TO_STOP = 0.99
 
+Limits = Mapping[str, Sequence[float]]
+NO_LIMITS: Limits = {}
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingRule:
@@ -114,14 +117,22 @@ def _call_seconds(prepared: Prepared[Any], clock: Clock) -> float:
 
 
 def _undecided(
-    names: Sequence[str], reference: str, times: Mapping[str, Times], rule: SamplingRule
+    names: Sequence[str],
+    reference: str,
+    times: Mapping[str, Times],
+    rule: SamplingRule,
+    limits: Limits,
 ) -> list[str]:
     def is_open(name: str) -> bool:
         try:
             ratio = times[name].ratio_to(times[reference], rule.seed, _CONFIDENCE_TO_STOP)
         except ValueError:  # more of the same times will not make a ratio
             return False
-        return ratio is None or judge(ratio, rule.noise_floor) == "inconclusive"
+        return (
+            ratio is None
+            or judge(ratio, rule.noise_floor) == "inconclusive"
+            or any(ratio.low < limit < ratio.high for limit in limits.get(name, ()))
+        )
 
     return [name for name in names if name == reference or is_open(name)]
 
@@ -134,12 +145,14 @@ def sample(
     turn_begins: Callable[[str], None] = lambda name: None,
     decided: Callable[[str, Any], None] = lambda name, decision: None,
     turn_ended: Callable[[str, int, float, float], None] = lambda name, block, wall_s, cpu_s: None,
+    limits: Limits = NO_LIMITS,
 ) -> dict[str, Times]:
     """Time several prepared variants against one another.
 
     Each block runs the variants in a random order and then in the reverse of it, so that a drift of
-    the machine falls on all alike. From `least_blocks` on, only the reference and the variants
-    whose verdict is still open run again. Without a reference every variant runs the least blocks.
+    the machine falls on all alike. From `least_blocks` on, only the reference runs again, with the
+    variants whose verdict is still open or whose ratio may be on either side of a limit. Without a
+    reference every variant runs the least blocks.
 
     Args:
         prepared: variants by name, in the order to warm them up (quickest first).
@@ -149,9 +162,10 @@ def sample(
         turn_begins: called with the variant's name before each of its turns.
         decided: called with name and decision after each counted turn, to look at it untimed.
         turn_ended: called with name, block, wall and CPU seconds of a call after a counted turn.
+        limits: by variant the ratios to the reference that a goal is about.
     """
     with _long_lived_objects_left_alone():
-        return _sample(prepared, reference, clock, rule, turn_begins, decided, turn_ended)
+        return _sample(prepared, reference, clock, rule, turn_begins, decided, turn_ended, limits)
 
 
 @contextmanager
@@ -173,6 +187,7 @@ def _sample(
     turn_begins: Callable[[str], None],
     decided: Callable[[str, Any], None],
     turn_ended: Callable[[str, int, float, float], None],
+    limits: Limits,
 ) -> dict[str, Times]:
     started = clock.wall()
     calls = dict.fromkeys(prepared, 1)
@@ -203,7 +218,7 @@ def _sample(
         if block + 1 >= rule.least_blocks:
             if reference is None:
                 break
-            active = _undecided(active, reference, times, rule)
+            active = _undecided(active, reference, times, rule, limits)
             if active in ([], [reference]):
                 break
         block_seconds = clock.wall() - block_started

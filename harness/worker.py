@@ -21,7 +21,7 @@ from harness.memory import peak
 from harness.naming import WorkloadSpec
 from harness.preload import PRELOAD
 from harness.registry import Family, Prepared, Progress, Recorder, Registry
-from harness.sampling import SamplingRule, Times, sample
+from harness.sampling import Limits, SamplingRule, Times, sample
 from harness.topologies import Topology
 
 _REPORT_SECONDS = 0.2
@@ -145,11 +145,13 @@ def run_sampling(
     fingerprints: dict[str, str],
     reference: str | None,
     rule: SamplingRule,
+    limits: Limits,
     connection: Connection,
 ) -> None:
     """Child process: build the problem once, prepare all variants, time them interleaved.
 
     `fingerprints` are the checked decisions by variant: what is timed must go on deciding so.
+    `limits` are the ratios to the reference that should be told apart, by variant.
     """
 
     def body(send: Callable[[Message], None]) -> None:
@@ -173,6 +175,7 @@ def run_sampling(
                 turn_begins=lambda name: send(TurnBegins(name)),
                 decided=decided,
                 turn_ended=lambda *turn: send(TurnEnded(*turn)),
+                limits=limits,
             )
         finally:
             for variant in prepared.values():

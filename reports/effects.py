@@ -22,6 +22,7 @@ from reports.formatting import (
 from reports.scaling import LEAST_SIZES
 from reports.views import FamilyView, ladder, phase_times, rows_of, tradeoff
 
+_UNATTRIBUTED = "other"
 _UNCHANGED = 0.9
 
 
@@ -141,7 +142,8 @@ def _phases(family: FamilyView) -> Iterator[Finding]:
     fastest = str(reached.nsmallest(1, "ratio")["variant"].iloc[0])
     last_claimed = str(claimed["variant"].iloc[-1]) if len(claimed) else fastest
     for rung in dict.fromkeys((last_claimed, fastest)):
-        yield _shrinkage(family, rung, before, spent[rung])
+        if (before - spent[rung]).idxmax() != _UNATTRIBUTED:  # that says nothing of where it went
+            yield _shrinkage(family, rung, before, spent[rung])
 
 
 def _shares(phases: "pd.Series[float]", whole: float) -> str:

@@ -2,27 +2,24 @@
 
 On a cache miss torch combines the S strategies of one mesh dim to S^N for N mesh dims, builds specs
 and adds up collectives for each, and takes the cheapest. Here placements are small integers, specs
-are built for the winner only, and most combinations are never looked at:
+are built for the winner only, and most combinations are never looked at. Where the inputs lie on
+each mesh dim as some strategy wants them, such a combination wins at no cost. Otherwise
+combinations are built up mesh dim by mesh dim, the cheapest strategies first; a lower bound says
+what each mesh dim costs at least, and what cannot beat the best so far is left out.
 
-1. Where the inputs lie on each mesh dim as some strategy wants them, such a combination wins at no
-   cost.
-2. Otherwise combinations are built up mesh dim by mesh dim, the cheapest strategies first. A lower
-   bound says what each mesh dim costs at least; what cannot beat the best so far is left out.
-
-It is the same choice, down to the last bit of the costs. torch's planner needs at most one
-collective for each mesh dim: to the placement wanted or, where outer mesh dims shard the same
-tensor dim differently, to Replicate; what it still does after that is free. `Operand.cost` takes
-the same collectives in the same order, at the prices of torch's own functions, so each cost is the
-same float. The bound takes the cheaper one of the two collectives, with no more bytes than any plan
-has left on that mesh dim. Of equal costs the lowest index wins, as in torch.
+It is the same choice, to the last bit of the costs. torch's planner needs at most one collective
+for each mesh dim: to the placement wanted or, where outer mesh dims shard the same tensor dim
+differently, to Replicate; what it does after that is free. `Operand.cost` takes the same ones in
+the same order at torch's own prices, so it is the same float. The bound takes the cheaper of the
+two, with no more bytes than any plan has left by then. Of equal costs the lowest index wins.
 
 What torch knows beyond that (strided shards, symbolic sizes, other shard orders or meshes, tensors
 in keyword arguments, ...) is left to torch's own function.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -31,7 +28,7 @@ from typing import Any
 from torch.distributed._functional_collectives import _are_we_tracing
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Partial, Placement, Replicate, Shard, _redistribute
-from torch.distributed.tensor import _collective_utils as collectives
+from torch.distributed.tensor import _collective_utils as prices
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy
 from torch.distributed.tensor._ops import utils
@@ -40,15 +37,14 @@ _expand_exhaustively = utils.expand_to_full_mesh_op_strategy
 
 Codes = tuple[int, ...]
 """Placements as integers: the tensor dim of a Shard, REPLICATE, and less for each Partial."""
-
-Combination = tuple[int, ...]
-"""The index of a strategy for each mesh dim, from the outermost on."""
-
 REPLICATE = -1
 _PARTIAL = {"sum": -2, "avg": -3, "min": -4, "max": -5, "product": -6}
 
+Combination = tuple[int, ...]
+"""The index of a strategy for each mesh dim, from the outermost on; perhaps only the first few."""
+
 # Bounds are added up in another order than costs, and so are rounded differently.
-_BELOW_ROUNDING = 1 - 1e-9
+_ROUND_DOWN = 1 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +63,7 @@ class Operand:
     """
 
     spec: DTensorSpec
-    topology: collectives.MeshTopoInfo
+    topology: prices.MeshTopoInfo
     source: Codes
     targets: Codes
     gigabytes: float
@@ -75,54 +71,49 @@ class Operand:
     may_stay: bool
     known: dict[Codes, float] = field(default_factory=dict)
 
-    def target(self, combination: Combination) -> Codes:
-        """Return where a combination, or the beginning of one, wants it."""
-        return tuple([self.targets[strategy] for strategy in combination])
-
-    @property
-    def is_always_shardable(self) -> bool:
-        """Whether each shard has elements in any case."""
-        shape = self.spec.shape
-        return max(self.targets) < len(shape) and min(shape) >= self.spec.mesh.size()
-
     def is_shardable(self, combination: Combination) -> bool:
-        """Whether the beginning of a combination leaves elements for all ranks."""
-        target, left = self.target(combination), list(self.spec.shape)
-        for placement, devices in zip(target, self.topology.mesh_dim_devices, strict=False):
-            if placement > REPLICATE:
-                if placement >= len(left) or left[placement] < devices:
-                    return self.may_stay and target == self.source[: len(target)]
-                left[placement] //= devices
+        """Whether all ranks get elements."""
+        left = list(self.spec.shape)
+        for strategy, devices in zip(combination, self.topology.mesh_dim_devices, strict=False):
+            tensor_dim = self.targets[strategy]
+            if tensor_dim > REPLICATE:
+                if tensor_dim >= len(left) or left[tensor_dim] < devices:
+                    return self.may_stay and self.stays(combination)
+                left[tensor_dim] //= devices
         return True
+
+    def stays(self, combination: Combination) -> bool:
+        """Whether it is wanted where it lies."""
+        return _at(combination, self.targets) == self.source[: len(combination)]
 
     def cost(self, target: Codes) -> float:
         """Return the microseconds that torch expects a redistribution to take.
 
         That is what `torch.distributed.tensor._collective_utils.redistribute_cost` returns on a
-        rank of the mesh: infinite from a Shard or another Partial to a Partial.
+        rank of the mesh; infinite from a Shard or another Partial to a Partial.
         """
         if target not in self.known:
             cost, gigabytes = 0.0, self.gigabytes
             for mesh_dim in self.mesh_dims:
                 wanted = target[mesh_dim]
                 if wanted > REPLICATE and self.mesh_dims.step < 0:
-                    before = [placement == wanted for placement in self.source[:mesh_dim]]
-                    if before != [placement == wanted for placement in target[:mesh_dim]]:
-                        wanted = REPLICATE
-                step, gigabytes = self._step(mesh_dim, wanted, gigabytes)
-                cost += step
+                    for own, new in zip(self.source[:mesh_dim], target, strict=False):
+                        if own != new and wanted in (own, new):
+                            wanted = REPLICATE
+                            break
+                if wanted != self.source[mesh_dim]:
+                    step, gigabytes = self._step(mesh_dim, wanted, gigabytes)
+                    cost += step
             self.known[target] = cost
         return self.known[target]
 
-    def least_costs(self) -> dict[int, dict[int, float]]:
-        """Return what each target costs at least on each mesh dim, in microseconds."""
+    def least_costs(self) -> dict[int, list[float]]:
+        """Return for each mesh dim what each strategy costs at least, in microseconds."""
         least, gigabytes = {}, self.gigabytes
         targets = {*self.targets, REPLICATE}
         for mesh_dim in self.mesh_dims:
             costs = {code: self._step(mesh_dim, code, gigabytes)[0] for code in targets}
-            least[mesh_dim] = {
-                code: min(cost, costs[min(code, REPLICATE)]) for code, cost in costs.items()
-            }
+            least[mesh_dim] = [min(costs[to], costs[min(to, REPLICATE)]) for to in self.targets]
             if self.source[mesh_dim] <= REPLICATE < max(targets):
                 gigabytes /= self.topology.mesh_dim_devices[mesh_dim]
         return least
@@ -139,66 +130,55 @@ class Operand:
             return math.inf, gigabytes
         if source < REPLICATE:
             if target == REPLICATE:
-                return collectives.allreduce_cost(gigabytes, topology, mesh_dim), gigabytes
-            cost = collectives.reduce_scatter_cost(gigabytes, topology, mesh_dim)
-            return cost, gigabytes / devices
+                return prices.allreduce_cost(gigabytes, topology, mesh_dim), gigabytes
+            return prices.reduce_scatter_cost(gigabytes, topology, mesh_dim), gigabytes / devices
         if target == REPLICATE:
             gigabytes *= devices
-            return collectives.allgather_cost(gigabytes, topology, mesh_dim), gigabytes
+            return prices.allgather_cost(gigabytes, topology, mesh_dim), gigabytes
         # An all-to-all, which torch prices so.
-        return collectives.allgather_cost(gigabytes, topology, mesh_dim) + 1.0, gigabytes
+        return prices.allgather_cost(gigabytes, topology, mesh_dim) + 1.0, gigabytes
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which of S strategies to take on each of N mesh dims.
+    """Which of S strategies to take on each mesh dim.
 
     Attributes:
         strategies: placements on one mesh dim, those of outputs first, then those of inputs.
-        outputs: how many of them are outputs.
-        metas: those of the outputs that have placements, as far as they are known.
+        metas: as many as there are outputs; those that have placements take the first ones.
         operands: the inputs.
-        allowed: the strategies of each mesh dim that leave alone what must not be moved.
-        filters: say whether torch keeps a combination; no to the beginning of one is no to all.
+        is_kept: whether torch keeps a combination; no to its beginning is no to the whole.
     """
 
     mesh: DeviceMesh
     strategies: Sequence[Sequence[Placement | None]]
-    outputs: int
     metas: Sequence[TensorMeta | None]
     operands: Sequence[Operand]
-    allowed: Sequence[Sequence[int]]
-    filters: Sequence[Callable[[Combination], bool]]
+    is_kept: Callable[[Combination], bool]
 
     def winners(self) -> list[Combination]:
         """Return what torch can choose, by index; nothing where all choices are impossible.
 
-        If there are combinations for which no input has to be moved, torch takes the last of them,
-        but for the elements of a foreach op the first combination that costs nothing.
+        Of combinations for which no input has to be moved torch takes the last, but for the
+        elements of a foreach op the first combination that costs nothing.
         """
-        last = self._first_free([axis[::-1] for axis in self._unmoved()])
-        first = self._first_free(self._unmoved(REPLICATE)) if last else self._first_cheapest()
+        last = self._first_free((), -1)
+        first = self._first_free((REPLICATE,), 1) if last else self._first_cheapest()
         return sorted({each for each in (first, last) if each})
 
-    def costs(self, combination: Combination) -> list[float]:
-        """Return the microseconds of each input."""
-        return [each.cost(each.target(combination)) for each in self.operands]
+    def _costs(self, combination: Combination) -> list[float]:
+        return [each.cost(_at(combination, each.targets)) for each in self.operands]
 
-    def _is_kept(self, combination: Combination) -> bool:
-        return all(keeps(combination) for keeps in self.filters)
-
-    def _unmoved(self, *movable: int) -> list[list[int]]:
-        """Return the strategies that move no input, unless it lies at one of the codes."""
+    def _first_free(self, movable: Codes, step: int) -> Combination:
+        """Return the first combination in the order of `step` that moves only `movable`, freely."""
         axes = []
-        for mesh_dim, strategies in enumerate(self.allowed):
-            own = [(each.targets, each.source[mesh_dim]) for each in self.operands]
-            own = [(targets, source) for targets, source in own if source not in movable]
-            axes.append([s for s in strategies if all(to[s] == source for to, source in own)])
-        return axes
-
-    def _first_free(self, axes: Sequence[Sequence[int]]) -> Combination:
-        kept = filter(self._is_kept, product(*axes))
-        return next((each for each in kept if not any(self.costs(each))), ())
+        for mesh_dim in range(self.mesh.ndim):
+            own = [(each.source[mesh_dim], each.targets) for each in self.operands]
+            own = [(source, targets) for source, targets in own if source not in movable]
+            every = range(len(self.strategies))[::step]
+            axes.append([s for s in every if all(targets[s] == source for source, targets in own)])
+        kept = filter(self.is_kept, product(*axes))
+        return next((each for each in kept if not any(self._costs(each))), ())
 
     def _first_cheapest(self) -> Combination:
         axes = self._bounds()
@@ -207,14 +187,14 @@ class Question:
         def descend(chosen: Combination, bound: float) -> None:
             nonlocal best
             if len(chosen) == len(axes):
-                best = min(best, (sum(self.costs(chosen)), chosen))
+                best = min(best, (sum(self._costs(chosen)), chosen))
                 return
             axis = axes[len(chosen)]
             for least, strategy in axis:
                 higher = bound + (least - axis[0][0])
                 if higher >= best[0]:
                     break
-                if self._is_kept((*chosen, strategy)):
+                if self.is_kept((*chosen, strategy)):
                     descend((*chosen, strategy), higher)
 
         descend((), sum(axis[0][0] for axis in axes if axis))
@@ -222,32 +202,31 @@ class Question:
 
     def _bounds(self) -> list[list[tuple[float, int]]]:
         """Return the possible strategies of each mesh dim, from the least lower bound up."""
-        least = [(each.targets, each.least_costs()) for each in self.operands]
+        least = [each.least_costs() for each in self.operands]
         axes = []
-        for mesh_dim, strategies in enumerate(self.allowed):
-            costs = [(targets, by_target[mesh_dim]) for targets, by_target in least]
-            bounds = [(sum([cost[to[s]] for to, cost in costs]), s) for s in strategies]
-            axes.append(sorted([(b * _BELOW_ROUNDING, s) for b, s in bounds if b < math.inf]))
+        for mesh_dim in range(self.mesh.ndim):
+            sums = map(sum, zip(*[costs[mesh_dim] for costs in least], strict=True))
+            axes.append(sorted([(b * _ROUND_DOWN, s) for s, b in enumerate(sums) if b < math.inf]))
         return axes
 
     def op_spec(self, combination: Combination) -> OpSpec:
         """Return what torch builds for a combination."""
         columns = list(zip(*[self.strategies[s] for s in combination], strict=True))
-        metas = iter(self.metas)
+        count, metas = len(self.metas), iter(self.metas)
         outputs = [
-            None if column[0] is None else DTensorSpec(self.mesh, column, next(metas, None))
-            for column in columns[: self.outputs]
+            None if column[0] is None else DTensorSpec(self.mesh, column, next(metas))
+            for column in columns[:count]
         ]
-        wanted = [column for column in columns[self.outputs :] if column[0] is not None]
+        wanted = [column for column in columns[count:] if column[0] is not None]
         return OpSpec(
-            output_specs=(outputs[0] if len(outputs) == 1 else tuple(outputs)) or None,
+            output_specs=(outputs[0] if count == 1 else tuple(outputs)) or None,
             input_specs=[
                 each.spec
-                if each.target(combination) == each.source
+                if each.stays(combination)
                 else DTensorSpec(self.mesh, column, each.spec.tensor_meta)
                 for each, column in zip(self.operands, wanted, strict=True)
             ],
-            redistribute_cost=[[cost] for cost in self.costs(combination)],
+            redistribute_cost=[[cost] for cost in self._costs(combination)],
         )
 
 
@@ -261,16 +240,12 @@ def cheapest_strategy(
 
     That is one OpSpec, or two where torch's rules differ: an op takes the last combination for
     which no input has to be moved, the elements of a foreach op the first one that costs nothing.
-
     Arguments, options and errors are those of torch's function.
     """
-    try:
+    with suppress(NotImplementedError):
         question = _question(mesh, op_schema, single_mesh_dim_strategies, **options)
-        winners = question.winners()
-    except NotImplementedError:
-        winners = []
-    if winners:
-        return OpStrategy([question.op_spec(each) for each in winners])
+        if winners := question.winners():
+            return OpStrategy([question.op_spec(each) for each in winners])
     return _expand_exhaustively(mesh, op_schema, single_mesh_dim_strategies, **options)
 
 
@@ -288,21 +263,18 @@ def searched_exactly() -> Iterator[None]:
         utils.expand_to_full_mesh_op_strategy = replaced
 
 
-def encode(placement: Placement) -> int:
+def encode(placement: Placement | None) -> int:
     """Return a placement's code; raises NotImplementedError if torch has other rules for it."""
-    kind = type(placement)
-    if kind is Shard and placement.dim >= 0:
-        return int(placement.dim)
-    if kind is Replicate:
+    if placement is None or type(placement) is Replicate:
         return REPLICATE
-    if kind is Partial and placement.reduce_op in _PARTIAL:
+    if type(placement) is Shard and placement.dim >= 0:
+        return int(placement.dim)
+    if type(placement) is Partial and placement.reduce_op in _PARTIAL:
         return _PARTIAL[placement.reduce_op]
     raise NotImplementedError("This is not a plain placement.")
 
 
-def operand_of(
-    spec: DTensorSpec, mesh: DeviceMesh, targets: Codes = (), may_stay: bool = False
-) -> Operand:
+def operand_of(spec: DTensorSpec, mesh: DeviceMesh, targets: Codes, may_stay: bool) -> Operand:
     """Return a tensor as an operand; raises NotImplementedError if torch moves it otherwise."""
     source = tuple([encode(placement) for placement in spec.placements])
     if (
@@ -310,12 +282,11 @@ def operand_of(
         or spec.tensor_meta is None
         or any(type(size) is not int for size in spec.shape)
         or not DTensorSpec.is_default_device_order(spec.shard_order)
-        or len(source) != mesh.ndim
         or max(source) >= spec.ndim
     ):
         raise NotImplementedError("torch redistributes this tensor differently.")
-    topology, shards = collectives.MeshTopoInfo.build_from_mesh(mesh), spec.num_shards
-    gigabytes = collectives.spec_to_bytes(spec) / shards / 1024 / 1024 / 1024
+    topology, shards = prices.MeshTopoInfo.build_from_mesh(mesh), spec.num_shards
+    gigabytes = prices.spec_to_bytes(spec) / shards / 1024 / 1024 / 1024
     mesh_dims = range(mesh.ndim)[:: -1 if shards > 1 else 1]
     return Operand(spec, topology, source, targets, gigabytes, mesh_dims, may_stay)
 
@@ -332,16 +303,18 @@ def _question(
     is_valid_strategy_cb: Callable[..., bool] | None = None,
     **_: object,
 ) -> Question:
-    columns = _columns(strategies)
-    wanted = [column for column in columns[input_index:] if column]
+    columns = list(zip(*strategies, strict=False))
+    codes = [tuple([encode(placement) for placement in column]) for column in columns]
+    wanted = [codes[at] for at in range(input_index, len(columns)) if any(columns[at])]
     inputs = op_schema.args_strategy
     if (
         is_valid_strategy_cb
         or op_schema.kwargs_strategy
+        or not 0 < len(inputs) == len(wanted)
         or any(len(each.strategies) != 1 for each in inputs)
-        or not inputs
-        or len(inputs) != len(wanted)
-        or (input_index == 1 and not columns[0])
+        or any(len(each) != len(columns) for each in strategies)
+        or not all(all(column) for column in columns[input_index:] if any(column))
+        or not (all(columns[0]) or (input_index > 1 and not inplace_op))
         or _are_we_tracing()
         or _redistribute._FORCE_MIN_COST_REDISTRIBUTION_PLAN
         or not mesh._is_current_rank_part_of_mesh()
@@ -351,34 +324,25 @@ def _question(
         operand_of(each.strategies[0].output_spec, mesh, targets, allow_uneven_sharding)
         for each, targets in zip(inputs, wanted, strict=True)
     ]
-    every = range(len(strategies))
-    own, result = operands[0], columns[0] or wanted[0]
-    filters = [partial(_is_one_kind, column) for column in columns if column]
+    filters: list[Callable[[Combination], bool]] = [
+        each.is_shardable
+        for each in operands
+        if max(each.targets) >= each.spec.ndim or min(each.spec.shape, default=1) < mesh.size()
+    ]
+    filters += [partial(_is_one_kind, c) for c in codes if not _is_one_kind(c, range(len(c)))]
+    if inplace_op:
+        filters.append(lambda c: operands[0].stays(c) and _at(c, codes[0]) == _at(c, wanted[0]))
     single = isinstance(output_tensor_meta, TensorMeta)
-    return Question(
-        mesh=mesh,
-        strategies=strategies,
-        outputs=input_index,
-        metas=[output_tensor_meta] * input_index if single else output_tensor_meta or (),
-        operands=operands,
-        allowed=[
-            [s for s in every if not inplace_op or own.targets[s] == result[s] == placement]
-            for placement in own.source
-        ],
-        filters=[keeps for keeps in filters if not keeps(every)]
-        + [each.is_shardable for each in operands if not each.is_always_shardable],
-    )
+    metas = [output_tensor_meta] * input_index if single else list(output_tensor_meta or ())
+    metas = [*metas, *[None] * input_index][:input_index]
+    return Question(mesh, strategies, metas, operands, lambda c: all(f(c) for f in filters))
 
 
-def _columns(strategies: Sequence[Sequence[Placement | None]]) -> list[Codes]:
-    """Return the codes of each output and input, by strategy; none for one without placements."""
-    columns = [[each for each in column if each] for column in zip(*strategies, strict=True)]
-    if not columns or any(0 < len(column) < len(strategies) for column in columns):
-        raise NotImplementedError("Strategies have placements for different outputs or inputs.")
-    return [tuple([encode(placement) for placement in column]) for column in columns]
-
-
-def _is_one_kind(column: Codes, combination: Sequence[int]) -> bool:
-    """Whether a combination has no two kinds of Partial, by strategy, that exclude each other."""
-    kinds = {column[s] for s in combination if column[s] < REPLICATE}
+def _is_one_kind(column: Codes, strategies: Iterable[int]) -> bool:
+    """Whether no two kinds of Partial exclude each other in a column, by strategy."""
+    kinds = {column[strategy] for strategy in strategies if column[strategy] < REPLICATE}
     return len(kinds) <= 1 or kinds == {_PARTIAL["sum"], _PARTIAL["avg"]}
+
+
+def _at(combination: Combination, column: Codes) -> Codes:
+    return tuple([column[strategy] for strategy in combination])

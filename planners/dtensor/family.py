@@ -40,9 +40,9 @@ def _validate(_: "DTensorProblem", decision: "Decision") -> None:
 
 def _quality(problem: "DTensorProblem", decision: "Decision") -> Mapping[str, float]:
     from planners.dtensor.quality import quality
-    from planners.dtensor.world import hosts_of
+    from planners.dtensor.world import playing_one_rank
 
-    with hosts_of(problem.ranks_per_host):
+    with playing_one_rank(problem.ranks_per_host):
         return quality(decision)
 
 

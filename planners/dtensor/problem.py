@@ -10,7 +10,7 @@ from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
 from planners.dtensor.programs import Program, build_program
 from planners.dtensor.workloads import checked
-from planners.dtensor.world import hosts_of
+from planners.dtensor.world import playing_one_rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def prepare(problem: DTensorProblem, dispatch: Dispatch) -> Prepared[Decision]:
 
     @contextmanager
     def installed() -> Iterator[None]:
-        with hosts_of(problem.ranks_per_host), redistributions.recorded():
+        with playing_one_rank(problem.ranks_per_host), redistributions.recorded():
             clear(dispatch)
             try:
                 with dispatch.installed():

@@ -26,10 +26,10 @@ def before(problem: "DTensorProblem") -> "Prepared[Decision]":
     same_as="before",
     source=_LRU_CACHED,
     claim=Claim(
-        before=0.476,
-        after=0.341,
+        before=13.535,
+        after=9.665,
         unit="ms",
-        conditions="aten.addmm; an MLP layer went from 13.535 to 9.665 ms; on GPUs, profiled",
+        conditions="an MLP layer on GPUs, profiled; its aten.addmm went from 0.476 to 0.341 ms",
     ),
 )
 def after(problem: "DTensorProblem") -> "Prepared[Decision]":

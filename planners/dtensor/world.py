@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator
 from unittest import mock
 
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, _mesh_resources, init_device_mesh
 from torch.distributed.tensor import _collective_utils, _redistribute
@@ -30,21 +31,28 @@ def make_mesh(shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
 
 
 @contextlib.contextmanager
-def hosts_of(gpus: int) -> Iterator[None]:
-    """Let torch's cost model see hosts of `gpus` ranks, where it would take a CPU for a host.
+def playing_one_rank(ranks_per_host: int) -> Iterator[None]:
+    """Let torch behave as on one rank of a cluster, whose hosts have so many, until left.
 
-    What torch says of collectives that a CPU lacks, or of those that could be one, is not heard.
+    Its cost model would take a CPU for a host of its own. What it says of collectives that a CPU
+    lacks, or of those that could be one, is not heard. A rank computes in one thread, so that small
+    ops do not wait for another one.
     """
     MeshTopoInfo.build_from_mesh.cache_clear()
     levels = {logger: logger.level for logger in (_collective_utils.logger, _redistribute.logger)}
     for logger in levels:
         logger.setLevel(logging.ERROR)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
         with mock.patch.object(
-            type(_mesh_resources), "num_devices_per_host", staticmethod(lambda device_type: gpus)
+            type(_mesh_resources),
+            "num_devices_per_host",
+            staticmethod(lambda device_type: ranks_per_host),
         ):
             yield
     finally:
+        torch.set_num_threads(threads)
         for logger, level in levels.items():
             logger.setLevel(level)
         MeshTopoInfo.build_from_mesh.cache_clear()

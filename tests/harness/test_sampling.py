@@ -1,7 +1,7 @@
 import gc
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count, cycle
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.registry import Measured, Prepared
-from harness.sampling import SamplingRule, Times, sample, timed_turn
+from harness.sampling import NO_LIMITS, SamplingRule, Times, sample, timed_turn
 from harness.verdict import judge
 
 CALL = 1.0  # seconds; long enough that no call is repeated to make a sample
@@ -59,7 +59,11 @@ class Diary:
 
 
 def run_sample(
-    clock: FakeClock, prepared: dict[str, Prepared], reference: str | None = "reference", **rule
+    clock: FakeClock,
+    prepared: dict[str, Prepared],
+    reference: str | None = "reference",
+    limits: Mapping[str, Sequence[float]] = NO_LIMITS,
+    **rule,
 ) -> tuple[dict[str, Times], Diary]:
     diary = Diary()
     rule = {"seconds": 1e9, "warmup_seconds": 1e9, **rule}
@@ -70,6 +74,7 @@ def run_sample(
         SamplingRule(**rule),
         turn_begins=diary.turn_begins,
         turn_ended=diary.turn_ended,
+        limits=limits,
     )
     return times, diary
 
@@ -168,6 +173,17 @@ class TestStopping:
         prepared = {"reference": taking(clock, CALL), "faster": taking(clock, CALL / 2)}
         _, diary = run_sample(clock, prepared, least_blocks=3, most_blocks=12)
         assert {block for _, block in diary.ended} == {0, 1, 2}
+
+    def test_a_ratio_near_a_goals_limit_runs_on(self, clock: FakeClock):
+        prepared = {
+            "reference": taking(clock, CALL),
+            "near": noisy(clock, CALL / 2, 0.1, seed=1),
+            "clear": noisy(clock, CALL / 2, 0.1, seed=2),
+            "free": noisy(clock, CALL / 2, 0.1, seed=3),
+        }
+        limits = {"near": [0.9, 0.5], "clear": [0.9]}
+        times, _ = run_sample(clock, prepared, limits=limits, least_blocks=3, most_blocks=8)
+        assert [len(times[name].blocks) for name in prepared] == [8, 8, 3, 3]
 
     def test_a_single_variant_runs_the_least_blocks(self, clock: FakeClock):
         _, diary = run_sample(clock, {"reference": taking(clock, CALL)}, least_blocks=4)

@@ -20,9 +20,12 @@ from torch.distributed.tensor._ops import _pointwise_ops
 from planners.dtensor.dispatch.torch_path import PROPAGATOR, modes_active, traits
 
 _aten = torch.ops.aten
-PRODUCTS = frozenset(
-    (_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default)
-)
+_BARE_PRODUCTS = {
+    _aten.addmm.default: _aten.mm.default,
+    _aten.baddbmm.default: _aten.bmm.default,
+}
+PRODUCTS = frozenset((*_BARE_PRODUCTS, *_BARE_PRODUCTS.values()))
+"""Matrix products, by themselves or added to something."""
 
 
 def is_pointwise(op: OpOverload) -> bool:
@@ -44,7 +47,11 @@ def asked_directly() -> Iterator[None]:
     ask_fake_tensors = PROPAGATOR._propagate_tensor_meta_non_cached
 
     def ask(schema: OpSchema) -> Any:
-        if is_plain(schema.op) and not (modes_active() or _are_we_tracing()):
+        if (
+            is_plain(schema.op)
+            and not schema.kwargs_schema
+            and not (modes_active() or _are_we_tracing())
+        ):
             meta = meta_of(schema)
             if meta is not None:
                 return meta
@@ -56,14 +63,31 @@ def asked_directly() -> Iterator[None]:
 
 def meta_of(schema: OpSchema) -> TensorMeta | None:
     """Return the global shape, stride and type of what an op makes; None where it fails."""
+    op, args = _without_summand(schema)
     try:
-        made = schema.op(
-            *map(_on_meta_device, schema.args_schema),
-            **{name: _on_meta_device(value) for name, value in schema.kwargs_schema.items()},
-        )
+        made = op(*map(_on_meta_device, args))
     except Exception:  # torch says what is wrong when it is asked the other way
         return None
     return TensorMeta(made.shape, made.stride(), made.dtype)
+
+
+def _without_summand(schema: OpSchema) -> tuple[OpOverload, tuple[Any, ...]]:
+    """Return the bare product for a product that is added to something of a fitting shape.
+
+    Both make the same, and torch works the bare one out in C++, a twentieth of the time.
+    """
+    bare = _BARE_PRODUCTS.get(schema.op)
+    if bare is None:
+        return schema.op, schema.args_schema
+    summand, left, right = schema.args_schema
+    shape = (*left.shape[:-1], right.shape[-1])
+    fits = len(summand.shape) <= len(shape) and all(
+        size in (1, whole)
+        for size, whole in zip(reversed(summand.shape), reversed(shape), strict=False)
+    )
+    if fits and summand.tensor_meta.dtype == left.tensor_meta.dtype:
+        return bare, (left, right)
+    return schema.op, schema.args_schema
 
 
 def _on_meta_device(value: Any) -> Any:
