@@ -38,12 +38,15 @@ def variants(registry: Registry) -> RenderableType:
 
 def workloads(registry: Registry, sources: bool) -> RenderableType:
     """List the workloads of every family, and on request where their figures are from."""
-    table = new_table("Workloads", "workload", "what it is", *["source"] * sources)
+    tables: list[RenderableType] = []
     for family in registry.families:
+        title = f"Workloads of {family.name}"
+        table = new_table(title, "workload", "what it is", *["source"] * sources)
         for workload in family.workloads():
             cells = (workload.name, workload.summary, workload.source)
             table.add_row(*(Text(cell) for cell in cells[: len(table.columns)]))
-    return Group(table, "")
+        tables += [table, ""]
+    return Group(*tables)
 
 
 def topologies(sources: bool) -> RenderableType:

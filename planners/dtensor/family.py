@@ -95,11 +95,9 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
     requires=("torch",),
     preload=("planners.dtensor.problem", "planners.dtensor.observer"),
     benchmarks=(
-        "ops/dgx_a100_80gb:8",
         "mlp/dgx_a100_80gb:8",
         "miss[dims=2]/dgx_a100_80gb:16",
         "dynamic/dgx_a100_80gb:16",
-        "optimizer/dgx_a100_80gb:8",
     ),
     studies=STUDIES,
     goals=GOALS,
