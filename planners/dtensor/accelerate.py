@@ -1,10 +1,10 @@
 """Quicker sharding decisions for a program that is there already: one call switches them on.
 
-    from planners.dtensor.accelerate import accelerate
+from planners.dtensor.accelerate import accelerate
 
-    accelerated = accelerate()
-    train()
-    print(accelerated.cache_info())
+accelerated = accelerate()
+train()
+print(accelerated.cache_info())
 """
 
 from contextlib import ExitStack

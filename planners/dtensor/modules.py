@@ -56,10 +56,10 @@ class _Block(nn.Module):
 
 
 def mlp(mesh: DeviceMesh) -> nn.Module:
-    """Return an MLP of 16 to 64 to 16 features, column-wise and then row-wise parallel."""
+    """Return an MLP from and to 16 features over 8 a rank, column-wise, then row-wise parallel."""
     torch.manual_seed(0)
     plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
-    return parallelize_module(_FeedForward(16, 64), mesh, plan)
+    return parallelize_module(_FeedForward(16, 8 * mesh.size()), mesh, plan)
 
 
 def transformer_block(mesh: DeviceMesh) -> nn.Module:

@@ -8,6 +8,7 @@ from itertools import count
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from harness.registry import Topology, WorkloadSpec
 from planners.dtensor.modules import mlp, transformer_block
@@ -144,11 +145,11 @@ def _random_uses(mesh: DeviceMesh, wanted: int, seed: int) -> list[_Use]:
 
 
 def _square(mesh: DeviceMesh, placements: Sequence[Placement]) -> DTensor:
-    local = [_SIDE, _SIDE]
-    for size, placement in zip(mesh.shape, placements, strict=True):
-        if isinstance(placement, Shard):
-            local[placement.dim] //= size
-    return _placed(mesh, _random(*local), placements)
+    whole = torch.Size((_SIDE, _SIDE))
+    local, _ = compute_local_shape_and_global_offset(whole, mesh, placements, skip_offset=True)
+    return DTensor.from_local(
+        _random(*local), mesh, placements, run_check=False, shape=whole, stride=(_SIDE, 1)
+    )
 
 
 def _ops(workload: WorkloadSpec, topology: Topology) -> Program:

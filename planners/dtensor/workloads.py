@@ -35,7 +35,9 @@ WORKLOADS = (
         _SOURCE,
     ),
     Workload(
-        "mlp", "forward and backward of a tensor-parallel MLP, 16 to 64 to 16 features", _SOURCE
+        "mlp",
+        "forward and backward of a tensor-parallel MLP, 16 features to 8 a rank to 16",
+        _SOURCE,
     ),
     Workload(
         "transformer-block",

@@ -28,7 +28,6 @@ from planners.dtensor.dispatch.torch_path import (
     Handler,
     Kwargs,
     alias_storage,
-    modes_active,
     traits,
 )
 
@@ -60,7 +59,8 @@ def of_any_form(op: OpOverload, table: Table, tally: Tally, missed: Missed) -> H
     key_of = KeyRule.of(op).key
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        if modes_active() or (key := key_of(args, kwargs)) is None:
+        key = key_of(args, kwargs)
+        if key is None:
             return torch_path.dispatch(op, args, kwargs)
         plan = plans.get(key)
         if plan is None:
@@ -91,7 +91,7 @@ def _of_one(table: Table, is_view: bool, tally: Tally, general: Handler) -> Hand
     plans = table.entries
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        if len(args) == 1 and not (kwargs or modes_active() or functions_overridden()):
+        if len(args) == 1 and not (kwargs or functions_overridden()):
             (tensor,) = args
             spec = tensor._spec
             plan = plans.get((spec._hash,))
@@ -116,7 +116,7 @@ def _of_two(table: Table, tally: Tally, general: Handler) -> Handler:
     plans = table.entries
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        if len(args) == 2 and not (kwargs or modes_active() or functions_overridden()):
+        if len(args) == 2 and not (kwargs or functions_overridden()):
             left, right = args
             if left.__class__ is DTensor:
                 spec = left._spec
@@ -152,7 +152,7 @@ def _of_three(table: Table, tally: Tally, general: Handler) -> Handler:
     plans = table.entries
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        if len(args) == 3 and not (kwargs or modes_active() or functions_overridden()):
+        if len(args) == 3 and not (kwargs or functions_overridden()):
             first, second, third = args
             if (
                 first.__class__ is DTensor
@@ -185,7 +185,7 @@ def _with_size(table: Table, is_view: bool, tally: Tally, general: Handler) -> H
     plans = table.entries
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        if len(args) == 2 and not (kwargs or modes_active() or functions_overridden()):
+        if len(args) == 2 and not (kwargs or functions_overridden()):
             tensor, size = args
             spec = tensor._spec
             try:

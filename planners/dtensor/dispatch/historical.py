@@ -27,13 +27,7 @@ class Handled(Dispatch):
 
     def installed(self) -> AbstractContextManager[None]:
         """Return what registers the handler for those ops."""
-
-        def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-            if torch_path.modes_active():
-                return torch_path.dispatch(op, args, kwargs)
-            return self.dispatch(op, args, kwargs)
-
-        return torch_path.handling(dict.fromkeys(torch_path.ops_with_strategies(), handler))
+        return torch_path.handling(dict.fromkeys(torch_path.ops_with_strategies(), self.dispatch))
 
     def dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Run an op on DTensors and return what it makes."""

@@ -64,11 +64,14 @@ class Interned(Dispatch):
         self.tally.hits = self.tally.misses = 0
 
     def cache_info(self) -> CacheInfo:
-        """Tell of the plans; the specs that are kept beside them count as bytes, not as entries."""
-        plans = [plan for table in self._tables.values() for plan in table.entries.values()]
+        """Tell of what is kept; the specs in the table count as bytes, not as entries."""
+        kept = self._kept()
         return CacheInfo(
-            self.tally.hits, self.tally.misses, len(plans), bytes_held([plans, self.specs])
+            self.tally.hits, self.tally.misses, len(kept), bytes_held([kept, self.specs])
         )
+
+    def _kept(self) -> list[Any]:
+        return [plan for table in self._tables.values() for plan in list(table.entries.values())]
 
     def _handler(self, op: OpOverload) -> Handler:
         table = self._tables.setdefault(op, BoundedTable(self._most_plans))

@@ -204,12 +204,18 @@ class KeyRule:
                     key.append(type(value))
                 elif position < self.first_static:
                     key.append(None)
-                else:
-                    key.append(tuple(value) if type(value) is list else value)
+                elif type(value) is list:
+                    key.append(tuple(value))
+                else:  # 1, 1.0 and True are one to a dictionary, but not to an op
+                    key += (type(value), value)
             if kwargs:
                 if any(isinstance(value, torch.Tensor) for value in kwargs.values()):
                     return None
-                key += [(name, kwargs[name]) for name in self.static_kwargs if name in kwargs]
+                key += [
+                    (name, type(kwargs[name]), kwargs[name])
+                    for name in self.static_kwargs
+                    if name in kwargs
+                ]
             hash(made := tuple(key))
         except TypeError:  # a symbolic size
             return None

@@ -19,19 +19,16 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
-from planners.dtensor.dispatch.base import CacheInfo
 from planners.dtensor.dispatch.bounded import BoundedTable
 from planners.dtensor.dispatch.forms import Table, of_any_form
 from planners.dtensor.dispatch.interned import Interned
 from planners.dtensor.dispatch.meta import PRODUCTS, is_pointwise
 from planners.dtensor.dispatch.plans import Key, Plan, local_args, make_dtensor, specs_of
-from planners.dtensor.dispatch.size import bytes_held
 from planners.dtensor.dispatch.specs import with_meta
 from planners.dtensor.dispatch.torch_path import (
     Args,
     Handler,
     Kwargs,
-    modes_active,
     traits,
 )
 
@@ -64,13 +61,9 @@ class ShapeClass(Interned):
         for classes in self._classes.values():
             classes.clear()
 
-    def cache_info(self) -> CacheInfo:
-        """Tell of the plans and the classes."""
-        info = super().cache_info()
-        known = [each for classes in self._classes.values() for each in classes.entries.values()]
-        return info._replace(
-            entries=info.entries + len(known), bytes=info.bytes + bytes_held([known])
-        )
+    def _kept(self) -> list[Any]:
+        known = [each for one in self._classes.values() for each in list(one.entries.values())]
+        return super()._kept() + known
 
     def _general(self, op: OpOverload, table: Table) -> Handler:
         exact = super()._general(op, table)
@@ -80,7 +73,7 @@ class ShapeClass(Interned):
         by_size = of_any_form(op, table, self.tally, partial(self._missed_in, classes, table))
 
         def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-            if has_new_spec(args) and not (kwargs or modes_active()):
+            if has_new_spec(args) and not kwargs:
                 made = self._made(op, args, classes.entries.get(class_of(args)))
                 if made is not None:
                     return made
@@ -109,7 +102,10 @@ class ShapeClass(Interned):
         plan = table.entries.get(key)
         if plan is not None and of_class and is_by_placements(plan):
             assert plan.output is not None
-            classes.add(of_class, Known(plan.output.mesh, plan.output))
+            shape, stride, _ = plan.output.tensor_meta
+            order = order_of(shape, stride)
+            if order is not None:
+                classes.add(of_class, Known(plan.output.mesh, plan.output, order))
         return result
 
     def _made(self, op: OpOverload, args: Args, known: "Known | None") -> DTensor | None:
@@ -120,21 +116,23 @@ class ShapeClass(Interned):
             made = op._op(*local_args(args, ()))
         except RuntimeError:  # torch says better what is wrong with the whole tensors
             return None
-        if 0 in (sizes := made.shape) or 1 in sizes or order_of(sizes, made.stride()) is None:
-            return None
+        shape, _ = global_info(made, known.mesh, known.output.placements)
         self.tally.hits += 1
-        shape, stride = global_info(made, known.mesh, known.output.placements)
-        meta = TensorMeta(torch.Size(shape), tuple(stride), made.dtype)
+        meta = TensorMeta(torch.Size(shape), stride_of(shape, known.order), made.dtype)
         return make_dtensor(
             DTensor, made, with_meta(known.output, meta), requires_grad=made.requires_grad
         )
 
 
 class Known(NamedTuple):
-    """Where the result of an op lies on inputs of a class; the mesh is kept alive with it."""
+    """Where the result of an op lies on inputs of a class, and in which order in memory.
+
+    The mesh is kept alive with it.
+    """
 
     mesh: DeviceMesh
     output: DTensorSpec
+    order: tuple[int, ...]
 
 
 Classes = BoundedTable[Key | None, Known]
@@ -176,24 +174,39 @@ def order_of(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | N
     return order
 
 
+def stride_of(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    """Return the stride of a tensor without gaps, from its order of dimensions in memory."""
+    stride = [1] * len(shape)
+    step = 1
+    for dim in order or range(len(shape) - 1, -1, -1):
+        stride[dim] = step
+        step *= shape[dim]
+    return tuple(stride)
+
+
 def class_of(args: Args) -> Key | None:
-    """Return what the decision for an op depends on but for its sizes; None where they matter."""
+    """Return what the decision for an op depends on but for its sizes; None where they matter.
+
+    Inputs of different orders in memory make a result whose order may depend on sizes.
+    """
     key: list[Any] = []
+    layouts = set()
     for value in args:
         if type(value) is DTensor:
             described = _class_of_spec(value._spec)
             if described is None:
                 return None
             key += described
+            layouts.add(described[-2:] if described[-1] else ())
         elif isinstance(value, int | float):
             key.append(type(value))  # it takes part as a tensor
         else:
             return None
-    return tuple(key)
+    return tuple(key) if len(layouts) < 2 else None
 
 
 def _class_of_spec(spec: DTensorSpec) -> Key | None:
-    """Return a spec without its sizes: mesh, placements, type, order of dimensions in memory."""
+    """Return mesh, placements, type, and as a layout number and order in memory of dimensions."""
     shape, stride, dtype = spec.tensor_meta
     parts = [1] * len(shape)
     for count, placement in zip(spec.mesh.shape, spec.placements, strict=True):

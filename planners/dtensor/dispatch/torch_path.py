@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._ops import OpOverload
@@ -32,7 +32,7 @@ Kwargs = dict[str, Any]
 Handler = Callable[[OpOverload, Args, Kwargs], Any]
 
 modes_active = torch._C._len_torch_dispatch_stack
-"""How many dispatch modes are active: debug, fake tensors, tracing; an op then belongs to torch."""
+"""How many dispatch modes are active, as for debugging, fake tensors and tracing."""
 
 alias_storage = torch._functionalize_unsafe_set
 """Let the first tensor share the second one's storage, as a view's result must."""
@@ -93,15 +93,30 @@ def ops_with_strategies() -> list[OpOverload]:
     ]
 
 
+class _HandlingDispatcher(OpDispatcher):
+    """Shows its handlers to C++, which asks at the start of each op, unless a mode is active."""
+
+    @property
+    def _custom_op_handlers(self) -> Mapping[OpOverload, Handler]:
+        attributes = self.__dict__
+        if modes_active():
+            return cast(Mapping[OpOverload, Handler], attributes["_custom_op_handlers"])
+        return cast(Mapping[OpOverload, Handler], attributes["_handlers"])
+
+
 @contextmanager
 def handling(handlers: Mapping[OpOverload, Handler]) -> Iterator[None]:
-    """Let torch call these handlers instead of dispatching their ops."""
-    installed = DISPATCHER._custom_op_handlers
-    DISPATCHER._custom_op_handlers = {**installed, **handlers}
+    """Let torch call these handlers instead of dispatching their ops.
+
+    While a dispatch mode is active (debugging, fake tensors, tracing) ops are torch's own business.
+    """
+    DISPATCHER._handlers = {**DISPATCHER._custom_op_handlers, **handlers}
+    DISPATCHER.__class__ = _HandlingDispatcher
     try:
         yield
     finally:
-        DISPATCHER._custom_op_handlers = installed
+        DISPATCHER.__class__ = OpDispatcher
+        del DISPATCHER._handlers
 
 
 def dispatch(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
