@@ -113,7 +113,8 @@ class Operand:
         targets = {*self.targets, REPLICATE}
         for mesh_dim in self.mesh_dims:
             costs = {code: self._step(mesh_dim, code, gigabytes)[0] for code in targets}
-            least[mesh_dim] = [min(costs[to], costs[min(to, REPLICATE)]) for to in self.targets]
+            whole = costs[REPLICATE]
+            least[mesh_dim] = [min(costs[t], whole) if t >= 0 else costs[t] for t in self.targets]
             if self.source[mesh_dim] <= REPLICATE < max(targets):
                 gigabytes /= self.topology.mesh_dim_devices[mesh_dim]
         return least
@@ -173,10 +174,10 @@ class Question:
         """Return the first combination in the order of `step` that moves only `movable`, freely."""
         axes = []
         for mesh_dim in range(self.mesh.ndim):
-            own = [(each.source[mesh_dim], each.targets) for each in self.operands]
-            own = [(source, targets) for source, targets in own if source not in movable]
-            every = range(len(self.strategies))[::step]
-            axes.append([s for s in every if all(targets[s] == source for source, targets in own)])
+            fixed = [each for each in self.operands if each.source[mesh_dim] not in movable]
+            own = [each.source[mesh_dim] for each in fixed]
+            rows = zip(range(len(self.strategies)), *[each.targets for each in fixed], strict=True)
+            axes.append([strategy for strategy, *row in rows if row == own][::step])
         kept = filter(self.is_kept, product(*axes))
         return next((each for each in kept if not any(self._costs(each))), ())
 

@@ -63,11 +63,10 @@ def of_any_form(op: OpOverload, table: Table, tally: Tally, missed: Missed) -> H
         if key is None:
             return torch_path.dispatch(op, args, kwargs)
         plan = plans.get(key)
-        if plan is None:
-            return missed(op, args, kwargs, key)
         tensors = (value for value in args if type(value) is DTensor)
-        if not all(map(adopt, tensors, plan.specs)):  # other specs with the same hashes
-            return torch_path.dispatch(op, args, kwargs)
+        # Specs with the same hashes may be others: the plan's may have been changed since.
+        if plan is None or not all(map(adopt, tensors, plan.specs)):
+            return missed(op, args, kwargs, key)
         tally.hits += 1
         return carried_out(plan, op, args, kwargs)
 

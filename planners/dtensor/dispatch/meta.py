@@ -27,6 +27,22 @@ _BARE_PRODUCTS = {
 PRODUCTS = frozenset((*_BARE_PRODUCTS, *_BARE_PRODUCTS.values()))
 """Matrix products, by themselves or added to something."""
 
+_VIEWS = frozenset(
+    (
+        _aten.alias.default,
+        _aten.detach.default,
+        _aten.expand.default,
+        _aten.permute.default,
+        _aten.select.int,
+        _aten.slice.Tensor,
+        _aten.squeeze.dim,
+        _aten.t.default,
+        _aten.transpose.int,
+        _aten.unsqueeze.default,
+        _aten.view.default,
+    )
+)
+
 
 def is_pointwise(op: OpOverload) -> bool:
     """Whether torch decides an op as a pointwise one."""
@@ -38,7 +54,7 @@ def is_pointwise(op: OpOverload) -> bool:
 def is_plain(op: OpOverload) -> bool:
     """Whether the meta device is to be asked for what an op makes."""
     of_op = traits(op)
-    return of_op.makes_one_tensor and (of_op.is_view or op in PRODUCTS or is_pointwise(op))
+    return of_op.makes_one_tensor and (op in _VIEWS or op in PRODUCTS or is_pointwise(op))
 
 
 @contextmanager
@@ -50,6 +66,7 @@ def asked_directly() -> Iterator[None]:
         if (
             is_plain(schema.op)
             and not schema.kwargs_schema
+            and (not is_pointwise(schema.op) or _are_alike(schema))
             and not (modes_active() or _are_we_tracing())
         ):
             meta = meta_of(schema)
@@ -71,6 +88,12 @@ def meta_of(schema: OpSchema) -> TensorMeta | None:
     return TensorMeta(made.shape, made.stride(), made.dtype)
 
 
+def _are_alike(schema: OpSchema) -> bool:
+    """Whether all inputs have one shape, without dimensions that leave their stride open."""
+    shapes = {each.shape for each in schema.args_spec}
+    return len(shapes) == 1 and not {0, 1}.intersection(*shapes)
+
+
 def _without_summand(schema: OpSchema) -> tuple[OpOverload, tuple[Any, ...]]:
     """Return the bare product for a product that is added to something of a fitting shape.
 
@@ -85,7 +108,7 @@ def _without_summand(schema: OpSchema) -> tuple[OpOverload, tuple[Any, ...]]:
         size in (1, whole)
         for size, whole in zip(reversed(summand.shape), reversed(shape), strict=False)
     )
-    if fits and summand.tensor_meta.dtype == left.tensor_meta.dtype:
+    if fits and len({each.tensor_meta.dtype for each in (summand, left, right)}) == 1:
         return bare, (left, right)
     return schema.op, schema.args_schema
 

@@ -120,10 +120,10 @@ def handling(handlers: Mapping[OpOverload, Handler]) -> Iterator[None]:
 
 
 def dispatch(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-    """Dispatch an op as torch does after a miss, without looking it up or keeping it."""
+    """Dispatch an op as torch does where C++ has no key for it, with torch's cache in Python."""
     info = DISPATCHER.unwrap_to_op_info(op, args, kwargs)
     sharding = DISPATCHER._propagate_op_sharding_dispatch_slow_path(
-        op, args, kwargs, info, try_cache=False
+        op, args, kwargs, info, try_cache=True
     )
     if not isinstance(sharding, OutputSharding):
         return sharding  # an op without a strategy was decomposed and is done

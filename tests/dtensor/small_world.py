@@ -1,0 +1,63 @@
+"""What most tests of the family begin with: few ranks, small tensors on them, a dispatch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Placement
+
+from harness.check import Checked, check
+from harness.clock import SystemClock
+from harness.naming import ProblemId
+from harness.topologies import find_topology
+from planners.dtensor import FAMILY
+from planners.dtensor.dispatch.base import Dispatch
+from planners.dtensor.problem import DTensorProblem, clear
+from planners.dtensor.world import make_mesh, playing_one_rank
+
+D = TypeVar("D", bound=Dispatch)
+
+RANKS_PER_HOST = 2
+
+_NAMES = ("outer", "middle", "inner")
+
+
+def mesh_of(*shape: int) -> DeviceMesh:
+    return make_mesh(shape, _NAMES[: len(shape)])
+
+
+def placed(
+    mesh: DeviceMesh, local: torch.Tensor, *placements: Placement, **options: Any
+) -> DTensor:
+    """Return a tensor of which this rank has `local`."""
+    return DTensor.from_local(local, mesh, placements, run_check=False, **options)
+
+
+def counted(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return 1, 2, 3, ... in a shape."""
+    size = torch.Size(shape).numel()
+    return torch.arange(1, size + 1).view(shape).to(dtype)
+
+
+@contextmanager
+def running(dispatch: D) -> Iterator[D]:
+    """Install a dispatch with cold caches on one rank of a small host, and leave none behind."""
+    clear(dispatch)
+    try:
+        with playing_one_rank(RANKS_PER_HOST), dispatch.installed():
+            yield dispatch
+    finally:
+        clear(dispatch)
+
+
+def problem_of(text: str) -> DTensorProblem:
+    """Build a problem from its id, e.g. `mlp/dgx_a100_80gb:8`."""
+    problem = ProblemId.parse(text)
+    return FAMILY.build(problem.workload, find_topology(problem.topology, problem.gpus))
+
+
+def checked(variant: str, problem: DTensorProblem) -> Checked:
+    """Call a variant as the harness does when it checks it."""
+    return check(FAMILY, FAMILY.find(variant), problem, SystemClock())

@@ -1,0 +1,98 @@
+"""One call accelerates a program that is there already, and another one ends it."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from random_programs import described
+from small_world import counted, mesh_of, placed
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch_state import is_changed, torch_now
+
+from harness.registry import UsageError
+from planners.dtensor.accelerate import accelerate
+from planners.dtensor.dispatch.torch_path import clear_torch_caches
+
+
+@pytest.fixture(autouse=True)
+def cold() -> None:
+    clear_torch_caches()
+
+
+@pytest.fixture(scope="module")
+def step() -> Callable[[int], list[DTensor]]:
+    mesh = mesh_of(2, 2)
+
+    def step(rows: int) -> list[DTensor]:
+        x = placed(mesh, counted(rows, 8), Shard(0), Shard(0))
+        weight = placed(mesh, counted(8, 4), Replicate(), Replicate())
+        hidden = torch.relu(x @ weight)
+        return [hidden, hidden + 1.0, hidden.t(), hidden * hidden.sum(1, keepdim=True)]
+
+    return step
+
+
+def test_results_are_as_without_it_and_new_sizes_are_hits(step):
+    expected = [described(step(rows), True) for rows in (2, 3, 2)]
+    with accelerate() as accelerated:
+        assert described(step(2), True) == expected[0]
+        first = accelerated.cache_info()
+        assert (first.misses, first.entries) == (6, 6 + 3)  # three of the ops have classes
+        assert [described(step(rows), True) for rows in (3, 2)] == expected[1:]
+        last = accelerated.cache_info()
+    # A sum reduces, its product is broadcast, and a view is of its size.
+    assert last.misses - first.misses == 3
+    assert last.hits - first.hits == 2 * 6 - 3
+
+
+def test_torch_is_as_before_when_it_ends(step):
+    step(2)
+    before = torch_now()
+    accelerated = accelerate()
+    step(2)
+    assert is_changed(before)
+    accelerated.stop()
+    assert not is_changed(before)
+    told = accelerated.cache_info()
+    step(2)
+    assert accelerated.cache_info() == told
+    assert told.misses > 0
+
+
+def test_stopping_twice_is_stopping_once(step):
+    first = accelerate()
+    first.stop()
+    with accelerate() as second:
+        first.stop()
+        step(2)
+        step(2)
+        assert second.cache_info().hits > 0
+
+
+def test_it_ends_with_its_block_also_after_an_error():
+    before = torch_now()
+    with pytest.raises(KeyError), accelerate():
+        raise KeyError("mine")
+    assert not is_changed(before)
+    accelerate().stop()
+
+
+def test_a_second_one_is_refused_and_the_first_one_goes_on(step):
+    with accelerate() as accelerated:
+        with pytest.raises(UsageError) as refused:
+            accelerate()
+        assert str(refused.value) == (
+            "DTensor's dispatch is accelerated already; stop that one first."
+        )
+        step(2)
+        step(2)
+        assert accelerated.cache_info().hits > 0
+
+
+def test_it_forgets_on_demand(step):
+    with accelerate() as accelerated:
+        step(2)
+        accelerated.clear()
+        assert accelerated.cache_info()[:3] == (0, 0, 0)
+        step(2)
+        assert accelerated.cache_info().misses > 0

@@ -1,0 +1,64 @@
+"""The family is found like anybody else's, and what it offers exists."""
+
+import subprocess
+import sys
+
+import pytest
+from small_world import problem_of
+
+from harness.naming import ProblemId
+from harness.registry import load_registry
+from harness.topologies import find_topology
+from planners.dtensor import FAMILY
+from planners.dtensor.suite import LADDER
+from planners.dtensor.workloads import checked, dims, list_workloads, mesh_shape
+
+
+def test_it_is_found_through_its_entry_point():
+    assert load_registry().find("dtensor") is FAMILY
+
+
+def test_listing_it_does_not_import_torch():
+    code = "import sys, planners.dtensor; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_published_ladder_begins_with_the_reference_and_ends_with_torch_as_it_is():
+    assert FAMILY.reference.name == LADDER[0]
+    models = [each.name for each in FAMILY.models_of(FAMILY.find("upstream"))]
+    assert models == list(LADDER[-2::-1])
+
+
+def test_all_its_problems_exist():
+    for text in (*FAMILY.benchmarks, *(study.problem for study in FAMILY.studies)):
+        problem = ProblemId.parse(text)
+        topology = find_topology(problem.topology, problem.gpus)
+        assert mesh_shape(topology, dims(checked(problem.workload)))
+
+
+def test_all_variants_of_its_studies_exist():
+    for study in FAMILY.studies:
+        assert [FAMILY.find(name).name for name in study.variants] == list(study.variants)
+
+
+@pytest.mark.parametrize(
+    ("problem", "facts"),
+    [
+        ("ops/dgx_a100_80gb:8", (160, "8", 8, "warm")),
+        ("ops[op=mm+t,dims=2]/dgx_a100_80gb:16", (40, "2 x 8", 8, "warm")),
+        ("miss[dims=3]/dgx_a100_80gb:8", (8, "2 x 2 x 2", 8, "cold")),
+        ("miss[cases=7]/dgx_a100_80gb:8", (7, "8", 8, "cold")),
+        ("optimizer[params=3]/dgx_a100_80gb:16", (3, "16", 8, "warm")),
+        ("mlp/dgx_a100_80gb:16", (4, "8", 8, "warm")),
+    ],
+)
+def test_facts_begin_with_the_size_and_say_where_it_runs(problem, facts):
+    found = problem_of(problem).facts()
+    assert tuple(found) == ("ops", "mesh", "ranks per host", "caches")
+    assert tuple(found.values()) == facts
+
+
+def test_each_workload_makes_what_its_names_say():
+    for each in list_workloads():
+        program = problem_of(f"{each.name}/dgx_a100_80gb:4").program
+        assert len(program.step()) == len(program.names)

@@ -1,0 +1,80 @@
+"""Variants that must decide as torch does, do, and so does training under them."""
+
+import pytest
+import torch
+from small_world import checked, mesh_of, placed, problem_of, running
+from torch.distributed.tensor import Replicate, Shard
+
+from planners.dtensor import FAMILY
+from planners.dtensor.dispatch.base import Dispatch
+from planners.dtensor.dispatch.interned import Interned
+from planners.dtensor.dispatch.shape_class import ShapeClass
+
+PROBLEMS = (
+    "ops/dgx_a100_80gb:8",
+    "ops[dims=2]/dgx_a100_80gb:8",
+    "mlp/dgx_a100_80gb:8",
+    "transformer-block/dgx_a100_80gb:4",
+    "miss[dims=2]/dgx_a100_80gb:16",
+    "miss[dims=1,cases=12]/dgx_a100_80gb:8",
+    "miss[dims=2,cases=12,seed=3]/dgx_a100_80gb:4",
+    "dynamic/dgx_a100_80gb:8",
+    "dynamic[dims=2]/dgx_a100_80gb:16",
+    "optimizer[impl=single,params=3]/dgx_a100_80gb:8",
+    "optimizer[impl=foreach,params=3]/dgx_a100_80gb:8",
+    "optimizer[impl=fused,params=3,dims=2]/dgx_a100_80gb:8",
+)
+
+
+def _upstream_and_what_must_equal_it() -> list[str]:
+    upstream = FAMILY.find("upstream")
+    same = [each for each in FAMILY.variants.values() if upstream in FAMILY.models_of(each)]
+    return [each.name for each in (*FAMILY.models_of(upstream), *same)]
+
+
+@pytest.fixture(scope="module", params=PROBLEMS)
+def problem(request):
+    return problem_of(request.param)
+
+
+@pytest.fixture(scope="module")
+def upstream(problem) -> str:
+    return checked("upstream", problem).fingerprint
+
+
+@pytest.mark.parametrize("variant", _upstream_and_what_must_equal_it())
+def test_it_decides_as_torch_does(variant, problem, upstream):
+    assert checked(variant, problem).fingerprint == upstream
+
+
+def test_dijkstra_alone_decides_for_itself():
+    own = set(FAMILY.variants) - {"upstream", *_upstream_and_what_must_equal_it()}
+    assert own == {"dijkstra"}
+
+
+def _trained(dispatch: Dispatch, **options: bool) -> list[bytes]:
+    """Return the parameters of a small model after three steps of AdamW."""
+    mesh = mesh_of(4)
+    generator = torch.Generator().manual_seed(0)
+    first, second, batch = (
+        torch.randn(shape, generator=generator) for shape in ((8, 4), (4, 8), (6, 8))
+    )
+    with running(dispatch):
+        weights = [
+            torch.nn.Parameter(placed(mesh, first, Shard(1))),
+            torch.nn.Parameter(placed(mesh, second, Shard(0))),
+        ]
+        optimizer = torch.optim.AdamW(weights, lr=0.1, **options)
+        for rows in (6, 5, 6):
+            optimizer.zero_grad()
+            hidden = torch.relu(placed(mesh, batch[:rows], Replicate()) @ weights[0])
+            (hidden @ weights[1]).pow(2).mean().backward()
+            optimizer.step()
+        return [each._local_tensor.detach().numpy().tobytes() for each in weights]
+
+
+@pytest.mark.parametrize("options", [{"foreach": False}, {"fused": True}])
+def test_training_ends_with_the_same_bits(options):
+    expected = _trained(Dispatch(), **options)
+    assert _trained(Interned(), **options) == expected
+    assert _trained(ShapeClass(), **options) == expected

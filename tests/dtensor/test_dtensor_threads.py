@@ -1,0 +1,101 @@
+"""A dispatch serves all threads of a process, while entries come and go."""
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from threading import Barrier, Event
+from typing import Any
+
+import pytest
+import torch
+from small_world import counted, mesh_of, placed, running
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from planners.dtensor.dispatch.bounded import BoundedTable
+from planners.dtensor.dispatch.interned import Interned
+from planners.dtensor.dispatch.shape_class import ShapeClass
+
+THREADS = 8
+KINDS: list[Callable[[], Interned]] = [
+    lambda: Interned(most_plans=3),
+    Interned,
+    lambda: ShapeClass(most_classes=2),
+    ShapeClass,
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_threads_get_right_results_while_entries_are_evicted(kind):
+    mesh = mesh_of(4)
+    weight = counted(8, 4)
+    shared = placed(mesh, weight, Replicate())
+    begin = Barrier(THREADS)
+
+    def work(thread: int) -> int:
+        begin.wait(timeout=60)
+        right = 0
+        for step in range(25):
+            rows, columns = 1 + (step * (thread + 3)) % 7, 8
+            local = counted(rows, columns) + thread
+            x = placed(mesh, local, Shard(0))
+            made: list[DTensor] = [torch.relu(x @ shared), x * 2.0 + x, x.t(), x.view(-1, 2, 4)]
+            expected = [local @ weight, local * 2.0 + local, local.t(), local.view(-1, 2, 4)]
+            right += all(
+                torch.equal(one.to_local(), other) and one.shape.numel() == 4 * other.numel()
+                for one, other in zip(made, expected, strict=True)
+            )
+        return right
+
+    with running(kind()), ThreadPoolExecutor(THREADS) as pool:
+        assert list(pool.map(work, range(THREADS))) == [25] * THREADS
+
+
+@pytest.mark.parametrize("kind", [Interned, ShapeClass])
+def test_backward_runs_in_any_thread(kind):
+    mesh = mesh_of(4)
+    local = counted(2, 8)
+
+    def gradient(number: int) -> torch.Tensor:
+        up = torch.nn.Parameter(placed(mesh, counted(8, 4) / 100, Shard(1)))
+        down = torch.nn.Parameter(placed(mesh, counted(4, 8) / 100, Shard(0)))
+        x = placed(mesh, local + number, Replicate())
+        (torch.tanh(x @ up) @ down).pow(2).sum().backward()
+        assert up.grad.placements == (Shard(1),)
+        return up.grad.to_local()
+
+    expected = [gradient(number) for number in range(4)]
+    with running(kind()), ThreadPoolExecutor(4) as pool:
+        for found, right in zip(pool.map(gradient, range(4)), expected, strict=True):
+            torch.testing.assert_close(found, right, rtol=0, atol=0)
+
+
+def test_the_cache_may_be_read_while_another_thread_adds_to_it():
+    mesh = mesh_of(4)
+    is_read = Event()
+    interval = sys.getswitchinterval()
+
+    def add(table: BoundedTable[Any, Any]) -> None:
+        (plan,) = table.entries.values()
+        for number in count():
+            table.add(number, plan)
+            if is_read.is_set():
+                break
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with (
+            running(Interned(most_plans=300)) as dispatch,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            torch.relu(placed(mesh, torch.ones(1, 1), Shard(0)))
+            adding = pool.submit(add, dispatch._tables[torch.ops.aten.relu.default])
+            try:
+                entries = [dispatch.cache_info().entries for _ in range(30)]
+            finally:
+                is_read.set()
+                adding.result()
+    finally:
+        sys.setswitchinterval(interval)
+    assert entries == sorted(entries)
+    assert entries[-1] == 300
