@@ -2,7 +2,8 @@
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -14,7 +15,10 @@ from torch._subclasses import FakeTensorMode
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, _sharding_prop
+from torch.distributed.tensor._utils import ExplicitRedistributionContext
 from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor.experimental import implicit_replication
+from torch.distributed.tensor.parallel import loss_parallel
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.overrides import TorchFunctionMode
 from torch.utils._debug_mode import DebugMode
@@ -22,6 +26,7 @@ from torch.utils._debug_mode import DebugMode
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.interned import Interned
 from planners.dtensor.dispatch.shape_class import ShapeClass
+from planners.dtensor.dispatch.torch_path import DISPATCHER
 from planners.dtensor.dispatch.uncached import Uncached
 
 aten = torch.ops.aten
@@ -92,19 +97,10 @@ def _debugged(mesh: DeviceMesh) -> str:
     return mode.debug_string()
 
 
-def test_debug_mode_sees_the_ops_and_redistributions_that_torch_has(dispatch, mesh):
-    def without_outputs(dispatch: Dispatch) -> list[str]:
-        with running(dispatch):
-            lines = _debugged(mesh).splitlines()
-        return [line for line in lines if "-> output:" not in line]
-
-    seen = without_outputs(Dispatch())
-    assert without_outputs(dispatch) == seen
-    assert sum("all_reduce" in line for line in seen) == 1
-
-
 def test_debug_mode_notes_what_it_notes_of_torch(dispatch, mesh):
-    assert told(dispatch, mesh, _debugged) == told(Dispatch(), mesh, _debugged)
+    noted = told(Dispatch(), mesh, _debugged)
+    assert told(dispatch, mesh, _debugged) == noted
+    assert noted[0].count("all_reduce") == 1
 
 
 def test_comm_debug_mode_counts_the_collectives_that_torch_has(dispatch, mesh):
@@ -118,6 +114,87 @@ def test_comm_debug_mode_counts_the_collectives_that_torch_has(dispatch, mesh):
     seen = told(dispatch, mesh, communicated)
     assert seen == told(Dispatch(), mesh, communicated)
     assert sum(seen[0].values()) > 3
+
+
+def _loss(mesh: DeviceMesh) -> list[torch.Tensor]:
+    logits = placed(mesh, counted(4, 8) / 10, Shard(1)).detach().requires_grad_()
+    rows = placed(mesh, torch.arange(4), Replicate())
+    loss = torch.nn.functional.cross_entropy(logits, rows)
+    loss.backward()
+    return [loss, logits.grad]
+
+
+@contextmanager
+def _debugged_within() -> Iterator[None]:
+    with loss_parallel(), DebugMode():
+        yield
+
+
+@contextmanager
+def _debugged_around() -> Iterator[None]:
+    with DebugMode(), loss_parallel():
+        yield
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        loss_parallel,
+        _debugged_around,
+        pytest.param(
+            _debugged_within,
+            marks=pytest.mark.xfail(
+                strict=True,
+                reason="handlers that others add to those of `handling` are lost under a mode",
+            ),
+        ),
+    ],
+)
+def test_handlers_that_others_install_meanwhile_are_called_as_in_torch(context, dispatch, mesh):
+    def lost(mesh: DeviceMesh) -> list[torch.Tensor]:
+        with context():
+            parallel = _loss(mesh)
+        return [*parallel, *_loss(mesh)]
+
+    before = dict(DISPATCHER._custom_op_handlers)
+    assert told(dispatch, mesh, lost) == told(Dispatch(), mesh, lost)
+    assert before == DISPATCHER._custom_op_handlers
+
+
+def test_a_dispatch_within_those_handlers_leaves_them(dispatch, mesh):
+    with loss_parallel():
+        assert told(dispatch, mesh, _loss) == told(Dispatch(), mesh, _loss)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="`handling` within `handling` takes the outer one away when it is left"
+)
+def test_a_dispatch_within_another_one_leaves_that_one(dispatch, mesh):
+    x, _ = operands(mesh)
+    with running(dispatch):
+        with Interned().installed():
+            torch.relu(x)
+        torch.relu(x)
+        torch.relu(x)
+        assert dispatch.cache_info().hits > 0
+
+
+@pytest.mark.parametrize("context", [ExplicitRedistributionContext, implicit_replication])
+def test_what_allows_and_forbids_redistribution_does_so_on_a_hit_too(context, dispatch):
+    def mixed(mesh: DeviceMesh) -> list[Any]:
+        x = placed(mesh, counted(2, 8), Shard(0), Shard(0))
+        column = placed(mesh, counted(4, 4), Replicate(), Shard(0))
+        made: list[Any] = [(x @ column).placements]
+        for operation in (lambda: x @ column, lambda: x + torch.ones(8, 8), lambda: x @ column):
+            try:
+                with context():
+                    made.append(operation().placements)
+            except RuntimeError as error:
+                made.append(str(error)[:14])
+        return made
+
+    mesh = mesh_of(2, 2)
+    assert told(dispatch, mesh, mixed) == told(Dispatch(), mesh, mixed)
 
 
 def test_a_function_mode_sees_no_op_more_than_under_torch(dispatch, mesh):

@@ -1,9 +1,19 @@
 """Variants that must decide as torch does, do, and so does training under them."""
 
+from typing import Any
+
 import pytest
 import torch
+from random_programs import described
 from small_world import checked, mesh_of, placed, problem_of, running
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.distributed.tensor.placement_types import _StridedShard
 
 from planners.dtensor import FAMILY
 from planners.dtensor.dispatch.base import Dispatch
@@ -78,3 +88,43 @@ def test_training_ends_with_the_same_bits(options):
     expected = _trained(Dispatch(), **options)
     assert _trained(Interned(), **options) == expected
     assert _trained(ShapeClass(), **options) == expected
+
+
+class _Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(8, 8)
+        self.up = torch.nn.Linear(8, 16)
+        self.down = torch.nn.Linear(16, 8)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.down(torch.relu(self.up(self.embedding(rows)))) * 1.0
+
+
+def _trained_in_two_dimensions(dispatch: Dispatch) -> list[Any]:
+    """Return all but the values of parameters and norms; values come from fake collectives."""
+    mesh = mesh_of(2, 2)
+    plan = {
+        "embedding": RowwiseParallel(input_layouts=Replicate()),
+        "up": ColwiseParallel(),
+        "down": RowwiseParallel(),
+    }
+    with running(dispatch):
+        model = fully_shard(parallelize_module(_Model(), mesh["middle"], plan), mesh=mesh["outer"])
+        optimizer = torch.optim.AdamW(model.parameters())
+        norms = []
+        for rows in (4, 6, 4):
+            optimizer.zero_grad()
+            model(torch.arange(rows)).pow(2).mean().backward()
+            norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+            optimizer.step()
+        parameters = list(model.parameters())
+        assert any(_StridedShard(0, split_factor=2) in each.placements for each in parameters)
+        moments = [value for each in parameters for value in optimizer.state[each].values()]
+        return [described(each, False) for each in (*parameters, *moments, *norms)]
+
+
+def test_fully_sharded_tensor_parallel_training_lies_where_it_lies_in_torch():
+    expected = _trained_in_two_dimensions(Dispatch())
+    assert _trained_in_two_dimensions(Interned()) == expected
+    assert _trained_in_two_dimensions(ShapeClass()) == expected

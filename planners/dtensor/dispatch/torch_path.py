@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch._ops import OpOverload
@@ -93,30 +93,26 @@ def ops_with_strategies() -> list[OpOverload]:
     ]
 
 
-class _HandlingDispatcher(OpDispatcher):
-    """Shows its handlers to C++, which asks at the start of each op, unless a mode is active."""
-
-    @property
-    def _custom_op_handlers(self) -> Mapping[OpOverload, Handler]:
-        attributes = self.__dict__
-        if modes_active():
-            return cast(Mapping[OpOverload, Handler], attributes["_custom_op_handlers"])
-        return cast(Mapping[OpOverload, Handler], attributes["_handlers"])
-
-
 @contextmanager
 def handling(handlers: Mapping[OpOverload, Handler]) -> Iterator[None]:
     """Let torch call these handlers instead of dispatching their ops.
 
-    While a dispatch mode is active (debugging, fake tensors, tracing) ops are torch's own business.
+    C++ asks for handlers at the start of each op. While a dispatch mode is active (debugging, fake
+    tensors, tracing) it is shown torch's own only.
     """
-    DISPATCHER._handlers = {**DISPATCHER._custom_op_handlers, **handlers}
-    DISPATCHER.__class__ = _HandlingDispatcher
+    own: Mapping[OpOverload, Handler] = DISPATCHER._custom_op_handlers
+    all_handlers = {**own, **handlers}
+
+    class HandlingDispatcher(OpDispatcher):
+        @property
+        def _custom_op_handlers(self) -> Mapping[OpOverload, Handler]:
+            return own if modes_active() else all_handlers
+
+    DISPATCHER.__class__ = HandlingDispatcher
     try:
         yield
     finally:
         DISPATCHER.__class__ = OpDispatcher
-        del DISPATCHER._handlers
 
 
 def dispatch(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
