@@ -12,8 +12,9 @@ from threading import Lock
 from types import TracebackType
 
 from harness.registry import UsageError
+from planners.dtensor.cheapest import searched_exactly
 from planners.dtensor.dispatch.base import CacheInfo
-from planners.dtensor.dispatch.searching import ExactMiss
+from planners.dtensor.dispatch.meta import asked_directly
 from planners.dtensor.dispatch.shape_class import ShapeClass
 
 _switch = Lock()
@@ -32,7 +33,8 @@ class Accelerated:
         self._dispatch = ShapeClass()
         self._installed = ExitStack()
         try:
-            self._installed.enter_context(ExactMiss().installed())
+            self._installed.enter_context(searched_exactly())
+            self._installed.enter_context(asked_directly())
             self._installed.enter_context(self._dispatch.installed())
         except BaseException:
             self._installed.close()

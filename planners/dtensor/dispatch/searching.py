@@ -16,6 +16,7 @@ from torch.distributed.tensor._ops.single_dim_strategy import (
 from planners.dtensor.cheapest import searched_exactly
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.meta import asked_directly
+from planners.dtensor.dispatch.specs import SpecTable
 from planners.dtensor.dispatch.torch_path import traits
 
 _expand_exhaustively = _sharding_prop._expand_single_dim_strategy_to_mesh
@@ -62,11 +63,19 @@ def _expand_by_dijkstra(
 class ExactMiss(Dispatch):
     """The exhaustive search's very choice, without putting all strategies together.
 
-    What the op makes is asked of the meta device where that answers the same as a fake tensor.
+    What the op makes is asked of the meta device where that answers the same as a fake tensor, and
+    specs are made from a table.
     """
+
+    def __init__(self) -> None:
+        self._specs = SpecTable()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Let torch decide with it after a miss."""
-        with searched_exactly(), asked_directly():
+        with searched_exactly(), asked_directly(), self._specs.filled():
             yield
+
+    def clear(self) -> None:
+        """Forget the specs."""
+        self._specs.clear()
