@@ -118,7 +118,8 @@ class ShapeClass(Interned):
             return None
         shape, _ = global_info(made, known.mesh, known.output.placements)
         self.tally.hits += 1
-        meta = TensorMeta(torch.Size(shape), stride_of(shape, known.order), made.dtype)
+        foretold = known.output.tensor_meta.dtype  # for bools torch may make another type
+        meta = TensorMeta(torch.Size(shape), stride_of(shape, known.order), foretold)
         return make_dtensor(
             DTensor, made, with_meta(known.output, meta), requires_grad=made.requires_grad
         )
