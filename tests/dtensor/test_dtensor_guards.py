@@ -125,12 +125,6 @@ def _loss(mesh: DeviceMesh) -> list[torch.Tensor]:
 
 
 @contextmanager
-def _debugged_within() -> Iterator[None]:
-    with loss_parallel(), DebugMode():
-        yield
-
-
-@contextmanager
 def _debugged_around() -> Iterator[None]:
     with DebugMode(), loss_parallel():
         yield
@@ -141,13 +135,6 @@ def _debugged_around() -> Iterator[None]:
     [
         loss_parallel,
         _debugged_around,
-        pytest.param(
-            _debugged_within,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="handlers that others add to those of `handling` are lost under a mode",
-            ),
-        ),
     ],
 )
 def test_handlers_that_others_install_meanwhile_are_called_as_in_torch(context, dispatch, mesh):
@@ -166,9 +153,6 @@ def test_a_dispatch_within_those_handlers_leaves_them(dispatch, mesh):
         assert told(dispatch, mesh, _loss) == told(Dispatch(), mesh, _loss)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="`handling` within `handling` takes the outer one away when it is left"
-)
 def test_a_dispatch_within_another_one_leaves_that_one(dispatch, mesh):
     x, _ = operands(mesh)
     with running(dispatch):

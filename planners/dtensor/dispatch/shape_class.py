@@ -74,7 +74,7 @@ class ShapeClass(Interned):
 
         def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
             if has_new_spec(args) and not kwargs:
-                made = self._made(op, args, classes.entries.get(class_of(args)))
+                made = self._made(op, args, classes.entries.get(class_of(op, args)))
                 if made is not None:
                     return made
             return by_size(op, args, kwargs)
@@ -91,7 +91,7 @@ class ShapeClass(Interned):
         key: Key,
     ) -> Any:
         """Find the class of an op for whose exact size there is no plan; keep what is found."""
-        of_class = None if kwargs else class_of(args)
+        of_class = None if kwargs else class_of(op, args)
         known = classes.entries.get(of_class)
         made = self._made(op, args, known)
         if made is not None:
@@ -185,10 +185,10 @@ def stride_of(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
     return tuple(stride)
 
 
-def class_of(args: Args) -> Key | None:
+def class_of(op: OpOverload, args: Args) -> Key | None:
     """Return what the decision for an op depends on but for its sizes; None where they matter.
 
-    Inputs of different orders in memory make a result whose order may depend on sizes.
+    Pointwise, inputs of different orders in memory make a result whose order may depend on sizes.
     """
     key: list[Any] = []
     layouts = set()
@@ -203,7 +203,7 @@ def class_of(args: Args) -> Key | None:
             key.append(type(value))  # it takes part as a tensor
         else:
             return None
-    return tuple(key) if len(layouts) < 2 else None
+    return tuple(key) if len(layouts) < 2 or op in PRODUCTS else None
 
 
 def _class_of_spec(spec: DTensorSpec) -> Key | None:

@@ -103,6 +103,8 @@ def handling(handlers: Mapping[OpOverload, Handler]) -> Iterator[None]:
     own: Mapping[OpOverload, Handler] = DISPATCHER._custom_op_handlers
     all_handlers = {**own, **handlers}
 
+    replaced: type[OpDispatcher] = type(DISPATCHER)
+
     class HandlingDispatcher(OpDispatcher):
         @property
         def _custom_op_handlers(self) -> Mapping[OpOverload, Handler]:
@@ -112,7 +114,7 @@ def handling(handlers: Mapping[OpOverload, Handler]) -> Iterator[None]:
     try:
         yield
     finally:
-        DISPATCHER.__class__ = OpDispatcher
+        DISPATCHER.__class__ = replaced
 
 
 def dispatch(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
