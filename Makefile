@@ -1,4 +1,4 @@
-# make report | report-large | test | bench | lint: each sets up its virtual environment first, when needed.
+# make report | report-large | test | bench | lint | upstreams: each sets up its virtual environment first, when needed.
 # GPU=1 uses a second environment, with the CUDA builds of torch and fbgemm.
 
 PYTHON ?= python3.11
@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 FBGEMM := fbgemm-gpu$(if $(GPU),,-cpu)==1.8.0
 
-.PHONY: setup report report-large test test-slow bench bench-smoke lint clean
+.PHONY: setup upstreams report report-large test test-slow bench bench-smoke lint clean
 
 setup: $(READY)
 
@@ -23,6 +23,10 @@ $(READY): requirements.txt pyproject.toml Makefile
 	@$(PIP) --no-deps torchrec==1.8.0
 	@$(PIP) --no-deps --editable .
 	@touch $@
+
+# Real releases to compare with, each in a folder of its own; nothing else needs them.
+upstreams: setup
+	@planners/dimspec/upstream/install.sh $(BIN)/python upstreams
 
 report: setup
 	$(BIN)/shardbench report

@@ -108,6 +108,7 @@ class Comparison:
         cells = {variant.name: self._empty_cell(variant) for variant in self._variants}
         for step, variant in enumerate(self._variants, start=1):
             self._check(variant, cells[variant.name], step)
+        self._stand_in(cells)
         self._compare_decisions(cells)
         self._time(cells)
         for cell in cells.values():
@@ -133,6 +134,11 @@ class Comparison:
             qualities=[asdict(quality) for quality in family.qualities],
             goals=[asdict(goal) for goal in self._goals if goal.variant == variant.name],
             counter_meanings={counter.name: counter.meaning for counter in family.counters},
+            counter_enough={
+                counter.name: counter.enough
+                for counter in family.counters
+                if counter.enough is not None
+            },
             settings=asdict(self._settings),
         )
 
@@ -169,13 +175,23 @@ class Comparison:
             if outcome.last:
                 cell.progress = {**asdict(outcome.last[1]), "elapsed_s": outcome.last[0]}
         else:
-            cell.status = "failed"
+            cell.status = "not applicable" if outcome.not_applicable else "failed"
             cell.reason = outcome.reason
 
     def _follow(
         self, process: Child, event: Event, times: dict[str, Times] | None = None
     ) -> Outcome | tuple[str, Failed | OverBudget]:
         return follow(process, event, self._settings.budget, self._listen, times)
+
+    def _stand_in(self, cells: dict[str, Cell]) -> None:
+        """Compare with the first variant that has a part in this problem, if the reference none."""
+        if cells[self._against.name].status != "not applicable":
+            return
+        applicable = [v for v in self._variants if v.name in self._checked]
+        if applicable:
+            self._against = applicable[0]
+            for cell in cells.values():
+                cell.against = self._against.name
 
     def _compare_decisions(self, cells: dict[str, Cell]) -> None:
         for variant in self._variants:

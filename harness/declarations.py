@@ -51,10 +51,15 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A deterministic count of work done in one call."""
+    """A deterministic count of work done in one call.
+
+    `enough` is what the count need not go beyond: a number, or the name of the counter that tells
+    it; None where that is not known. What goes beyond it is work that is repeated.
+    """
 
     name: str
     meaning: str
+    enough: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,17 @@ def check_qualities(family: str, qualities: Sequence[Quality]) -> None:
             raise RegistryError(
                 f"Quality '{quality.name}' of family '{family}' bounds '{quality.bounds}', which "
                 "is no other quality of it."
+            )
+
+
+def check_counters(family: str, counters: Sequence[Counter]) -> None:
+    """Raise RegistryError where what is enough of a counter is told by none."""
+    names = {counter.name for counter in counters}
+    for counter in counters:
+        if isinstance(counter.enough, str) and counter.enough not in names:
+            raise RegistryError(
+                f"Counter '{counter.name}' of family '{family}' has enough at "
+                f"'{counter.enough}', which is no counter of it."
             )
 
 

@@ -20,6 +20,10 @@ class InfeasibleDecision(ShardbenchError):
     """A decision that cannot be carried out on the problem's topology."""
 
 
+class NotApplicable(ShardbenchError):
+    """A variant that has no part in a problem of its family; its cell is no failure."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a name that is not known, with close names or all that is allowed."""
     names = sorted(known)

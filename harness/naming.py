@@ -1,8 +1,10 @@
 """Names and ids: workload specifications, problems and cells, written the same everywhere."""
 
+import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 from harness.errors import UsageError, unknown
@@ -48,6 +50,11 @@ class WorkloadSpec:
 
     def __hash__(self) -> int:
         return hash((self.name, frozenset(self.parameters.items())))
+
+    def of_file(self, content: bytes) -> "WorkloadSpec":
+        """Return what results call the workload of a file: its base name, a hash of `content`."""
+        digest = hashlib.sha256(content).hexdigest()[:8]
+        return WorkloadSpec(f"{Path(self.name).name}#{digest}", self.parameters)
 
     def check_parameters(self, allowed: Collection[str]) -> None:
         """Raise UsageError if a parameter is not one of `allowed`."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, Generic, TypeVar, cast
 
+from harness import upstreams
 from harness.declarations import (
     Claim,
     Counter,
@@ -18,14 +19,23 @@ from harness.declarations import (
     RankTable,
     Study,
     Workload,
+    check_counters,
     check_qualities,
     check_studies,
 )
-from harness.errors import InfeasibleDecision, RegistryError, UsageError, unknown
+from harness.errors import (
+    InfeasibleDecision,
+    NotApplicable,
+    RegistryError,
+    ShardbenchError,
+    UsageError,
+    unknown,
+)
 from harness.goals import Goal, check_goals
 from harness.naming import WorkloadSpec, at_most, one_of, positive_int, whole_number
 from harness.recorder import Progress, Recorder
 from harness.topologies import Topology
+from harness.upstreams import Upstream
 
 __all__ = [
     "Claim",
@@ -34,6 +44,7 @@ __all__ = [
     "Goal",
     "InfeasibleDecision",
     "Measured",
+    "NotApplicable",
     "Planning",
     "Prepared",
     "Progress",
@@ -42,8 +53,10 @@ __all__ = [
     "Recorder",
     "Registry",
     "RegistryError",
+    "ShardbenchError",
     "Study",
     "Topology",
+    "Upstream",
     "UsageError",
     "Variant",
     "Workload",
@@ -108,6 +121,7 @@ class Variant(Generic[P, D]):
     is_reference: bool = False
     claim: Claim | None = None
     requires: tuple[str, ...] = ()
+    upstream: str = ""
 
     def prepared(self, problem: P) -> Prepared[D]:
         """Set the variant up on a problem; a plain function `problem -> decision` is wrapped."""
@@ -129,8 +143,11 @@ class Variant(Generic[P, D]):
         return text.partition("[")[0].rpartition(".")[2] == "Prepared"
 
     def missing(self) -> tuple[str, ...]:
-        """Return the required modules that are not installed."""
-        return tuple(name for name in self.requires if not _is_installed(name))
+        """Return what is required and not installed: modules, the folder of a real upstream."""
+        missing = [name for name in self.requires if not _is_installed(name)]
+        if self.upstream and not upstreams.is_ready(self.upstream):
+            missing.append(f"{self.upstream} (make upstreams)")
+        return tuple(missing)
 
 
 @dataclass(slots=True)
@@ -185,8 +202,12 @@ class Family(Generic[P, D]):
         reference: bool = False,
         claim: Claim | None = None,
         requires: tuple[str, ...] = (),
+        upstream: str = "",
     ) -> Callable[[Callable[[P], Any]], Callable[[P], Any]]:
         """Register the decorated function, `problem -> Prepared` or `problem -> decision`.
+
+        `requires` names modules that must be installed, `upstream` the folder of a real library
+        that `make upstreams` installs.
 
         Raises:
             RegistryError: the name is taken, or the family has a reference already.
@@ -210,6 +231,7 @@ class Family(Generic[P, D]):
                 is_reference=reference,
                 claim=claim,
                 requires=self.requires + requires,
+                upstream=upstream,
             )
             return prepare
 
@@ -243,6 +265,7 @@ class Family(Generic[P, D]):
         if not self.name or set(self.name) & set("/@"):
             raise RegistryError(f"Family '{self.name}' needs a name without '/' and '@'.")
         check_qualities(self.name, self.qualities)
+        check_counters(self.name, self.counters)
         check_studies(self.name, self.reference.name, self.studies)
         check_goals(self.name, self.goals, self.variants, self.qualities)
         if self.planning and self.planning.variant not in self.variants:

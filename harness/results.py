@@ -17,7 +17,7 @@ from harness.naming import CellId, ProblemId
 SCHEMA = 1
 _NEEDED = {"cell", "settings", "environment"}
 
-Status = Literal["ok", "over budget", "not installed", "failed"]
+Status = Literal["ok", "over budget", "not installed", "not applicable", "failed"]
 Decision = Literal["reference", "same", "different", "own"]
 
 
@@ -74,6 +74,7 @@ class Cell:
     qualities: list[dict[str, Any]] = field(default_factory=list)
     goals: list[dict[str, Any]] = field(default_factory=list)
     counter_meanings: dict[str, str] = field(default_factory=dict)
+    counter_enough: dict[str, int | str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     schema: int = SCHEMA

@@ -62,6 +62,31 @@ class Topology:
         """Fast domains that the problem's GPUs span."""
         return self.gpus // self.gpus_in_domain
 
+    def mesh_shape(self, ndim: int) -> tuple[int, ...]:
+        """Return a mesh over all GPUs: one dimension, or domains first and their GPUs in the rest.
+
+        GPUs of a domain are split by the smallest factor first: 8 become 8, 2 x 4 or 2 x 2 x 2.
+
+        Raises:
+            UsageError: there are too few GPUs for so many dimensions.
+        """
+        if ndim == 1:
+            return (self.gpus,)
+        shape = [self.domains] if self.domains > 1 else []
+        rest = self.gpus_in_domain
+        while len(shape) < ndim - 1:
+            factor = next((n for n in range(2, rest) if rest % n == 0), None)
+            if factor is None:
+                break
+            shape.append(factor)
+            rest //= factor
+        if len(shape) < ndim - 1 or rest < 2:
+            raise UsageError(
+                f"{self.gpus} GPUs in hosts of {self.gpus_in_domain} do not make a mesh of "
+                f"{ndim} dimensions with at least 2 GPUs in each."
+            )
+        return (*shape, rest)
+
     def sized(self, gpus: int) -> "Topology":
         """Return this machine with `gpus` GPUs.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.check import Checked, check
 from harness.clock import SystemClock
-from harness.errors import ShardbenchError, UsageError, one_line
+from harness.errors import NotApplicable, ShardbenchError, UsageError, one_line
 from harness.memory import peak
 from harness.naming import WorkloadSpec
 from harness.preload import PRELOAD
@@ -100,10 +100,14 @@ class ProfileDone:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The child gave up, for a reason in one line; `bad_input` says that it is the user's."""
+    """The child gave up, for a reason in one line.
+
+    `bad_input` says that it is the user's, `not_applicable` that the variant has no part in this.
+    """
 
     reason: str
     bad_input: bool = False
+    not_applicable: bool = False
 
 
 Message = (
@@ -235,6 +239,8 @@ def _child(connection: Connection, body: Callable[[Callable[[Message], None]], N
         body(send)
     except _BadInput as error:
         send(Failed(str(error), bad_input=True))
+    except NotApplicable as error:
+        send(Failed(str(error), not_applicable=True))
     except ShardbenchError as error:
         send(Failed(str(error)))
     except Exception as error:  # a variant may raise anything; it must not take the sweep along

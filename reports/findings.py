@@ -6,12 +6,13 @@ from reports.against import against
 from reports.effects import Finding, effects
 from reports.frames import Results
 from reports.goals import goals
+from reports.repetition import repetition
 from reports.shortfalls import shortfalls
 from reports.views import environments, families
 
 KINDS = (
-    *("verdict", "goals", "different decisions", "failed", "phases", "quality", "over budget"),
-    *("growth", "inconclusive", "not installed", "file"),
+    *("verdict", "goals", "different decisions", "failed", "repeated work", "phases"),
+    *("quality", "over budget", "growth", "inconclusive", "not installed", "file"),
 )
 
 
@@ -20,7 +21,7 @@ def findings(results: Results) -> list[Finding]:
     found = [
         finding
         for family in families(results)
-        for tell in (effects, against, goals, shortfalls)
+        for tell in (effects, against, goals, repetition, shortfalls)
         for finding in tell(family)
     ]
     found.extend(_file(results))

@@ -13,7 +13,7 @@ from harness.errors import UsageError
 from harness.goals import MEASURES
 
 SCHEMA = 1
-STATUSES = ("ok", "over budget", "not installed", "failed")
+STATUSES = ("ok", "over budget", "not installed", "not applicable", "failed")
 DIFFERENT = "different decision"
 
 _NAMES = ("cell", "family", "variant", "workload", "topology", "reference", "status")
@@ -34,12 +34,16 @@ _NESTED = {
     "progress_total": ("progress", "total"),
     "progress_elapsed_s": ("progress", "elapsed_s"),
 }
+_MAPPINGS = (
+    *("quality", "counters", "phases", "facts", "environment"),
+    *("counter_meanings", "counter_enough"),
+)
 _NUMBERS = ("gpus", "size", "projection_s", "peak_memory_bytes", "memory_before_bytes")
 _FROM_BOUND = ("bound", "gap")
 _KEYS = ("cell", "family", "variant", "problem")
 _COLUMNS = {
     "qualities": (*_KEYS, "name", "value", "unit", "better", "primary", "meaning"),
-    "counters": (*_KEYS, "name", "value", "meaning"),
+    "counters": (*_KEYS, "name", "value", "meaning", "enough"),
     "phases": (*_KEYS, "name", "seconds", "share"),
 }
 
@@ -155,8 +159,11 @@ def _cell(record: Any, where: str) -> dict[str, Any]:
     for outer, inner in (("claim", "unit"), ("claim", "conditions"), ("progress", "unit")):
         figures = _mapping(record.get(outer), outer, where)
         row[f"{outer}_{inner}"] = _text(figures.get(inner), f"{outer}.{inner}", where)
-    for name in ("quality", "counters", "phases", "facts", "environment", "counter_meanings"):
+    for name in _MAPPINGS:
         _mapping(record.get(name), name, where)
+    for name, enough in (record.get("counter_enough") or {}).items():
+        if not isinstance(enough, str):  # the name of the counter that tells it
+            _number(enough, f"counter_enough.{name}", where)
     for name in ("quality", "counters", "phases"):
         for key, value in (record.get(name) or {}).items():
             _number(value, f"{name}.{key}", where)
@@ -255,10 +262,18 @@ def _qualities(row: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[di
 
 def _counters(row: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     meanings = record.get("counter_meanings") or {}
-    for name, value in (record.get("counters") or {}).items():
+    held = record.get("counters") or {}
+    for name, value in held.items():
         if value is not None:
-            meaning = meanings.get(name, "")
-            yield _keys(row) | {"name": name, "value": float(value), "meaning": meaning}
+            enough = (record.get("counter_enough") or {}).get(name)
+            if isinstance(enough, str):
+                enough = held.get(enough)
+            yield _keys(row) | {
+                "name": name,
+                "value": float(value),
+                "meaning": meanings.get(name, ""),
+                "enough": float("nan") if enough is None else float(enough),
+            }
 
 
 def _phases(row: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

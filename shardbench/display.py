@@ -1,10 +1,10 @@
 """What `shardbench compare` shows: tables for people, or one document."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -37,7 +37,9 @@ _ROW_FIELDS = (
     "goals",
     "source",
 )
+_STATUS_STYLES = {"not installed": "yellow", "not applicable": "dim"}
 _PIPED_WIDTH = 160
+_BETWEEN = 2
 _SIGNS = {"lower": "≥", "higher": "≤"}
 
 
@@ -96,11 +98,12 @@ def comparison(cells: Sequence[Cell], details: bool) -> RenderableType:
         *_goals(cells),
     ]
     if details:
-        parts += [
+        tables = (
             _memory(cells),
-            _by_variant("Counters", cells, "counters"),
-            _by_variant("Phases, CPU seconds of the observed call", cells, "phases"),
-        ]
+            _ByVariant("Counters", cells, "counters"),
+            _ByVariant("Phases, CPU seconds of the observed call", cells, "phases"),
+        )
+        parts += [table for table in tables if table.rows]
     return Group(*parts)
 
 
@@ -117,7 +120,7 @@ def _times_and_qualities(cells: Sequence[Cell]) -> Table:
     table = new_table(
         "", "variant", "CPU s", *times, "verdict", *decision, *qualities, right=numbers
     )
-    table.columns[0].min_width = min(20, max(len(cell.variant) for cell in cells))
+    table.columns[0].min_width = min(16, max(len(cell.variant) for cell in cells))
     for cell in cells:
         table.add_row(
             cell.variant,
@@ -163,7 +166,7 @@ def _fact(name: str, value: Any) -> str:
 
 def _verdict(cell: Cell) -> Text:
     if cell.status != "ok":
-        return Text(cell.status, style="yellow" if cell.status == "not installed" else "red")
+        return Text(cell.status, style=_STATUS_STYLES.get(cell.status, "red"))
     if cell.decision == "different":
         return Text("different decision", style="red")
     if cell.decision == "reference":
@@ -231,7 +234,7 @@ def _tone(outcome: str) -> str:
     return {"met": "green", "missed": "red"}.get(outcome, "")
 
 
-def _memory(cells: Sequence[Cell]) -> RenderableType:
+def _memory(cells: Sequence[Cell]) -> Table:
     numbers = ["peak", "of the call"]
     table = new_table("\nResident memory, MiB", "variant", *numbers, right=numbers)
     for cell in cells:
@@ -243,14 +246,40 @@ def _memory(cells: Sequence[Cell]) -> RenderableType:
     return table
 
 
-def _by_variant(title: str, cells: Sequence[Cell], field: str) -> RenderableType:
-    shown = [cell for cell in cells if getattr(cell, field)]
-    names = list(dict.fromkeys(name for cell in shown for name in getattr(cell, field)))
-    table = new_table(f"\n{title}", "variant", *names, right=names)
-    for cell in shown:
-        values = getattr(cell, field)
-        table.add_row(cell.variant, *(_amount(values.get(name, 0)) for name in names))
-    return table
+class _ByVariant:
+    """Figures by name, a row for each variant that has some; side by side as far as there is room.
+
+    What does not fit follows below, with the variants again.
+    """
+
+    def __init__(self, title: str, cells: Sequence[Cell], field: str) -> None:
+        self._title = title
+        self.rows = {cell.variant: getattr(cell, field) for cell in cells if getattr(cell, field)}
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        title = f"\n{self._title}"
+        for names in self._groups(options.max_width):
+            table = new_table(title, "variant", *names, right=names)
+            for variant, values in self.rows.items():
+                table.add_row(variant, *(_amount(values.get(name, 0)) for name in names))
+            yield table
+            title = " "
+
+    def _groups(self, most: int) -> Iterator[list[str]]:
+        """Yield the names that fit beside each other in so many columns of a terminal."""
+        names = dict.fromkeys(name for values in self.rows.values() for name in values)
+        beside = max(map(len, ("variant", *self.rows)))
+        group: list[str] = []
+        width = beside
+        for name in names:
+            amounts = (_amount(values.get(name, 0)) for values in self.rows.values())
+            needed = _BETWEEN + max(map(len, (name, *amounts)))
+            if group and width + needed > most:
+                yield group
+                group, width = [], beside
+            group.append(name)
+            width += needed
+        yield group
 
 
 def _amount(value: float) -> str:

@@ -127,10 +127,7 @@ def random_cases(spec: WorkloadSpec) -> tuple[int, int]:
 
 
 def mesh_shape(topology: Topology, ndim: int) -> tuple[int, ...]:
-    """Return a mesh over all GPUs: one dimension, or hosts first and their GPUs split in the rest.
-
-    Hosts that share one fast domain count as one. Splitting takes the smallest factor first: 8
-    GPUs of a host become 8, 2 x 4 or 2 x 2 x 2.
+    """Return the mesh of a topology's GPUs in `ndim` dimensions.
 
     Raises:
         UsageError: there are too many GPUs, or too few for so many dimensions.
@@ -139,19 +136,4 @@ def mesh_shape(topology: Topology, ndim: int) -> tuple[int, ...]:
         raise UsageError(
             f"The dtensor family runs up to {MOST_GPUS} ranks in one process, not {topology.gpus}."
         )
-    if ndim == 1:
-        return (topology.gpus,)
-    shape = [topology.domains] if topology.domains > 1 else []
-    rest = topology.gpus_in_domain
-    while len(shape) < ndim - 1:
-        factor = next((n for n in range(2, rest) if rest % n == 0), None)
-        if factor is None:
-            break
-        shape.append(factor)
-        rest //= factor
-    if len(shape) < ndim - 1 or rest < 2:
-        raise UsageError(
-            f"{topology.gpus} GPUs in hosts of {topology.gpus_in_domain} do not make a mesh of "
-            f"{ndim} dimensions with at least 2 GPUs in each."
-        )
-    return (*shape, rest)
+    return topology.mesh_shape(ndim)

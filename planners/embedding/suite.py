@@ -19,7 +19,7 @@ _ALL = ("upstream", *OWN_DECISIONS, *BEYOND)
 STUDIES = (
     *(
         Study(f"dlrm-856[tables={tables},seed=1]/dgx_a100_80gb:16", LADDER, "copying ladder")
-        for tables in (6, 12, 24)
+        for tables in (4, 8, 16)
     ),
     Study(_SMALL_TIGHT, _ALL, "time against quality", against="upstream"),
     *(

@@ -1,9 +1,7 @@
 """The workloads of the embedding family: published models, generated ones, a user's files."""
 
-import hashlib
 import random
 from dataclasses import replace
-from pathlib import Path
 
 from harness.registry import (
     UsageError,
@@ -131,10 +129,7 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
     Raises:
         UsageError: the file cannot be read.
     """
-    if not is_table_file(spec.name):
-        return spec
-    digest = hashlib.sha256(read_bytes(spec.name)).hexdigest()[:8]
-    return WorkloadSpec(f"{Path(spec.name).name}#{digest}", spec.parameters)
+    return spec.of_file(read_bytes(spec.name)) if is_table_file(spec.name) else spec
 
 
 def scaled(tables: tuple[Table, ...], total_bytes: float) -> tuple[Table, ...]:

@@ -162,3 +162,16 @@ def test_the_document_holds_all_of_it():
     assert compiled["quality"] == {"max_rank_ms": 118.43, "bound_ms": 110.21, "gap": 0.0746}
     assert compiled["peak_memory_bytes"] - compiled["memory_before_bytes"] == 312 * MIB
     assert compiled["goals"] == [asdict(GOAL)]
+
+
+COUNTERS = {f"a_counter_with_a_long_name_{number}": 10**number for number in range(7)}
+
+
+def test_counters_that_do_not_fit_beside_each_other_follow_below():
+    lines = shown([cell("upstream", counters=COUNTERS), cell("compiled", counters={})], True)
+    headings = [line for line in lines if "a_counter_with_a_long_name" in line]
+    assert len(headings) > 1
+    assert all(line.startswith("variant ") for line in headings)
+    assert [name for line in headings for name in line.split(" ")[1:]] == list(COUNTERS)
+    counts = [line.split(" ")[1:] for line in lines if line.startswith("upstream ")][2:]
+    assert [value for line in counts for value in line] == [f"{n:,}" for n in COUNTERS.values()]

@@ -115,7 +115,16 @@ def cells(server: None, calls_folder: Path) -> dict[str, Cell]:
     """One comparison of all variants that come to an end in the check."""
     return compare(
         *("same", "different", "same-as-different", "own", "plain", "unannotated", "raises"),
-        *("infeasible", "missing", "measured", "killed", "installed", "undisturbed"),
+        *(
+            "infeasible",
+            "missing",
+            "elsewhere",
+            "aloof",
+            "measured",
+            "killed",
+            "installed",
+            "undisturbed",
+        ),
         "installed-raises",
         folder=calls_folder,
     )
@@ -125,7 +134,7 @@ class TestStatuses:
     def test_all_that_were_asked_for_are_there_and_the_reference(self, cells: dict[str, Cell]):
         order = [name for name in toy.TOY.variants if name in cells]
         assert list(cells) == order
-        assert len(cells) == 15
+        assert len(cells) == 17
         assert cells["reference"].decision == "reference"
 
     @pytest.mark.parametrize(
@@ -172,6 +181,16 @@ class TestStatuses:
     def test_what_is_not_installed_is_no_failure(self, cells: dict[str, Cell]):
         cell = cells["missing"]
         assert (cell.status, cell.reason) == ("not installed", f"needs {toy.NOT_THERE}")
+        assert cell.decision is None
+        assert cell.cpu_s is None
+
+    def test_a_real_upstream_says_how_it_is_installed(self, cells: dict[str, Cell]):
+        cell = cells["elsewhere"]
+        assert (cell.status, cell.reason) == ("not installed", "needs toy-1.0 (make upstreams)")
+
+    def test_what_has_no_part_in_a_problem_is_no_failure(self, cells: dict[str, Cell]):
+        cell = cells["aloof"]
+        assert (cell.status, cell.reason) == ("not applicable", "It has no part in this.")
         assert cell.decision is None
         assert cell.cpu_s is None
 
@@ -584,3 +603,20 @@ def test_a_registry_may_be_made_of_parts():
     # What travels to the child must be importable by name; a partial function of it is, too.
     registry = partial(toy.preloading_registry, "json")
     assert compare("same", registry=registry)["same"].status == "ok"
+
+
+def test_where_the_reference_has_no_part_the_first_that_has_stands_in():
+    comparison = Comparison(
+        toy.toy_registry().find("toy"),
+        WorkloadSpec("toy", {"size": "4"}),
+        find_topology("dgx_a100_80gb", 2),
+        ["aloof", "same", "own"],
+        Settings(30.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1)),
+        toy.toy_registry,
+        against="aloof",
+    )
+    cells = {cell.variant: cell for cell in comparison.run()}
+    assert {cell.against for cell in cells.values()} == {"same"}
+    assert cells["same"].decision == "reference"
+    assert cells["own"].ratio is not None
+    assert cells["aloof"].status == "not applicable"

@@ -9,7 +9,7 @@ from harness.check import check
 from harness.declarations import find_bound
 from harness.errors import RegistryError
 from harness.naming import WorkloadSpec
-from harness.registry import Quality, RankTable, Registry, Study
+from harness.registry import Counter, Quality, RankTable, Registry, Study
 from harness.topologies import find_topology
 
 COST = Quality("cost", "ms", "lower", "what it costs")
@@ -115,3 +115,18 @@ class TestRankTables:
 
     def test_there_may_be_no_rank(self):
         assert RankTable(("ms",), (), (None,), "ms").rows == ()
+
+
+@pytest.mark.parametrize("enough", [None, 0, 1, "asked"])
+def test_what_is_enough_of_a_counter_is_a_number_or_another_counter(enough):
+    counters = (Counter("asked", "questions"), Counter("searched", "searches", enough))
+    Registry([replace(toy.TOY, counters=counters)])
+
+
+def test_what_is_enough_of_a_counter_is_not_told_by_one_that_does_not_exist():
+    family = replace(toy.TOY, counters=(Counter("searched", "searches", enough="asked"),))
+    with pytest.raises(RegistryError) as refused:
+        Registry([family])
+    assert str(refused.value) == (
+        "Counter 'searched' of family 'toy' has enough at 'asked', which is no counter of it."
+    )

@@ -23,6 +23,7 @@ from harness.registry import (
     Goal,
     InfeasibleDecision,
     Measured,
+    NotApplicable,
     Planning,
     Prepared,
     Progress,
@@ -224,6 +225,16 @@ def infeasible(problem: ToyProblem) -> Prepared[Decision]:
 @TOY.variant("missing", requires=(NOT_THERE, "sys"))
 def missing(problem: ToyProblem) -> Prepared[Decision]:
     raise AssertionError("a variant that is not installed must not be prepared")
+
+
+@TOY.variant("elsewhere", upstream="toy-1.0")
+def elsewhere(problem: ToyProblem) -> Prepared[Decision]:
+    raise AssertionError("a variant whose upstream is not installed must not be prepared")
+
+
+@TOY.variant("aloof")
+def aloof(problem: ToyProblem) -> Prepared[Decision]:
+    raise NotApplicable("It has no part in this.")
 
 
 @TOY.variant("prints", same_as="reference")

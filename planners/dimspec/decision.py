@@ -1,0 +1,121 @@
+"""The decision of a stream: how each question was answered last, and the cost of every call."""
+
+import hashlib
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.registry import InfeasibleDecision
+from planners.dimspec.costs import NOTHING, CommSpec, Pattern
+from planners.dimspec.partition import PartitionError, check_partition
+from planners.dimspec.problem import DimSpecProblem, StreamProblem
+from planners.dimspec.search import Conversion
+from planners.dimspec.stream import Question, Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The last conversion for each question, and the total cost that every call reported.
+
+    ColossalAI's constructor keeps no more than the cost of a call either.
+    """
+
+    conversions: Sequence[Conversion]
+    costs: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Construction:
+    """What ColossalAI's constructor made, told by a hash of its strategies and their costs."""
+
+    fingerprint: str
+    nodes: int
+    strategies: int
+    resharding_costs: int
+    total_cost: float
+
+
+Decision = Answers | Construction
+
+
+def fingerprint(decision: Decision) -> str:
+    """Return a hash of the specs and steps of all paths, and of all costs to the last bit."""
+    if isinstance(decision, Construction):
+        return decision.fingerprint
+    digest = hashlib.sha256()
+    for conversion in decision.conversions:
+        path = tuple(spec.partition for spec in conversion.path)
+        steps = tuple((str(step.pattern), *step[1:]) for step in conversion.comms)
+        digest.update(repr((path, steps)).encode())
+        digest.update(struct.pack("3d", *conversion.cost))
+    digest.update(struct.pack(f"{len(decision.costs)}d", *decision.costs))
+    return digest.hexdigest()[:16]
+
+
+def validate(problem: DimSpecProblem, decision: Decision) -> None:
+    """Raise InfeasibleDecision where a path is none from its source to its target.
+
+    What ColossalAI's constructor made is told by a hash alone, so there is nothing to look at.
+    """
+    if isinstance(problem, StreamProblem) and isinstance(decision, Answers):
+        _validate(problem.stream, decision)
+
+
+def _validate(stream: Stream, answers: Answers) -> None:
+    if len(answers.conversions) != len(stream.questions):
+        raise InfeasibleDecision(
+            f"{len(answers.conversions)} conversions answer {len(stream.questions)} questions."
+        )
+    totals = []
+    for number, (question, conversion) in enumerate(
+        zip(stream.questions, answers.conversions, strict=True)
+    ):
+        if reason := _wrong(question, conversion):
+            raise InfeasibleDecision(f"Conversion {number}: {reason}.")
+        totals.append(conversion.cost.total)
+    if list(answers.costs) != [totals[index] for index in stream.sequence]:
+        raise InfeasibleDecision("A call reported another cost than that of its conversion.")
+
+
+def _wrong(question: Question, conversion: Conversion) -> str:
+    source, target = dict(question.source), dict(question.target)
+    if not all(math.isfinite(cost) and cost >= 0 for cost in conversion.cost):
+        return f"its cost is {conversion.cost}"
+    if source == target:
+        is_nothing = not conversion.path and not conversion.comms and conversion.cost == NOTHING
+        return "" if is_nothing else "it has steps although its source is its target"
+    layouts = [dict(spec.partition) for spec in conversion.path]
+    if len(layouts) < 2 or layouts[0] != source or layouts[-1] != target:
+        return "its path does not lead from its source to its target"
+    if len(conversion.comms) != len(layouts) - 1:
+        return f"{len(conversion.comms)} steps join {len(layouts)} specs"
+    for before, step, after in zip(layouts, conversion.comms, layouts[1:], strict=False):
+        try:
+            check_partition(question.mesh, question.shape, tuple(after.items()))
+        except PartitionError as error:
+            return str(error).rstrip(".")
+        if _after(before, step) != after:
+            return f"{step} does not make {after} of {before}"
+    return ""
+
+
+def _after(before: dict[int, tuple[int, ...]], step: CommSpec) -> dict[int, tuple[int, ...]] | None:
+    """Return what a step makes of a partition, None where it cannot be taken.
+
+    It takes the last axis of a dimension, puts one at the end of a dimension, or both.
+    """
+    after = dict(before)
+    axis = step.logical_process_axis
+    if step.pattern != Pattern.SPLIT:
+        held = after.pop(step.gather_dim, ())
+        if held[-1:] != (axis,):
+            return None
+        if held[:-1]:
+            after[step.gather_dim] = held[:-1]
+    if step.pattern != Pattern.GATHER:
+        held = after.get(step.shard_dim, ())
+        if held and held[-1] >= axis:
+            return None
+        after[step.shard_dim] = (*held, axis)
+    return after

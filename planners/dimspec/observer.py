@@ -1,0 +1,86 @@
+"""Counts the work of any search, from outside."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from harness.registry import Progress, Recorder
+from planners.dimspec import asking, specs
+from planners.dimspec.asking import Search
+from planners.dimspec.cheapest import Cheapest
+from planners.dimspec.decision import Answers
+from planners.dimspec.interned import InternedSpec, InternedTensor
+from planners.dimspec.search import GreedySearch, Spec
+from planners.dimspec.specs import DimSpec, ShardingSpec
+from planners.dimspec.stream import Stream
+from planners.dimspec.transitions import Transitions
+
+_observing = 0
+
+
+def is_observing() -> bool:
+    """Whether a call is observed just now: a search in another process is told to count then."""
+    return _observing > 0
+
+
+@contextmanager
+def observe(recorder: Recorder) -> Iterator[None]:
+    """Record counters, phases and progress of every call inside."""
+    global _observing
+    asked: set[Any] = set()
+
+    def noting(convert: Callable[..., Any]) -> Callable[..., Any]:
+        """Note what is asked, also where the answer is remembered."""
+
+        def noted(search: Search, source: Any, target: Any) -> Any:
+            if recorder.current is not None:
+                recorder.counters["conversions"] += 1
+                question = _question(source), _question(target)
+                if question not in asked:
+                    asked.add(question)
+                    recorder.counters["distinct_searches"] += 1
+            return convert(search, source, target)
+
+        return noted
+
+    answer = asking.answer
+
+    def answer_told(stream: Stream, search: Search) -> Answers:
+        total = len(stream.sequence)
+        recorder.progress = lambda: Progress(recorder.counters["conversions"], total, "conversions")
+        with mock.patch.object(type(search), "convert", noting(type(search).convert)):
+            return answer(stream, search)
+
+    with ExitStack() as patches:
+
+        def replace(owner: Any, name: str, by: Callable[..., Any]) -> None:
+            patches.enter_context(mock.patch.object(owner, name, by))
+
+        replace(asking, "answer", answer_told)
+        for name in ("build_differences", "build_copied_differences"):
+            build = getattr(specs, name)
+            replace(specs, name, recorder.timed("dictionaries", build, "dictionaries_built"))
+        replace(
+            GreedySearch, "expand", recorder.timed("expansion", GreedySearch.expand, "expansions")
+        )
+        for owner, name, counter in (
+            (GreedySearch, "convert", "searches"),
+            (InternedTensor, "search", "searches"),
+            (Cheapest, "search", "searches"),
+            (Transitions, "expand", "expansions"),
+            (DimSpec, "__init__", "dim_specs_built"),
+            (DimSpec, "difference", "difference_calls"),
+            (ShardingSpec, "__init__", "sharding_specs_built"),
+            (InternedSpec, "__init__", "sharding_specs_built"),
+        ):
+            replace(owner, name, recorder.counted(counter, getattr(owner, name)))
+        _observing += 1
+        try:
+            yield
+        finally:
+            _observing -= 1
+
+
+def _question(spec: Spec) -> Any:
+    return spec.mesh, spec.shape, spec.partition

@@ -1,0 +1,68 @@
+"""A problem: a stream of conversions, or a model for ColossalAI's strategy constructor."""
+
+from dataclasses import dataclass
+
+from harness.registry import Topology, WorkloadSpec
+from planners.dimspec import workloads
+from planners.dimspec.partition import Mesh
+from planners.dimspec.stream import Stream, all_pairs, batch_of_eight, once_each, random_questions
+from planners.dimspec.stream_file import read_stream
+
+
+@dataclass(frozen=True, slots=True)
+class StreamProblem:
+    """Conversions that are asked for one after the other."""
+
+    stream: Stream
+
+    def facts(self) -> dict[str, float | str]:
+        """Describe the problem; `conversions` is its size."""
+        facts: dict[str, float | str] = {
+            "conversions": len(self.stream.sequence),
+            "distinct": len(self.stream.questions),
+            "mesh": self.stream.meshes,
+        }
+        if self.stream.left_out:
+            facts["left out"] = self.stream.left_out
+        return facts
+
+
+@dataclass(frozen=True, slots=True)
+class ConstructorProblem:
+    """A model whose sharding strategies ColossalAI makes for a mesh."""
+
+    model: str
+    mesh: Mesh
+
+    def facts(self) -> dict[str, float | str]:
+        """Describe the problem, which has no size in numbers."""
+        return {"model": self.model, "mesh": str(self.mesh)}
+
+
+DimSpecProblem = StreamProblem | ConstructorProblem
+
+
+def build(spec: WorkloadSpec, topology: Topology) -> DimSpecProblem:
+    """Return the problem of a workload on a topology.
+
+    Raises:
+        UsageError: the workload is unknown or malformed, or there is no such mesh.
+    """
+    workloads.checked(spec)
+    if spec.name == workloads.CONSTRUCTOR:
+        mesh = Mesh.of(*workloads.mesh_shape(spec, topology))
+        return ConstructorProblem(workloads.model(spec), mesh)
+    return StreamProblem(_stream(spec, topology))
+
+
+def _stream(spec: WorkloadSpec, topology: Topology) -> Stream:
+    if path := workloads.stream_path(spec):
+        stream = read_stream(path, lambda recorded: workloads.mesh_shape(spec, topology, recorded))
+        calls = workloads.calls(spec)
+        return stream.first(calls) if calls else stream
+    if spec.name == "all-pairs-batch":
+        return once_each(tuple(batch_of_eight()))
+    if spec.name == "random":
+        return once_each(tuple(random_questions(*workloads.random_conversions(spec))))
+    mesh = Mesh.of(*workloads.mesh_shape(spec, topology))
+    return once_each(tuple(all_pairs(mesh, workloads.shape(spec))))

@@ -1,0 +1,168 @@
+"""Recorded streams of conversions in files (.json.gz), read with every value checked."""
+
+import gzip
+import json
+import math
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.registry import UsageError
+from planners.dimspec.partition import Mesh, Partition, PartitionError, checked_partition
+from planners.dimspec.stream import Question, Recorded, Stream
+
+SUFFIX = ".json.gz"
+_ANSWER = ("path", "comms", "cost")
+_PHASES = ("fwd", "bwd", "total")
+
+
+def is_stream_file(name: str) -> bool:
+    """Whether a workload is named like a file of recorded conversions."""
+    return name.endswith(SUFFIX)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file; raises UsageError where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+def read_stream(
+    path: Path, choose: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda recorded: recorded
+) -> Stream:
+    """Read a stream on the mesh that is chosen, given the shape of the one it was recorded on.
+
+    On the recorded mesh every partition must divide, and recorded answers are kept if every query
+    has one. On another one, calls whose partitions do not divide are left out, and answers too.
+
+    Raises:
+        UsageError: the file cannot be read, or a value in it cannot be used; names file and query.
+    """
+    document = _Document(str(path), _parsed(path))
+    recorded_on = document.mesh()
+    chosen = choose(recorded_on.shape)
+    mesh = recorded_on if chosen == recorded_on.shape else Mesh.of(*chosen)
+    return document.stream(recorded_on, mesh)
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        return json.loads(gzip.decompress(read_bytes(path)))
+    except (OSError, EOFError, zlib.error):
+        raise UsageError(f"{path} is no complete gzip file.") from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{path} does not hold JSON text.") from None
+
+
+class _Document:
+    """A parsed file, whose values are taken out checked."""
+
+    def __init__(self, file: str, held: Any) -> None:
+        self._file = file
+        if not isinstance(held, dict):
+            raise self._error("it must hold one JSON object")
+        self._held: Mapping[str, Any] = held
+
+    def _error(self, what: str) -> UsageError:
+        return UsageError(f"{self._file}: {what}.")
+
+    def _list(self, owner: Mapping[str, Any], key: str, where: str = "") -> list[Any]:
+        value = owner.get(key)
+        if not isinstance(value, list):
+            raise self._error(f"{where}'{key}' must be a list")
+        return value
+
+    def mesh(self) -> Mesh:
+        """Return the mesh that the stream was recorded on."""
+        shape = self._list(self._held, "mesh_shape")
+        if not shape or not all(_is_whole(size) and size > 0 for size in shape):
+            raise self._error("'mesh_shape' must be a list of whole numbers of at least 1")
+        costs = []
+        for key in ("mesh_alpha", "mesh_beta"):
+            values = self._list(self._held, key) if key in self._held else [1] * len(shape)
+            if len(values) != len(shape) or not all(map(_is_cost, values)):
+                raise self._error(f"'{key}' must have a number for each mesh axis")
+            costs.append(tuple(map(float, values)))
+        return Mesh(tuple(shape), *costs)
+
+    def stream(self, recorded_on: Mesh, mesh: Mesh) -> Stream:
+        """Return the questions and their order on a mesh."""
+        queries = self._list(self._held, "queries")
+        questions: dict[int, Question] = {}
+        for index, query in enumerate(queries):
+            try:
+                questions[index] = self._question(mesh, query, f"query {index}")
+            except PartitionError as error:
+                if mesh == recorded_on:
+                    raise self._error(f"query {index}: {str(error).rstrip('.')}") from None
+        sequence = self._list(self._held, "sequence")
+        for index in sequence:
+            if not _is_whole(index) or not 0 <= index < len(queries):
+                raise self._error(
+                    f"'sequence' must hold indices of the {len(queries)} queries, not {index!r}"
+                )
+        kept = [index for index in sequence if index in questions]
+        if not kept:
+            raise self._error(f"no conversion in it is possible on mesh {mesh}")
+        number = {index: position for position, index in enumerate(questions)}
+        recorded = None
+        if mesh == recorded_on and all(key in query for query in queries for key in _ANSWER):
+            recorded = tuple(
+                self._recorded(query, f"query {index}: ") for index, query in enumerate(queries)
+            )
+        return Stream(
+            tuple(questions.values()),
+            [number[index] for index in kept],
+            recorded,
+            len(sequence) - len(kept),
+        )
+
+    def _question(self, mesh: Mesh, query: Any, where: str) -> Question:
+        if not isinstance(query, dict):
+            raise self._error(f"{where} must be an object")
+        shape = self._list(query, "shape", f"{where}: ")
+        if not all(_is_whole(size) and size > 0 for size in shape):
+            raise self._error(f"{where}: 'shape' must hold whole numbers of at least 1")
+        source, target = (
+            self._partition(mesh, shape, self._list(query, key, f"{where}: "), f"{where}: '{key}'")
+            for key in ("src", "dst")
+        )
+        return Question(mesh, tuple(shape), source, target)
+
+    def _partition(self, mesh: Mesh, shape: list[int], pairs: list[Any], where: str) -> Partition:
+        for pair in pairs:
+            if not (
+                isinstance(pair, list)
+                and len(pair) == 2
+                and _is_whole(pair[0])
+                and isinstance(pair[1], list)
+                and all(map(_is_whole, pair[1]))
+            ):
+                raise self._error(f"{where} must be a list of [dimension, [mesh axes]]")
+        return checked_partition(mesh, shape, pairs)
+
+    def _recorded(self, query: Mapping[str, Any], where: str) -> Recorded:
+        path, patterns = (tuple(self._list(query, key, where)) for key in ("path", "comms"))
+        if not all(isinstance(name, str) for name in (*path, *patterns)):
+            raise self._error(f"{where}'path' and 'comms' must hold names")
+        cost = query["cost"]
+        if not isinstance(cost, dict) or not all(_is_cost(cost.get(phase)) for phase in _PHASES):
+            raise self._error(f"{where}'cost' must have numbers for {', '.join(_PHASES)}")
+        forward, backward, total = (float(cost[phase]) for phase in _PHASES)
+        return Recorded(path, patterns, (forward, backward, total))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_cost(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value) and value >= 0
+    except OverflowError:  # a whole number beyond all floats
+        return False

@@ -1,0 +1,43 @@
+"""What is measured of the family in reports, and what it is to reach."""
+
+from harness.registry import Goal, Study
+
+PUBLISHED = ("eager-dict", "lazy-dict")
+LADDER = (*PUBLISHED, "shared-dict", "path-cache", "interned")
+ALL = (*LADDER, "optimal")
+
+_FOUR = "dgx_a100_80gb:4"
+_EIGHT = "dgx_a100_80gb:8"
+_BEGINNING = f"resnet50[calls=1000]/{_FOUR}"
+_RESNET50 = f"resnet50/{_FOUR}"
+_GPT12 = f"gpt12/{_FOUR}"
+_PAIRS = f"all-pairs[rank=4,mesh=2x4]/{_EIGHT}"
+_BATCH = f"all-pairs-batch/{_EIGHT}"
+_RANDOM = f"random[conversions=20000]/{_EIGHT}"
+_THREE_DIMS = f"all-pairs[rank=4,mesh=2x2x2]/{_EIGHT}"
+
+
+def _against_lazy(problem: str, purpose: str, large: bool = False) -> Study:
+    return Study(problem, ("lazy-dict", "interned"), purpose, against="lazy-dict", large=large)
+
+
+STUDIES = (
+    Study(_BEGINNING, ALL, "published ladder"),
+    _against_lazy(_PAIRS, "all pairs"),
+    _against_lazy(_BATCH, "all pairs"),
+    Study(_THREE_DIMS, ("interned", "optimal"), "three dimensions", against="interned"),
+    _against_lazy(_RESNET50, "a whole model", large=True),
+    Study(_GPT12, ALL, "a whole model", large=True),
+    Study(_RANDOM, LADDER, "random conversions", large=True),
+)
+
+
+def _times_faster(text: str, problem: str, limit: float) -> Goal:
+    return Goal(text, problem, "interned", "times faster", limit, against="lazy-dict")
+
+
+GOALS = (
+    _times_faster("all pairs of a tensor at least 50 times as fast", _PAIRS, 50),
+    _times_faster("all pairs of eight at least 100 times as fast", _BATCH, 100),
+    _times_faster("the stream of ResNet-50 at least 30 times as fast", _RESNET50, 30),
+)

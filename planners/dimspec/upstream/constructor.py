@@ -1,0 +1,131 @@
+"""The strategies of a whole model, built by a real StrategiesConstructor.
+
+As `initialize_model` does it, without process groups and without the code generator of activation
+checkpoints, which torch's present one has outgrown; the model and its inputs hold no data.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from colossalai._analyzer.fx.passes import shape_prop_pass
+from colossalai._analyzer.fx.tracer.tracer import ColoTracer
+from colossalai.auto_parallel.tensor_shard.initialize import build_strategy_constructor
+from colossalai.auto_parallel.tensor_shard.sharding_strategy import ShardingStrategy, TrainCycleItem
+from colossalai.auto_parallel.tensor_shard.solver import StrategiesConstructor
+from colossalai.tensor.sharding_spec import ShardingSpec
+
+from planners.dimspec.upstream.forms import device_mesh, partition_of
+from planners.dimspec.upstream.models import MODELS
+from planners.dimspec.upstream.running import run
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Trace a model, untimed, and build the strategies of its nodes, timed.
+
+    Args:
+        request: `model`, a name of MODELS; `mesh_shape`; and what `running.run` takes.
+
+    Returns:
+        What `running.run` measured, and what `described` returns.
+    """
+    constructor, measured = build(request)
+    return {**measured, **described(constructor)}
+
+
+def build(request: dict[str, Any]) -> tuple[StrategiesConstructor, dict[str, Any]]:
+    """Return the strategies of a model's nodes, and what building them took."""
+    if request["model"] not in MODELS:
+        raise ValueError(f"model is '{request['model']}'; known are: {', '.join(MODELS)}")
+    module = traced(request["model"])
+    mesh = device_mesh(request["mesh_shape"])
+    return run(
+        request,
+        lambda: build_strategy_constructor(
+            module.graph,
+            mesh,
+            solver_preference="standard",
+            dataloader_option="replicated",
+            shard_option="standard",
+        ),
+    )
+
+
+def traced(model: str) -> torch.fx.GraphModule:
+    """Return a model of MODELS as a graph whose nodes know their shapes."""
+    make, inputs = MODELS[model]
+    meta_args = {name: torch.empty(shape, device="meta") for name, shape in inputs.items()}
+    with torch.device("meta"):
+        root = make()
+    graph = ColoTracer(trace_act_ckpt=True, bias_addition_split=True).trace(
+        root=root, meta_args=meta_args
+    )
+    module = torch.fx.GraphModule(root, graph, type(root).__name__)
+    shape_prop_pass(module, *meta_args.values())
+    module.recompile()
+    return module
+
+
+def described(constructor: StrategiesConstructor) -> dict[str, Any]:
+    """Return the figures of a plan space.
+
+    Returns:
+        `fingerprint`; `nodes` and `strategies`, how many; `resharding_costs`, how many there are,
+        one for each pair of a strategy and one of a predecessor's; and `total_resharding_cost`,
+        their sum over both phases.
+    """
+    strategies = [strategy for vector in constructor.leaf_strategies for strategy in vector]
+    costs = [
+        cost
+        for strategy in strategies
+        for costs in (strategy.resharding_costs or {}).values()
+        for cost in costs
+    ]
+    return {
+        "fingerprint": fingerprint(constructor),
+        "nodes": len(constructor.nodes),
+        "strategies": len(strategies),
+        "resharding_costs": len(costs),
+        "total_resharding_cost": float(sum(cost.total for cost in costs)),
+    }
+
+
+def fingerprint(constructor: StrategiesConstructor) -> str:
+    """Return a hash of the plan space, equal where a solver would be given the same.
+
+    It goes, in order, over the name of each node and each of its strategies, and over that
+    strategy's sharding specs (the name of the tensor, its shape, its partition in insertion order),
+    its compute and communication costs, and its resharding costs by predecessor; each cost is three
+    floats (forward, backward, both) to the last bit. Memory costs are left out.
+    """
+    digest = hashlib.sha256()
+    for vector in constructor.leaf_strategies:
+        for line in (f"node {vector.node}", *map("\n".join, map(_lines, vector))):
+            digest.update(f"{line}\n".encode())
+    return digest.hexdigest()
+
+
+def _lines(strategy: ShardingStrategy) -> Iterator[str]:
+    yield f"strategy {strategy.name}"
+    for operand, spec in strategy.sharding_specs.items():
+        yield f"spec {operand.name} {_plain(spec)}"
+    yield f"compute {_hex([strategy.compute_cost])}"
+    yield f"communication {_hex([strategy.communication_cost])}"
+    for node, costs in (strategy.resharding_costs or {}).items():
+        yield f"resharding {node} {_hex(costs)}"
+
+
+def _plain(spec: Any) -> Any:
+    if isinstance(spec, ShardingSpec):
+        return tuple(spec.entire_shape), partition_of(spec)
+    return [_plain(each) for each in spec] if isinstance(spec, (list, tuple)) else spec
+
+
+def _hex(costs: Iterable[TrainCycleItem | None]) -> str:
+    return " ".join(
+        "none"
+        if cost is None
+        else ",".join(float(x).hex() for x in (cost.fwd, cost.bwd, cost.total))
+        for cost in costs
+    )

@@ -1,0 +1,22 @@
+"""Stand-ins for what ColossalAI imports and the planner never calls: optimizers for CUDA."""
+
+import sys
+from importlib.util import find_spec
+from types import ModuleType
+
+_NAMES = {
+    "galore_torch": ("GaLoreAdamW", "GaLoreAdafactor"),
+    "bitsandbytes.optim.optimizer": ("Optimizer2State",),
+}
+
+
+def install() -> None:
+    """Put a module with empty classes in place of each package that is not installed."""
+    for name, classes in _NAMES.items():
+        parts = name.split(".")
+        if parts[0] not in sys.modules and find_spec(parts[0]) is not None:
+            continue
+        for depth in range(1, len(parts) + 1):
+            sys.modules.setdefault(".".join(parts[:depth]), ModuleType(".".join(parts[:depth])))
+        for each in classes:
+            setattr(sys.modules[name], each, type(each, (), {}))

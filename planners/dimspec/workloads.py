@@ -1,0 +1,196 @@
+"""The workloads of the dimspec family: which conversions are asked for, on which mesh."""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from harness.registry import (
+    Topology,
+    UsageError,
+    Workload,
+    WorkloadSpec,
+    at_most,
+    one_of,
+    positive_int,
+    unknown,
+    whole_number,
+)
+from planners.dimspec.stream_file import SUFFIX, is_stream_file, read_bytes
+
+MOST_RANK = 6
+MOST_MESH_AXES = 4
+_SIZE = 64
+_DEFAULT_RANK = 4
+
+RECORDED = {"resnet50": "resnet50_2x2.json.gz", "gpt12": "gpt12_2x2.json.gz"}
+"""Recorded streams that come with the family, by workload; README.md beside them says whence."""
+
+MODELS = ("resnet50", "gpt12", "resnet-tiny", "mlp2")
+"""The models whose strategies ColossalAI's own constructor makes."""
+
+CONSTRUCTOR = "constructor"
+_DATA = Path(__file__).parent / "data"
+_OWN_MESHES = "on meshes of its own, whatever the topology"
+
+WORKLOADS = (
+    Workload(
+        "all-pairs",
+        f"every conversion between the specs of a tensor; rank={_DEFAULT_RANK} with {_SIZE} in "
+        "each dimension, or shape=8x12x128x64; mesh=2x4, or dims=2 of the topology's mesh",
+        "hpcaitech/ColossalAI#5436",
+    ),
+    Workload(
+        "all-pairs-batch",
+        f"all pairs of four tensors, with unit costs and with costs in seconds, {_OWN_MESHES}",
+        "made up: tensors of ResNet-50 and of attention",
+    ),
+    Workload(
+        "random",
+        f"conversions=1000 of tensors of rank 1 to {MOST_RANK}, drawn from seed=0, {_OWN_MESHES}",
+        "random.Random(seed)",
+    ),
+    *(
+        Workload(
+            name,
+            f"what ColossalAI asks while it makes the strategies of {model}, {calls} conversions; "
+            "calls=N for the first N, mesh=4x2 for another mesh",
+            "recorded from ColossalAI 0.4.1 on mesh 2x2",
+        )
+        for name, model, calls in (
+            ("resnet50", "ResNet-50", "39,737"),
+            ("gpt12", "a GPT of 12 layers", "96,145"),
+        )
+    ),
+    Workload(
+        CONSTRUCTOR,
+        f"ColossalAI's own strategy constructor on model={', '.join(MODELS)} (resnet50); mesh=2x2, "
+        "or dims=2 of the topology's mesh",
+        "hpcaitech/ColossalAI#5446",
+    ),
+)
+
+_PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "all-pairs": ("rank", "shape", "mesh", "dims"),
+    "all-pairs-batch": (),
+    "random": ("conversions", "seed"),
+    **dict.fromkeys(RECORDED, ("calls", "mesh")),
+    CONSTRUCTOR: ("model", "mesh", "dims"),
+}
+
+
+def list_workloads() -> tuple[Workload, ...]:
+    """Return the named workloads; a file of recorded conversions is a workload too."""
+    return WORKLOADS
+
+
+def label(spec: WorkloadSpec) -> WorkloadSpec:
+    """Return the workload as results name it: a file by its base name and a hash of its content.
+
+    Raises:
+        UsageError: it or a parameter is unknown, or the file cannot be read.
+    """
+    checked(spec)
+    return spec.of_file(read_bytes(Path(spec.name))) if is_stream_file(spec.name) else spec
+
+
+def checked(spec: WorkloadSpec) -> WorkloadSpec:
+    """Return a workload as it is; raises UsageError where it or a parameter is unknown."""
+    if not is_stream_file(spec.name) and spec.name not in _PARAMETERS:
+        raise unknown("workload of family 'dimspec',", spec.name, (*_PARAMETERS, f"FILE{SUFFIX}"))
+    spec.check_parameters(_PARAMETERS.get(spec.name, ("calls", "mesh")))
+    shape(spec)
+    asked_mesh(spec)
+    calls(spec)
+    random_conversions(spec)
+    model(spec)
+    return spec
+
+
+def stream_path(spec: WorkloadSpec) -> Path | None:
+    """Return the file that a workload's stream is in, None where it is made instead."""
+    if is_stream_file(spec.name):
+        return Path(spec.name)
+    return _DATA / RECORDED[spec.name] if spec.name in RECORDED else None
+
+
+def shape(spec: WorkloadSpec) -> tuple[int, ...]:
+    """Return the shape of the tensor of `all-pairs`, in elements."""
+    if "shape" in spec.parameters and "rank" in spec.parameters:
+        raise UsageError(f"Parameters 'rank' and 'shape' of workload '{spec}' exclude each other.")
+    rank = spec.get(
+        "rank", at_most(MOST_RANK), _DEFAULT_RANK, f"a whole number from 1 to {MOST_RANK}"
+    )
+    return spec.get(
+        "shape",
+        _sizes(MOST_RANK),
+        (_SIZE,) * rank,
+        f"1 to {MOST_RANK} sizes with x between, e.g. 8x12x128x64,",
+    )
+
+
+def asked_mesh(spec: WorkloadSpec) -> tuple[int, ...] | None:
+    """Return the mesh that a workload asks for, None where it leaves that to others."""
+    if "mesh" in spec.parameters and "dims" in spec.parameters:
+        raise UsageError(f"Parameters 'mesh' and 'dims' of workload '{spec}' exclude each other.")
+    dims(spec)
+    return spec.get(
+        "mesh",
+        _sizes(MOST_MESH_AXES),
+        None,
+        f"1 to {MOST_MESH_AXES} sizes with x between, e.g. 2x4,",
+    )
+
+
+def mesh_shape(
+    spec: WorkloadSpec, topology: Topology, recorded: tuple[int, ...] = ()
+) -> tuple[int, ...]:
+    """Return the mesh of a workload: the one it asks for, or was recorded on, or the topology's.
+
+    Raises:
+        UsageError: the mesh that it asks for has not as many devices as the topology has GPUs.
+    """
+    asked = asked_mesh(spec)
+    if asked is None:
+        if recorded and math.prod(recorded) == topology.gpus:
+            return recorded
+        return topology.mesh_shape(len(recorded) or dims(spec))
+    devices = math.prod(asked)
+    if devices != topology.gpus:
+        raise UsageError(
+            f"The mesh of workload '{spec}' takes {devices} GPUs, not {topology.gpus}: "
+            f"ask for so many (-n {devices})."
+        )
+    return asked
+
+
+def dims(spec: WorkloadSpec) -> int:
+    """Return how many dimensions of the topology's mesh it takes."""
+    return spec.get(
+        "dims", at_most(MOST_MESH_AXES), 2, f"a whole number from 1 to {MOST_MESH_AXES}"
+    )
+
+
+def calls(spec: WorkloadSpec) -> int | None:
+    """Return how many calls of a stream are made, None for all."""
+    return spec.get("calls", positive_int, None, "a whole number of at least 1")
+
+
+def random_conversions(spec: WorkloadSpec) -> tuple[int, int]:
+    """Return how many conversions `random` draws, and the seed."""
+    count = spec.get("conversions", positive_int, 1000, "a whole number of at least 1")
+    return count, spec.get("seed", whole_number, 0, "a whole number of at least 0")
+
+
+def model(spec: WorkloadSpec) -> str:
+    """Return which model the constructor gets."""
+    return spec.get("model", one_of(MODELS), MODELS[0], f"one of {', '.join(MODELS)}")
+
+
+def _sizes(most: int) -> Callable[[str], tuple[int, ...]]:
+    def convert(text: str) -> tuple[int, ...]:
+        sizes = tuple(map(positive_int, text.split("x")))
+        if len(sizes) > most:
+            raise ValueError(text)
+        return sizes
+
+    return convert

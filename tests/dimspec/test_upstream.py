@@ -1,0 +1,347 @@
+"""The real ColossalAI, where it is installed."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planners.dimspec
+from harness.errors import ShardbenchError
+from harness.upstreams import Upstream, is_ready
+from planners.dimspec.partition import Mesh, all_partitions
+
+BEFORE, AFTER = RELEASES = "colossalai-0.4.0", "colossalai-0.4.1"
+DRIVER = "planners.dimspec.upstream.driver"
+DATA = Path(planners.dimspec.__path__[0]) / "data"
+
+# (release, what answers)
+ALL = [(BEFORE, "colossalai"), (AFTER, "colossalai"), (AFTER, "interned")]
+
+# What mlp2 takes on 2x2 devices: reproducible to the last call.
+OF_MLP2 = {
+    "conversions": 4_571,
+    "searches": 4_571,
+    "distinct_searches": 706,
+    "expansions": 7_748,
+    "dictionaries_built": 79_992,
+    "dim_specs_built": 79_992,
+    "sharding_specs_built": 36_956,
+    "difference_calls": 95_055,
+}
+
+OWN_DRIVER = """
+from planners.dimspec.upstream import stubs
+
+stubs.install()
+
+from colossalai.tensor.shape_consistency import ShapeConsistencyManager
+from colossalai.tensor.sharding_spec import ShardingSpec
+from copy import deepcopy
+
+from harness.errors import UsageError
+from planners.dimspec.upstream.accelerate import accelerate
+from planners.dimspec.upstream.counting import counting
+from planners.dimspec.upstream.forms import device_mesh
+
+SHAPE = (64, 32, 16)
+
+
+def spec(partition, mesh=None):
+    return ShardingSpec(mesh or device_mesh((4, 4)), SHAPE, dim_partition_dict=dict(partition))
+
+
+def method():
+    return vars(ShapeConsistencyManager)["shape_consistency"]
+
+
+def restores(request):
+    upstream = method()
+    with accelerate() as accelerated:
+        assert method() is not upstream
+        try:
+            accelerate()
+        except UsageError as error:
+            refused = str(error)
+    after_block = method() is upstream
+    accelerated.stop()
+    try:
+        with accelerate(), counting():
+            raise KeyError
+    except KeyError:
+        pass
+    return {"after_block": after_block, "after_error": method() is upstream, "refused": refused}
+
+
+def answers(request):
+    mesh = device_mesh((4, 4))
+    source, target = spec({1: [0, 1]}, mesh), spec({0: [0, 1]}, deepcopy(mesh))
+    manager = ShapeConsistencyManager()
+    with accelerate() as accelerated:
+        path, comms, cost = manager.shape_consistency(source, target)
+        first = path[0] is source, [str(each.sharding_sequence) for each in path]
+        described = [str(comm) for comm in comms]
+        path.clear(), comms.clear(), cost.clear()
+        source.__init__(mesh, SHAPE, dim_partition_dict={1: [0]})
+        again = manager.shape_consistency(spec({1: [0, 1]}, deepcopy(mesh)), target)
+        searches = accelerated.searches
+        manager.shape_consistency(spec({1: [0, 1]}), target)  # another mesh
+        nothing = manager.shape_consistency(target, target)
+    return {
+        "first": first,
+        "comms": described,
+        "again": [str(each.sharding_sequence) for each in again[0]],
+        "costs": again[2],
+        "same_comms": [str(comm) for comm in again[1]] == described,
+        "of_comm": str(again[1][0].sharding_spec.sharding_sequence),
+        "of_mesh": again[1][0].device_mesh is mesh,
+        "searches": [searches, accelerated.searches],
+        "nothing": nothing,
+    }
+
+
+def left(request):
+    manager = ShapeConsistencyManager()
+    with accelerate() as accelerated:
+        manager.forward_only = True
+        try:
+            cost = manager.shape_consistency(spec({0: [0]}), spec({}))[2]
+        finally:
+            manager.forward_only = False
+        try:
+            manager.shape_consistency(spec({0: [1, 0]}), spec({}))
+        except Exception as error:
+            order = f"{type(error).__name__}: {error}"
+        cube = device_mesh((2, 2, 2))
+        try:
+            manager.shape_consistency(spec({0: [2]}, cube), spec({}, cube))
+        except Exception as error:
+            third_axis = f"{type(error).__name__}: {error}"
+    return {"cost": cost, "order": order, "third_axis": third_axis,
+            "left": accelerated.left_to_upstream, "searches": accelerated.searches}
+
+
+HANDLERS = {"restores": restores, "answers": answers, "left": left}
+"""
+
+pytestmark = pytest.mark.skipif(
+    not all(map(is_ready, RELEASES)),
+    reason="ColossalAI is not installed; planners/dimspec/upstream/install.sh does that.",
+)
+
+
+@pytest.fixture(scope="module")
+def upstreams() -> Iterator[dict[str, Upstream]]:
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(Upstream(name, DRIVER)) for name in RELEASES}
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Upstream]:
+    driver = tmp_path / "own_driver.py"
+    driver.write_text(OWN_DRIVER)
+    with Upstream(AFTER, driver) as upstream:
+        yield upstream
+
+
+def question(
+    shape: tuple[int, ...],
+    source: dict[int, list[int]],
+    target: dict[int, list[int]],
+    mesh: int = 0,
+) -> dict[str, Any]:
+    return {
+        "mesh": mesh,
+        "shape": shape,
+        "source": list(source.items()),
+        "target": list(target.items()),
+    }
+
+
+def stream(*questions: dict[str, Any], sequence: list[int] | None = None) -> dict[str, Any]:
+    return {
+        "kind": "stream",
+        "meshes": [
+            {"shape": [4, 4], "alpha": [1.0, 1.0], "beta": [1.0, 1.0]},
+            {"shape": [2, 4], "alpha": [0.1, 3.5], "beta": [0.7, 0.2]},
+        ],
+        "questions": questions,
+        "sequence": list(range(len(questions))) if sequence is None else sequence,
+    }
+
+
+def test_all_answer_the_same(upstreams: dict[str, Upstream]) -> None:
+    questions = [
+        question(shape, dict(source), dict(target), mesh)
+        for mesh, axes in enumerate([(4, 4), (2, 4)])
+        for shape in [(16, 8), (6, 4, 32)]
+        for source, target in product(all_partitions(Mesh.of(*axes), shape), repeat=2)
+    ]
+    # of two partitions that differ in their order only, steps may begin at different dimensions
+    questions += [
+        question((16, 8), {1: [1], 0: [0]}, {}, 1),
+        question((16, 8), {0: [0], 1: [1]}, {}, 1),
+    ]
+    request = stream(*questions, sequence=[*range(len(questions)), *range(0, len(questions), 7)])
+    first, *others = [upstreams[release].ask({**request, "answered_by": by}) for release, by in ALL]
+    assert len(first["costs"]) == len(request["sequence"])
+    assert first["counters"] == {}
+    assert first["cpu_s"] > 0
+    assert first["wall_s"] > 0
+    for other in others:
+        assert other["answers"] == first["answers"]
+        assert other["costs"] == first["costs"]
+
+
+@pytest.mark.parametrize(("release", "by"), ALL)
+def test_an_answer_has_path_steps_and_upstreams_cost(
+    upstreams: dict[str, Upstream], release: str, by: str
+) -> None:
+    asked = question((64, 32, 16), {1: [0, 1]}, {0: [0, 1]})
+    request = stream(asked, question((64, 32, 16), {}, {}), asked, sequence=[0, 1, 1])
+    answer = upstreams[release].ask({**request, "answered_by": by})
+    moved, nothing, never_asked = answer["answers"]
+    assert moved["path"] == [[[1, [0, 1]]], [[1, [0]]], [[0, [0]]], [[0, [0, 1]]]]
+    assert moved["comms"] == [
+        ["GATHER_FWD_SPLIT_BWD", 1, 1, 1],
+        ["ALL2ALL_FWD_ALL2ALL_BWD", 1, 0, 0],
+        ["SPLIT_FWD_GATHER_BWD", 0, 0, 1],
+    ]
+    assert moved["cost"][2] == pytest.approx(25_085.5, abs=0.1)
+    assert nothing == {"path": [], "comms": [], "cost": [0.0, 0.0, 0.0]}
+    assert never_asked is None
+    assert answer["costs"] == [moved["cost"][2], 0.0, 0.0]
+
+
+def test_the_counters_of_a_stream(upstreams: dict[str, Upstream]) -> None:
+    # one question with its target's dimensions in two orders, one that needs nothing
+    request = stream(
+        question((16, 8), {}, {0: [0], 1: [1]}),
+        question((16, 8), {}, {1: [1], 0: [0]}),
+        question((16, 8), {}, {}),
+        sequence=[0, 1, 0, 2],
+    )
+    before, after, interned = (
+        upstreams[release].ask({**request, "answered_by": by, "count": True})["counters"]
+        for release, by in ALL
+    )
+    assert before["conversions"] == before["searches"] == 4
+    assert before["distinct_searches"] == 3
+    assert before["expansions"] == 2 * 3
+    assert before["dictionaries_built"] == before["dim_specs_built"]
+    assert 0 < after["dictionaries_built"] < after["dim_specs_built"]
+    assert {**after, "dictionaries_built": before["dictionaries_built"]} == before
+    assert interned["conversions"] == 4
+    assert interned["searches"] == 3
+    assert interned["expansions"] == interned["difference_calls"] == 0
+    assert interned["sharding_specs_built"] < after["sharding_specs_built"]
+
+
+def test_all_build_the_same_plan_space(upstreams: dict[str, Upstream]) -> None:
+    request = {"kind": "constructor", "model": "mlp2", "mesh_shape": [2, 2], "count": True}
+    before, after, interned = (
+        upstreams[release].ask({**request, "answered_by": by}) for release, by in ALL
+    )
+    assert before["fingerprint"] == after["fingerprint"] == interned["fingerprint"]
+    assert before["total_resharding_cost"] == interned["total_resharding_cost"] > 0
+    figures = {"nodes": 24, "strategies": 276, "resharding_costs": 4_571}
+    for answer in (before, after, interned):
+        assert figures.items() <= answer.items()
+    assert before["counters"] == OF_MLP2
+    assert after["counters"] == {**OF_MLP2, "dictionaries_built": 59_961}
+    assert interned["counters"]["conversions"] == 4_571
+    assert interned["counters"]["searches"] == 706
+    assert interned["counters"]["expansions"] == 0
+
+
+def test_convolutions_build_the_same_plan_space(upstreams: dict[str, Upstream]) -> None:
+    request = {"kind": "constructor", "model": "resnet-tiny", "mesh_shape": [2, 2]}
+    real, interned = (
+        upstreams[AFTER].ask({**request, "answered_by": by}) for by in ("colossalai", "interned")
+    )
+    assert real["counters"] == {}
+    assert real["fingerprint"] == interned["fingerprint"]
+    assert (real["nodes"], real["strategies"], real["resharding_costs"]) == (60, 724, 10_835)
+
+
+def test_a_recording_is_well_formed(upstreams: dict[str, Upstream]) -> None:
+    recorded = upstreams[AFTER].ask({"kind": "record", "model": "mlp2", "mesh_shape": [2, 2]})
+    assert recorded["model"] == "mlp2"
+    assert recorded["mesh_shape"] == [2, 2]
+    assert recorded["mesh_alpha"] == recorded["mesh_beta"] == [1.0, 1.0]
+    assert len(recorded["sequence"]) == OF_MLP2["conversions"]
+    assert sorted(set(recorded["sequence"])) == list(range(len(recorded["queries"])))
+    assert len(recorded["queries"]) >= OF_MLP2["distinct_searches"]
+    for query in recorded["queries"]:
+        assert list(query) == ["shape", "src", "dst", "path", "comms", "cost"]
+        assert len(query["path"]) == (len(query["comms"]) + 1 if query["comms"] else 0)
+        assert query["cost"]["total"] == pytest.approx(query["cost"]["fwd"] + query["cost"]["bwd"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["resnet50", "gpt12"])
+def test_a_recording_is_the_stored_stream(upstreams: dict[str, Upstream], model: str) -> None:
+    stored = json.loads(gzip.decompress((DATA / f"{model}_2x2.json.gz").read_bytes()))
+    recorded = upstreams[AFTER].ask({"kind": "record", "model": model, "mesh_shape": [2, 2]})
+    for name in ("mesh_shape", "mesh_alpha", "mesh_beta", "nodes", "strategies", "sequence"):
+        assert recorded[name] == stored[name], name
+    assert recorded["queries"] == stored["queries"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        (
+            {"kind": "constructor", "model": "gpt", "mesh_shape": [2, 2]},
+            f"{AFTER} raised ValueError: model is 'gpt'; known are: ",
+        ),
+        (
+            {**stream(), "answered_by": "alpa"},
+            f"{AFTER} raised ValueError: answered_by is 'alpa'; known are: colossalai, interned",
+        ),
+        (
+            stream(question((16, 8), {0: [0], 1: [0]}, {})),
+            f"{AFTER} raised DuplicatedShardingDimensionError: ",
+        ),
+    ],
+)
+def test_errors_are_sentences(
+    upstreams: dict[str, Upstream], request_: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ShardbenchError) as failure:
+        upstreams[AFTER].ask(request_)
+    assert str(failure.value).startswith(sentence)
+
+
+def test_accelerate_gives_the_method_back(own: Upstream) -> None:
+    found = own.ask({"kind": "restores"})
+    assert found["after_block"]
+    assert found["after_error"]
+    assert found["refused"] == ("ColossalAI's search is accelerated already; stop that one first.")
+
+
+def test_accelerate_answers_with_fresh_lists_of_real_objects(own: Upstream) -> None:
+    found = own.ask({"kind": "answers"})
+    path = ["[R, S01, R]", "[R, S0, R]", "[S0, R, R]", "[S01, R, R]"]
+    assert found["first"] == [True, path]
+    assert found["again"] == path
+    assert found["comms"][0].startswith("CommSpec:(comm_pattern:GATHER_FWD_SPLIT_BWD")
+    assert found["same_comms"]
+    assert found["costs"]["total"] == pytest.approx(25_085.5, abs=0.1)
+    assert found["of_comm"] == path[0]
+    assert found["of_mesh"]
+    assert found["searches"] == [1, 3]
+    assert found["nothing"] == [[], [], {"forward": 0, "backward": 0, "total": 0}]
+
+
+def test_accelerate_leaves_to_upstream_what_it_does_not_answer(own: Upstream) -> None:
+    found = own.ask({"kind": "left"})
+    assert found["cost"]["backward"] == 0
+    assert found["order"] == "KeyError: ('S10', 'R')"
+    assert found["third_axis"] == "KeyError: ('S2', 'R')"
+    assert found["left"] == 3
+    assert found["searches"] == 0
