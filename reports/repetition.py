@@ -12,12 +12,13 @@ _MOST_NAMES = 4
 
 
 def repetition(family: FamilyView) -> Iterator[Finding]:
-    """Say in one line for each counter who goes beyond what is enough, where most is too much."""
+    """Say in one line for each counter who goes beyond what is enough, where most variants do."""
     counters = family.counters
     beyond = counters[counters["value"] > counters["enough"]]
     for name, over in beyond.groupby("name", sort=False):
-        excess = over["value"] - over["enough"]
-        problem = str(over["problem"].to_numpy()[excess.to_numpy().argmax()])
+        excess = over.assign(excess=over["value"] - over["enough"]).groupby("problem", sort=False)
+        ranked = excess["excess"].agg(["count", "max"]).sort_values(["count", "max"], kind="stable")
+        problem = str(ranked.index[-1])
         there = counters[(counters["name"] == name) & (counters["problem"] == problem)]
         yield _finding(family, str(name), problem, there)
 

@@ -34,7 +34,9 @@ _messages = Console(stderr=True, highlight=False, markup=False)
 
 Workload = Annotated[
     str,
-    typer.Option("--workload", "-w", help="A name, name[key=value,...], or a CSV/Parquet file."),
+    typer.Option(
+        "--workload", "-w", help="A name, name[key=value,...], or a file that its family reads."
+    ),
 ]
 TopologyName = Annotated[
     str, typer.Option("--topology", "-t", help="A preset's name, or FILE.csv or FILE.csv#NAME.")

@@ -21,26 +21,36 @@ class Search(Protocol):
         """Return the conversion of one spec into another of the same tensor."""
 
 
+class Asked:
+    """A stream with its specs told apart: one for each partition of a tensor, asked in pairs."""
+
+    def __init__(self, stream: Stream) -> None:
+        numbers: dict[tuple[Mesh, tuple[int, ...], Partition], int] = {}
+        self.sequence = stream.sequence
+        self.pairs = [
+            (
+                numbers.setdefault((mesh, shape, source), len(numbers)),
+                numbers.setdefault((mesh, shape, target), len(numbers)),
+            )
+            for mesh, shape, source, target in stream.questions
+        ]
+        self.specs = tuple(numbers)
+
+
 def answer(stream: Stream, search: Search) -> Answers:
-    """Ask a search all that a stream asks; specs are made once for each partition of a tensor."""
-    specs: dict[tuple[Mesh, tuple[int, ...], Partition], Any] = {}
+    """Ask a search all that a stream asks."""
+    return ask(Asked(stream), search)
 
-    def spec(mesh: Mesh, shape: tuple[int, ...], partition: Partition) -> Any:
-        key = mesh, shape, partition
-        if key not in specs:
-            specs[key] = search.spec(*key)
-        return specs[key]
 
-    asked = [
-        (spec(mesh, shape, source), spec(mesh, shape, target))
-        for mesh, shape, source, target in stream.questions
-    ]
-    conversions: list[Any] = [None] * len(asked)
+def ask(asked: Asked, search: Search) -> Answers:
+    """Make the specs of a stream and ask a search all that the stream asks."""
+    specs = [search.spec(*spec) for spec in asked.specs]
+    conversions: list[Any] = [None] * len(asked.pairs)
     costs = []
     convert = search.convert
-    for index in stream.sequence:
-        source, target = asked[index]
-        conversion = conversions[index] = convert(source, target)
+    for index in asked.sequence:
+        source, target = asked.pairs[index]
+        conversion = conversions[index] = convert(specs[source], specs[target])
         costs.append(conversion.cost.total)
     return Answers(conversions, costs)
 
@@ -56,5 +66,5 @@ def prepare(problem: DimSpecProblem, search: Callable[[], Search]) -> Prepared[A
             "It answers conversions; strategies are made by ColossalAI's own constructor, in the "
             "variants named after it."
         )
-    stream = problem.stream
-    return Prepared(run=lambda: answer(stream, search()))
+    asked = Asked(problem.stream)
+    return Prepared(run=lambda: ask(asked, search()))

@@ -71,8 +71,7 @@ def reach_all(tensor: InternedTensor, source: InternedSpec) -> dict[Masks, _Reac
         if reached.spec.masks in settled:
             continue
         settled[reached.spec.masks] = reached
-        for index in range(len(tensor.transitions.steps[reached.spec.layout])):
-            step = tensor.price(reached.spec, index)
+        for step in tensor.steps(reached.spec):
             if step.spec.masks not in settled:
                 found += 1
                 cost = reached.cost.plus(step.cost)

@@ -73,7 +73,7 @@ def _asked(
 
 def _construction(answer: dict[str, Any]) -> Construction:
     return Construction(
-        answer["fingerprint"],
+        answer["fingerprint"][:16],
         answer["nodes"],
         answer["strategies"],
         answer["resharding_costs"],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from harness.registry import InfeasibleDecision
 from planners.dimspec.costs import NOTHING, CommSpec, Pattern
-from planners.dimspec.partition import PartitionError, check_partition
+from planners.dimspec.partition import PartitionError, checked_partition
 from planners.dimspec.problem import DimSpecProblem, StreamProblem
 from planners.dimspec.search import Conversion
 from planners.dimspec.stream import Question, Stream
@@ -85,16 +85,19 @@ def _wrong(question: Question, conversion: Conversion) -> str:
     if source == target:
         is_nothing = not conversion.path and not conversion.comms and conversion.cost == NOTHING
         return "" if is_nothing else "it has steps although its source is its target"
+    for spec in conversion.path:
+        if (spec.mesh, tuple(spec.shape)) != (question.mesh, question.shape):
+            return f"its path leads over a tensor of shape {tuple(spec.shape)} on mesh {spec.mesh}"
+        try:
+            checked_partition(question.mesh, question.shape, spec.partition)
+        except PartitionError as error:
+            return str(error).rstrip(".")
     layouts = [dict(spec.partition) for spec in conversion.path]
     if len(layouts) < 2 or layouts[0] != source or layouts[-1] != target:
         return "its path does not lead from its source to its target"
     if len(conversion.comms) != len(layouts) - 1:
         return f"{len(conversion.comms)} steps join {len(layouts)} specs"
     for before, step, after in zip(layouts, conversion.comms, layouts[1:], strict=False):
-        try:
-            check_partition(question.mesh, question.shape, tuple(after.items()))
-        except PartitionError as error:
-            return str(error).rstrip(".")
         if _after(before, step) != after:
             return f"{step} does not make {after} of {before}"
     return ""
@@ -103,19 +106,23 @@ def _wrong(question: Question, conversion: Conversion) -> str:
 def _after(before: dict[int, tuple[int, ...]], step: CommSpec) -> dict[int, tuple[int, ...]] | None:
     """Return what a step makes of a partition, None where it cannot be taken.
 
-    It takes the last axis of a dimension, puts one at the end of a dimension, or both.
+    It takes the last axis of a dimension, puts one at the end of a dimension, or does both with
+    dimensions that have no more than one.
     """
+    pattern, gather_dim, shard_dim, axis = step
+    is_all_to_all = pattern == Pattern.ALL_TO_ALL
+    if pattern not in tuple(Pattern) or is_all_to_all == (gather_dim == shard_dim):
+        return None
     after = dict(before)
-    axis = step.logical_process_axis
-    if step.pattern != Pattern.SPLIT:
-        held = after.pop(step.gather_dim, ())
-        if held[-1:] != (axis,):
+    if pattern != Pattern.SPLIT:
+        held = after.pop(gather_dim, ())
+        if held[-1:] != (axis,) or (is_all_to_all and len(held) > 1):
             return None
         if held[:-1]:
-            after[step.gather_dim] = held[:-1]
-    if step.pattern != Pattern.GATHER:
-        held = after.get(step.shard_dim, ())
-        if held and held[-1] >= axis:
+            after[gather_dim] = held[:-1]
+    if pattern != Pattern.GATHER:
+        held = after.get(shard_dim, ())
+        if held and (held[-1] >= axis or (is_all_to_all and len(held) > 1)):
             return None
-        after[step.shard_dim] = (*held, axis)
+        after[shard_dim] = (*held, axis)
     return after

@@ -58,20 +58,20 @@ FAMILY: Family["DimSpecProblem", "Decision"] = Family(
     quality=_quality,
     qualities=(
         Quality(
-            "cost",
+            "cost_millions",
             "M",
             "lower",
             "what the steps of all conversions truly cost, in millions of ColossalAI's cost units",
         ),
         Quality(
-            "cheapest_cost",
+            "cheapest_millions",
             "M",
             "higher",
             "what the same conversions cost at least, by Dijkstra's search over the same steps",
-            bounds="cost",
+            bounds="cost_millions",
         ),
         Quality(
-            "reported_cost",
+            "reported_millions",
             "M",
             "lower",
             "the costs that were reported: ColossalAI counts the first of several steps again",

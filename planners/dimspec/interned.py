@@ -5,7 +5,9 @@ target for all tensors that divide alike, costs for each tensor and mesh, paths 
 """
 
 from math import prod
+from typing import NamedTuple
 
+from harness.registry import UsageError
 from planners.dimspec.costs import NOTHING, CommSpec, Cost, step_cost
 from planners.dimspec.partition import Mesh, Partition, checked_partition, sequence_name
 from planners.dimspec.search import MOST_STEPS, Conversion, no_way
@@ -17,13 +19,14 @@ NO_CONVERSION = Conversion((), (), NOTHING)
 class InternedSpec:
     """How a tensor is sharded: immutable, one object for each partition of a tensor."""
 
-    __slots__ = ("conversions", "layout", "masks", "tensor")
+    __slots__ = ("conversions", "layout", "masks", "steps", "tensor")
 
     def __init__(self, tensor: "InternedTensor", layout: int) -> None:
         self.tensor = tensor
         self.layout = layout
         self.masks = tensor.transitions.masks[layout]
         self.conversions: dict[InternedSpec, Conversion] = {}
+        self.steps: list[PricedStep] = []
 
     @property
     def mesh(self) -> Mesh:
@@ -49,15 +52,12 @@ class InternedSpec:
         return sequence_name(len(self.shape), self.partition)
 
 
-class PricedStep:
+class PricedStep(NamedTuple):
     """A step of one tensor: what is done, what that costs, and the spec that it makes."""
 
-    __slots__ = ("comm", "cost", "spec")
-
-    def __init__(self, comm: CommSpec, cost: Cost, spec: InternedSpec) -> None:
-        self.comm = comm
-        self.cost = cost
-        self.spec = spec
+    comm: CommSpec
+    cost: Cost
+    spec: InternedSpec
 
 
 class _Beginning:
@@ -83,7 +83,6 @@ class InternedTensor:
             for mask in range(1 << len(mesh.shape))
         ]
         self._specs: list[InternedSpec | None] = [None] * len(transitions.masks)
-        self._priced: list[list[PricedStep | None] | None] = [None] * len(transitions.masks)
         self._sources: dict[InternedSpec, _Beginning] = {}
 
     def spec(self, partition: Partition) -> InternedSpec:
@@ -105,29 +104,33 @@ class InternedTensor:
         """Return the conversion of one partition into another."""
         return convert(self.spec(source), self.spec(target))
 
-    def price(self, spec: InternedSpec, index: int) -> PricedStep:
-        """Return a step from a spec, by its index among the candidates."""
-        priced = self._priced[spec.layout]
-        if priced is None:
-            priced = self._priced[spec.layout] = [None] * len(self.transitions.steps[spec.layout])
-        found = priced[index]
-        if found is None:
-            pattern, gather_dim, shard_dim, axis, layout = self.transitions.steps[spec.layout][
-                index
+    def steps(self, spec: InternedSpec) -> list[PricedStep]:
+        """Return the steps from a spec, in the order of the candidates."""
+        if not spec.steps:
+            mesh, elements = self.mesh, prod(spec.local_shape())
+            spec.steps = [
+                PricedStep(
+                    CommSpec(pattern, gather_dim, shard_dim, axis),
+                    step_cost(mesh, pattern, axis, elements),
+                    self.spec_of(layout),
+                )
+                for pattern, gather_dim, shard_dim, axis, layout in self.transitions.steps[
+                    spec.layout
+                ]
             ]
-            found = priced[index] = PricedStep(
-                CommSpec(pattern, gather_dim, shard_dim, axis),
-                step_cost(self.mesh, pattern, axis, prod(spec.local_shape())),
-                self.spec_of(layout),
-            )
-        return found
+        return spec.steps
 
     def search(self, source: InternedSpec, target: InternedSpec) -> Conversion:
-        """Return the conversion between two specs that shard differently.
+        """Return the conversion of one spec into another.
 
         Raises:
             InfeasibleDecision: the target is not reached in MOST_STEPS steps.
+            UsageError: they are of different tensors.
         """
+        if source.tensor is not target.tensor:
+            raise UsageError(f"{source} and {target} are specs of different tensors.")
+        if source.masks == target.masks:
+            return NO_CONVERSION
         nearest = self.transitions.nearest(target.masks)
         path = self._sources.get(source)
         if path is None:
@@ -141,11 +144,12 @@ class InternedTensor:
 
     def _lengthen(self, path: _Beginning, index: int) -> _Beginning:
         """Add a step."""
-        step = self.price(path.spec, index)
+        comm, cost, spec = self.steps(path.spec)[index]
         specs, comms, total = path.conversion
-        cost = total.compounded(step.cost) if comms else step.cost
-        conversion = Conversion((*specs, step.spec), (*comms, step.comm), cost)
-        longer = path.longer[index] = _Beginning(step.spec, conversion)
+        conversion = Conversion(
+            (*specs, spec), (*comms, comm), total.compounded(cost) if comms else cost
+        )
+        longer = path.longer[index] = _Beginning(spec, conversion)
         return longer
 
 
@@ -180,9 +184,5 @@ def convert(source: InternedSpec, target: InternedSpec) -> Conversion:
     """Return the conversion of one spec into another of the same tensor, from memory if it can."""
     found = source.conversions.get(target)
     if found is None:
-        if source.masks == target.masks:
-            found = NO_CONVERSION
-        else:
-            found = source.tensor.search(source, target)
-        source.conversions[target] = found
+        found = source.conversions[target] = source.tensor.search(source, target)
     return found

@@ -7,13 +7,12 @@ from unittest import mock
 
 from harness.registry import Progress, Recorder
 from planners.dimspec import asking, specs
-from planners.dimspec.asking import Search
+from planners.dimspec.asking import Asked, Search
 from planners.dimspec.cheapest import Cheapest
 from planners.dimspec.decision import Answers
 from planners.dimspec.interned import InternedSpec, InternedTensor
 from planners.dimspec.search import GreedySearch, Spec
 from planners.dimspec.specs import DimSpec, ShardingSpec
-from planners.dimspec.stream import Stream
 from planners.dimspec.transitions import Transitions
 
 _observing = 0
@@ -44,26 +43,27 @@ def observe(recorder: Recorder) -> Iterator[None]:
 
         return noted
 
-    answer = asking.answer
+    ask = asking.ask
 
-    def answer_told(stream: Stream, search: Search) -> Answers:
-        total = len(stream.sequence)
+    def ask_told(asked_for: Asked, search: Search) -> Answers:
+        total = len(asked_for.sequence)
         recorder.progress = lambda: Progress(recorder.counters["conversions"], total, "conversions")
         with mock.patch.object(type(search), "convert", noting(type(search).convert)):
-            return answer(stream, search)
+            return ask(asked_for, search)
 
     with ExitStack() as patches:
 
         def replace(owner: Any, name: str, by: Callable[..., Any]) -> None:
             patches.enter_context(mock.patch.object(owner, name, by))
 
-        replace(asking, "answer", answer_told)
+        replace(asking, "ask", ask_told)
         for name in ("build_differences", "build_copied_differences"):
             build = getattr(specs, name)
             replace(specs, name, recorder.timed("dictionaries", build, "dictionaries_built"))
         replace(
             GreedySearch, "expand", recorder.timed("expansion", GreedySearch.expand, "expansions")
         )
+        replace(Transitions, "__init__", recorder.timed("expansion", Transitions.__init__))
         for owner, name, counter in (
             (GreedySearch, "convert", "searches"),
             (InternedTensor, "search", "searches"),

@@ -7,6 +7,9 @@ from itertools import product
 
 from harness.registry import UsageError
 
+MOST_MESH_AXES = 4
+"""More axes make more layouts than anybody shards by."""
+
 Partition = tuple[tuple[int, tuple[int, ...]], ...]
 """Pairs of a sharded dimension and its mesh axes; their order decides ties of the search."""
 
@@ -75,7 +78,10 @@ def local_elements(mesh: Mesh, shape: Sequence[int], partition: Partition) -> in
 
 
 def check_partition(mesh: Mesh, shape: Sequence[int], partition: Partition) -> None:
-    """Raise PartitionError where a tensor of `shape` (elements) cannot be partitioned so."""
+    """Raise PartitionError where a tensor of `shape` (elements) cannot be partitioned so.
+
+    The mesh must have the axes; `checked_partition` looks at that too.
+    """
     for check in (_check_axes, _check_dims, _check_sizes):
         check(mesh, shape, partition)
 
@@ -94,8 +100,8 @@ def checked_partition(
         for axis in axes:
             if not 0 <= axis < len(mesh.shape):
                 raise DimensionOutOfRange(
-                    f"{_Written(partition)} names mesh axis {axis}, and mesh {mesh} has axes 0 to "
-                    f"{len(mesh.shape) - 1}."
+                    f"{_Written(partition)} names mesh axis {axis}, and mesh {mesh} has "
+                    f"{len(mesh.shape)}, counted from 0."
                 )
         if not axes:
             raise PartitionError(f"{_Written(partition)} names dimension {dim} without mesh axes.")
@@ -146,7 +152,8 @@ def _check_dims(_: Mesh, shape: Sequence[int], partition: Partition) -> None:
     for dim, _axes in partition:
         if not 0 <= dim < len(shape):
             raise DimensionOutOfRange(
-                f"{_Written(partition)} names dimension {dim} of a tensor with {len(shape)}."
+                f"{_Written(partition)} names dimension {dim} of a tensor that has {len(shape)}, "
+                "counted from 0."
             )
 
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from harness.registry import Topology, WorkloadSpec
+from harness.registry import Topology, UsageError, WorkloadSpec
 from planners.dimspec import workloads
-from planners.dimspec.partition import Mesh
+from planners.dimspec.partition import Mesh, all_partitions
 from planners.dimspec.stream import Stream, all_pairs, batch_of_eight, once_each, random_questions
 from planners.dimspec.stream_file import read_stream
 
@@ -57,12 +57,21 @@ def build(spec: WorkloadSpec, topology: Topology) -> DimSpecProblem:
 
 def _stream(spec: WorkloadSpec, topology: Topology) -> Stream:
     if path := workloads.stream_path(spec):
-        stream = read_stream(path, lambda recorded: workloads.mesh_shape(spec, topology, recorded))
-        calls = workloads.calls(spec)
-        return stream.first(calls) if calls else stream
+        return read_stream(
+            path,
+            lambda recorded: workloads.mesh_shape(spec, topology, recorded),
+            workloads.calls(spec),
+        )
     if spec.name == "all-pairs-batch":
         return once_each(tuple(batch_of_eight()))
     if spec.name == "random":
         return once_each(tuple(random_questions(*workloads.random_conversions(spec))))
     mesh = Mesh.of(*workloads.mesh_shape(spec, topology))
-    return once_each(tuple(all_pairs(mesh, workloads.shape(spec))))
+    shape = workloads.shape(spec)
+    conversions = sum(1 for _ in all_partitions(mesh, shape)) ** 2
+    if conversions > workloads.MOST_CONVERSIONS:
+        raise UsageError(
+            f"Workload '{spec}' makes {conversions:,} conversions, more than "
+            f"{workloads.MOST_CONVERSIONS:,}; ask for a lower rank or a smaller mesh."
+        )
+    return once_each(tuple(all_pairs(mesh, shape)))

@@ -25,7 +25,7 @@ def quality(problem: DimSpecProblem, decision: Decision) -> Mapping[str, float]:
     made of them costs less. What ColossalAI's constructor made is told by its sum alone.
     """
     if isinstance(decision, Construction):
-        return {"reported_cost": decision.total_cost / _MILLION}
+        return {"reported_millions": decision.total_cost / _MILLION}
     assert isinstance(problem, StreamProblem)
     return _quality(problem.stream, decision)
 
@@ -42,9 +42,9 @@ def _quality(stream: Stream, answers: Answers) -> Mapping[str, float]:
         reported += asked[number] * conversion.cost.total
         dearer += paid > least[number] * (1 + _ROUNDING)
     found: dict[str, float] = {
-        "cost": cost / _MILLION,
-        "cheapest_cost": cheapest / _MILLION,
-        "reported_cost": reported / _MILLION,
+        "cost_millions": cost / _MILLION,
+        "cheapest_millions": cheapest / _MILLION,
+        "reported_millions": reported / _MILLION,
         "dearer_conversions": dearer,
     }
     if stream.recorded is not None:

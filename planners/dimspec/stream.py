@@ -32,8 +32,8 @@ class Recorded(NamedTuple):
 class Stream:
     """Questions, the indices of those that are asked one after the other, and recorded answers.
 
-    `recorded` has an answer for each question, None where they are not known; `left_out` counts
-    the calls whose partitions do not divide on the mesh.
+    Every question is asked. `recorded` has an answer for each, None where they are not known;
+    `left_out` counts the calls that are not possible on the mesh.
     """
 
     questions: tuple[Question, ...]
@@ -47,22 +47,19 @@ class Stream:
         held = list(dict.fromkeys(str(question.mesh) for question in self.questions))
         return held[0] if len(held) == 1 else f"{len(held)} meshes"
 
-    def first(self, calls: int) -> "Stream":
-        """Return the first calls, with those questions alone that are asked in them."""
-        sequence = self.sequence[:calls]
-        asked = sorted(set(sequence))
-        number = {index: position for position, index in enumerate(asked)}
-        return Stream(
-            tuple(self.questions[index] for index in asked),
-            [number[index] for index in sequence],
-            self.recorded and tuple(self.recorded[index] for index in asked),
-            self.left_out,
-        )
-
 
 def once_each(questions: Sequence[Question]) -> Stream:
     """Return a stream that asks every question once."""
     return Stream(tuple(questions), range(len(questions)))
+
+
+def is_possible(mesh: Mesh, question: Question) -> bool:
+    """Whether a mesh has the axes of a question's partitions and divides its tensor so."""
+    return all(
+        axes[-1] < len(mesh.shape) and question.shape[dim] % mesh.devices(axes) == 0
+        for partition in (question.source, question.target)
+        for dim, axes in partition
+    )
 
 
 def all_pairs(mesh: Mesh, shape: tuple[int, ...]) -> Iterator[Question]:

@@ -9,12 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from harness.registry import UsageError
-from planners.dimspec.partition import Mesh, Partition, PartitionError, checked_partition
-from planners.dimspec.stream import Question, Recorded, Stream
+from planners.dimspec.partition import (
+    MOST_MESH_AXES,
+    Mesh,
+    Partition,
+    PartitionError,
+    checked_partition,
+)
+from planners.dimspec.stream import Question, Recorded, Stream, is_possible
 
 SUFFIX = ".json.gz"
 _ANSWER = ("path", "comms", "cost")
 _PHASES = ("fwd", "bwd", "total")
+_MOST_RANK = 8
 
 
 def is_stream_file(name: str) -> bool:
@@ -31,12 +38,15 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_stream(
-    path: Path, choose: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda recorded: recorded
+    path: Path,
+    choose: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda recorded: recorded,
+    calls: int | None = None,
 ) -> Stream:
-    """Read a stream on the mesh that is chosen, given the shape of the one it was recorded on.
+    """Read the first calls of a stream, all where `calls` is None, on the mesh that is chosen.
 
-    On the recorded mesh every partition must divide, and recorded answers are kept if every query
-    has one. On another one, calls whose partitions do not divide are left out, and answers too.
+    `choose` is given the shape of the recorded mesh. On that mesh recorded answers are kept, if
+    every query has one. On another one, calls whose partitions it does not divide or has no axis
+    for are left out, and all answers; costs stay where it has as many axes.
 
     Raises:
         UsageError: the file cannot be read, or a value in it cannot be used; names file and query.
@@ -44,8 +54,11 @@ def read_stream(
     document = _Document(str(path), _parsed(path))
     recorded_on = document.mesh()
     chosen = choose(recorded_on.shape)
-    mesh = recorded_on if chosen == recorded_on.shape else Mesh.of(*chosen)
-    return document.stream(recorded_on, mesh)
+    if len(chosen) == len(recorded_on.shape):
+        mesh = Mesh(chosen, recorded_on.alpha, recorded_on.beta)
+    else:
+        mesh = Mesh.of(*chosen)
+    return document.stream(recorded_on, mesh, calls)
 
 
 def _parsed(path: Path) -> Any:
@@ -78,8 +91,10 @@ class _Document:
     def mesh(self) -> Mesh:
         """Return the mesh that the stream was recorded on."""
         shape = self._list(self._held, "mesh_shape")
-        if not shape or not all(_is_whole(size) and size > 0 for size in shape):
-            raise self._error("'mesh_shape' must be a list of whole numbers of at least 1")
+        if not 1 <= len(shape) <= MOST_MESH_AXES or not all(map(_is_size, shape)):
+            raise self._error(
+                f"'mesh_shape' must be a list of 1 to {MOST_MESH_AXES} whole numbers from 1 to 2^31"
+            )
         costs = []
         for key in ("mesh_alpha", "mesh_beta"):
             values = self._list(self._held, key) if key in self._held else [1] * len(shape)
@@ -88,35 +103,44 @@ class _Document:
             costs.append(tuple(map(float, values)))
         return Mesh(tuple(shape), *costs)
 
-    def stream(self, recorded_on: Mesh, mesh: Mesh) -> Stream:
-        """Return the questions and their order on a mesh."""
+    def stream(self, recorded_on: Mesh, mesh: Mesh, calls: int | None) -> Stream:
+        """Return the questions that are asked and their order, on a mesh."""
         queries = self._list(self._held, "queries")
         questions: dict[int, Question] = {}
         for index, query in enumerate(queries):
-            try:
-                questions[index] = self._question(mesh, query, f"query {index}")
-            except PartitionError as error:
-                if mesh == recorded_on:
-                    raise self._error(f"query {index}: {str(error).rstrip('.')}") from None
+            asked = self._question(recorded_on, query, f"query {index}")
+            if mesh == recorded_on:
+                questions[index] = asked
+            elif is_possible(mesh, asked):
+                questions[index] = asked._replace(mesh=mesh)
         sequence = self._list(self._held, "sequence")
-        for index in sequence:
+        for place, index in enumerate(sequence):
             if not _is_whole(index) or not 0 <= index < len(queries):
                 raise self._error(
-                    f"'sequence' must hold indices of the {len(queries)} queries, not {index!r}"
+                    f"'sequence' must hold indices of the {len(queries)} queries, which its entry "
+                    f"{place} is not"
                 )
+        sequence = sequence[:calls]
         kept = [index for index in sequence if index in questions]
         if not kept:
-            raise self._error(f"no conversion in it is possible on mesh {mesh}")
-        number = {index: position for position, index in enumerate(questions)}
-        recorded = None
-        if mesh == recorded_on and all(key in query for query in queries for key in _ANSWER):
-            recorded = tuple(
-                self._recorded(query, f"query {index}: ") for index, query in enumerate(queries)
+            why = (
+                f"none of its conversions is possible on mesh {mesh}"
+                if sequence
+                else "it asks nothing"
             )
+            raise self._error(why)
+        recorded = {}
+        if mesh == recorded_on and all(key in query for query in queries for key in _ANSWER):
+            recorded = {
+                index: self._recorded(query, f"query {index}: ")
+                for index, query in enumerate(queries)
+            }
+        asked_for = sorted(set(kept))
+        number = {index: position for position, index in enumerate(asked_for)}
         return Stream(
-            tuple(questions.values()),
+            tuple(questions[index] for index in asked_for),
             [number[index] for index in kept],
-            recorded,
+            tuple(recorded[index] for index in asked_for) if recorded else None,
             len(sequence) - len(kept),
         )
 
@@ -124,8 +148,11 @@ class _Document:
         if not isinstance(query, dict):
             raise self._error(f"{where} must be an object")
         shape = self._list(query, "shape", f"{where}: ")
-        if not all(_is_whole(size) and size > 0 for size in shape):
-            raise self._error(f"{where}: 'shape' must hold whole numbers of at least 1")
+        if len(shape) > _MOST_RANK or not all(map(_is_size, shape)):
+            raise self._error(
+                f"{where}: 'shape' must be a list of at most {_MOST_RANK} whole numbers from 1 to "
+                "2^31"
+            )
         source, target = (
             self._partition(mesh, shape, self._list(query, key, f"{where}: "), f"{where}: '{key}'")
             for key in ("src", "dst")
@@ -142,7 +169,10 @@ class _Document:
                 and all(map(_is_whole, pair[1]))
             ):
                 raise self._error(f"{where} must be a list of [dimension, [mesh axes]]")
-        return checked_partition(mesh, shape, pairs)
+        try:
+            return checked_partition(mesh, shape, pairs)
+        except PartitionError as error:
+            raise self._error(f"{where.partition(':')[0]}: {str(error).rstrip('.')}") from None
 
     def _recorded(self, query: Mapping[str, Any], where: str) -> Recorded:
         path, patterns = (tuple(self._list(query, key, where)) for key in ("path", "comms"))
@@ -157,6 +187,10 @@ class _Document:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_size(value: Any) -> bool:
+    return _is_whole(value) and 1 <= value <= 2**31
 
 
 def _is_cost(value: Any) -> bool:

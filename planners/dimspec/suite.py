@@ -4,7 +4,8 @@ from harness.registry import Goal, Study
 
 PUBLISHED = ("eager-dict", "lazy-dict")
 LADDER = (*PUBLISHED, "shared-dict", "path-cache", "interned")
-ALL = (*LADDER, "optimal")
+REAL = ("colossalai-0.4.0", "colossalai-0.4.1", "colossalai-0.4.1+interned")
+ALL = (*LADDER, "optimal", *REAL)
 
 _FOUR = "dgx_a100_80gb:4"
 _EIGHT = "dgx_a100_80gb:8"
@@ -13,8 +14,9 @@ _RESNET50 = f"resnet50/{_FOUR}"
 _GPT12 = f"gpt12/{_FOUR}"
 _PAIRS = f"all-pairs[rank=4,mesh=2x4]/{_EIGHT}"
 _BATCH = f"all-pairs-batch/{_EIGHT}"
-_RANDOM = f"random[conversions=20000]/{_EIGHT}"
-_THREE_DIMS = f"all-pairs[rank=4,mesh=2x2x2]/{_EIGHT}"
+_RANDOM = f"random[conversions=2000]/{_EIGHT}"
+_CONSTRUCTOR = f"constructor[model=resnet50]/{_FOUR}"
+_THREE_DIMS = f"all-pairs[rank=3,mesh=2x2x2]/{_EIGHT}"
 
 
 def _against_lazy(problem: str, purpose: str, large: bool = False) -> Study:
@@ -27,7 +29,8 @@ STUDIES = (
     _against_lazy(_BATCH, "all pairs"),
     Study(_THREE_DIMS, ("interned", "optimal"), "three dimensions", against="interned"),
     _against_lazy(_RESNET50, "a whole model", large=True),
-    Study(_GPT12, ALL, "a whole model", large=True),
+    _against_lazy(_GPT12, "a whole model", large=True),
+    Study(_CONSTRUCTOR, REAL, "the real constructor", against="colossalai-0.4.1", large=True),
     Study(_RANDOM, LADDER, "random conversions", large=True),
 )
 
@@ -40,4 +43,12 @@ GOALS = (
     _times_faster("all pairs of a tensor at least 50 times as fast", _PAIRS, 50),
     _times_faster("all pairs of eight at least 100 times as fast", _BATCH, 100),
     _times_faster("the stream of ResNet-50 at least 30 times as fast", _RESNET50, 30),
+    Goal(
+        "ColossalAI's constructor on ResNet-50 at least 8 times as fast",
+        _CONSTRUCTOR,
+        "colossalai-0.4.1+interned",
+        "times faster",
+        8,
+        against="colossalai-0.4.1",
+    ),
 )

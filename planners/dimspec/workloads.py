@@ -15,10 +15,11 @@ from harness.registry import (
     unknown,
     whole_number,
 )
+from planners.dimspec.partition import MOST_MESH_AXES
 from planners.dimspec.stream_file import SUFFIX, is_stream_file, read_bytes
 
 MOST_RANK = 6
-MOST_MESH_AXES = 4
+MOST_CONVERSIONS = 1_000_000
 _SIZE = 64
 _DEFAULT_RANK = 4
 
@@ -124,7 +125,7 @@ def shape(spec: WorkloadSpec) -> tuple[int, ...]:
         "shape",
         _sizes(MOST_RANK),
         (_SIZE,) * rank,
-        f"1 to {MOST_RANK} sizes with x between, e.g. 8x12x128x64,",
+        f"1 to {MOST_RANK} sizes with x between, e.g. 8x12x128x64",
     )
 
 
@@ -137,7 +138,7 @@ def asked_mesh(spec: WorkloadSpec) -> tuple[int, ...] | None:
         "mesh",
         _sizes(MOST_MESH_AXES),
         None,
-        f"1 to {MOST_MESH_AXES} sizes with x between, e.g. 2x4,",
+        f"1 to {MOST_MESH_AXES} sizes with x between, e.g. 2x4",
     )
 
 

@@ -1,0 +1,284 @@
+"""What the observer counts of a call, which is as many as the text of the search says."""
+
+from collections.abc import Iterable, Mapping
+from math import factorial, prod
+from types import ModuleType
+
+import pytest
+from small_streams import GREEDY, SEARCHES, candidates, greedy, problem_of
+
+from harness.check import check
+from harness.clock import SystemClock
+from harness.recorder import Recorder
+from planners.dimspec import FAMILY, asking, specs
+from planners.dimspec.asking import answer
+from planners.dimspec.cheapest import Cheapest
+from planners.dimspec.decision import fingerprint
+from planners.dimspec.interned import Interned, InternedSpec, InternedTensor
+from planners.dimspec.observer import is_observing, observe
+from planners.dimspec.partition import Mesh, Partition, all_partitions
+from planners.dimspec.path_cache import PathCache
+from planners.dimspec.problem import StreamProblem
+from planners.dimspec.search import GreedySearch
+from planners.dimspec.specs import DimSpec, ShardingSpec
+from planners.dimspec.stream import Question, Stream, all_pairs, once_each
+from planners.dimspec.transitions import Transitions
+
+PATCHED: tuple[type | ModuleType, ...] = (
+    asking,
+    specs,
+    Cheapest,
+    DimSpec,
+    GreedySearch,
+    Interned,
+    InternedSpec,
+    InternedTensor,
+    PathCache,
+    ShardingSpec,
+    Transitions,
+)
+
+
+def ordered(partition: Partition) -> Iterable[Partition]:
+    return {partition, partition[::-1]}
+
+
+@pytest.fixture(scope="module")
+def stream() -> Stream:
+    """Conversions that change something, from dimensions in both orders, some asked again."""
+    questions = tuple(
+        Question(mesh, shape, source, pair.target)
+        for mesh, shape in ((Mesh.of(2, 4), (8, 12, 6)), (Mesh.of(2, 2), (16, 4)))
+        for pair in all_pairs(mesh, shape)
+        if pair.source != pair.target
+        for source in sorted(ordered(pair.source))
+    )
+    return Stream(questions, [*range(len(questions)), 5, 3, 40, 3, 5])
+
+
+def observed(name: str, stream: Stream) -> Mapping[str, int]:
+    return check(FAMILY, FAMILY.find(name), StreamProblem(stream), SystemClock()).counters
+
+
+@pytest.fixture(scope="module")
+def counted(stream):
+    return {name: observed(name, stream) for name in SEARCHES}
+
+
+def objects(rank: int, partition: Partition) -> int:
+    """Return how many DimSpecs hold a spec: one for each sharded dimension, one for all others."""
+    return len(partition) + (len(partition) < rank)
+
+
+class Spelled:
+    """Counts of the reference search and of the lazy one, by the text."""
+
+    def __init__(self, stream: Stream) -> None:
+        specs_of_stream = {
+            (mesh, shape, partition)
+            for mesh, shape, *both in stream.questions
+            for partition in both
+        }
+        self.specs = len(specs_of_stream)
+        self.dim_specs = sum(1 + len(partition) for *_, partition in specs_of_stream)
+        self.expansions = self.differences = 0
+        self.lazy_dictionaries = sum(
+            objects(len(shape), source)
+            for _, shape, source in {
+                each[:3] for index in stream.sequence for each in [stream.questions[index]]
+            }
+        )
+        for index in stream.sequence:
+            question = stream.questions[index]
+            rank = len(question.shape)
+            self.differences += rank
+            for step in greedy(question):
+                self.expansions += 1
+                self.specs += len(step.candidates)
+                self.dim_specs += sum(1 + len(each.partition) for each in step.candidates)
+                self.differences += rank * len(step.compared)
+                self.lazy_dictionaries += sum(
+                    objects(rank, each.partition) for each in step.compared
+                )
+
+
+@pytest.fixture(scope="module")
+def spelled(stream):
+    return Spelled(stream)
+
+
+@pytest.mark.parametrize("name", ["eager-dict", "lazy-dict", "shared-dict"])
+def test_a_search_without_memory_does_what_the_text_says(name, counted, spelled, stream):
+    found = dict(counted[name])
+    dictionaries = found.pop("dictionaries_built")
+    assert found == {
+        "dim_specs_built": spelled.dim_specs,
+        "sharding_specs_built": spelled.specs,
+        "difference_calls": spelled.differences,
+        "conversions": len(stream.sequence),
+        "searches": len(stream.sequence),
+        "distinct_searches": len(stream.questions),
+        "expansions": spelled.expansions,
+    }
+    assert (
+        dictionaries
+        == {
+            "eager-dict": spelled.dim_specs,
+            "lazy-dict": spelled.lazy_dictionaries,
+            "shared-dict": 1,
+        }[name]
+    )
+
+
+def test_the_published_change_builds_fewer_dictionaries_and_far_from_one(counted):
+    eager, lazy, shared = (
+        counted[name]["dictionaries_built"] for name in ("eager-dict", "lazy-dict", "shared-dict")
+    )
+    assert eager == counted["eager-dict"]["dim_specs_built"]
+    assert eager > lazy > 100 * shared
+
+
+def test_the_path_cache_searches_each_conversion_once(counted, stream):
+    found = counted["path-cache"]
+    assert found["conversions"] == len(stream.sequence)
+    assert found["searches"] == found["distinct_searches"] == len(set(stream.questions))
+    assert found["expansions"] == sum(len(greedy(question)) for question in stream.questions)
+    assert found["dictionaries_built"] == 1
+
+
+def test_interned_builds_no_dictionary_and_each_layout_and_spec_once(counted, stream):
+    found = counted["interned"]
+    assert found["dictionaries_built"] == found["dim_specs_built"] == 0
+    assert found["difference_calls"] == 0
+    assert found["searches"] == found["distinct_searches"] == len(stream.questions)
+    tensors = {question[:2] for question in stream.questions}
+    # Two orders of the same dimensions are two layouts.
+    assert found["expansions"] == sum(
+        factorial(len(partition)) for tensor in tensors for partition in all_partitions(*tensor)
+    )
+    met = {
+        (*question[:2], partition)
+        for question in stream.questions
+        for partition in (
+            question.source,
+            question.target,
+            *(step.taken.partition for step in greedy(question)),
+        )
+    }
+    assert found["sharding_specs_built"] == len(met)
+
+
+def test_tensors_that_divide_alike_share_their_layouts():
+    mesh = Mesh.of(2, 2)
+    alone, more = (
+        tuple(
+            Question(mesh, shape, (), ((0, (0,)),))
+            for shape in [(8, 8), (16, 64), (4, 12), (8, 6)][:count]
+        )
+        for count in (1, 4)
+    )
+    expansions = [
+        observed("interned", Stream(questions, range(len(questions))))["expansions"]
+        for questions in (alone, more)
+    ]
+    # 6 by 4 devices is the only one that does not divide.
+    others = sum(factorial(len(each)) for each in all_partitions(mesh, (8, 6)))
+    assert expansions[1] == expansions[0] + others
+    assert others == expansions[0] - 1
+
+
+def test_optimal_searches_each_conversion_once(counted, stream):
+    found = counted["optimal"]
+    by_target = {(*question[:3], tuple(sorted(question.target))) for question in stream.questions}
+    assert found["searches"] == len(by_target)
+    assert found["conversions"] == len(stream.sequence)
+
+
+def test_what_shards_alike_is_searched_for_by_all_or_by_none():
+    both = ((0, (0,)),)
+    stream = Stream((Question(Mesh.of(2, 2), (8, 8), both, both),), [0, 0])
+    found = {name: observed(name, stream)["searches"] > 0 for name in SEARCHES}
+    assert len(set(found.values())) == 1, found
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_counters_repeat_exactly(name, counted, stream):
+    assert observed(name, stream) == counted[name]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_counting_does_not_change_the_answers(name, stream):
+    plain = fingerprint(answer(stream, SEARCHES[name]()))
+    recorder = Recorder()
+    with observe(recorder), recorder.call():
+        counting = fingerprint(FAMILY.find(name).prepared(StreamProblem(stream)).run())
+    assert counting == plain
+    assert recorder.counters["conversions"] == len(stream.sequence)
+    assert fingerprint(answer(stream, SEARCHES[name]())) == plain
+
+
+def held() -> list[dict[str, object]]:
+    return [
+        {name: value for name, value in vars(owner).items() if callable(value)} for owner in PATCHED
+    ]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_nothing_stays_replaced_after_observing(name, stream):
+    before = held()
+    with observe(Recorder()):
+        assert is_observing()
+        assert held() != before
+        FAMILY.find(name).prepared(StreamProblem(once_each(stream.questions[:10]))).run()
+    assert held() == before
+    assert not is_observing()
+
+
+def test_nothing_stays_replaced_after_an_error():
+    before = held()
+    question = Question(Mesh.of(2, 2, 2), (8, 8), (), ((0, (0,)),))
+    problem = StreamProblem(Stream((question,), [0]))
+    recorder = Recorder()
+    with pytest.raises(Exception, match="KeyError"), observe(recorder), recorder.call():
+        FAMILY.reference.prepared(problem).run()
+    assert held() == before
+    assert not is_observing()
+
+
+def test_nothing_is_counted_outside_of_the_call(stream):
+    recorder = Recorder()
+    with observe(recorder):
+        FAMILY.find("eager-dict").prepared(StreamProblem(once_each(stream.questions[:20]))).run()
+    assert not +recorder.counters
+
+
+def test_progress_is_how_many_conversions_of_all_were_asked_for(stream):
+    recorder = Recorder()
+    with observe(recorder), recorder.call():
+        FAMILY.find("interned").prepared(StreamProblem(stream)).run()
+    progress = recorder.progress()
+    assert progress is not None
+    assert (progress.done, progress.total) == (len(stream.sequence),) * 2
+    assert progress.unit == "conversions"
+
+
+@pytest.mark.parametrize("name", GREEDY)
+def test_time_is_spent_on_dictionaries_only_by_whoever_builds_them(name):
+    problem = problem_of("all-pairs[rank=2]/dgx_a100_80gb:4")
+    found = check(FAMILY, FAMILY.find(name), problem, SystemClock())
+    assert all(seconds >= 0 for seconds in found.phases.values())
+    assert (found.phases["dictionaries"] > 0) == (found.counters["dictionaries_built"] > 0)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_all_spend_time_on_candidates(name):
+    problem = problem_of("all-pairs[rank=2]/dgx_a100_80gb:4")
+    found = check(FAMILY, FAMILY.find(name), problem, SystemClock())
+    assert found.phases["expansion"] > 0
+
+
+def test_there_are_as_many_candidates_as_the_mesh_and_the_rank_make():
+    """What the counts above are derived from: a replicated tensor can be split and no more."""
+    for ndim, rank in ((1, 4), (2, 3), (3, 2)):
+        assert len(list(candidates(ndim, rank, ()))) == ndim * rank
+    assert prod((2, 3)) == len(list(candidates(2, 3, ())))

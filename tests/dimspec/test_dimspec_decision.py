@@ -1,0 +1,407 @@
+"""Fingerprint, validation and quality of answers, on real ones and on spoilt ones."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf, nan
+
+import pytest
+from small_streams import GREEDY, SEARCHES, is_a_sentence, stream_of
+
+from harness.registry import InfeasibleDecision
+from planners.dimspec.asking import answer
+from planners.dimspec.costs import NOTHING, CommSpec, Cost, Pattern, step_cost
+from planners.dimspec.decision import Answers, Construction, fingerprint, validate
+from planners.dimspec.partition import Mesh, Partition
+from planners.dimspec.problem import ConstructorProblem, StreamProblem
+from planners.dimspec.quality import quality, true_cost
+from planners.dimspec.search import Conversion
+from planners.dimspec.stream import Question, Recorded, Stream, all_pairs, once_each
+
+MESH = Mesh.of(2, 2)
+SHAPE = (8, 8)
+FROM, TO = ((0, (0,)),), ((1, (0,)),)
+BOTH = ((0, (0,)), (1, (1,)))
+MOVE = CommSpec(Pattern.ALL_TO_ALL, 0, 1, 0)
+PAID = Cost(1.0, 2.0, 3.0)
+
+
+class Spec:
+    """A spec as any search may give it back."""
+
+    def __init__(self, partition: Partition, shape: tuple[int, ...] = SHAPE) -> None:
+        self.mesh, self.shape, self.partition = MESH, shape, partition
+
+
+def gather(dim, axis):
+    return CommSpec(Pattern.GATHER, dim, dim, axis)
+
+
+def split(dim, axis):
+    return CommSpec(Pattern.SPLIT, dim, dim, axis)
+
+
+def answered(path, comms, cost=PAID) -> Answers:
+    conversion = Conversion([Spec(partition) for partition in path], comms, cost)
+    return Answers([conversion], [cost.total])
+
+
+def check(answers: Answers, source: Partition = FROM, target: Partition = TO) -> None:
+    validate(StreamProblem(once_each([Question(MESH, SHAPE, source, target)])), answers)
+
+
+RIGHT = {
+    "one step": ([FROM, TO], [MOVE]),
+    "over nothing": ([FROM, (), TO], [gather(0, 0), split(1, 0)]),
+    "around": (
+        [FROM, BOTH, ((1, (1,)),), (), TO],
+        [split(1, 1), gather(0, 0), gather(1, 1), split(1, 0)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_path_of_legal_steps_is_valid_whichever_it_is(name):
+    check(answered(*RIGHT[name]))
+
+
+def test_the_order_of_dimensions_does_not_make_a_path_invalid():
+    way = [((1, (1,)), (0, (0,))), ((1, (1,)),)]
+    check(answered(way, [gather(0, 0)]), BOTH, ((1, (1,)),))
+
+
+@pytest.mark.parametrize(
+    ("path", "comms", "cost", "said"),
+    [
+        ([], [], NOTHING, "its path does not lead from its source to its target."),
+        ([FROM], [], PAID, "its path does not lead from its source to its target."),
+        ([TO, FROM], [MOVE], PAID, "its path does not lead from its source to its target."),
+        ([FROM, ()], [gather(0, 0)], PAID, "its path does not lead from its source to its target."),
+        ([(), TO], [split(1, 0)], PAID, "its path does not lead from its source to its target."),
+        ([FROM, TO], [], PAID, "0 steps join 2 specs."),
+        ([FROM, TO], [MOVE, MOVE], PAID, "2 steps join 2 specs."),
+        ([FROM, TO], [MOVE._replace(logical_process_axis=1)], PAID, "does not make"),
+        ([FROM, TO], [MOVE._replace(gather_dim=1, shard_dim=0)], PAID, "does not make"),
+        ([FROM, TO], [gather(0, 0)], PAID, "does not make"),
+        ([FROM, TO], [split(1, 0)], PAID, "does not make"),
+        ([FROM, (), TO], [gather(0, 0), split(0, 0)], PAID, "does not make"),
+        (
+            [FROM, ((0, (0, 1)),), ((0, (1,)),), BOTH, TO],
+            [split(0, 1), gather(0, 0), split(0, 0), gather(0, 0)],
+            PAID,
+            "does not make",
+        ),
+        (
+            [FROM, ((0, (0,)), (1, (0,))), TO],
+            [split(1, 0), gather(0, 0)],
+            PAID,
+            "Partition {0: [0], 1: [0]} uses mesh axis 0 twice.",
+        ),
+        (
+            [FROM, ((0, (0,)), (2, (1,))), FROM, TO],
+            [split(2, 1), gather(2, 1), MOVE],
+            PAID,
+            "Partition {0: [0], 2: [1]} names dimension 2 of a tensor with 2.",
+        ),
+        ([FROM, TO], [MOVE], Cost(nan, 1.0, 1.0), "its cost is Cost(forward=nan"),
+        ([FROM, TO], [MOVE], Cost(1.0, inf, inf), "its cost is Cost(forward=1.0, backward=inf"),
+        ([FROM, TO], [MOVE], Cost(1.0, 1.0, -2.0), "its cost is Cost("),
+    ],
+)
+def test_what_is_no_way_is_refused_in_one_sentence(path, comms, cost, said):
+    with pytest.raises(InfeasibleDecision) as refused:
+        check(answered(path, comms, cost))
+    assert str(refused.value).startswith("Conversion 0: ")
+    assert said in str(refused.value)
+    assert is_a_sentence(str(refused.value))
+
+
+def test_a_step_to_what_does_not_divide_is_refused():
+    question = Question(MESH, (2, 3), (), ((0, (0,)),))
+    path = [(), ((1, (0,)),), ((0, (0,)),)]
+    answers = answered(path, [split(1, 0), CommSpec(Pattern.ALL_TO_ALL, 1, 0, 0)])
+    with pytest.raises(InfeasibleDecision) as refused:
+        validate(StreamProblem(once_each([question])), answers)
+    assert str(refused.value) == (
+        "Conversion 0: Partition {1: [0]} shares dimension 1, of size 3, between 2 devices, which "
+        "do not divide it."
+    )
+
+
+def test_a_lower_axis_cannot_be_put_behind_a_higher_one():
+    source, target = ((0, (1,)),), ((1, (1,)),)
+    path = [source, ((0, (1, 0)),), source, target]
+    move = MOVE._replace(logical_process_axis=1)
+    check(answered([source, target], [move]), source, target)
+    with pytest.raises(InfeasibleDecision) as refused:
+        check(answered(path, [split(0, 0), gather(0, 0), move]), source, target)
+    assert "does not make {0: (1, 0)} of {0: (1,)}." in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "comms", "cost"),
+    [
+        ([FROM, TO, FROM], [MOVE, MOVE._replace(gather_dim=1, shard_dim=0)], PAID),
+        ([FROM], [], NOTHING),
+        ([], [], PAID),
+    ],
+)
+def test_where_nothing_is_to_be_done_nothing_may_be_done(path, comms, cost):
+    with pytest.raises(InfeasibleDecision) as refused:
+        check(answered(path, comms, cost), FROM, FROM)
+    assert str(refused.value) == ("Conversion 0: it has steps although its source is its target.")
+    check(answered([], [], NOTHING), FROM, FROM)
+
+
+AROUND = ((0, (0,)), (1, (7,)))
+
+
+@pytest.mark.xfail(strict=True, reason="is accepted, or ends in another error")
+@pytest.mark.parametrize(
+    ("path", "comms", "source", "target"),
+    [
+        ([FROM, AROUND, FROM, TO], [split(1, 7), gather(1, 7), MOVE], FROM, TO),
+        (
+            [FROM, ((0, (0,)), (1, (-1,))), FROM, TO],
+            [split(1, -1), gather(1, -1), MOVE],
+            FROM,
+            TO,
+        ),
+        ([FROM, FROM, TO], [CommSpec(Pattern.ALL_TO_ALL, 0, 0, 0), MOVE], FROM, TO),
+        ([FROM, (), TO], [CommSpec(Pattern.GATHER, 0, 1, 0), split(1, 0)], FROM, TO),
+        ([FROM, TO], [MOVE._replace(pattern="anything")], FROM, TO),
+    ],
+    ids=[
+        "an axis that does not exist",
+        "a negative axis",
+        "a move to where it is",
+        "a gather of two dimensions",
+        "an unknown pattern",
+    ],
+)
+def test_what_is_no_step_is_refused(path, comms, source, target):
+    with pytest.raises(InfeasibleDecision):
+        check(answered(path, comms), source, target)
+
+
+@pytest.mark.xfail(strict=True, reason="specs of other tensors are accepted")
+def test_a_path_of_another_tensor_is_refused():
+    conversion = Conversion([Spec(FROM, (16, 16)), Spec(TO, (16, 16))], [MOVE], PAID)
+    with pytest.raises(InfeasibleDecision):
+        check(Answers([conversion], [PAID.total]))
+
+
+@pytest.mark.xfail(strict=True, reason="one step that ColossalAI does not have is accepted")
+def test_what_is_valid_is_never_cheaper_than_the_bound():
+    """Moving the second axis of a dimension at once is cheaper than to gather and split it."""
+    question = Question(MESH, SHAPE, ((0, (0, 1)),), BOTH)
+    step = CommSpec(Pattern.ALL_TO_ALL, 0, 1, 1)
+    answers = answered([question.source, BOTH], [step], step_cost(MESH, step.pattern, 1, 16))
+    problem = StreamProblem(once_each([question]))
+    try:
+        validate(problem, answers)
+    except InfeasibleDecision:
+        return
+    found = quality(problem, answers)
+    assert found["cost"] >= found["cheapest_cost"]
+
+
+def test_a_question_without_an_answer_is_refused():
+    with pytest.raises(InfeasibleDecision) as refused:
+        check(Answers([], []))
+    assert str(refused.value) == "0 conversions answer 1 questions."
+
+
+@pytest.fixture(scope="module")
+def stream() -> Stream:
+    """All pairs of a small tensor, some of them asked again."""
+    questions = tuple(all_pairs(Mesh.of(2, 4), (8, 16, 6)))
+    return Stream(questions, [*range(len(questions)), 5, 3, 3, 7])
+
+
+@pytest.fixture(scope="module")
+def answers(stream) -> Answers:
+    return answer(stream, SEARCHES["eager-dict"]())
+
+
+def test_a_call_that_reported_another_cost_is_refused(stream, answers):
+    for costs in (
+        [*answers.costs[:-1], answers.costs[-1] + 1e-9],
+        answers.costs[:-1],
+        [*answers.costs, 1.0],
+        [nan, *answers.costs[1:]],
+    ):
+        with pytest.raises(InfeasibleDecision) as refused:
+            validate(StreamProblem(stream), replace(answers, costs=costs))
+        assert str(refused.value) == ("A call reported another cost than that of its conversion.")
+
+
+def test_two_conversions_may_not_change_places(stream, answers):
+    conversions = list(answers.conversions)
+    conversions[1], conversions[2] = conversions[2], conversions[1]
+    with pytest.raises(InfeasibleDecision, match=r"^Conversion 1: its path does not lead "):
+        validate(StreamProblem(stream), replace(answers, conversions=conversions))
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_real_answers_are_valid(name, stream):
+    validate(StreamProblem(stream), answer(stream, SEARCHES[name]()))
+
+
+@pytest.mark.parametrize("name", GREEDY)
+def test_equal_answers_have_equal_fingerprints(name, stream, answers):
+    assert fingerprint(answer(stream, SEARCHES[name]())) == fingerprint(answers)
+
+
+def test_other_answers_have_another_fingerprint(stream, answers):
+    assert fingerprint(answer(stream, SEARCHES["optimal"]())) != fingerprint(answers)
+
+
+def changed(change: Callable[[Conversion], Conversion]) -> Callable[[Answers], Answers]:
+    """Return what changes one conversion alone: of several steps, from two sharded dimensions."""
+
+    def change_answers(answers: Answers) -> Answers:
+        conversions = list(answers.conversions)
+        at = next(
+            number
+            for number, (path, comms, _) in enumerate(conversions)
+            if len(set(comms)) > 1 and len(path[0].partition) > 1
+        )
+        conversions[at] = change(conversions[at])
+        return replace(answers, conversions=conversions)
+
+    return change_answers
+
+
+def of_step(**named: object) -> Callable[[Answers], Answers]:
+    return changed(lambda c: c._replace(comms=[c.comms[0]._replace(**named), *c.comms[1:]]))
+
+
+def of_cost(index: int) -> Callable[[Answers], Answers]:
+    def change(conversion: Conversion) -> Conversion:
+        cost = list(conversion.cost)
+        cost[index] = float.fromhex(cost[index].hex()) * (1 + 2**-52)
+        return conversion._replace(cost=Cost(*cost))
+
+    return changed(change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed(lambda c: c._replace(path=c.path[:-1])),
+        changed(lambda c: c._replace(path=[Spec(()), *c.path[1:]])),
+        changed(lambda c: c._replace(path=[Spec(c.path[0].partition[::-1]), *c.path[1:]])),
+        changed(lambda c: c._replace(comms=c.comms[1:])),
+        changed(lambda c: c._replace(comms=c.comms[::-1])),
+        of_step(pattern=Pattern.SPLIT),
+        of_step(gather_dim=5),
+        of_step(shard_dim=5),
+        of_step(logical_process_axis=5),
+        of_cost(0),
+        of_cost(1),
+        of_cost(2),
+        lambda a: replace(a, costs=[*a.costs[:-1], a.costs[-1] * (1 + 2**-52)]),
+        lambda a: replace(a, costs=a.costs[:-1]),
+        lambda a: replace(a, costs=[a.costs[1], a.costs[0], *a.costs[2:]]),
+        lambda a: replace(a, conversions=a.conversions[:-1]),
+        lambda a: replace(a, conversions=a.conversions[::-1]),
+    ],
+)
+def test_the_fingerprint_sees_every_change(change, answers):
+    assert fingerprint(change(answers)) != fingerprint(answers)
+
+
+def test_the_fingerprint_does_not_care_what_holds_the_same(answers):
+    same = Answers(
+        tuple(
+            Conversion(tuple(Spec(spec.partition) for spec in path), tuple(comms), cost)
+            for path, comms, cost in answers.conversions
+        ),
+        tuple(answers.costs),
+    )
+    assert fingerprint(same) == fingerprint(answers)
+
+
+def test_a_construction_is_known_by_its_own_hash():
+    made = Construction("abc", 3, 20, 100, 7e6)
+    problem = ConstructorProblem("mlp2", MESH)
+    assert fingerprint(made) == "abc"
+    validate(problem, made)
+    assert list(quality(problem, made)) == ["reported_cost"]
+
+
+@pytest.mark.parametrize("workload", ["resnet50[calls=1000]", "gpt12[calls=1000]"])
+def test_on_a_recorded_stream_greed_is_as_recorded_and_the_cheapest_is_not(workload):
+    stream = stream_of(f"{workload}/dgx_a100_80gb:4")
+    problem = StreamProblem(stream)
+    greedy, cheapest = (
+        quality(problem, answer(stream, SEARCHES[name]())) for name in ("shared-dict", "optimal")
+    )
+    assert greedy["unlike_recorded"] == 0
+    assert cheapest["unlike_recorded"] > 0
+    assert greedy["cheapest_cost"] == cheapest["cheapest_cost"] == cheapest["cost"]
+    assert greedy["cost"] > greedy["cheapest_cost"]
+    assert greedy["reported_cost"] > greedy["cost"]
+    assert cheapest["reported_cost"] == pytest.approx(cheapest["cost"], rel=1e-9)
+    assert greedy["dearer_conversions"] > 0 == cheapest["dearer_conversions"]
+
+
+def test_qualities_are_sums_over_all_calls(stream, answers):
+    problem = StreamProblem(stream)
+    found = quality(problem, answers)
+    least = answer(stream, SEARCHES["optimal"]())
+    paid, cheapest, reported = (
+        sum(figures[index] for index in stream.sequence)
+        for figures in (
+            [true_cost(*each) for each in zip(stream.questions, answers.conversions, strict=True)],
+            [each.cost.total for each in least.conversions],
+            [each.cost.total for each in answers.conversions],
+        )
+    )
+    # The unit is for whoever reads it; what it is does not matter here.
+    assert found["cost"] / found["cheapest_cost"] == pytest.approx(paid / cheapest)
+    assert found["reported_cost"] / found["cost"] == pytest.approx(reported / paid)
+    assert found["dearer_conversions"] == sum(
+        true_cost(question, conversion) > other.cost.total * 1.000001
+        for question, conversion, other in zip(
+            stream.questions, answers.conversions, least.conversions, strict=True
+        )
+    )
+    assert "unlike_recorded" not in found
+
+
+def test_what_is_asked_more_often_weighs_more(stream):
+    alone = quality(
+        StreamProblem(replace(stream, sequence=[*range(len(stream.questions))])),
+        answer(stream, SEARCHES["interned"]()),
+    )
+    often = quality(
+        StreamProblem(replace(stream, sequence=[*range(len(stream.questions))] * 3)),
+        answer(stream, SEARCHES["interned"]()),
+    )
+    for name in ("cost", "cheapest_cost", "reported_cost"):
+        assert often[name] == pytest.approx(3 * alone[name])
+    assert often["dearer_conversions"] == alone["dearer_conversions"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda told: told._replace(path=(*told.path[:-1], "[R, R]")),
+        lambda told: told._replace(patterns=told.patterns[::-1]),
+        lambda told: told._replace(cost=(told.cost[0] * (1 + 2**-52), *told.cost[1:])),
+    ],
+)
+def test_one_recorded_answer_that_differs_is_counted(change):
+    question = Question(Mesh.of(4, 4), (64, 32), ((1, (0, 1)),), ((0, (0, 1)),))
+    stream = once_each([question])
+    given = answer(stream, SEARCHES["interned"]())
+    (conversion,) = given.conversions
+    told = Recorded(
+        ("[R, S01]", "[R, S0]", "[S0, R]", "[S01, R]"),
+        tuple(step.pattern.value for step in conversion.comms),
+        tuple(conversion.cost),
+    )
+    for recorded, unlike in ((told, 0), (change(told), 1)):
+        problem = StreamProblem(replace(stream, recorded=(recorded,)))
+        assert quality(problem, given)["unlike_recorded"] == unlike

@@ -1,0 +1,121 @@
+"""The family is found like anybody else's, and what it offers exists and is right."""
+
+import subprocess
+import sys
+
+import pytest
+from small_streams import GREEDY, SEARCHES, problem_of
+
+from harness.check import check
+from harness.clock import SystemClock
+from harness.registry import NotApplicable, load_registry
+from planners.dimspec import FAMILY
+from planners.dimspec.suite import ALL, LADDER, PUBLISHED
+
+SMALL = "all-pairs[shape=8x4x6]/dgx_a100_80gb:8"
+
+
+def test_it_is_found_through_its_entry_point():
+    assert load_registry().find("dimspec") is FAMILY
+
+
+def test_listing_it_imports_neither_torch_nor_colossalai():
+    code = (
+        "import sys, planners.dimspec as d; d.FAMILY.workloads(); "
+        "assert not {'torch', 'colossalai', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_variants_are_listed_from_what_was_to_what_can_be():
+    assert list(FAMILY.variants) == [
+        "eager-dict",
+        "lazy-dict",
+        "shared-dict",
+        "path-cache",
+        "interned",
+        "optimal",
+        "colossalai-0.4.0",
+        "colossalai-0.4.1",
+        "colossalai-0.4.1+interned",
+    ]
+    assert list(FAMILY.variants) == list(ALL)
+    assert list(ALL[: len(SEARCHES)]) == list(SEARCHES)
+
+
+def test_all_but_the_optimal_one_decide_as_the_reference():
+    assert FAMILY.reference.name == "eager-dict" == LADDER[0] == PUBLISHED[0]
+    assert [FAMILY.find(name).same_as for name in LADDER[1:]] == ["eager-dict"] * 4
+    assert FAMILY.find("optimal").same_as is None
+
+
+def test_the_published_claim_is_that_of_the_change():
+    claims = {name: FAMILY.find(name).claim for name in SEARCHES}
+    claim = claims.pop("lazy-dict")
+    assert (claim.before, claim.after, claim.unit) == (56.79, 31.93, "s")
+    assert set(claims.values()) == {None}
+
+
+@pytest.mark.parametrize(
+    "text",
+    sorted({*FAMILY.benchmarks, *(each.problem for each in FAMILY.studies if not each.large)}),
+)
+def test_the_problem_of_every_default_study_can_be_built(text):
+    facts = problem_of(text).facts()
+    assert isinstance(facts[next(iter(facts))], int | str)
+    assert facts["mesh"]
+
+
+def test_all_variants_of_its_studies_and_goals_exist():
+    for study in FAMILY.studies:
+        assert [FAMILY.find(name).name for name in study.variants] == list(study.variants)
+        assert study.against is None or study.against in study.variants
+    studied = {study.problem for study in FAMILY.studies}
+    assert {goal.problem for goal in FAMILY.goals} <= studied
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_the_harness_checks_every_variant(name):
+    problem = problem_of(SMALL)
+    found = check(FAMILY, FAMILY.find(name), problem, SystemClock())
+    expected = check(FAMILY, FAMILY.reference, problem, SystemClock())
+    assert (found.fingerprint == expected.fingerprint) == (name in GREEDY)
+    assert found.quality["cost_millions"] >= found.quality["cheapest_millions"] > 0
+    assert found.quality["cheapest_millions"] == expected.quality["cheapest_millions"]
+    assert (found.quality["dearer_conversions"] > 0) == (name in GREEDY)
+    assert set(found.quality) < {each.name for each in FAMILY.qualities}
+    assert set(found.counters) == {each.name for each in FAMILY.counters}
+    assert set(found.phases) <= set(FAMILY.phases)
+
+
+@pytest.mark.parametrize("name", ["interned", "optimal"])
+def test_the_harness_checks_them_on_three_axes(name):
+    problem = problem_of("all-pairs[rank=2,mesh=2x2x2]/dgx_a100_80gb:8")
+    found = check(FAMILY, FAMILY.find(name), problem, SystemClock())
+    assert found.quality["cost_millions"] >= found.quality["cheapest_millions"] > 0
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_every_quality_is_told_on_a_recorded_stream(name):
+    problem = problem_of("gpt12[calls=150]/dgx_a100_80gb:4")
+    found = check(FAMILY, FAMILY.find(name), problem, SystemClock())
+    assert list(found.quality) == [each.name for each in FAMILY.qualities]
+    assert (found.quality["unlike_recorded"] == 0) == (name in GREEDY)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_second_call_decides_as_the_first_and_begins_with_nothing(name):
+    prepared = FAMILY.find(name).prepared(problem_of(SMALL))
+    first, second = prepared.run(), prepared.run()
+    assert FAMILY.fingerprint(first) == FAMILY.fingerprint(second)
+    specs = [
+        {id(spec) for each in made.conversions for spec in each.path} for made in (first, second)
+    ]
+    assert specs[0].isdisjoint(specs[1])
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_search_makes_no_strategies_and_says_so(name):
+    problem = problem_of("constructor[model=mlp2]/dgx_a100_80gb:4")
+    with pytest.raises(NotApplicable, match=r"ColossalAI's own constructor"):
+        FAMILY.find(name).prepared(problem)

@@ -1,0 +1,177 @@
+"""Every search that is to decide as the reference does decides so, whatever was asked before."""
+
+import random
+from functools import cache
+from itertools import islice
+from math import prod
+
+import pytest
+from hypothesis import given, settings
+from small_streams import GREEDY, SEARCHES, asked, questions, told
+
+from planners.dimspec.partition import Mesh, check_partition
+from planners.dimspec.path_cache import PathCache
+from planners.dimspec.stream import Question, batch_of_eight, random_questions
+
+OTHERS = GREEDY[1:]
+
+
+@cache
+def some(kind: str) -> tuple[Question, ...]:
+    if kind == "all pairs of eight":
+        return tuple(batch_of_eight())
+    return tuple(random_questions(1000, seed=11))
+
+
+@cache
+def expected(kind: str) -> list[tuple[object, ...]]:
+    """Return what the reference answers."""
+    search = SEARCHES["eager-dict"]()
+    return [told(asked(search, question)) for question in some(kind)]
+
+
+KINDS = ("all pairs of eight", "random")
+
+
+def test_the_questions_are_as_many_and_as_different_as_is_said():
+    assert len(some("all pairs of eight")) == 4164
+    drawn = some("random")
+    assert {len(question.shape) for question in drawn} == set(range(1, 7))
+    assert {question.mesh.shape for question in drawn} > {(2, 2), (8,), (3, 2), (1, 8)}
+    unsorted = [each for each in drawn if list(each.source) != sorted(each.source)]
+    assert len(unsorted) > 50
+    assert max(len(path) for path, *_ in expected("random")) >= 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", OTHERS)
+def test_it_answers_as_the_reference_does(name, kind):
+    search = SEARCHES[name]()
+    for question, answer in zip(some(kind), expected(kind), strict=True):
+        assert told(asked(search, question)) == answer, question
+
+
+@settings(max_examples=40, deadline=None)
+@given(questions())
+def test_it_answers_anything_as_the_reference_does(question):
+    answer = told(asked(SEARCHES["eager-dict"](), question))
+    for name in OTHERS:
+        search = SEARCHES[name]()
+        assert told(asked(search, question)) == answer, name
+        assert told(asked(search, question)) == answer, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["path-cache", "interned"])
+def test_what_was_asked_before_does_not_matter(name, kind):
+    search = SEARCHES[name]()
+    order = [*range(len(some(kind)))] * 2
+    random.Random(3).shuffle(order)
+    for index in order[:1200]:
+        question = some(kind)[index]
+        assert told(asked(search, question)) == expected(kind)[index], question
+
+
+@pytest.mark.parametrize("name", ["path-cache", "interned", "optimal"])
+def test_each_search_knows_nothing_of_the_others(name):
+    question = some("random")[7]
+    first, second = SEARCHES[name](), SEARCHES[name]()
+    one, other = asked(first, question), asked(second, question)
+    assert told(one) == told(other)
+    assert {id(spec) for spec in one.path}.isdisjoint(id(spec) for spec in other.path)
+
+
+def test_optimal_answers_the_same_whatever_was_asked_before():
+    drawn = some("random")[:200]
+    alone = [told(asked(SEARCHES["optimal"](), question)) for question in drawn]
+    order = [*range(len(drawn))] * 2
+    random.Random(5).shuffle(order)
+    search = SEARCHES["optimal"]()
+    for index in order:
+        assert told(asked(search, drawn[index])) == alone[index], drawn[index]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_specs_that_are_given_back_tell_what_is_held_where(name):
+    search = SEARCHES[name]()
+    for question in islice(random_questions(10_000, seed=2), 120):
+        mesh, shape, source, target = question
+        spec = search.spec(mesh, shape, source)
+        assert spec.partition == source
+        conversion = search.convert(spec, search.spec(mesh, shape, target))
+        for each in conversion.path:
+            assert (each.mesh, each.shape) == (mesh, shape)
+            check_partition(mesh, shape, each.partition)
+            held = dict(each.partition)
+            assert each.local_shape() == [
+                size // prod(mesh.shape[axis] for axis in held.get(dim, ()))
+                for dim, size in enumerate(shape)
+            ]
+        if dict(source) == dict(target):
+            assert not conversion.path
+        else:
+            assert conversion.path[0].partition == source
+            assert dict(conversion.path[-1].partition) == dict(target)
+            assert len(conversion.comms) == len(conversion.path) - 1
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_meshes_that_are_equal_are_one(name):
+    search = SEARCHES[name]()
+    target = ((1, (0,)),)
+    source = search.spec(Mesh((2, 2), (0.5, 1.0), (2.0, 1.0)), (8, 8), ())
+    same = search.convert(source, search.spec(Mesh((2, 2), (0.5, 1.0), (2.0, 1.0)), (8, 8), target))
+    other = asked(search, Question(Mesh.of(2, 2), (8, 8), (), target))
+    assert told(same)[:2] == told(other)[:2]
+    assert same.cost != other.cost
+
+
+def test_the_path_cache_hands_out_lists_of_its_own():
+    search = PathCache()
+    question = Question(Mesh.of(2, 2), (8, 8), ((1, (0, 1)),), ((0, (0, 1)),))
+    first = asked(search, question)
+    answer = told(first)
+    first.path.clear()
+    first.comms.append(None)
+    second = asked(search, question)
+    assert told(second) == answer
+    assert second.path is not asked(search, question).path
+
+
+def test_the_path_cache_tells_apart_all_that_decides():
+    """Each pair differs in one part of the question, and is answered differently."""
+    search = PathCache()
+    two = ((0, (0,)), (1, (1,)))
+    asked_first = Question(Mesh.of(2, 2), (8, 8), two, ())
+    before = told(asked(search, asked_first))
+    for other in (
+        asked_first._replace(mesh=Mesh.of(2, 4)),
+        asked_first._replace(mesh=Mesh((2, 2), (2.0, 1.0), (1.0, 1.0))),
+        asked_first._replace(mesh=Mesh((2, 2), (1.0, 1.0), (1.0, 3.0))),
+        asked_first._replace(shape=(16, 8)),
+        asked_first._replace(source=two[::-1]),
+        asked_first._replace(target=two[:1]),
+    ):
+        answer = told(asked(search, other))
+        assert answer != before
+        assert answer == told(asked(SEARCHES["eager-dict"](), other))
+    assert told(asked(search, asked_first)) == before
+
+
+@pytest.mark.slow
+def test_20_000_random_conversions_are_answered_as_the_reference_does():
+    searches = {name: SEARCHES[name]() for name in OTHERS}
+    reference = SEARCHES["eager-dict"]()
+    for question in random_questions(20_000, seed=2024):
+        answer = told(asked(reference, question))
+        for name, search in searches.items():
+            assert told(asked(search, question)) == answer, (name, question)
+
+
+@pytest.mark.slow
+@settings(max_examples=5000, deadline=None)
+@given(questions(most_rank=6))
+def test_thousands_of_drawn_conversions_are_answered_as_the_reference_does(question):
+    answer = told(asked(SEARCHES["eager-dict"](), question))
+    for name in ("path-cache", "interned"):
+        assert told(asked(SEARCHES[name](), question)) == answer, name

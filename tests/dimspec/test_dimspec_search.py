@@ -1,0 +1,287 @@
+"""The reference search does what ColossalAI was recorded to do, and what its text says."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_streams import (
+    ALL_TO_ALL,
+    GATHER,
+    SPLIT,
+    asked,
+    candidates,
+    divides,
+    greedy,
+    is_a_sentence,
+    questions,
+    stream_of,
+)
+
+from harness.registry import UsageError
+from planners.dimspec.asking import answer
+from planners.dimspec.costs import NOTHING, Cost, Pattern, step_cost
+from planners.dimspec.partition import Mesh, local_elements, sequence_name
+from planners.dimspec.quality import true_cost
+from planners.dimspec.search import GreedySearch
+from planners.dimspec.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec
+from planners.dimspec.stream import Question, once_each
+
+SQUARE = Mesh.of(2, 2)
+
+
+def expanded(shape, partition, mesh=SQUARE):
+    """Return what is one step away, as (pattern, gathered, sharded, axis, partition)."""
+    search = GreedySearch(SharedDimSpec)
+    spec = search.spec(mesh, shape, partition)
+    return [
+        (str(each.comm.pattern), *each.comm[1:], each.spec.partition)
+        for each in search.expand(spec, NOTHING)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("workload", "distinct", "calls"), [("resnet50", 2658, 39_737), ("gpt12", 1410, 96_145)]
+)
+def test_all_that_was_recorded_is_reproduced_to_the_last_bit(workload, distinct, calls):
+    stream = stream_of(f"{workload}/dgx_a100_80gb:4")
+    assert (len(stream.questions), len(stream.sequence)) == (distinct, calls)
+    assert stream.recorded is not None
+    conversions = answer(once_each(stream.questions), GreedySearch(EagerDimSpec)).conversions
+    for question, conversion, recorded in zip(
+        stream.questions, conversions, stream.recorded, strict=True
+    ):
+        rank = len(question.shape)
+        path = tuple(sequence_name(rank, spec.partition) for spec in conversion.path)
+        assert path == recorded.path, question
+        assert tuple(str(step.pattern) for step in conversion.comms) == recorded.patterns, question
+        costs = [cost.hex() for cost in conversion.cost]
+        assert costs == [cost.hex() for cost in recorded.cost], question
+
+
+@pytest.mark.parametrize(
+    ("shape", "partition", "expected"),
+    [
+        (
+            (8, 8),
+            (),
+            [
+                (SPLIT, 0, 0, 0, ((0, (0,)),)),
+                (SPLIT, 0, 0, 1, ((0, (1,)),)),
+                (SPLIT, 1, 1, 0, ((1, (0,)),)),
+                (SPLIT, 1, 1, 1, ((1, (1,)),)),
+            ],
+        ),
+        (
+            (8, 8),
+            ((0, (0,)),),
+            [
+                (GATHER, 0, 0, 0, ()),
+                (ALL_TO_ALL, 0, 1, 0, ((1, (0,)),)),
+                (SPLIT, 0, 0, 1, ((0, (0, 1)),)),
+                (SPLIT, 1, 1, 1, ((0, (0,)), (1, (1,)))),
+            ],
+        ),
+        (  # axis 0 cannot come behind axis 1 on the same dimension
+            (8, 8),
+            ((0, (1,)),),
+            [
+                (GATHER, 0, 0, 1, ()),
+                (ALL_TO_ALL, 0, 1, 1, ((1, (1,)),)),
+                (SPLIT, 1, 1, 0, ((0, (1,)), (1, (0,)))),
+            ],
+        ),
+        ((8, 8), ((1, (0, 1)),), [(GATHER, 1, 1, 1, ((1, (0,)),))]),
+        (
+            (8, 8, 8),
+            ((0, (0,)), (2, (1,))),
+            [
+                (GATHER, 0, 0, 0, ((2, (1,)),)),
+                (GATHER, 2, 2, 1, ((0, (0,)),)),
+                (ALL_TO_ALL, 0, 1, 0, ((2, (1,)), (1, (0,)))),
+                (ALL_TO_ALL, 2, 0, 1, ((0, (0, 1)),)),
+                (ALL_TO_ALL, 2, 1, 1, ((0, (0,)), (1, (1,)))),
+            ],
+        ),
+        (  # the same sharding, put down in the other order
+            (8, 8, 8),
+            ((2, (1,)), (0, (0,))),
+            [
+                (GATHER, 2, 2, 1, ((0, (0,)),)),
+                (GATHER, 0, 0, 0, ((2, (1,)),)),
+                (ALL_TO_ALL, 0, 1, 0, ((2, (1,)), (1, (0,)))),
+                (ALL_TO_ALL, 2, 0, 1, ((0, (0, 1)),)),
+                (ALL_TO_ALL, 2, 1, 1, ((0, (0,)), (1, (1,)))),
+            ],
+        ),
+        (  # bringing both together would make S10
+            (8, 8),
+            ((0, (1,)), (1, (0,))),
+            [(GATHER, 0, 0, 1, ((1, (0,)),)), (GATHER, 1, 1, 0, ((0, (1,)),))],
+        ),
+        (
+            (8, 8),
+            ((0, (0,)), (1, (1,))),
+            [
+                (GATHER, 0, 0, 0, ((1, (1,)),)),
+                (GATHER, 1, 1, 1, ((0, (0,)),)),
+                (ALL_TO_ALL, 1, 0, 1, ((0, (0, 1)),)),
+            ],
+        ),
+        ((2, 3), (), [(SPLIT, 0, 0, 0, ((0, (0,)),)), (SPLIT, 0, 0, 1, ((0, (1,)),))]),
+        ((2, 3), ((0, (0,)),), [(GATHER, 0, 0, 0, ())]),
+    ],
+)
+def test_candidates_come_in_the_order_of_colossalai(shape, partition, expected):
+    assert expanded(shape, partition) == expected
+
+
+@given(questions())
+def test_candidates_are_those_of_the_text_that_divide(question):
+    mesh, shape, partition, _ = question
+    found = candidates(len(mesh.shape), len(shape), partition)
+    assert expanded(shape, partition, mesh) == [
+        (*each.step, each.partition) for each in found if divides(mesh, shape, each.partition)
+    ]
+
+
+@given(questions())
+def test_a_candidate_costs_its_step_on_top_of_what_came_before(question):
+    mesh, shape, partition, _ = question
+    search = GreedySearch(SharedDimSpec)
+    spec = search.spec(mesh, shape, partition)
+    elements = local_elements(mesh, shape, partition)
+    paid = Cost(7, 8, 15)
+    begun, gone_on = search.expand(spec, NOTHING), search.expand(spec, paid)
+    for plain, further in zip(begun, gone_on, strict=True):
+        step = plain.comm
+        assert plain.cost == step_cost(mesh, step.pattern, step.logical_process_axis, elements)
+        assert further.cost == paid.plus(plain.cost)
+
+
+def gather(alpha, beta, n, elements):
+    return alpha + beta * (n - 1) / n * elements + 0.1
+
+
+def all_to_all(alpha, beta, n, elements):
+    return alpha + beta * (n - 1) / n / n * elements * (n / 2) + 0.001
+
+
+@settings(max_examples=200)
+@given(
+    size=st.integers(1, 9),
+    alpha=st.floats(0, 10),
+    beta=st.sampled_from([1.0, 1e-9, 4 / 300e9]) | st.floats(0, 10),
+    elements=st.integers(1, 10**12),
+)
+def test_steps_cost_what_the_text_says_to_the_last_bit(size, alpha, beta, elements):
+    mesh = Mesh((7, size), (3.0, alpha), (3.0, beta))
+    gathered = gather(alpha, beta, size, elements)
+    moved = all_to_all(alpha, beta, size, elements)
+    for pattern, costs in (
+        (Pattern.GATHER, (gathered, 100.0)),
+        (Pattern.ALL_TO_ALL, (moved, moved)),
+        (Pattern.SPLIT, (100.0, gathered)),
+    ):
+        assert step_cost(mesh, pattern, 1, elements) == (*costs, sum(costs))
+
+
+@given(questions())
+def test_the_first_of_the_nearest_is_taken_until_nothing_differs(question):
+    conversion = asked(GreedySearch(SharedDimSpec), question)
+    steps = greedy(question)
+    assert [(str(step.pattern), *step[1:]) for step in conversion.comms] == [
+        each.taken.step for each in steps
+    ]
+    path = [question.source, *(each.taken.partition for each in steps)] if steps else []
+    assert [spec.partition for spec in conversion.path] == path
+
+
+@settings(max_examples=50)
+@given(questions())
+def test_costs_of_several_steps_are_added_up_with_what_they_hold_already(question):
+    conversion = asked(GreedySearch(SharedDimSpec), question)
+    forward = backward = total = 0.0
+    for spec, step in zip(conversion.path, conversion.comms, strict=False):
+        elements = local_elements(question.mesh, question.shape, spec.partition)
+        cost = step_cost(question.mesh, step.pattern, step.logical_process_axis, elements)
+        forward += forward + cost.forward
+        backward += backward + cost.backward
+        total += total + cost.total
+    assert conversion.cost == (forward, backward, total)
+
+
+def test_three_steps_cost_almost_twice_what_they_should():
+    question = Question(Mesh.of(4, 4), (64, 32, 16), ((1, (0, 1)),), ((0, (0, 1)),))
+    conversion = asked(GreedySearch(EagerDimSpec), question)
+    assert [str(spec) for spec in conversion.path] == [
+        "[R, S01, R]",
+        "[R, S0, R]",
+        "[S0, R, R]",
+        "[S01, R, R]",
+    ]
+    assert [step.pattern for step in conversion.comms] == [GATHER, ALL_TO_ALL, SPLIT]
+    assert conversion.cost.total == pytest.approx(25_085.5, abs=0.05)
+    assert true_cost(question, conversion) == pytest.approx(14_028.2, abs=0.05)
+
+
+def test_two_axes_on_the_wrong_one_are_reached_in_three_steps():
+    question = Question(SQUARE, (768, 768), ((1, (1,)),), ((1, (0, 1)),))
+    conversion = asked(GreedySearch(LazyDimSpec), question)
+    assert [step.pattern for step in conversion.comms] == [GATHER, SPLIT, SPLIT]
+
+
+@pytest.mark.parametrize("kind", [EagerDimSpec, LazyDimSpec, SharedDimSpec])
+def test_nothing_is_done_where_source_and_target_shard_alike(kind):
+    both = ((0, (1,)), (2, (0,)))
+    for target in (both, both[::-1]):
+        conversion = asked(GreedySearch(kind), Question(SQUARE, (8, 8, 8), both, target))
+        assert (list(conversion.path), list(conversion.comms)) == ([], [])
+        assert conversion.cost == NOTHING == (0.0, 0.0, 0.0)
+
+
+def test_the_order_in_which_dimensions_were_sharded_decides_between_equals():
+    target = ()
+    paths = {
+        order: [
+            spec.partition
+            for spec in asked(
+                GreedySearch(SharedDimSpec), Question(SQUARE, (8, 8), order, target)
+            ).path
+        ]
+        for order in (((0, (0,)), (1, (1,))), ((1, (1,)), (0, (0,))))
+    }
+    (first, second) = paths.values()
+    assert first[1] == ((1, (1,)),)
+    assert second[1] == ((0, (0,)),)
+
+
+def test_the_target_keeps_no_order():
+    source = ((2, (0, 1)),)
+    target = ((1, (1,)), (0, (0,)))
+    found = [
+        asked(GreedySearch(SharedDimSpec), Question(SQUARE, (8, 8, 8), source, order))
+        for order in (target, target[::-1])
+    ]
+    assert found[0].comms == found[1].comms
+    assert found[0].cost == found[1].cost
+
+
+@pytest.mark.parametrize("mesh", [(2, 2, 2), (1, 1, 8), (2, 2, 2, 1)])
+def test_a_mesh_that_the_dictionary_does_not_know_is_said_in_one_sentence(mesh):
+    with pytest.raises(UsageError) as refused:
+        GreedySearch(EagerDimSpec).spec(Mesh.of(*mesh), (8, 8), ())
+    said = str(refused.value)
+    assert is_a_sentence(said)
+    assert "x".join(map(str, mesh)) in said
+    assert f"{len(mesh)} axes" in said
+    assert "KeyError" in said
+    assert "'interned'" in said
+
+
+def test_a_conversion_leaves_its_specs_as_they_were():
+    search = GreedySearch(SharedDimSpec)
+    source = search.spec(SQUARE, (8, 8), ((1, (0, 1)),))
+    target = search.spec(SQUARE, (8, 8), ((0, (0, 1)),))
+    path = search.convert(source, target).path
+    assert path[0] is source
+    assert (source.partition, target.partition) == (((1, (0, 1)),), ((0, (0, 1)),))
+    assert path[-1].dim_partition is not target.dim_partition

@@ -1,0 +1,435 @@
+"""Files of recorded conversions: what is in them is read, and what is wrong is said."""
+
+import gzip
+import json
+from contextlib import suppress
+from copy import deepcopy
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from small_streams import SEARCHES, is_a_sentence, write_stream
+
+from harness.registry import UsageError
+from planners.dimspec.asking import answer
+from planners.dimspec.decision import validate
+from planners.dimspec.partition import Mesh, checked_partition
+from planners.dimspec.problem import StreamProblem
+from planners.dimspec.stream import Question, Recorded, Stream
+from planners.dimspec.stream_file import is_stream_file, read_stream
+
+ANSWERED = {
+    "path": ["[R, R]", "[S0, R]"],
+    "comms": ["SPLIT_FWD_GATHER_BWD"],
+    "cost": {"fwd": 100, "bwd": 17.1, "total": 117.1},
+}
+DOCUMENT: dict[str, Any] = {
+    "source": "made up",
+    "mesh_shape": [2, 4],
+    "mesh_alpha": [1, 2.5],
+    "mesh_beta": [0, 1e-9],
+    "queries": [
+        {"shape": [8, 4], "src": [], "dst": [[0, [0]]], **ANSWERED},
+        {"shape": [8, 4], "src": [[-1, [1]], [0, [0]]], "dst": [[0, [0, 1]]], **ANSWERED},
+        {"shape": [6, 4], "src": [[0, [0]]], "dst": [], **ANSWERED},
+    ],
+    "sequence": [0, 1, 0, 2, 1, 0],
+}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("streams") / "mine.json.gz"
+
+
+def without(document: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if key not in keys}
+
+
+def with_query(number: int, **changes: Any) -> dict[str, Any]:
+    document = deepcopy(DOCUMENT)
+    document["queries"][number].update(changes)
+    return document
+
+
+def refusal(path: Path, document: Any, *choose: Any) -> str:
+    """Return what is said of a file, less its name, which is said first."""
+    with pytest.raises(UsageError) as refused:
+        read_stream(write_stream(path, document), *choose)
+    said = str(refused.value)
+    assert said.startswith(f"{path}: ")
+    assert is_a_sentence(said)
+    return said.removeprefix(f"{path}: ")
+
+
+def read_or_refused(path: Path, *choose: Any) -> tuple[Stream | None, str]:
+    """Return a stream, or None and what is said; no other error may come."""
+    try:
+        return read_stream(path, *choose), ""
+    except UsageError as refused:
+        return None, str(refused)
+
+
+def test_what_is_written_is_read(path):
+    stream = read_stream(write_stream(path, DOCUMENT))
+    mesh = Mesh((2, 4), (1.0, 2.5), (0.0, 1e-9))
+    assert stream == Stream(
+        (
+            Question(mesh, (8, 4), (), ((0, (0,)),)),
+            Question(mesh, (8, 4), ((1, (1,)), (0, (0,))), ((0, (0, 1)),)),
+            Question(mesh, (6, 4), ((0, (0,)),), ()),
+        ),
+        [0, 1, 0, 2, 1, 0],
+        (Recorded(("[R, R]", "[S0, R]"), ("SPLIT_FWD_GATHER_BWD",), (100.0, 17.1, 117.1)),) * 3,
+    )
+    assert stream.meshes == "2x4"
+
+
+def test_costs_may_be_left_out_and_are_1_then(path):
+    document = without(DOCUMENT, "mesh_alpha", "mesh_beta")
+    (question, *_) = read_stream(write_stream(path, document)).questions
+    assert question.mesh == Mesh.of(2, 4)
+
+
+@pytest.mark.parametrize("key", ["path", "comms", "cost"])
+def test_answers_that_some_queries_lack_are_not_known(key, path):
+    document = deepcopy(DOCUMENT)
+    del document["queries"][1][key]
+    assert read_stream(write_stream(path, document)).recorded is None
+
+
+def test_scalars_are_tensors_too(path):
+    document = {"mesh_shape": [8], "queries": [{"shape": [], "src": [], "dst": []}]}
+    stream = read_stream(write_stream(path, document | {"sequence": [0]}))
+    answers = answer(stream, SEARCHES["interned"]())
+    validate(StreamProblem(stream), answers)
+
+
+def test_the_chosen_mesh_is_asked_for_with_the_recorded_one(path):
+    asked = []
+
+    def choose(recorded):
+        asked.append(recorded)
+        return recorded
+
+    assert read_stream(write_stream(path, DOCUMENT), choose) == read_stream(path)
+    assert asked == [(2, 4)]
+
+
+def test_on_another_mesh_what_does_not_divide_is_left_out_and_counted(path):
+    write_stream(path, DOCUMENT)
+    stream = read_stream(path, lambda recorded: (4, 2))
+    mesh = Mesh((4, 2), (1.0, 2.5), (0.0, 1e-9))
+    assert stream == Stream(
+        (
+            Question(mesh, (8, 4), (), ((0, (0,)),)),
+            Question(mesh, (8, 4), ((1, (1,)), (0, (0,))), ((0, (0, 1)),)),
+        ),
+        [0, 1, 0, 1, 0],
+        None,
+        left_out=1,
+    )
+    stream = read_stream(path, lambda recorded: (8,))
+    assert [question.source for question in stream.questions] == [()]
+    assert [question.mesh for question in stream.questions] == [Mesh.of(8)]
+    assert (stream.sequence, stream.left_out) == ([0, 0, 0], 3)
+    assert read_stream(path, lambda recorded: (2, 2, 2)).left_out == 0
+
+
+def test_a_mesh_on_which_nothing_divides_is_refused(path):
+    said = refusal(path, DOCUMENT, lambda recorded: (7, 11))
+    assert said == "none of its conversions is possible on mesh 7x11."
+
+
+def test_the_first_calls_are_those_and_no_other_questions(path):
+    document = deepcopy(DOCUMENT)
+    document["sequence"] = [2, 1, 2, 0]
+    document["queries"][2]["cost"] = {"fwd": 1, "bwd": 2, "total": 3}
+    write_stream(path, document)
+    first = read_stream(path, calls=3)
+    assert [question.shape for question in first.questions] == [(8, 4), (6, 4)]
+    assert [question.target for question in first.questions] == [((0, (0, 1)),), ()]
+    assert first.sequence == [1, 0, 1]
+    assert first.recorded is not None
+    assert [recorded.cost for recorded in first.recorded] == [(100.0, 17.1, 117.1), (1.0, 2.0, 3.0)]
+    assert read_stream(path, calls=1).sequence == [0]
+    assert read_stream(path, calls=100) == read_stream(path)
+
+
+@pytest.mark.parametrize(("calls", "sequence", "left_out"), [(3, [0, 1, 0], 0), (4, [0, 1, 0], 1)])
+def test_what_is_left_out_is_counted_in_the_first_calls(calls, sequence, left_out, path):
+    stream = read_stream(write_stream(path, DOCUMENT), lambda recorded: (4, 2), calls)
+    assert (stream.sequence, stream.left_out) == (sequence, left_out)
+
+
+@pytest.mark.parametrize("name", ["a.json.gz", "here/there.json.gz"])
+def test_a_file_is_known_by_its_ending(name):
+    assert is_stream_file(name)
+    assert not is_stream_file(name.removesuffix(".gz"))
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(UsageError) as refused:
+        read_stream(tmp_path / "none.json.gz")
+    assert (
+        str(refused.value) == f"{tmp_path}/none.json.gz cannot be read: No such file or directory."
+    )
+
+
+def test_a_directory_is_no_file(tmp_path):
+    with pytest.raises(UsageError) as refused:
+        read_stream(tmp_path)
+    assert str(refused.value) == f"{tmp_path} cannot be read: Is a directory."
+
+
+VALID = gzip.compress(json.dumps(DOCUMENT).encode())
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "does not hold JSON text."),
+        (b"\x1f\x8b", "is no complete gzip file."),
+        (json.dumps(DOCUMENT).encode(), "is no complete gzip file."),
+        (VALID[: len(VALID) // 2], "is no complete gzip file."),
+        (VALID[:-1], "is no complete gzip file."),
+        (VALID[:-6] + b"xx" + VALID[-4:], "is no complete gzip file."),
+        (VALID + b"more", "is no complete gzip file."),
+        (gzip.compress(b""), "does not hold JSON text."),
+        (gzip.compress(b"{"), "does not hold JSON text."),
+        (gzip.compress(b"\xff\xfe\xfa"), "does not hold JSON text."),
+        (gzip.compress(b"[" * 100_000), "does not hold JSON text."),
+        (gzip.compress(b"[" * 100_000 + b"]" * 100_000), "does not hold JSON text."),
+        (gzip.compress(b"1" * 5000), "does not hold JSON text."),
+        (gzip.compress(b"[]"), "it must hold one JSON object."),
+        (gzip.compress(b"null"), "it must hold one JSON object."),
+        (gzip.compress(b"{}"), "'mesh_shape' must be a list."),
+    ],
+)
+def test_a_file_of_something_else_is_refused_in_one_sentence(content, said, path):
+    path.write_bytes(content)
+    with pytest.raises(UsageError) as refused:
+        read_stream(path)
+    assert str(refused.value) in (f"{path} {said}", f"{path}: {said}")
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(start=st.integers(0, len(VALID)), stop=st.integers(0, len(VALID)), put=st.binary(max_size=9))
+def test_bytes_that_are_changed_are_refused_in_one_sentence_or_read(start, stop, put, path):
+    path.write_bytes(VALID[:start] + put + VALID[stop:])
+    stream, said = read_or_refused(path)
+    assert stream or (said.startswith(str(path)) and is_a_sentence(said))
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (without(DOCUMENT, "mesh_shape"), "'mesh_shape' must be a list."),
+        (without(DOCUMENT, "queries"), "'queries' must be a list."),
+        (without(DOCUMENT, "sequence"), "'sequence' must be a list."),
+        *(
+            (
+                DOCUMENT | {"mesh_shape": value},
+                "'mesh_shape' must be a list of 1 to 4 whole numbers from 1 to 2^31.",
+            )
+            for value in ([], [2, 0], [2, True], [2, 4.0], [2**31 + 1], [1] * 5, [10**4000] * 2)
+        ),
+        (DOCUMENT | {"mesh_alpha": [1]}, "'mesh_alpha' must have a number for each mesh axis."),
+        (DOCUMENT | {"mesh_alpha": None}, "'mesh_alpha' must be a list."),
+        (
+            DOCUMENT | {"mesh_beta": [1, None]},
+            "'mesh_beta' must have a number for each mesh axis.",
+        ),
+        (DOCUMENT | {"mesh_beta": [1, nan]}, "'mesh_beta' must have a number for each mesh axis."),
+        (DOCUMENT | {"mesh_beta": [1, inf]}, "'mesh_beta' must have a number for each mesh axis."),
+        (DOCUMENT | {"mesh_beta": [1, -1]}, "'mesh_beta' must have a number for each mesh axis."),
+        (
+            DOCUMENT | {"mesh_alpha": [True, 1]},
+            "'mesh_alpha' must have a number for each mesh axis.",
+        ),
+        (
+            DOCUMENT | {"mesh_alpha": [10**400, 1]},
+            "'mesh_alpha' must have a number for each mesh axis.",
+        ),
+        (DOCUMENT | {"queries": [3]}, "query 0 must be an object."),
+        (with_query(1, shape=None), "query 1: 'shape' must be a list."),
+        *(
+            (
+                with_query(1, shape=value),
+                "query 1: 'shape' must be a list of at most 8 whole numbers from 1 to 2^31.",
+            )
+            for value in ([8, 0], [8, "4"], [8, True], [8, 2**31 + 1], [10**400, 4], [1] * 9)
+        ),
+        (with_query(2, src={}), "query 2: 'src' must be a list."),
+        (
+            with_query(2, dst=[[0, 1]]),
+            "query 2: 'dst' must be a list of [dimension, [mesh axes]].",
+        ),
+        (
+            with_query(2, dst=[[0, [True]]]),
+            "query 2: 'dst' must be a list of [dimension, [mesh axes]].",
+        ),
+        (
+            with_query(2, src=[[0]]),
+            "query 2: 'src' must be a list of [dimension, [mesh axes]].",
+        ),
+        (
+            with_query(2, src=[[0, [1]]]),
+            "query 2: Partition {0: [1]} shares dimension 0, of size 6, between 4 devices, which "
+            "do not divide it.",
+        ),
+        (
+            with_query(1, src=[[0, [0]], [1, [0]]]),
+            "query 1: Partition {0: [0], 1: [0]} uses mesh axis 0 twice.",
+        ),
+        (
+            with_query(0, dst=[[2, [0]]]),
+            "query 0: Partition {2: [0]} names dimension 2 of a tensor that has 2, counted from 0.",
+        ),
+        (
+            with_query(0, dst=[[0, [2]]]),
+            "query 0: Partition {0: [2]} names mesh axis 2, and mesh 2x4 has 2, counted from 0.",
+        ),
+        (
+            with_query(0, dst=[[0, [1, 0]]]),
+            "query 0: Partition {0: [1, 0]} shards dimension 0 by mesh axes in the order 1, 0; a "
+            "conversion knows rising axes only.",
+        ),
+        (
+            with_query(0, dst=[[0, []]]),
+            "query 0: Partition {0: []} names dimension 0 without mesh axes.",
+        ),
+        (with_query(0, path=None), "query 0: 'path' must be a list."),
+        (with_query(0, comms=[1]), "query 0: 'path' and 'comms' must hold names."),
+        (with_query(0, cost=[1, 2, 3]), "query 0: 'cost' must have numbers for fwd, bwd, total."),
+        (
+            with_query(0, cost={"fwd": 1, "bwd": 1}),
+            "query 0: 'cost' must have numbers for fwd, bwd, total.",
+        ),
+        (
+            with_query(0, cost={"fwd": 1, "bwd": inf, "total": 1}),
+            "query 0: 'cost' must have numbers for fwd, bwd, total.",
+        ),
+        (
+            with_query(0, cost={"fwd": nan, "bwd": 1, "total": 1}),
+            "query 0: 'cost' must have numbers for fwd, bwd, total.",
+        ),
+        (
+            with_query(0, cost={"fwd": 1, "bwd": 1, "total": 10**400}),
+            "query 0: 'cost' must have numbers for fwd, bwd, total.",
+        ),
+        *(
+            (
+                DOCUMENT | {"sequence": [0, index]},
+                "'sequence' must hold indices of the 3 queries, which its entry 1 is not.",
+            )
+            for index in (3, -1, True, 1.0, "0", None, [0], ["a"] * 10_000)
+        ),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_named(document, said, path):
+    assert refusal(path, document) == said
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 9)
+    | st.sampled_from([10**30, 10**400, -(10**400)])
+    | st.floats()
+    | st.text("ab[]{}0\n'\"", max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["shape", "src", "fwd", "a"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def places(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return where every value in a document is."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    found = [here]
+    for key, held in pairs:
+        inside = (*here, key)
+        found += places(held, inside) if isinstance(held, dict | list) else [inside]
+    return found
+
+
+PLACES = places(DOCUMENT)[1:]
+
+
+def change(document: Any, way: tuple[Any, ...], what: str, value: Any) -> None:
+    """Put a value where another one is, drop that one, or have it twice."""
+    *outer, last = way
+    for key in outer:
+        document = document[key]
+    if what == "put":
+        document[last] = value
+    elif what == "drop":
+        del document[last]
+    else:
+        document += [document[last]]
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    changes=st.lists(
+        st.tuples(st.sampled_from(PLACES), st.sampled_from(["put", "drop", "twice"]), json_values),
+        min_size=1,
+        max_size=3,
+    ),
+    mesh=st.sampled_from([None, (8,), (4, 2), (2, 2, 2)]),
+)
+@example(changes=[(("mesh_shape", 0), "put", 10**400)], mesh=None)
+@example(changes=[(("queries", 0, "shape", 0), "put", 10**400)], mesh=None)
+def test_any_change_is_either_read_or_refused_in_one_sentence(changes, mesh, path):
+    document = deepcopy(DOCUMENT)
+    for way, what, value in changes:
+        with suppress(LookupError, TypeError):  # an earlier change took the place away
+            change(document, way, what, value)
+    choose = (lambda recorded: mesh) if mesh else (lambda recorded: recorded)
+    stream, said = read_or_refused(write_stream(path, document), choose)
+    if stream is None:
+        assert said.startswith(f"{path}: ")
+        assert is_a_sentence(said)
+        return
+    assert len(stream.sequence) + stream.left_out == len(document["sequence"])
+    assert set(stream.sequence) == set(range(len(stream.questions)))
+    for asked in stream.questions:
+        for partition in (asked.source, asked.target):
+            assert checked_partition(asked.mesh, asked.shape, partition) == partition
+    if stream.recorded is not None:
+        assert len(stream.recorded) == len(stream.questions)
+    if mesh:
+        assert {asked.mesh.shape for asked in stream.questions} == {mesh}
+
+
+@pytest.mark.parametrize("name", ["eager-dict", "interned", "optimal"])
+def test_queries_that_are_not_asked_do_not_matter(name, path):
+    stream = read_stream(write_stream(path, DOCUMENT | {"sequence": [0, 2]}))
+    assert [question.shape for question in stream.questions] == [(8, 4), (6, 4)]
+    assert stream.sequence == [0, 1]
+    validate(StreamProblem(stream), answer(stream, SEARCHES[name]()))
+
+
+@pytest.mark.parametrize(
+    "pairs", [[[7, [0]]], [[0, [0]], [1, [0]]], [[0, []]], [[0, [1, 0]]], [[0, [0]], [0, [1]]]]
+)
+def test_a_partition_of_no_mesh_at_all_is_an_error_on_another_mesh_too(pairs, path):
+    with pytest.raises(UsageError, match="query 1: "):
+        read_stream(write_stream(path, with_query(1, src=pairs)), lambda recorded: (4, 2))
+
+
+def test_a_query_that_is_not_asked_is_looked_at_too(path):
+    document = with_query(1, src=[[7, [0]]]) | {"sequence": [0]}
+    assert refusal(path, document).startswith("query 1: Partition {7: [0]} names dimension 7 ")
+
+
+@pytest.mark.parametrize("mesh", [(2, 4), (4, 2)])
+def test_a_file_that_asks_nothing_is_said_to_ask_nothing(mesh, path):
+    said = refusal(path, DOCUMENT | {"sequence": []}, lambda recorded: mesh)
+    assert said == "it asks nothing."
