@@ -4,7 +4,13 @@ import heapq
 from typing import NamedTuple
 
 from planners.dimspec.costs import NOTHING, CommSpec, Cost
-from planners.dimspec.interned import NO_CONVERSION, Interned, InternedSpec, InternedTensor
+from planners.dimspec.interned import (
+    NO_CONVERSION,
+    Interned,
+    InternedSpec,
+    InternedTensor,
+    check_same_tensor,
+)
 from planners.dimspec.partition import Mesh, Partition
 from planners.dimspec.search import Conversion
 from planners.dimspec.transitions import Masks
@@ -43,7 +49,12 @@ class Cheapest:
         return found
 
     def search(self, source: InternedSpec, target: InternedSpec) -> Conversion:
-        """Return the cheapest conversion, from what was found out about its source."""
+        """Return the cheapest conversion, from what was found out about its source.
+
+        Raises:
+            UsageError: the specs are of different tensors.
+        """
+        check_same_tensor(source, target)
         if source.masks == target.masks:
             return NO_CONVERSION
         reached = self._reached.get(source)

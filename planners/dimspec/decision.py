@@ -107,7 +107,7 @@ def _after(before: dict[int, tuple[int, ...]], step: CommSpec) -> dict[int, tupl
     """Return what a step makes of a partition, None where it cannot be taken.
 
     It takes the last axis of a dimension, puts one at the end of a dimension, or does both with
-    dimensions that have no more than one.
+    dimensions that have no more than one. Of two sharded dimensions the later one gives its axis.
     """
     pattern, gather_dim, shard_dim, axis = step
     is_all_to_all = pattern == Pattern.ALL_TO_ALL
@@ -122,7 +122,9 @@ def _after(before: dict[int, tuple[int, ...]], step: CommSpec) -> dict[int, tupl
             after[gather_dim] = held[:-1]
     if pattern != Pattern.GATHER:
         held = after.get(shard_dim, ())
-        if held and (held[-1] >= axis or (is_all_to_all and len(held) > 1)):
+        if held and held[-1] >= axis:
+            return None
+        if held and is_all_to_all and (len(held) > 1 or gather_dim < shard_dim):
             return None
         after[shard_dim] = (*held, axis)
     return after

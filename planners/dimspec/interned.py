@@ -127,8 +127,7 @@ class InternedTensor:
             InfeasibleDecision: the target is not reached in MOST_STEPS steps.
             UsageError: they are of different tensors.
         """
-        if source.tensor is not target.tensor:
-            raise UsageError(f"{source} and {target} are specs of different tensors.")
+        check_same_tensor(source, target)
         if source.masks == target.masks:
             return NO_CONVERSION
         nearest = self.transitions.nearest(target.masks)
@@ -178,6 +177,12 @@ class Interned:
     def convert(self, source: InternedSpec, target: InternedSpec) -> Conversion:
         """Return the conversion of one spec into another of the same tensor."""
         return convert(source, target)
+
+
+def check_same_tensor(source: InternedSpec, target: InternedSpec) -> None:
+    """Raise UsageError where two specs are of different tensors."""
+    if source.tensor is not target.tensor:
+        raise UsageError(f"{source} and {target} are specs of different tensors.")
 
 
 def convert(source: InternedSpec, target: InternedSpec) -> Conversion:

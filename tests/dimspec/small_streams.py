@@ -6,6 +6,7 @@ The search here is kept plain on purpose: dictionaries of lists, nothing shared,
 import gzip
 import json
 from collections.abc import Iterator, Sequence
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,6 +53,7 @@ DIFFERENCES = {
 }
 
 
+@cache
 def problem_of(text: str) -> DimSpecProblem:
     """Build a problem from its id, e.g. `all-pairs[rank=2]/dgx_a100_80gb:8`."""
     problem = ProblemId.parse(text)

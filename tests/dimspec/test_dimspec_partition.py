@@ -110,9 +110,7 @@ def test_a_partition_of_an_object_is_checked_too(partition, error):
 
 
 def test_a_mesh_axis_is_looked_at_before_what_it_would_divide():
-    with pytest.raises(
-        DimensionOutOfRange, match=r"mesh axis 1, and mesh 8 has 1, counted from 0\.$"
-    ):
+    with pytest.raises(DimensionOutOfRange, match="mesh axis 1, and mesh 8 has 1, "):
         checked_partition(Mesh.of(8), (7, 7), [(0, [0]), (1, [1])])
 
 

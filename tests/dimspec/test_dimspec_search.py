@@ -39,13 +39,16 @@ def expanded(shape, partition, mesh=SQUARE):
 
 
 @pytest.mark.parametrize(
+    "kind", [SharedDimSpec, pytest.param(EagerDimSpec, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
     ("workload", "distinct", "calls"), [("resnet50", 2658, 39_737), ("gpt12", 1410, 96_145)]
 )
-def test_all_that_was_recorded_is_reproduced_to_the_last_bit(workload, distinct, calls):
+def test_all_that_was_recorded_is_reproduced_to_the_last_bit(workload, distinct, calls, kind):
     stream = stream_of(f"{workload}/dgx_a100_80gb:4")
     assert (len(stream.questions), len(stream.sequence)) == (distinct, calls)
     assert stream.recorded is not None
-    conversions = answer(once_each(stream.questions), GreedySearch(EagerDimSpec)).conversions
+    conversions = answer(once_each(stream.questions), GreedySearch(kind)).conversions
     for question, conversion, recorded in zip(
         stream.questions, conversions, stream.recorded, strict=True
     ):
