@@ -9,6 +9,7 @@ from harness.clock import Clock
 from harness.declarations import find_bound
 from harness.errors import RegistryError
 from harness.memory import begin_peak, peak
+from harness.recorder import observed_call
 from harness.registry import Family, Measured, Prepared, Recorder, Variant
 
 
@@ -46,7 +47,7 @@ def check(
     prepared = variant.prepared(problem)
     try:
         recorder = Recorder()
-        with family.observe(recorder), prepared.installed():
+        with observed_call(), family.observe(recorder), prepared.installed():
             before: int | None = begin_peak()
             call_begins(recorder)
             started = clock.wall()

@@ -45,7 +45,7 @@ def source_digest() -> str:
         spec = find_spec(package)
         for root in (spec and spec.submodule_search_locations) or ():
             for path in sorted(Path(root).rglob("*")):
-                if path.suffix in (".py", ".csv"):
+                if path.suffix in (".py", ".csv", ".gz"):
                     digest.update(f"{package}/{path.relative_to(root).as_posix()}".encode())
                     digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

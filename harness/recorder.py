@@ -21,6 +21,25 @@ class Progress:
     unit: str
 
 
+_observed_calls = 0
+
+
+@contextmanager
+def observed_call() -> Iterator[None]:
+    """Enclose a call that is observed, so that `is_observing` says so."""
+    global _observed_calls
+    _observed_calls += 1
+    try:
+        yield
+    finally:
+        _observed_calls -= 1
+
+
+def is_observing() -> bool:
+    """Whether a call is observed just now: what runs in another process is told to count then."""
+    return _observed_calls > 0
+
+
 class Recorder:
     """Counters and phases of one call, filled by a family's observer.
 

@@ -33,7 +33,7 @@ from harness.errors import (
 )
 from harness.goals import Goal, check_goals
 from harness.naming import WorkloadSpec, at_most, one_of, positive_int, whole_number
-from harness.recorder import Progress, Recorder
+from harness.recorder import Progress, Recorder, is_observing
 from harness.topologies import Topology
 from harness.upstreams import Upstream
 
@@ -62,6 +62,7 @@ __all__ = [
     "Workload",
     "WorkloadSpec",
     "at_most",
+    "is_observing",
     "load_registry",
     "one_of",
     "positive_int",

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.registry import Claim, Measured, Prepared, Upstream
+from harness.registry import Claim, Measured, Prepared, Upstream, is_observing
 from planners.dimspec.costs import CommSpec, Cost, Pattern
 from planners.dimspec.decision import Answers, Construction, Decision
 from planners.dimspec.family import FAMILY
-from planners.dimspec.observer import is_observing
 from planners.dimspec.partition import Mesh, Partition
 from planners.dimspec.problem import ConstructorProblem, DimSpecProblem
 from planners.dimspec.search import Conversion

@@ -100,10 +100,7 @@ FAMILY: Family["DimSpecProblem", "Decision"] = Family(
     phases=("dictionaries", "expansion", "other"),
     workloads=list_workloads,
     preload=("planners.dimspec.quality", "planners.dimspec.observer"),
-    benchmarks=(
-        "all-pairs[rank=4,mesh=2x4]/dgx_a100_80gb:8",
-        "resnet50[calls=1000]/dgx_a100_80gb:4",
-    ),
+    benchmarks=("resnet50[calls=1000]/dgx_a100_80gb:4",),
     studies=STUDIES,
     goals=GOALS,
 )

@@ -15,18 +15,10 @@ from planners.dimspec.search import GreedySearch, Spec
 from planners.dimspec.specs import DimSpec, ShardingSpec
 from planners.dimspec.transitions import Transitions
 
-_observing = 0
-
-
-def is_observing() -> bool:
-    """Whether a call is observed just now: a search in another process is told to count then."""
-    return _observing > 0
-
 
 @contextmanager
 def observe(recorder: Recorder) -> Iterator[None]:
     """Record counters, phases and progress of every call inside."""
-    global _observing
     asked: set[Any] = set()
 
     def noting(convert: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,11 +67,7 @@ def observe(recorder: Recorder) -> Iterator[None]:
             (InternedSpec, "__init__", "sharding_specs_built"),
         ):
             replace(owner, name, recorder.counted(counter, getattr(owner, name)))
-        _observing += 1
-        try:
-            yield
-        finally:
-            _observing -= 1
+        yield
 
 
 def _question(spec: Spec) -> Any:

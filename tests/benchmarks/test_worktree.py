@@ -121,8 +121,9 @@ def test_a_slow_down_between_two_commits_is_found(
 ) -> None:
     assert continuous.returncode == 1, continuous.stdout + continuous.stderr
     changed = [line for line in continuous.stdout.splitlines() if "dice.time_plan(" in line]
-    assert len(changed) == 1
-    assert "'quick'" in changed[0]
+    # On a busy machine another cell may seem to have changed as well, but never as much.
+    factors = {line.split("'")[1]: float(line.split("|")[4]) for line in changed}
+    assert max(factors, key=factors.__getitem__) == "quick"
 
 
 @pytest.mark.usefixtures("continuous")

@@ -9,7 +9,7 @@ from fake_clock import FakeClock
 from harness.check import check
 from harness.errors import InfeasibleDecision, RegistryError
 from harness.naming import WorkloadSpec
-from harness.registry import Family, Prepared, Variant
+from harness.registry import Family, Prepared, Variant, is_observing
 from harness.topologies import find_topology
 
 PROBLEM = toy.build(WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2))
@@ -46,6 +46,25 @@ def test_what_was_measured_elsewhere_is_kept(clock: FakeClock):
     assert found.counters == {"dealt": 77}
     assert found.phases == {"abroad": 0.25}
     assert found.wall_s == 0.5
+
+
+def test_a_variant_can_tell_that_it_is_observed(clock: FakeClock):
+    told = []
+
+    def run() -> toy.Decision:
+        told.append(is_observing())
+        return toy.round_robin(PROBLEM)
+
+    check(toy.TOY, variant(run), PROBLEM, clock)
+    run()
+    assert told == [True, False]
+
+    def fail() -> toy.Decision:
+        raise ValueError("in the middle")
+
+    with pytest.raises(ValueError, match="in the middle"):
+        check(toy.TOY, variant(fail), PROBLEM, clock)
+    assert not is_observing()
 
 
 def test_an_infeasible_decision_is_refused(clock: FakeClock):
