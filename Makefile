@@ -27,6 +27,7 @@ $(READY): requirements.txt pyproject.toml Makefile
 # Real releases to compare with, each in a folder of its own; nothing else needs them.
 upstreams: setup
 	@planners/dimspec/upstream/install.sh $(BIN)/python upstreams
+	@planners/reshard/upstream/install.sh $(BIN)/python upstreams
 
 report: setup
 	$(BIN)/shardbench report

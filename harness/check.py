@@ -48,6 +48,7 @@ def check(
     try:
         recorder = Recorder()
         with observed_call(), family.observe(recorder), prepared.installed():
+            prepared.begin()
             before: int | None = begin_peak()
             call_begins(recorder)
             started = clock.wall()

@@ -61,6 +61,7 @@ def plan(
         prepared = chosen.prepared(problem)
         try:
             with prepared.installed():
+                prepared.begin()
                 started = clock.wall()
                 result = prepared.run()
                 ended = clock.wall()

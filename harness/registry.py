@@ -95,12 +95,20 @@ class Prepared(Generic[D]):
     """A variant that is ready on a problem; only `run` is timed.
 
     `installed` is entered around each turn of this variant and left after it, also on errors: a
-    variant that changes the process does so there. `close` frees what was prepared.
+    variant that changes the process does so there. `renew` is called before each call of `run`,
+    untimed: a variant that uses up what it works on makes it anew there. `close` frees what was
+    prepared.
     """
 
     run: Callable[[], D | Measured[D]]
     installed: Callable[[], AbstractContextManager[Any]] = nullcontext
     close: Callable[[], None] = lambda: None
+    renew: Callable[[], None] | None = None
+
+    def begin(self) -> None:
+        """Make ready for one call of `run`."""
+        if self.renew is not None:
+            self.renew()
 
 
 def _is_installed(module: str) -> bool:

@@ -95,15 +95,21 @@ def _collection_off() -> Iterator[None]:
 def timed_turn(prepared: Prepared[Any], clock: Clock, calls: int = 1) -> Turn:
     """Call a prepared variant `calls` times; return the mean times of a call."""
     wall = cpu = 0.0
+    # What is made anew must not be timed; otherwise the clock is read once, since a call may be
+    # too short for it.
+    rounds, calls_of_round = (calls, 1) if prepared.renew else (1, calls)
     with prepared.installed(), _collection_off():
-        wall_start, cpu_start = clock.wall(), clock.cpu()
-        for _ in range(calls):
-            result = prepared.run()
-            if isinstance(result, Measured):
-                wall += result.wall_s
-                cpu += result.cpu_s
-        if not isinstance(result, Measured):
-            wall, cpu = clock.wall() - wall_start, clock.cpu() - cpu_start
+        for _ in range(rounds):
+            prepared.begin()
+            wall_start, cpu_start = clock.wall(), clock.cpu()
+            for _ in range(calls_of_round):
+                result = prepared.run()
+                if isinstance(result, Measured):
+                    wall += result.wall_s
+                    cpu += result.cpu_s
+            if not isinstance(result, Measured):
+                wall += clock.wall() - wall_start
+                cpu += clock.cpu() - cpu_start
     decision = result.decision if isinstance(result, Measured) else result
     return Turn(wall / calls, cpu / calls, decision)
 
@@ -111,6 +117,7 @@ def timed_turn(prepared: Prepared[Any], clock: Clock, calls: int = 1) -> Turn:
 def _call_seconds(prepared: Prepared[Any], clock: Clock) -> float:
     """Return the wall time of one call here, also where the call is measured elsewhere."""
     with prepared.installed(), _collection_off():
+        prepared.begin()
         started = clock.wall()
         prepared.run()
         return clock.wall() - started

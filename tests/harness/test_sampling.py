@@ -290,6 +290,21 @@ class TestMeasured:
         assert ratio is not None
         assert math.isclose(ratio.value, 0.5)
 
+    def test_what_is_made_anew_before_each_call_is_not_timed(self, clock: FakeClock):
+        ready = []
+
+        def renew() -> None:
+            clock.advance(5.0)
+            ready.append("fresh")
+
+        def run() -> str:
+            clock.advance(0.25)
+            return ready.pop()
+
+        turn = timed_turn(Prepared(run, renew=renew), clock, calls=3)
+        assert turn == (0.25, 0.25, "fresh")
+        assert not ready
+
     def test_repeated_calls_count_once_each(self, clock: FakeClock):
         def run() -> Measured:
             clock.advance(0.01)

@@ -1,0 +1,139 @@
+"""A problem: a program to be resharded for one stage, or a chain that ops are put into."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.registry import NotApplicable, Prepared, Topology, WorkloadSpec
+from planners.reshard import workloads
+from planners.reshard.block import Block
+from planners.reshard.graph import Twin
+from planners.reshard.program import Program, transformer
+from planners.reshard.resharder import Resharded, Resharder
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerProblem:
+    """A program with its dist attributes, and the stage whose ranks it is made for."""
+
+    program: Program
+    layers: int
+    stage: int
+
+    def facts(self) -> dict[str, float | str]:
+        """Describe the problem; `layers` is its size."""
+        program = self.program
+        return {
+            "layers": self.layers,
+            "ops": len(program.twin.nodes()),
+            "values": len(program.layouts),
+            "pipeline x tensor": f"{program.stages} x {program.tensor_parallel}",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MicroProblem:
+    """A chain of ops, and the places that ops are put in front of, first to last."""
+
+    program: Program
+    places: tuple[int, ...]
+
+    def facts(self) -> dict[str, float | str]:
+        """Describe the problem; `ops` is its size."""
+        return {"ops": len(self.program.twin.nodes()), "inserts": len(self.places)}
+
+
+@dataclass(frozen=True, slots=True)
+class PaddleProblem:
+    """A stack of decoder blocks as Paddle's own program, for one rank of stages x ranks each."""
+
+    layers: int
+    stages: int
+    tensor_parallel: int
+    rank: int
+
+    def facts(self) -> dict[str, float | str]:
+        """Describe the problem; `layers` is its size."""
+        return {
+            "layers": self.layers,
+            "pipeline x tensor": f"{self.stages} x {self.tensor_parallel}",
+            "rank": str(self.rank),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PaddleDecision:
+    """What Paddle made of its program: a hash of it, and how large it is."""
+
+    fingerprint: str
+    ops: int
+    variables: int
+
+
+ReshardProblem = TransformerProblem | MicroProblem | PaddleProblem
+ReshardDecision = Resharded | PaddleDecision
+
+
+def build(spec: WorkloadSpec, topology: Topology) -> ReshardProblem:
+    """Return the problem of a workload on a topology.
+
+    Raises:
+        UsageError: the workload is unknown or malformed, or does not fit the topology.
+    """
+    workloads.checked(spec)
+    if spec.name == "micro":
+        ops, inserts, seed = workloads.chain(spec)
+        places = sorted(random.Random(seed).sample(range(1, ops + 1), inserts))
+        return MicroProblem(_chain(ops), tuple(places))
+    layers, stage = workloads.layers(spec), workloads.stage(spec)
+    stages, ranks = workloads.parallelism(spec, topology)
+    if spec.name == workloads.PADDLE:
+        return PaddleProblem(layers, stages, ranks, rank=stage * ranks)
+    return TransformerProblem(transformer(layers, stages, ranks), layers, stage)
+
+
+def _chain(ops: int) -> Program:
+    twin = Twin()
+    last = twin.create("feed", [], ["v0"], {})
+    for number in range(1, ops + 1):
+        last = twin.create("step", [last.outputsAt(0)], [f"v{number}"], {"number": number})
+    return Program(twin, stages=1, tensor_parallel=1)
+
+
+def prepare(
+    problem: ReshardProblem,
+    block: Callable[[Twin], Block],
+    resharder: type[Resharder] = Resharder,
+) -> Prepared[Resharded]:
+    """Return a pass over a problem, each time over a copy of its graph that a new block mirrors.
+
+    Raises:
+        NotApplicable: the program is Paddle's own.
+    """
+    if isinstance(problem, PaddleProblem):
+        raise NotApplicable("It edits its own programs; Paddle's are for the variants named so.")
+    whole = problem.program
+    fresh: list[tuple[Program, Block]] = []
+
+    def renew() -> None:
+        program = whole.copy()
+        fresh[:] = [(program, block(program.twin))]
+
+    def run() -> Resharded:
+        program, mirror = fresh.pop()
+        if isinstance(problem, MicroProblem):
+            return _insert_all(program, mirror, problem.places)
+        return resharder(program, mirror, problem.stage).reshard()
+
+    return Prepared(run, renew=renew)
+
+
+def _insert_all(program: Program, block: Block, places: tuple[int, ...]) -> Resharded:
+    """Put an op in front of each place, which then reads what the new one makes."""
+    for number, place in enumerate(places):
+        before = block.ops[place + number - 1].outputs[0]
+        made = f"{before}@to:{number}"
+        block.insert(place + number, "insert", [before], [made], {"number": number})
+        block.rename_input(block.ops[place + number + 1], before, made)
+    block.finish()
+    return Resharded(block, program)

@@ -1,0 +1,53 @@
+"""What is measured of the family in reports, and what it is to reach."""
+
+from harness.registry import Goal, Study
+
+LADDER = ("sync-each", "sync-after-remove", "sync-once", "delta-sync", "indexed")
+
+_FOUR = "dgx_a100_80gb:4"
+_MICRO = f"micro[ops=5000,inserts=200]/{_FOUR}"
+
+
+def _layers(layers: int) -> str:
+    return f"transformer[layers={layers}]/{_FOUR}"
+
+
+PADDLE = (
+    "paddle-2.6.2",
+    "paddle-2.6.2+part1",
+    "paddle-2.6.2+part1+2",
+    "paddle-3.3.1",
+    "paddle-3.3.1-sync-once",
+)
+
+STUDIES = (
+    *(Study(_layers(layers), LADDER, "a stack of layers") for layers in (2, 4, 8)),
+    *(Study(_layers(layers), LADDER, "a stack of layers", large=True) for layers in (16, 32, 64)),
+    Study(f"micro/{_FOUR}", LADDER, "insertions alone"),
+    Study(_MICRO, LADDER, "insertions alone", large=True),
+    Study(f"paddle[layers=2]/{_FOUR}", PADDLE, "the real Paddle", against="paddle-2.6.2"),
+    Study(
+        f"paddle[layers=12]/{_FOUR}",
+        PADDLE,
+        "the real Paddle",
+        against="paddle-2.6.2",
+        large=True,
+    ),
+)
+
+GOALS = (
+    Goal(
+        "200 insertions into 5000 ops at least 300 times as fast",
+        _MICRO,
+        "delta-sync",
+        "times faster",
+        300,
+    ),
+    Goal(
+        "a stack of 32 layers at least 30 times as fast",
+        _layers(32),
+        "indexed",
+        "times faster",
+        30,
+    ),
+)

@@ -1,0 +1,52 @@
+"""What a Resharder decided: the programs as it leaves them."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+# Python frames, which differ between ways to insert the same op.
+_LEFT_OUT = {"op_callstack"}
+
+
+def check_mirror(program: Any) -> None:
+    """Compare the Python copy of each block with the C++ one.
+
+    Raises:
+        RuntimeError: they differ.
+    """
+    for block in program.blocks:
+        ops = [block.desc.op(index) for index in range(block.desc.op_size())]
+        if [op.desc for op in block.ops] != ops:
+            raise RuntimeError("the ops of the Python block are not those of the C++ block")
+        if set(block.vars) != {variable.name() for variable in block.desc.all_vars()}:
+            raise RuntimeError("the variables of the Python block are not those of the C++ block")
+
+
+def fingerprint(main: Any, startup: Any) -> str:
+    """Return a hash of two programs: their ops in order, with all attributes, and variable names.
+
+    Args:
+        main: The program of one training step.
+        startup: The one that initialises the parameters.
+    """
+    digest = hashlib.sha256()
+    for program in (main, startup):
+        for block in program.blocks:
+            for line in _lines(block):
+                digest.update(f"{line}\n".encode())
+    return digest.hexdigest()
+
+
+def _lines(block: Any) -> Iterator[str]:
+    yield json.dumps([block.idx, block.parent_idx, sorted(block.vars)])
+    for op in block.ops:
+        yield json.dumps(
+            [
+                op.type,
+                {slot: op.input(slot) for slot in op.input_names},
+                {slot: op.output(slot) for slot in op.output_names},
+                {name: op.attr(name) for name in op.attr_names if name not in _LEFT_OUT},
+            ],
+            sort_keys=True,
+        )

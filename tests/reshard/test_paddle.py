@@ -1,0 +1,177 @@
+"""The real Resharder of Paddle, where it is installed."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import ShardbenchError
+from harness.upstreams import Upstream, is_ready
+
+BEFORE, AFTER = RELEASES = "paddle-2.6.2", "paddle-3.3.1"
+DRIVER = Path(__file__).parents[2] / "planners" / "reshard" / "upstream" / "driver.py"
+MODES = {BEFORE: ["as-shipped", "part1", "part1+2"], AFTER: ["as-shipped", "sync-once"]}
+ALL = [(release, mode) for release in RELEASES for mode in MODES[release]]
+
+# What all modes of both releases do for the first of four ranks, by layers.
+OF_ALL = {
+    2: {"inserts": 24, "parses": 21, "removals": 273},
+    4: {"inserts": 44, "parses": 37, "removals": 534},
+}
+SIZES = {
+    2: {"ops_before": 209, "ops": 123, "variables_before": 374, "variables": 213},
+    4: {"ops_before": 407, "ops": 242, "variables_before": 736, "variables": 422},
+}
+
+# By layers, the syncs, and the ops and the variables that they visit.
+SYNCS = {
+    (BEFORE, "as-shipped"): {2: (299, 43_081, 79_416), 4: (580, 164_977, 301_289)},
+    (BEFORE, "part1"): {2: (28, 5_798, 10_160), 4: (48, 19_856, 35_279)},
+    (BEFORE, "part1+2"): {2: (5, 739, 1_187), 4: (5, 1_453, 2_336)},
+    (AFTER, "as-shipped"): {2: (29, 6_031, 10_566), 4: (49, 20_307, 36_075)},
+    (AFTER, "sync-once"): {2: (5, 739, 1_187), 4: (5, 1_453, 2_336)},
+}
+
+OWN_DRIVER = """
+import runpy
+
+runpy.run_path({driver!r})
+
+from planners.reshard.upstream.anew import anew
+from planners.reshard.upstream.decision import check_mirror, fingerprint
+from planners.reshard.upstream.partitioned import partitioned
+
+
+def changed(request):
+    with anew():
+        program = partitioned(2, 2, 2, 0)
+    main, startup = program.main, program.startup
+    block = main.global_block()
+    found = {{"before": fingerprint(main, startup)}}
+    check_mirror(main)
+    if request["of"] == "attributes":
+        block.ops[-1]._set_attr("beta1", 0.5)
+        found["after"] = fingerprint(main, startup)
+    elif request["of"] == "variables":
+        block.desc._rename_var(b"input", b"output")
+    elif request["of"] == "ops":
+        block.desc._remove_op(3, 4)
+    try:
+        check_mirror(main)
+    except RuntimeError as error:
+        found["error"] = str(error)
+    return found
+
+
+HANDLERS = {{"changed": changed}}
+"""
+
+pytestmark = pytest.mark.skipif(
+    not all(map(is_ready, RELEASES)),
+    reason="PaddlePaddle is not installed; planners/reshard/upstream/install.sh does that.",
+)
+
+
+@pytest.fixture(scope="module")
+def upstreams() -> Iterator[dict[str, Upstream]]:
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(Upstream(name, DRIVER)) for name in RELEASES}
+
+
+def reshard(upstream: Upstream, mode: str, **changes: Any) -> dict[str, Any]:
+    request = {"layers": 2, "pipeline": 2, "tensor": 2, "rank": 0, "mode": mode}
+    return upstream.ask({"kind": "reshard", **request, **changes})
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_all_modes_decide_the_same(upstreams: dict[str, Upstream], release: str) -> None:
+    answers = [reshard(upstreams[release], mode) for mode in [*MODES[release], "as-shipped"]]
+    for answer in answers:
+        assert answer["fingerprint"] == answers[0]["fingerprint"]
+        assert SIZES[2].items() <= answer.items()
+        assert answer["counters"] == {}
+        assert answer["cpu_s"] > 0
+        assert answer["wall_s"] > 0
+
+
+@pytest.mark.parametrize("layers", [2, 4])
+@pytest.mark.parametrize(("release", "mode"), ALL)
+def test_the_counters(upstreams: dict[str, Upstream], release: str, mode: str, layers: int) -> None:
+    answer = reshard(upstreams[release], mode, layers=layers, count=True)
+    syncs, ops_visited, values_visited = SYNCS[release, mode][layers]
+    visits = {"syncs": syncs, "ops_visited": ops_visited, "values_visited": values_visited}
+    assert answer["counters"] == OF_ALL[layers] | visits
+    assert SIZES[layers].items() <= answer.items()
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_rank_has_a_program_of_its_own(upstreams: dict[str, Upstream], release: str) -> None:
+    mode = MODES[release][-1]
+    found = [reshard(upstreams[release], mode, rank=rank)["fingerprint"] for rank in range(4)]
+    assert len(set(found)) == 4
+    assert reshard(upstreams[release], "as-shipped", rank=2)["fingerprint"] == found[2]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_meshes_of_other_sizes(upstreams: dict[str, Upstream], release: str) -> None:
+    mode = MODES[release][-1]
+    alone = reshard(upstreams[release], mode, pipeline=1, tensor=1, count=True)
+    assert alone["counters"]["inserts"] == alone["counters"]["removals"] == 0
+    assert alone["ops"] == alone["ops_before"]
+    wide = reshard(upstreams[release], mode, pipeline=1, tensor=4, rank=3, count=True)
+    assert wide["counters"]["inserts"] > 0
+    assert wide["counters"]["removals"] == 0
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_another_process_decides_the_same(
+    upstreams: dict[str, Upstream], release: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = reshard(upstreams[release], "as-shipped", rank=3, count=True)
+    monkeypatch.setenv("PYTHONHASHSEED", "1234")  # upstream removes variables in a set's order
+    with Upstream(release, DRIVER) as another:
+        answer = reshard(another, "as-shipped", rank=3, count=True)
+    assert answer["fingerprint"] == expected["fingerprint"]
+    assert answer["counters"] == expected["counters"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"mode": "sync-once"}, "mode is 'sync-once'; this release has: {}"),
+        ({"mode": "never"}, "mode is 'never'; this release has: {}"),
+        ({"rank": 4}, "rank is 4; there are 4 ranks, counted from 0"),
+        ({"tensor": 3}, "tensor is 3, which does not divide the 4 attention heads"),
+        ({"pipeline": 3}, "pipeline is 3, which is not from 1 to 2, the layers"),
+    ],
+)
+def test_errors_are_sentences(
+    upstreams: dict[str, Upstream], changes: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ShardbenchError) as failure:
+        reshard(upstreams[BEFORE], **({"mode": "as-shipped"} | changes))
+    expected = sentence.format(", ".join(MODES[BEFORE]))
+    assert str(failure.value) == f"{BEFORE} raised ValueError: {expected}"
+
+
+def test_the_later_release_has_no_emulation(upstreams: dict[str, Upstream]) -> None:
+    with pytest.raises(ShardbenchError, match="mode is 'part1'; this release has: as-shipped, "):
+        reshard(upstreams[AFTER], "part1")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_check_and_the_fingerprint_see_a_change(release: str, tmp_path: Path) -> None:
+    driver = tmp_path / "own_driver.py"
+    driver.write_text(OWN_DRIVER.format(driver=str(DRIVER)))
+    with Upstream(release, driver) as upstream:
+        attributes, variables, ops = (
+            upstream.ask({"kind": "changed", "of": of}) for of in ("attributes", "variables", "ops")
+        )
+    assert attributes["before"] == variables["before"] == ops["before"] != attributes["after"]
+    assert "error" not in attributes
+    assert variables["error"] == (
+        "the variables of the Python block are not those of the C++ block"
+    )
+    assert ops["error"] == "the ops of the Python block are not those of the C++ block"
