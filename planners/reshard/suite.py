@@ -3,6 +3,8 @@
 from harness.registry import Goal, Study
 
 LADDER = ("sync-each", "sync-after-remove", "sync-once", "delta-sync", "indexed")
+INSERTING = ("sync-each", "sync-once", "delta-sync")
+"""Those that differ where nothing is removed, and nothing searched for."""
 
 _FOUR = "dgx_a100_80gb:4"
 _MICRO = f"micro[ops=5000,inserts=200]/{_FOUR}"
@@ -23,8 +25,8 @@ PADDLE = (
 STUDIES = (
     *(Study(_layers(layers), LADDER, "a stack of layers") for layers in (2, 4, 8)),
     *(Study(_layers(layers), LADDER, "a stack of layers", large=True) for layers in (16, 32, 64)),
-    Study(f"micro/{_FOUR}", LADDER, "insertions alone"),
-    Study(_MICRO, LADDER, "insertions alone", large=True),
+    Study(f"micro/{_FOUR}", INSERTING, "insertions alone"),
+    Study(_MICRO, INSERTING, "insertions alone", large=True),
     Study(f"paddle[layers=2]/{_FOUR}", PADDLE, "the real Paddle", against="paddle-2.6.2"),
     Study(
         f"paddle[layers=12]/{_FOUR}",
