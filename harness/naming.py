@@ -56,6 +56,12 @@ class WorkloadSpec:
         digest = hashlib.sha256(content).hexdigest()[:8]
         return WorkloadSpec(f"{Path(self.name).name}#{digest}", self.parameters)
 
+    def check_known(self, family: str, parameters: Mapping[str, Collection[str]]) -> None:
+        """Raise UsageError unless `parameters` has this workload, with all that it is given."""
+        if self.name not in parameters:
+            raise unknown(f"workload of family '{family}',", self.name, parameters)
+        self.check_parameters(parameters[self.name])
+
     def check_parameters(self, allowed: Collection[str]) -> None:
         """Raise UsageError if a parameter is not one of `allowed`."""
         for key in self.parameters:

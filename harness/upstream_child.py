@@ -69,10 +69,7 @@ def _answer(handlers: Mapping[str, Handler], line: bytes) -> str:
         request = json.loads(line)
         answer = handlers[request.pop("kind")](request)
         return json.dumps({"answer": answer})
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # an upstream may raise anything; the next request is another one
+    except (Exception, SystemExit) as error:  # it may raise anything; the next one may do
         return _failure(error)
 
 

@@ -1,61 +1,30 @@
 """The family: conversions between shardings, and what is said and counted about them."""
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 
-from harness.registry import Counter, Family, Quality, Recorder, Topology, WorkloadSpec
+from harness.registry import Counter, Family, Quality, Recorder
+from planners.dimspec.decision import Decision, fingerprint, validate
+from planners.dimspec.problem import DimSpecProblem, build
+from planners.dimspec.quality import quality
 from planners.dimspec.suite import GOALS, STUDIES
 from planners.dimspec.workloads import label, list_workloads
 
-if TYPE_CHECKING:
-    from planners.dimspec.decision import Decision
-    from planners.dimspec.problem import DimSpecProblem
-
-
-def _build(workload: WorkloadSpec, topology: Topology) -> "DimSpecProblem":
-    from planners.dimspec.problem import build
-
-    return build(workload, topology)
-
-
-def _facts(problem: "DimSpecProblem") -> Mapping[str, float | str]:
-    return problem.facts()
-
-
-def _fingerprint(decision: "Decision") -> str:
-    from planners.dimspec.decision import fingerprint
-
-    return fingerprint(decision)
-
-
-def _validate(problem: "DimSpecProblem", decision: "Decision") -> None:
-    from planners.dimspec.decision import validate
-
-    validate(problem, decision)
-
-
-def _quality(problem: "DimSpecProblem", decision: "Decision") -> Mapping[str, float]:
-    from planners.dimspec.quality import quality
-
-    return quality(problem, decision)
-
 
 def _observe(recorder: Recorder) -> AbstractContextManager[None]:
-    from planners.dimspec.observer import observe
+    from planners.dimspec.observer import observe  # what it patches with takes a while to import
 
     return observe(recorder)
 
 
-FAMILY: Family["DimSpecProblem", "Decision"] = Family(
+FAMILY: Family[DimSpecProblem, Decision] = Family(
     name="dimspec",
     summary="how a tensor gets from one sharding to another: ColossalAI's conversions",
-    build=_build,
+    build=build,
     label=label,
-    facts=_facts,
-    fingerprint=_fingerprint,
-    validate=_validate,
-    quality=_quality,
+    facts=lambda problem: problem.facts(),
+    fingerprint=fingerprint,
+    validate=validate,
+    quality=quality,
     qualities=(
         Quality(
             "cost_millions",
@@ -99,7 +68,7 @@ FAMILY: Family["DimSpecProblem", "Decision"] = Family(
     ),
     phases=("dictionaries", "expansion", "other"),
     workloads=list_workloads,
-    preload=("planners.dimspec.quality", "planners.dimspec.observer"),
+    preload=("planners.dimspec.observer",),
     benchmarks=("resnet50[calls=1000]/dgx_a100_80gb:4",),
     studies=STUDIES,
     goals=GOALS,

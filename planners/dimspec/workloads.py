@@ -12,7 +12,6 @@ from harness.registry import (
     at_most,
     one_of,
     positive_int,
-    unknown,
     whole_number,
 )
 from planners.dimspec.partition import MOST_MESH_AXES
@@ -70,11 +69,12 @@ WORKLOADS = (
     ),
 )
 
+_OF_STREAM = ("calls", "mesh")
 _PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "all-pairs": ("rank", "shape", "mesh", "dims"),
     "all-pairs-batch": (),
     "random": ("conversions", "seed"),
-    **dict.fromkeys(RECORDED, ("calls", "mesh")),
+    **dict.fromkeys(RECORDED, _OF_STREAM),
     CONSTRUCTOR: ("model", "mesh", "dims"),
 }
 
@@ -96,9 +96,10 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
 
 def checked(spec: WorkloadSpec) -> WorkloadSpec:
     """Return a workload as it is; raises UsageError where it or a parameter is unknown."""
-    if not is_stream_file(spec.name) and spec.name not in _PARAMETERS:
-        raise unknown("workload of family 'dimspec',", spec.name, (*_PARAMETERS, f"FILE{SUFFIX}"))
-    spec.check_parameters(_PARAMETERS.get(spec.name, ("calls", "mesh")))
+    if is_stream_file(spec.name):
+        spec.check_parameters(_OF_STREAM)
+    else:
+        spec.check_known("dimspec", {**_PARAMETERS, f"FILE{SUFFIX}": _OF_STREAM})
     shape(spec)
     asked_mesh(spec)
     calls(spec)

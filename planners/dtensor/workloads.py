@@ -10,7 +10,6 @@ from harness.registry import (
     at_most,
     one_of,
     positive_int,
-    unknown,
     whole_number,
 )
 
@@ -79,9 +78,7 @@ def list_workloads() -> tuple[Workload, ...]:
 
 def checked(spec: WorkloadSpec) -> WorkloadSpec:
     """Return a workload as it is; raises UsageError where it or a parameter is unknown."""
-    if spec.name not in _PARAMETERS:
-        raise unknown("workload of family 'dtensor',", spec.name, _PARAMETERS)
-    spec.check_parameters(_PARAMETERS[spec.name])
+    spec.check_known("dtensor", _PARAMETERS)
     ops(spec)
     dims(spec)
     implementation(spec)

@@ -179,11 +179,11 @@ class Block:
         self.take_out(ops)
 
     def take_out(self, ops: Sequence[Op]) -> None:
-        """Take ops out that nobody reads, the last one first."""
+        """Take ops out that nobody reads, the last one first, and bring the block in line."""
         for op in reversed(ops):
             self.destroy(op)
             self.ops.remove(op)
-            self.after_remove()
+            self.sync()
 
     def destroy(self, op: Op) -> None:
         """End an op's node and forget what it makes."""
@@ -201,10 +201,6 @@ class Block:
 
     def before_remove(self) -> None:
         """Make sure that what is to be removed is still there."""
-        self.sync()
-
-    def after_remove(self) -> None:
-        """Bring the block in line after a removal."""
         self.sync()
 
     def finish(self) -> None:

@@ -13,15 +13,16 @@ class SyncEach(Block):
 class SyncAfterRemove(Block):
     """The whole block before every insertion, and once after a batch of removals."""
 
-    def after_remove(self) -> None:
-        """Leave it to the end of the batch."""
-
     def take_out(self, ops: Sequence[Op]) -> None:
-        """Take ops out, the mirror in one pass."""
+        """Take ops out, the mirror in one pass, and bring the block in line."""
         for op in reversed(ops):
             self.destroy(op)
         leaving = set(ops)
         self.ops = [op for op in self.ops if op not in leaving]
+        self.after_removals()
+
+    def after_removals(self) -> None:
+        """Bring the block in line after a batch of removals."""
         self.sync()
 
 
@@ -66,17 +67,8 @@ class DeltaSync(SyncAfterRemove):
         """Write the insertion down."""
         self.journal.append((op, follower))
 
-    def take_out(self, ops: Sequence[Op]) -> None:
-        """Take ops out, the mirror in one pass."""
-        for op in reversed(ops):
-            self.destroy(op)
-        self.forget(ops)
-
-    def forget(self, ops: Sequence[Op]) -> None:
-        """Drop destroyed ops from the mirror and the journal."""
-        leaving = set(ops)
-        self.journal = [entry for entry in self.journal if leaving.isdisjoint(entry)]
-        self.ops = [op for op in self.ops if op not in leaving]
+    def after_removals(self) -> None:
+        """Leave it: the block was in line before, and what is gone needs no look."""
 
     def finish(self) -> None:
         """Bring the block in line."""

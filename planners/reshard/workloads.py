@@ -9,7 +9,6 @@ from harness.registry import (
     WorkloadSpec,
     at_most,
     positive_int,
-    unknown,
     whole_number,
 )
 
@@ -53,9 +52,7 @@ def list_workloads() -> tuple[Workload, ...]:
 
 def checked(spec: WorkloadSpec) -> WorkloadSpec:
     """Return a workload as it is; raises UsageError where it or a parameter is unknown."""
-    if spec.name not in _PARAMETERS:
-        raise unknown("workload of family 'reshard',", spec.name, _PARAMETERS)
-    spec.check_parameters(_PARAMETERS[spec.name])
+    spec.check_known("reshard", _PARAMETERS)
     layers(spec)
     stage(spec)
     chain(spec)

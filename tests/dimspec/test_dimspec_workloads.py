@@ -352,3 +352,9 @@ def test_the_list_says_how_many_conversions_there_are():
     for name in RECORDED:
         calls_made = len(stream_of(f"{name}/{MACHINE}:4").sequence)
         assert f"{calls_made:,} conversions" in summaries[name]
+
+
+def test_the_models_are_those_that_the_driver_has():
+    from planners.dimspec.upstream import models
+
+    assert set(models.MODELS) == set(MODELS)
