@@ -1,0 +1,29 @@
+"""`shardbench list`: what there is to name."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from harness.errors import unknown
+from shardbench import display, listings
+from shardbench.options import found_registry
+
+
+def list_command(
+    what: Annotated[str, typer.Argument(help="families, variants, workloads, topologies")] = "all",
+    sources: Annotated[bool, typer.Option(help="Say where the figures are from.")] = False,
+) -> None:
+    """List what there is: families, variants, workloads, topologies."""
+    kinds: dict[str, Callable[[], RenderableType]] = {
+        "families": lambda: listings.families(found_registry()),
+        "variants": lambda: listings.variants(found_registry()),
+        "workloads": lambda: listings.workloads(found_registry(), sources),
+        "topologies": lambda: listings.topologies(sources),
+    }
+    if what != "all" and what not in kinds:
+        raise unknown("thing to list", what, kinds)
+    for name, listing in kinds.items():
+        if what in ("all", name):
+            display.show(listing())

@@ -1,0 +1,73 @@
+"""`shardbench plan`: a plan by the best variant, for whoever carries it out."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.errors import UsageError
+from harness.following import Event
+from harness.naming import WorkloadSpec
+from harness.planning import plan as make_plan
+from harness.registry import Family
+from harness.results import to_json
+from harness.topologies import find_topology
+from shardbench import display, ranks
+from shardbench.options import (
+    Gpus,
+    TopologyName,
+    check_seconds,
+    check_writable,
+    found_registry,
+    messages,
+    write,
+)
+from shardbench.progress import progress_display
+
+
+def plan(
+    tables: Annotated[
+        str,
+        typer.Option(
+            "--tables",
+            "--workload",
+            "-w",
+            help="What to shard: a CSV/Parquet file, a name, or name[key=value,...].",
+        ),
+    ],
+    topology: TopologyName,
+    gpus: Gpus,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for the plan, as JSON.")] = Path(
+        "plan.json"
+    ),
+    family: Annotated[str, typer.Option(help="The family to plan with, if several can.")] = "",
+    variant: Annotated[str, typer.Option(help="The variant to plan with.")] = "",
+    seconds: Annotated[
+        float | None, typer.Option(help="Seconds that the search may take, if it can be limited.")
+    ] = None,
+    all_ranks: Annotated[bool, typer.Option("--all-ranks", help="Show every rank.")] = False,
+) -> None:
+    """Plan with the best variant, write the plan as JSON, and show what each rank gets."""
+    if seconds is not None:
+        check_seconds("--seconds", seconds)
+    found = _planning_family(family)
+    check_writable(out)
+    with progress_display("") as listen:
+        listen(Event("planning", variant or "the family's choice", 1, 1))
+        made = make_plan(
+            found, WorkloadSpec.parse(tables), find_topology(topology, gpus), variant, seconds
+        )
+    write(out, to_json(made.document, indent=2) + "\n")
+    display.show(ranks.planned(made, all_ranks))
+    messages.print(f"Wrote {out}", soft_wrap=True)
+
+
+def _planning_family(name: str) -> Family[Any, Any]:
+    registry = found_registry()
+    if name:
+        return registry.find(name)
+    able = [family for family in registry.families if family.planning]
+    if len(able) != 1:
+        names = ", ".join(family.name for family in able) or "none"
+        raise UsageError(f"Name a family with --family; those that can plan are: {names}.")
+    return able[0]

@@ -1,0 +1,77 @@
+"""Options that several commands share, and what is asked of their values."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from harness.comparison import Settings
+from harness.errors import ShardbenchError, UsageError
+from harness.profiling import replace_file
+from harness.registry import Registry, load_registry
+from harness.sampling import SamplingRule
+
+messages = Console(stderr=True, highlight=False, markup=False)
+
+Workload = Annotated[
+    str,
+    typer.Option(
+        "--workload", "-w", help="A name, name[key=value,...], or a file that its family reads."
+    ),
+]
+TopologyName = Annotated[
+    str, typer.Option("--topology", "-t", help="A preset's name, or FILE.csv or FILE.csv#NAME.")
+]
+Gpus = Annotated[int, typer.Option("--gpus", "-n", help="How many GPUs to plan for.")]
+Budget = Annotated[float, typer.Option(help="Seconds that one call may take before it is stopped.")]
+Seconds = Annotated[
+    float,
+    typer.Option(help="Seconds to spend on timing a problem; two blocks are timed in any case."),
+]
+Seed = Annotated[int, typer.Option(help="Seed of the order of the calls and of the resampling.")]
+
+
+def found_registry() -> Registry:
+    """Return the registry, and say which families could not be loaded."""
+    registry = load_registry()
+    for name, reason in registry.failures.items():
+        messages.print(f"Family '{name}' could not be loaded: {reason}", style="yellow")
+    return registry
+
+
+def settings_of(budget: float, seconds: float, seed: int) -> Settings:
+    """Return the settings; raises UsageError where a time is not positive and finite."""
+    check_seconds("--budget", budget)
+    check_seconds("--seconds", seconds)
+    return Settings(budget, SamplingRule(seconds=seconds, seed=seed))
+
+
+def check_seconds(option: str, value: float) -> None:
+    """Raise UsageError unless an option's value is a positive number of seconds."""
+    if not 0 < value < float("inf"):
+        raise UsageError(f"{option} must be a positive number of seconds, not {value:g}.")
+
+
+def names_in(text: str) -> list[str]:
+    """Split names with commas between."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def check_writable(path: Path) -> None:
+    """Find out before measuring for minutes."""
+    if not path.parent.is_dir():
+        raise UsageError(f"{path} cannot be written: {path.parent} is not a folder.")
+    if path.is_dir():
+        raise UsageError(f"{path} cannot be written: it is a folder.")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"{path} cannot be written: {path.parent} is read-only.")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole or not at all; raises ShardbenchError where that fails."""
+    try:
+        replace_file(path, text)
+    except OSError as error:
+        raise ShardbenchError(f"{path} cannot be written: {error.strerror or error}.") from None
