@@ -1,4 +1,4 @@
-# make report | report-large | test | bench | lint | upstreams: each sets up its virtual environment first, when needed.
+# make report | report-large | test | bench | gate | lint | upstreams: each sets up its virtual environment first, when needed.
 # GPU=1 uses a second environment, with the CUDA builds of torch and fbgemm.
 
 PYTHON ?= python3.11
@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 FBGEMM := fbgemm-gpu$(if $(GPU),,-cpu)==1.8.0
 
-.PHONY: setup upstreams report report-large test test-slow bench bench-smoke lint clean
+.PHONY: setup upstreams report report-large test test-slow bench bench-smoke gate lint clean
 
 setup: $(READY)
 
@@ -48,6 +48,11 @@ bench: setup
 # Every benchmark once, nothing stored.
 bench-smoke: setup
 	$(BIN)/python -m asv run -E existing --quick --dry-run
+
+# What the planners decide, count and cost, against expectations.toml. A ratio that is inconclusive
+# on a busy machine (exit code 2) is told and is no failure.
+gate: setup
+	$(BIN)/shardbench gate expectations.toml || [ $$? -eq 2 ]
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,8 +1,8 @@
 """asv's way to a commit: check it out, and run the present interpreter on it.
 
-Loaded by asv as a plugin. Nothing is installed, so that comparing two commits does not mean two
-installations of torch; both sides share what `make setup` has installed. Pinned to asv 0.6.6,
-whose private names it uses.
+Loaded by asv as a plugin, which also keeps the results of quick runs apart. Nothing is installed,
+so that comparing two commits does not mean two installations of torch; both sides share what `make
+setup` has installed. Pinned to asv 0.6.6, whose private names it uses.
 """
 
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from asv import util
+from asv.commands.run import Run
 from asv.environment import Environment, EnvironmentUnavailable
 from asv.machine import Machine, MachineCollection
 
@@ -25,6 +26,17 @@ def setup() -> None:
     # As the harness does: torchrec's plans can depend on the order of a set.
     os.environ["PYTHONHASHSEED"] = "0"
     _describe_machine()
+    Run.run = classmethod(_run_with_quick_results_apart)
+
+
+_run = Run.run.__func__
+
+
+def _run_with_quick_results_apart(cls: Any, conf: Any, *args: Any, **options: Any) -> Any:
+    """Keep the results of `--quick`, one sample each, from overwriting those of a real run."""
+    if options.get("quick"):
+        conf.results_dir = f"{conf.results_dir}-quick"
+    return _run(cls, conf, *args, **options)
 
 
 def _describe_machine() -> None:

@@ -16,14 +16,16 @@ from benchmarks.checks import Checks, build, check_all, is_different, value_of
 from benchmarks.outline import Figure, Outline, note, outlines
 from harness.check import Checked
 from harness.clock import SystemClock
-from harness.registry import Prepared, Registry, load_registry
-from harness.sampling import timed_turn
+from harness.registry import Family, Prepared, Registry, load_registry
+from harness.sampling import SamplingRule, sample, timed_turn
 
 # A sample lasts about this long at least, by repeating a short call, so that the clock resolves it.
 _SAMPLE_SECONDS = 0.02
 _MOST_CALLS = 1000
+# Sixteen pairs where calls are short; asv calls this once a cell, whatever its rounds.
+_RATIOS = SamplingRule(seconds=2.0, least_blocks=8, most_blocks=8, warmup_seconds=1.0)
 
-F = TypeVar("F", bound=Callable[..., float])
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _with_attributes(**attributes: Any) -> Callable[[F], F]:
@@ -92,11 +94,42 @@ class _FamilyBenchmarks:
         """
         return is_different(checks, self.registry.find(self.family), variant, problem)
 
+    @_with_attributes(unit="ratio of CPU time", less_is_better=True)
+    def track_ratio_to_reference(
+        self, checks: Checks, variant: str, problem: str
+    ) -> dict[str, Any] | float:
+        """Return the ratios of pairs of turns with the reference, which asv keeps as samples.
+
+        Both run here in turns, so that a slow spell of the machine falls on both; what asv shows of
+        a commit is their median, with asv's interval. NaN, asv's n/a, where there is no ratio.
+        """
+        family = self.registry.find(self.family)
+        reference = family.reference.name
+        if variant == reference or not isinstance(checks[family.name, reference, problem], Checked):
+            return math.nan
+        if is_different(checks, family, variant, problem) == 1:
+            return math.nan
+        samples = pair_ratios(family, variant, build(family, problem))
+        return {"samples": samples, "number": 1} if samples else math.nan
+
     def _checked(self, checks: Checks, variant: str, problem: str) -> Checked:
         found = checks[self.family, variant, problem]
         if isinstance(found, Checked):
             return found
         raise NotImplementedError(found)  # asv's word for n/a
+
+
+def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[float]:
+    """Time a variant and its family's reference in turns; return the ratio of each pair."""
+    reference = family.reference.name
+    prepared = {name: family.find(name).prepared(problem) for name in (reference, variant)}
+    try:
+        times = sample(prepared, None, SystemClock(), _RATIOS)
+    finally:
+        for each in prepared.values():
+            each.close()
+    pairs = zip(times[variant].cpu_s, times[reference].cpu_s, strict=True)
+    return [mine / theirs for mine, theirs in pairs if mine > 0 and theirs > 0]
 
 
 def _calls_in_a_sample(checked: Checked) -> int:

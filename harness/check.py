@@ -62,8 +62,9 @@ def check(
             name: seconds for name, seconds in recorder.phases.items() if name not in family.phases
         }
         if isinstance(result, Measured):
-            counters, phases = dict(result.counters), dict(result.phases)
-            wall_s, before, reached = result.wall_s, None, None
+            counters = {name: int(amount) for name, amount in result.counters.items()}
+            phases = {name: float(seconds) for name, seconds in result.phases.items()}
+            wall_s, before, reached = float(result.wall_s), None, None
             result = result.decision
         if isinstance(result, Prepared):
             raise RegistryError(

@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time and process CPU time, both in seconds from an arbitrary start."""
+    """Wall time and CPU time of process and thread, in seconds from an arbitrary start."""
 
     def wall(self) -> float:
         """Seconds of wall time."""
@@ -13,6 +13,10 @@ class Clock(Protocol):
 
     def cpu(self) -> float:
         """Seconds of CPU time of this process, all threads."""
+        ...
+
+    def thread_cpu(self) -> float:
+        """Seconds of CPU time of the calling thread alone."""
         ...
 
 
@@ -26,3 +30,7 @@ class SystemClock:
     def cpu(self) -> float:
         """Seconds of CPU time of this process, all threads."""
         return time.process_time()
+
+    def thread_cpu(self) -> float:
+        """Seconds of CPU time of the calling thread alone."""
+        return time.thread_time()

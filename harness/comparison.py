@@ -1,44 +1,47 @@
 """Compare the variants of a family on one problem: check each, then time those that passed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from harness.check import Checked
+from harness.children import Child, child, start_server
 from harness.errors import ShardbenchError, UsageError
-from harness.following import Event, Listener, Outcome, OverBudget, follow
+from harness.flames import Profiled
+from harness.following import SETUP_SECONDS, Event, Listener, Outcome, OverBudget, follow
+from harness.limits import default_memory_gib, shared_limit_gib
 from harness.machine import environment
+from harness.messages import CheckDone, Failed, ProfileDone, SamplingDone
 from harness.naming import CellId, ProblemId, WorkloadSpec
 from harness.registry import Family, Goal, Registry, Variant, load_registry
-from harness.results import Cell, summary
+from harness.results import Cell, Stored, summary
 from harness.sampling import Limits, SamplingRule, Times
 from harness.topologies import Topology
 from harness.verdict import explain, judge
-from harness.worker import (
-    CheckDone,
-    Child,
-    Failed,
-    Job,
-    ProfileDone,
-    SamplingDone,
-    child,
-    run_check,
-    run_profile,
-    run_sampling,
-    start_server,
-)
+from harness.worker import Job, run_check, run_profile, run_sampling
 
 
 def _no_listener(event: Event) -> None:
     pass
 
 
+def _no_taker(cell: Cell) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`budget` is the wall time in seconds that one call may take."""
+    """What a measurement may take, and how it is taken.
+
+    `budget` is the wall time in seconds that one call may take, `setup_budget` what each of the
+    rest may: building the problem, setting a variant up, rating its decision. `memory_gib` is the
+    resident memory that a variant's process may have, with all that it starts.
+    """
 
     budget: float = 120.0
     sampling: SamplingRule = field(default_factory=SamplingRule)
+    setup_budget: float = SETUP_SECONDS
+    memory_gib: float = field(default_factory=default_memory_gib)
 
 
 class Comparison:
@@ -54,10 +57,13 @@ class Comparison:
         registry: Callable[[], Registry] = load_registry,
         purpose: str = "",
         against: str | None = None,
+        stored: Iterable[Stored] = (),
     ) -> None:
         """Prepare to compare with the variant `against`, the family's reference where it is None.
 
-        An empty `variants` means all; the one that they are compared with is always added.
+        An empty `variants` means all; the one that they are compared with is always added. What is
+        `stored` of this problem, by a comparison that was stopped midway, gets no cell again; the
+        others are judged as if it had been measured with them.
 
         Raises:
             UsageError: the workload or a variant is not known.
@@ -65,55 +71,123 @@ class Comparison:
         chosen = [family.find(name) for name in dict.fromkeys(variants)]
         self.family = family
         self._against = family.find(against) if against else family.reference
+        self._stored = {each.variant: each for each in stored}
+        if (held := self._stored.get(self._against.name)) and held.status == "not applicable":
+            self._against = family.variants.get(held.against, self._against)
         self.problem = ProblemId(family.label(workload), topology.name, topology.gpus)
-        self._variants = [
-            variant
-            for variant in family.variants.values()
-            if not chosen or variant in chosen or variant is self._against
-        ]
+        self._variants = self._left_to_run(
+            [
+                variant
+                for variant in family.variants.values()
+                if not chosen or variant in chosen or variant is self._against
+            ]
+        )
+        # First the one that all are compared with: until its check is over, no cell is final.
+        self._order = sorted(self._variants, key=lambda each: each is not self._against)
         self._goals = [goal for goal in family.goals if _is_on(goal, workload, topology)]
         self._job = Job(registry, family.name, workload, topology)
         self._settings = settings or Settings()
         self._listen: Listener = _no_listener
+        self._settled: Callable[[Cell], None] = _no_taker
+        self._given = set(self._stored)
         self._purpose = purpose
         self._checked: dict[str, Checked] = {}
+        self._unbuilt: Failed | None = None
+
+    def _left_to_run(self, variants: Sequence[Variant[Any, Any]]) -> list[Variant[Any, Any]]:
+        """Leave out what is stored, but for the one that what is left is compared with."""
+        left = [variant for variant in variants if variant.name not in self._stored]
+        held = self._stored.get(self._against.name)
+        again = self._against if left and held and held.status == "ok" else None
+        return [variant for variant in variants if variant in left or variant is again]
 
     def cell_id(self, variant: str) -> CellId:
         """Return the id of a variant's cell."""
         return CellId(self.family.name, variant, self.problem)
 
-    def profile(self, variant: str, listen: Listener = _no_listener) -> dict[str, str]:
-        """Profile one variant; returns the text of each file by suffix.
+    def profile(
+        self, variants: Sequence[str], seconds: float, listen: Listener = _no_listener
+    ) -> dict[str, Profiled]:
+        """Profile variants in turns, each for so many seconds at least; returns them by name.
 
         Raises:
-            ShardbenchError: the variant is not installed, fails, or is over budget.
+            ShardbenchError: a variant is not installed, fails, or is over budget.
         """
-        if missing := self.family.find(variant).missing():
-            raise ShardbenchError(f"'{variant}' is not installed: it needs {', '.join(missing)}.")
+        for name in variants:
+            if missing := self.family.find(name).missing():
+                raise ShardbenchError(f"'{name}' is not installed: it needs {', '.join(missing)}.")
         self._listen = listen
         start_server(self.family.preload)
-        with child(run_profile, self._job, variant) as process:
-            outcome = self._follow(process, Event("profiling", variant, 1, 1))
+        memory_gib = shared_limit_gib(self._settings.memory_gib, len(variants))
+        with child(
+            run_profile, self._job, tuple(variants), seconds, memory_gib=memory_gib
+        ) as process:
+            outcome = self._follow(process, Event("profiling", variants[0], 1, 1), {})
         if isinstance(outcome, ProfileDone):
-            return outcome.files
-        if isinstance(outcome, Failed):
-            raise (UsageError if outcome.bad_input else ShardbenchError)(outcome.reason)
-        raise ShardbenchError(f"'{variant}' was stopped after {self._settings.budget:g} s.")
+            return outcome.profiled
+        name, reason = outcome if isinstance(outcome, tuple) else ("", outcome)
+        if isinstance(reason, Failed):
+            how = "is not applicable" if reason.not_applicable else "failed"
+            text = f"'{name}' {how}: {reason.reason}" if name else reason.reason
+            raise (UsageError if reason.bad_input else ShardbenchError)(text)
+        raise ShardbenchError(f"'{name}' was stopped after {self._settings.budget:g} s.")
 
-    def run(self, listen: Listener = _no_listener) -> list[Cell]:
-        """Measure; returns one cell for each variant, in the order they are registered."""
-        self._listen = listen
+    def run(
+        self,
+        listen: Listener = _no_listener,
+        settled: Callable[[Cell], None] = _no_taker,
+    ) -> list[Cell]:
+        """Measure; returns one cell for each variant, in the order they are registered.
+
+        `settled` is given each of them as soon as nothing more can change it.
+        """
+        self._listen, self._settled = listen, settled
         start_server(self.family.preload)
-        described = environment(self._settings.sampling.seed)
-        cells = {variant.name: self._empty_cell(variant) for variant in self._variants}
-        for step, variant in enumerate(self._variants, start=1):
+        cells = self._empty_cells()
+        for step, variant in enumerate(self._order, start=1):
             self._check(variant, cells[variant.name], step)
+            if not self._waits_for_stand_in(cells):
+                done = (cells[each.name] for each in self._order[:step])
+                self._settle(cell for cell in done if cell.variant not in self._checked)
         self._stand_in(cells)
         self._compare_decisions(cells)
+        self._settle(
+            cell
+            for cell in cells.values()
+            if cell.variant not in self._checked or cell.decision == "different"
+        )
         self._time(cells)
+        self._settle(cells.values())
+        return self._new(cells)
+
+    def _settle(self, cells: Iterable[Cell]) -> None:
+        for cell in cells:
+            if cell.variant not in self._given:
+                self._given.add(cell.variant)
+                self._settled(cell)
+
+    def _new(self, cells: Mapping[str, Cell]) -> list[Cell]:
+        names = (variant.name for variant in self._variants)
+        return [cells[name] for name in names if name not in self._stored]
+
+    def failed(self, reason: str) -> list[Cell]:
+        """Return a failed cell for each variant that is left to run, for one reason."""
+        cells = self._new(self._empty_cells())
+        for cell in cells:
+            cell.status, cell.reason = "failed", reason
+        return cells
+
+    def _empty_cells(self) -> dict[str, Cell]:
+        described = environment(self._settings.sampling.seed)
+        cells = {variant.name: self._empty_cell(variant) for variant in self._order}
         for cell in cells.values():
             cell.environment = described
-        return list(cells.values())
+        return cells
+
+    def _waits_for_stand_in(self, cells: Mapping[str, Cell]) -> bool:
+        """Whether another variant will have to be compared with, since this one has no part."""
+        against = cells.get(self._against.name)
+        return against is not None and against.status == "not applicable"
 
     def _empty_cell(self, variant: Variant[Any, Any]) -> Cell:
         family = self.family
@@ -147,12 +221,18 @@ class Comparison:
             cell.status = "not installed"
             cell.reason = f"needs {', '.join(missing)}"
             return
-        with child(run_check, self._job, variant.name) as process:
+        if self._unbuilt is not None:
+            self._give_up(cell, self._unbuilt)
+            return
+        memory_gib = self._settings.memory_gib
+        with child(run_check, self._job, variant.name, memory_gib=memory_gib) as process:
             outcome = self._follow(
                 process, Event("checking", variant.name, step, len(self._variants))
             )
         if isinstance(outcome, Failed) and outcome.bad_input:
             raise UsageError(outcome.reason)
+        if isinstance(outcome, Failed) and outcome.unbuilt:
+            self._unbuilt = outcome  # it would be for the next one, and take as long
         if isinstance(outcome, CheckDone):
             self._checked[variant.name] = outcome.checked
             cell.fingerprint = outcome.checked.fingerprint
@@ -175,17 +255,21 @@ class Comparison:
             if outcome.last:
                 cell.progress = {**asdict(outcome.last[1]), "elapsed_s": outcome.last[0]}
         else:
-            cell.status = "not applicable" if outcome.not_applicable else "failed"
+            # One that passed its check has a part in this, whatever it says later.
+            has_no_part = outcome.not_applicable and cell.variant not in self._checked
+            cell.status = "not applicable" if has_no_part else "failed"
             cell.reason = outcome.reason
+            cell.output = (outcome.output or None) if cell.status == "failed" else None
 
     def _follow(
         self, process: Child, event: Event, times: dict[str, Times] | None = None
     ) -> Outcome | tuple[str, Failed | OverBudget]:
-        return follow(process, event, self._settings.budget, self._listen, times)
+        settings = self._settings
+        return follow(process, event, settings.budget, self._listen, times, settings.setup_budget)
 
     def _stand_in(self, cells: dict[str, Cell]) -> None:
         """Compare with the first variant that has a part in this problem, if the reference none."""
-        if cells[self._against.name].status != "not applicable":
+        if not self._waits_for_stand_in(cells):
             return
         applicable = [v for v in self._variants if v.name in self._checked]
         if applicable:
@@ -223,10 +307,12 @@ class Comparison:
         A nearer one may decide otherwise itself. Where none of them is here, the variant compared
         with stands for them, if it must decide the same too.
         """
-        models = [each for each in self.family.models_of(variant) if each.name in self._checked]
+        decided = {name: each.fingerprint for name, each in self._stored.items()}
+        decided |= {name: checked.fingerprint for name, checked in self._checked.items()}
+        models = [each for each in self.family.models_of(variant) if decided.get(each.name)]
         if not models and self._is_like_against(variant):
-            models = [each for each in (self._against,) if each.name in self._checked]
-        return self._checked[models[-1].name].fingerprint if models else None
+            models = [each for each in (self._against,) if decided.get(each.name)]
+        return decided[models[-1].name] if models else None
 
     def _time(self, cells: dict[str, Cell]) -> None:
         names = [name for name in self._checked if cells[name].decision != "different"]
@@ -242,6 +328,7 @@ class Comparison:
                 compared_with,
                 self._settings.sampling,
                 self._limits(),
+                memory_gib=shared_limit_gib(self._settings.memory_gib, len(names)),
             ) as process:
                 outcome = self._follow(process, Event("timing", names[0], 1, 0), times)
             if isinstance(outcome, SamplingDone):
@@ -270,6 +357,7 @@ class Comparison:
 
     def _fill_times(self, cell: Cell, times: Times, reference: Times | None) -> None:
         cell.wall_s, cell.cpu_s = summary(times.wall_s), summary(times.cpu_s)
+        cell.thread_cpu_s = summary(times.thread_cpu_s)
         if cell.decision == "reference" or reference is None:
             return
         if cell.decision is None:
@@ -277,14 +365,15 @@ class Comparison:
             return
         rule = self._settings.sampling
         try:
-            ratio = times.ratio_to(reference, rule.seed)
+            ratio = times.ratio_to(reference)
         except ValueError as error:
             cell.verdict, cell.verdict_reason = "inconclusive", str(error)
             return
         if ratio is not None:
             cell.ratio = asdict(ratio)
             cell.verdict = judge(ratio, rule.noise_floor)
-            cell.verdict_reason = explain(ratio, rule.noise_floor)
+            ended = rule.why_ended(len(times.blocks))
+            cell.verdict_reason = explain(ratio, rule.noise_floor, ended)
 
 
 def _is_on(goal: Goal, workload: WorkloadSpec, topology: Topology) -> bool:

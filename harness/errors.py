@@ -1,11 +1,28 @@
 """The errors a user can cause: each is one sentence that says what is allowed."""
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_MOST = 1000
+_MOST_QUOTED = 200
 
 
 class ShardbenchError(Exception):
-    """Base of every error that is reported as one sentence, without a traceback."""
+    """Base of every error that is reported as one sentence, without a traceback.
+
+    Whatever a message quotes, as text it is one line that a terminal can show: what has no glyph is
+    written as an escape, and the middle of what is long is left out.
+    """
+
+    def __str__(self) -> str:
+        text = _shortened(super().__str__(), 10 * _MOST)
+        text = re.sub(
+            rf"(?<!\w)'[^']{{{_MOST_QUOTED},}}'(?!\w)",
+            lambda found: _shortened(found[0], _MOST_QUOTED),
+            text,
+        )
+        return printable(_shortened(text, _MOST))
 
 
 class UsageError(ShardbenchError):
@@ -33,9 +50,25 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     return UsageError(f"Unknown {kind} '{name}'; known are: {', '.join(names) or 'none'}.")
 
 
-def one_line(error: Exception) -> str:
+def printable(text: str) -> str:
+    """Return a text with escapes for what has no glyph: control characters, half surrogates."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def _shortened(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    return f"{text[: most * 2 // 3]} ... {text[-most // 4 :]}"
+
+
+def one_line(error: BaseException) -> str:
     """Return an error of somebody else's code as its type and the beginning of its text."""
-    text = " ".join(str(error).split())
+    text = printable(" ".join(str(error).split()))
     if len(text) > 200:
         text = text[:200].rsplit(" ", 1)[0] + " ..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -36,6 +36,12 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
+def _machine(cores: int | None) -> str:
+    memory_gib = round(psutil.virtual_memory().total / 2**30)
+    described = f"{platform.node()}\n{_processor()}\n{cores}\n{memory_gib}"
+    return hashlib.sha256(described.encode()).hexdigest()[:8]
+
+
 @cache
 def source_digest() -> str:
     """Return a short hash of the harness and of the packages that families come from."""
@@ -52,7 +58,10 @@ def source_digest() -> str:
 
 
 def environment(seed: int) -> dict[str, Any]:
-    """Describe code, versions and machine; `load` is the one-minute load average per core."""
+    """Describe code, versions and machine; `load` is the one-minute load average per core.
+
+    `machine` tells machines apart without naming them: times are compared within one only.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "shardbench": metadata.version("shardbench"),
@@ -60,6 +69,7 @@ def environment(seed: int) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": _installed_versions(),
         "system": f"{platform.system()} {platform.machine()}",
+        "machine": _machine(cores),
         "cpu": _processor(),
         "cores": cores,
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),

@@ -102,7 +102,11 @@ class ProblemId:
                 f"Problem '{text}' is malformed; write workload/topology:gpus, "
                 "e.g. dlrm-856/dgx_h100:16."
             )
-        return cls(WorkloadSpec.parse(match["workload"]), match["topology"], int(match["gpus"]))
+        try:
+            gpus = int(match["gpus"])
+        except ValueError:  # more digits than Python converts
+            raise UsageError(f"Problem '{text}' asks for more GPUs than can be counted.") from None
+        return cls(WorkloadSpec.parse(match["workload"]), match["topology"], gpus)
 
     def __str__(self) -> str:
         return f"{self.workload}/{self.topology}:{self.gpus}"
@@ -138,7 +142,7 @@ class CellId:
 
 def positive_int(text: str) -> int:
     """Convert a decimal string to an int of at least 1; raises ValueError otherwise."""
-    value = int(text)
+    value = whole_number(text)
     if value < 1:
         raise ValueError(text)
     return value
@@ -146,10 +150,10 @@ def positive_int(text: str) -> int:
 
 def whole_number(text: str) -> int:
     """Convert a decimal string to an int of at least 0; raises ValueError otherwise."""
-    value = int(text)
-    if value < 0:
+    # Of int's other spellings (1_000, +5, digits of other scripts) each would make an id of its own.
+    if not (text.isascii() and text.isdigit()):
         raise ValueError(text)
-    return value
+    return int(text)
 
 
 def at_most(largest: int) -> Callable[[str], int]:

@@ -1,53 +1,238 @@
-"""Profiles of a variant's calls by pyinstrument: a flame graph, a speedscope file, a text tree."""
+"""Profiles of variants' calls by pyinstrument, taken in the turns that are timed otherwise."""
 
+import math
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from pyinstrument import Profiler, processors
+from pyinstrument.frame_info import frame_info_get_identifier
 from pyinstrument.renderers import ConsoleRenderer, HTMLRenderer, SpeedscopeRenderer
+from pyinstrument.session import Session
 
 from harness.clock import Clock
 from harness.errors import ShardbenchError
-from harness.registry import Prepared
+from harness.flames import NOTHING, Profile, Profiled, Stack, Weight
+from harness.frame_names import FrameNames
+from harness.registry import Measured, Prepared
+from harness.sampling import timed_turn
 
 _INTERVAL_SECONDS = 0.001
-# Short calls repeat until this much is sampled: a thousand samples show shares of a few per cent.
-_LEAST_SECONDS = 1.0
-_MOST_CALLS = 1000
+# A turn lasts about this long, by repeating short calls. Two at least show how much turns vary.
+_TURN_SECONDS = 0.5
+_LEAST_TURNS = 2
+_MOST_TURNS = 1000
+_MOST_CALLS_OF_TURN = 100_000
+# A call that takes longer needs no other one to warm up, and is made once under the profiler.
+_LONG_SECONDS = 5.0
+# Where a variant uses up what it works on, making it anew may take most of the time.
+_MOST_TIMES_AS_LONG = 5
+# The machine may give a moment of this length to others; it counts for whoever runs, by chance.
+_SLICE_SECONDS = 0.01
 # Frames below this share of the whole are left out of the text tree.
 _SMALLEST_SHARE = 0.02
 _WEB_FONTS = re.compile(r"https://fonts\.googleapis\.com/[^\"]*")
 
 
-def profile(prepared: Prepared[Any], clock: Clock, title: str) -> dict[str, str]:
-    """Profile calls of a prepared variant, after one that warms up.
+def profile(
+    family: str,
+    prepared: Mapping[str, Prepared[Any]],
+    clock: Clock,
+    seconds: float,
+    turn_begins: Callable[[str], None] = lambda name: None,
+    turn_ended: Callable[[str], None] = lambda name: None,
+) -> dict[str, Profiled]:
+    """Profile calls of prepared variants, which take turns.
 
-    Returns the text of three files by suffix: `html` (offline, one file), `speedscope.json`, `txt`.
-    Profiling slows dense Python code two- to threefold: read shares from it, never times.
+    The turns are those that are timed (`timed_turn`), one without the profiler and then one with
+    it. Profiling slows dense Python code two- to threefold: read shares from it, never times.
+
+    Args:
+        family: the variants' family.
+        prepared: variants by name.
+        clock: what turns are timed with.
+        seconds: how long to profile each variant at least; a call that has begun is finished.
+        turn_begins: called with a variant's name before each of its turns.
+        turn_ended: called with a variant's name after each of its turns.
     """
-    profiler = Profiler(interval=_INTERVAL_SECONDS, async_mode="disabled")
-    with prepared.installed():
-        prepared.begin()
-        prepared.run()
-        started = clock.wall()
-        for _ in range(_MOST_CALLS):
-            prepared.begin()
-            profiler.start(target_description=title)
-            try:
-                prepared.run()
-            finally:
-                profiler.stop()
-            if clock.wall() - started >= _LEAST_SECONDS:
-                break
-    session = profiler.last_session
-    assert session is not None
+    recordings = {name: _Recording(each, clock) for name, each in prepared.items()}
+
+    def in_turn(name: str, step: Callable[[], None]) -> None:
+        turn_begins(name)
+        step()
+        turn_ended(name)
+
+    for name, recording in recordings.items():
+        in_turn(name, recording.warm_up)
+    order = list(recordings)
+    while order:
+        for name in order:
+            if not recordings[name].is_long:
+                in_turn(name, recordings[name].take_turn)
+            in_turn(name, recordings[name].take_profiled_turn)
+        # Back the way they came, so that a drift of the machine falls on all alike.
+        order = [name for name in reversed(order) if recordings[name].lacks(seconds)]
+    names = FrameNames()
     return {
-        # pyinstrument's page asks for two fonts from the network; it does as well without.
-        "html": _WEB_FONTS.sub("data:text/css,", HTMLRenderer().render(session)),
-        "speedscope.json": SpeedscopeRenderer().render(session),
-        "txt": _text_renderer().render(session),
+        name: Profiled(recording.profile(family, name, names), recording.files(family, name, names))
+        for name, recording in recordings.items()
     }
+
+
+@dataclass(slots=True)
+class _Recording:
+    """The turns of one variant so far. All times are wall seconds, those of turns by call.
+
+    `records` are pyinstrument's: stacks from the call on, with the seconds since the last one.
+    `spent_s` is the time of whole turns under the profiler, `began_at` the first one's time of day.
+    """
+
+    prepared: Prepared[Any]
+    clock: Clock
+    calls_of_turn: int = 1
+    is_long: bool = False
+    is_elsewhere: bool = False
+    unprofiled_s: list[float] = field(default_factory=list)
+    profiled_s: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
+    spent_s: float = 0.0
+    began_at: float = 0.0
+    records: list[tuple[list[str], float]] = field(default_factory=list)
+
+    def warm_up(self) -> None:
+        """Make a first call, and a second one to see how long they are, unless they are long."""
+        for _ in range(2):
+            with self.prepared.installed():
+                started = self.clock.wall()
+                self.prepared.begin()
+                called = self.clock.wall()
+                self.is_elsewhere = isinstance(self.call(), Measured)
+                ended = self.clock.wall()
+            if ended - called > _LONG_SECONDS:
+                self.is_long = True
+                self.unprofiled_s.append(ended - called)
+                return
+        lasts = max(ended - started, _TURN_SECONDS / _MOST_CALLS_OF_TURN)
+        self.calls_of_turn = math.ceil(_TURN_SECONDS / lasts)
+
+    def call(self) -> Any:
+        """Make the call; what the profiler finds below this function is the variant's."""
+        return self.prepared.run()
+
+    def take_turn(self) -> None:
+        """Time calls without the profiler."""
+        turn = timed_turn(self.prepared, self.clock, self.calls_of_turn)
+        self.unprofiled_s.append(turn.wall_s)
+
+    def take_profiled_turn(self) -> None:
+        """Make calls under the profiler, and keep of its records what they left."""
+        profiler = Profiler(interval=_INTERVAL_SECONDS, async_mode="disabled")
+        started = self.clock.wall()
+        # It runs throughout the turn: a short call that began and ended with it would often be
+        # over before the first record.
+        profiler.start()
+        try:
+            turn = timed_turn(replace(self.prepared, run=self.call), self.clock, self.calls_of_turn)
+        finally:
+            session = profiler.stop()
+        self.spent_s += self.clock.wall() - started
+        self.began_at = self.began_at or session.start_time
+        self.profiled_s.append(turn.wall_s)
+        self.cpu_s.append(turn.cpu_s)
+        for stack, seconds in session.frame_records:
+            place = _place_of_call(stack)
+            if place is not None:
+                self.records.append((stack[place + 1 :], seconds))
+
+    def lacks(self, seconds: float) -> bool:
+        """Whether it must be profiled for longer."""
+        turns = len(self.profiled_s)
+        if turns < _LEAST_TURNS:
+            return not self.is_long
+        in_calls = math.fsum(self.profiled_s) * self.calls_of_turn
+        return (
+            turns < _MOST_TURNS
+            and in_calls < seconds
+            and self.spent_s < _MOST_TIMES_AS_LONG * seconds
+        )
+
+    def profile(self, family: str, variant: str, names: FrameNames) -> Profile:
+        """Return what was recorded, by call."""
+        calls = self.calls_of_turn * len(self.profiled_s)
+        sampled = math.fsum(seconds for _, seconds in self.records) / calls
+        per_call = fmean(self.profiled_s)
+        # What passed between a record and the end of the call is known by the clock only. Where a
+        # call is timed elsewhere, the clock here tells nothing of what it waited.
+        scale = per_call / sampled if sampled > 0 and not self.is_elsewhere else 1.0
+        stacks: dict[Stack, Weight] = {} if self.records else {(): Weight(per_call, per_call**2)}
+        for infos, seconds in self.records:
+            # The first frame is the function that the variant gave to be called.
+            stack = tuple(names.frame(info) for info in infos[1:])
+            weight = Weight(
+                seconds * scale / calls,
+                seconds * min(seconds, _SLICE_SECONDS) * (scale / calls) ** 2,
+            )
+            stacks[stack] = stacks.get(stack, NOTHING).plus(weight)
+        return Profile(
+            family=family,
+            variant=variant,
+            stacks=stacks,
+            calls=calls,
+            unprofiled_s=fmean(self.unprofiled_s),
+            drift=_relative_error(self.profiled_s),
+            is_elsewhere=self.is_elsewhere,
+        )
+
+    def files(self, family: str, variant: str, names: FrameNames) -> dict[str, str]:
+        """Return the text of pyinstrument's files by suffix."""
+        calls = self.calls_of_turn * len(self.profiled_s)
+        root = f"{family}/{variant}\x00<call>\x000"
+        records = [
+            ([root, *map(names.without_path, infos[1:])], seconds)
+            for infos, seconds in self.records
+        ]
+        # Made anew, since the profiler's own session holds the paths of this machine.
+        session = Session(
+            frame_records=records,
+            start_time=self.began_at,
+            duration=math.fsum(self.profiled_s) * self.calls_of_turn,
+            min_interval=_INTERVAL_SECONDS,
+            max_interval=_INTERVAL_SECONDS,
+            sample_count=len(records),
+            start_call_stack=[root],
+            target_description=f"{family}/{variant}, {calls} call{'' if calls == 1 else 's'}",
+            cpu_time=math.fsum(self.cpu_s) * self.calls_of_turn,
+            sys_path=[],
+            sys_prefixes=[],
+        )
+        return {
+            # pyinstrument's page asks for two fonts from the network; it does as well without.
+            "html": _WEB_FONTS.sub("data:text/css,", HTMLRenderer().render(session)),
+            "speedscope.json": SpeedscopeRenderer().render(session),
+            "txt": _text_renderer().render(session),
+        }
+
+
+_CODE_OF_CALL = _Recording.call.__code__
+_CALL = f"{_CODE_OF_CALL.co_name}\x00{_CODE_OF_CALL.co_filename}\x00{_CODE_OF_CALL.co_firstlineno}"
+
+
+def _place_of_call(stack: list[str]) -> int | None:
+    for place, info in enumerate(stack):
+        if frame_info_get_identifier(info) == _CALL:
+            return place
+    return None
+
+
+def _relative_error(turns_s: list[float]) -> float:
+    """Return the standard error of the turns' mean as a share of it; 0 for a single turn."""
+    mean = fmean(turns_s)
+    if len(turns_s) < 2 or not mean > 0:
+        return 0.0
+    return stdev(turns_s) / math.sqrt(len(turns_s)) / mean
 
 
 def _text_renderer() -> ConsoleRenderer:

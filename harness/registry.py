@@ -33,6 +33,7 @@ from harness.errors import (
 )
 from harness.goals import Goal, check_goals
 from harness.naming import WorkloadSpec, at_most, one_of, positive_int, whole_number
+from harness.reading import read_file
 from harness.recorder import Progress, Recorder, is_observing
 from harness.topologies import Topology
 from harness.upstreams import Upstream
@@ -66,6 +67,7 @@ __all__ = [
     "load_registry",
     "one_of",
     "positive_int",
+    "read_file",
     "unknown",
     "whole_number",
 ]

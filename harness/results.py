@@ -1,21 +1,24 @@
-"""Cells as they are stored: one JSON line each, appended and never rewritten."""
+"""Cells as they are stored: one JSON line each, appended to a file that a kill leaves readable."""
 
 import fcntl
 import json
 import math
 import numbers
 import os
+import shutil
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import ShardbenchError, UsageError
 from harness.naming import CellId, ProblemId
+from harness.reading import read_file
+from harness.records import SCHEMA, OtherSchema, parse_record
 
-SCHEMA = 1
-_NEEDED = {"cell", "settings", "environment"}
+_BLOCK_BYTES = 1 << 16
 
 Status = Literal["ok", "over budget", "not installed", "not applicable", "failed"]
 Decision = Literal["reference", "same", "different", "own"]
@@ -36,7 +39,8 @@ class Cell:
     was with (lower is better); `reference` is the family's. `projection_s` is the time that an
     over-budget call would have taken, projected from its progress. `peak_memory_bytes` is the most
     resident memory during the checked call, `memory_before_bytes` what there was just before it;
-    an over-budget call had that peak or a higher one.
+    an over-budget call had that peak or a higher one. `output` is the last that the child process
+    of a failed cell printed, with escapes for control characters.
     """
 
     cell: str
@@ -54,8 +58,10 @@ class Cell:
     claim: dict[str, Any] | None
     status: Status = "ok"
     reason: str | None = None
+    output: str | None = None
     wall_s: dict[str, Any] | None = None
     cpu_s: dict[str, Any] | None = None
+    thread_cpu_s: dict[str, Any] | None = None
     ratio: dict[str, Any] | None = None
     verdict: str | None = None
     verdict_reason: str = ""
@@ -94,6 +100,31 @@ class Cell:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a comparison that goes on must know of a cell that is stored already.
+
+    `machine` tells the machine that measured it from others.
+    """
+
+    variant: str
+    status: str
+    against: str
+    fingerprint: str | None
+    machine: str | None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Stored":
+        """Take it from a stored line."""
+        return cls(
+            record["variant"],
+            record["status"],
+            record.get("against") or record["reference"],
+            record.get("fingerprint"),
+            (record.get("environment") or {}).get("machine"),
+        )
+
+
 def projected_speedup(cell: Mapping[str, Any], against: Mapping[str, Any]) -> float | None:
     """Return how many times as fast a stored cell is as one that was stopped over its budget.
 
@@ -103,7 +134,9 @@ def projected_speedup(cell: Mapping[str, Any], against: Mapping[str, Any]) -> fl
     projection, wall = against.get("projection_s"), cell.get("wall_s")
     if against.get("status") != "over budget" or cell.get("status") != "ok":
         return None
-    return float(projection / wall["median"]) if projection and wall else None
+    if not projection or not wall or not wall["median"]:
+        return None
+    return float(projection / wall["median"])
 
 
 def _finite(value: Any) -> Any:
@@ -134,52 +167,161 @@ def append_cells(path: Path, cells: Sequence[Cell]) -> None:
     """
     lines = "".join(to_json(cell.record()) + "\n" for cell in cells)
     # Of a path that is not UTF-8, the parts that are not are written as JSON's own escapes.
-    rest = memoryview(lines.encode(errors="backslashreplace"))
+    content = lines.encode(errors="backslashreplace")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and not path.is_file():
-            raise ShardbenchError(f"Results cannot be written to {path}: it is not a file.")
+        check_is_file(path)
         # Without a buffer: one that could not be emptied would be written again on closing.
-        with path.open("ab", buffering=0) as file:
+        with path.open("a+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # another one may be appending; closing unlocks
-            end = _end_of_last_line(path)
-            file.truncate(end)
-            try:
-                while rest:
-                    rest = rest[file.write(rest) :]
-                os.fsync(file.fileno())
-            except OSError:
-                os.ftruncate(file.fileno(), end)
-                raise
+            _write_behind(file, content)
     except OSError as error:
-        raise ShardbenchError(
-            f"Results cannot be written to {path}: {error.strerror or error}."
-        ) from None
+        raise _cannot_be_written(path, error) from None
 
 
-def _end_of_last_line(path: Path) -> int:
-    content = path.read_bytes()
-    return content.rfind(b"\n") + 1
+def check_is_file(path: Path) -> None:
+    """Raise ShardbenchError where a path is there and is no file, e.g. a folder or a device."""
+    if path.exists() and not path.is_file():
+        raise ShardbenchError(f"Results cannot be written to {path}: it is not a file.")
 
 
-def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the stored lines of a results file; a torn last line is left out.
+def _cannot_be_written(path: Path, error: OSError) -> ShardbenchError:
+    return ShardbenchError(f"Results cannot be written to {path}: {error.strerror or error}.")
+
+
+def _write_behind(file: FileIO, content: bytes) -> None:
+    """Write whole lines behind the last whole one; raises OSError and leaves the file as it was."""
+    length = file.seek(0, os.SEEK_END)
+    end = _end_of_last_line(file, length)
+    if end < length:
+        file.seek(end)
+        tail = file.readall()
+        if tail is not None and _is_whole(tail):  # only its line end is missing
+            end, content = length, b"\n" + content
+        file.truncate(end)
+    _append(file, content, end)
+
+
+def _append(file: FileIO, content: bytes, end: int) -> None:
+    rest = memoryview(content)
+    try:
+        while rest:
+            rest = rest[file.write(rest) :]
+        os.fsync(file.fileno())
+    except OSError:
+        os.ftruncate(file.fileno(), end)
+        raise
+
+
+def _end_of_last_line(file: FileIO, length: int) -> int:
+    end = length
+    while end > 0:
+        start = max(0, end - _BLOCK_BYTES)
+        file.seek(start)
+        found = (file.read(end - start) or b"").rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        parse_record(line)
+    except ValueError as error:
+        return isinstance(error, OtherSchema)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A line that is no cell, and why; `torn` where it is the last one and was cut short."""
+
+    path: Path
+    line: int
+    why: str
+    torn: bool
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.line}: it {self.why}."
+
+
+def read_records(
+    path: Path, on_damage: Callable[[Damage], None] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the stored lines of a results file as they are, each with the types of a cell.
+
+    What is damaged is given to `on_damage` and left out. Without it a damaged line is an error,
+    unless it is the last one and torn, which is all that a kill leaves.
 
     Raises:
-        UsageError: the file cannot be read, or a line is not a stored cell; names file and line.
+        UsageError: the file cannot be read, a line is of another schema, or one is damaged.
     """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
-    for number, line in enumerate(lines[:-1], start=1):  # behind the last newline: nothing, or torn
+    lines = read_file(path).split(b"\n")
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
-            complete = record["schema"] == SCHEMA and record.keys() >= _NEEDED
-        except (ValueError, KeyError, TypeError, AttributeError):
-            complete = False
-        if not complete:
-            raise UsageError(f"{path}, line {number}: not a cell of schema {SCHEMA}.")
+            record = parse_record(line)
+        except OtherSchema as error:
+            raise UsageError(f"{path}, line {number}: it {error}.") from None
+        except ValueError as error:
+            damage = Damage(path, number, str(error), torn=number == len(lines))
+            if on_damage is not None:
+                on_damage(damage)
+            elif not damage.torn:
+                raise UsageError(str(damage)) from None
+            continue
         yield record
+
+
+def set_damaged_aside(path: Path) -> list[Damage]:
+    """Move the damaged lines of a results file to the end of `FILE.damaged`, byte for byte.
+
+    A torn last line stays: the next one that is appended replaces it. A kill leaves the file as it
+    was or as it is to be; the caller must hold it (`harness.locking`).
+
+    Raises:
+        UsageError: the file cannot be read, or holds lines of another schema.
+        ShardbenchError: it cannot be written; nothing is lost.
+    """
+    found: list[Damage] = []
+    if path.exists():
+        for _ in read_records(path, found.append):
+            pass
+    damaged = [damage for damage in found if not damage.torn]
+    if damaged:
+        path = path.resolve()
+        lines = path.read_bytes().split(b"\n")
+        moved = {damage.line - 1 for damage in damaged}
+        block = b"".join(lines[place] + b"\n" for place in sorted(moved))
+        kept = b"\n".join(line for place, line in enumerate(lines) if place not in moved)
+        try:
+            _append_once(path.with_name(f"{path.name}.damaged"), block)
+            _replace(path, kept)
+        except OSError as error:
+            raise _cannot_be_written(path, error) from None
+    return damaged
+
+
+def _append_once(path: Path, block: bytes) -> None:
+    """Append a block, unless an earlier attempt that was killed has done so."""
+    with path.open("a+b", buffering=0) as file:
+        length = file.seek(0, os.SEEK_END)
+        file.seek(max(0, length - len(block)))
+        if file.readall() != block:
+            _append(file, block, length)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        shutil.copymode(path, partial)
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

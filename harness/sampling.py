@@ -15,10 +15,11 @@ from harness.verdict import CONFIDENCE, Ratio, estimate_ratio, judge
 # A sample lasts at least this long, by repeating a short call, so that the clock resolves it.
 _SAMPLE_SECONDS = 0.02
 _MOST_CALLS = 10_000
-# A verdict that is looked for after each block comes by chance sooner or later, so stopping asks
-# for more than the interval that is reported (Haybittle 1971, Peto 1976): two equal variants with
-# 30 % noise then seem to differ in 3 of 100 measurements instead of 14.
-_CONFIDENCE_TO_STOP = 0.99
+# A verdict that is looked for again and again comes by chance sooner or later. So stopping at a
+# difference, which may be a false alarm, asks for more than the interval that is reported
+# (Haybittle 1971, Peto 1976), and at each look there is a tenth more to see.
+_CONFIDENCE_OF_DIFFERENCE = 0.999
+_GROWTH_BETWEEN_LOOKS = 1.1
 
 Limits = Mapping[str, Sequence[float]]
 NO_LIMITS: Limits = {}
@@ -33,29 +34,42 @@ class SamplingRule:
 
     seconds: float = 60.0
     least_blocks: int = 3
-    most_blocks: int = 12
+    most_blocks: int = 300
     warmup_seconds: float = 5.0
     noise_floor: float = 0.03
     seed: int = 0
 
+    def why_ended(self, blocks: int) -> str:
+        """Say in words why no more than so many blocks were timed of what is undecided."""
+        if blocks >= self.most_blocks:
+            return f"{self.most_blocks} blocks are the most"
+        return f"the {self.seconds:g} s for timing are spent"
+
 
 @dataclass(slots=True)
 class Times:
-    """Seconds a call took, one entry per sample; `blocks` holds the CPU seconds block by block."""
+    """Seconds a call took, one entry per sample; `blocks` holds the CPU seconds block by block.
+
+    CPU seconds are of all threads, so that work which is moved to another one is not a speed-up;
+    `thread_cpu_s`, of the calling thread alone, is empty for calls that were measured elsewhere.
+    """
 
     wall_s: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
+    thread_cpu_s: list[float] = field(default_factory=list)
     blocks: dict[int, list[float]] = field(default_factory=dict)
 
-    def add(self, block: int, wall_s: float, cpu_s: float) -> None:
+    def add(
+        self, block: int, wall_s: float, cpu_s: float, thread_cpu_s: float | None = None
+    ) -> None:
         """Record one sample of a block."""
         self.wall_s.append(wall_s)
         self.cpu_s.append(cpu_s)
+        if thread_cpu_s is not None:
+            self.thread_cpu_s.append(thread_cpu_s)
         self.blocks.setdefault(block, []).append(cpu_s)
 
-    def ratio_to(
-        self, reference: "Times", seed: int, confidence: float = CONFIDENCE
-    ) -> Ratio | None:
+    def ratio_to(self, reference: "Times", confidence: float = CONFIDENCE) -> Ratio | None:
         """Estimate the ratio over the blocks that hold both; None where there is none.
 
         The first turns of a block make a pair, and so do the second ones: since a block runs back
@@ -69,14 +83,15 @@ class Times:
         if not pairs:
             return None
         mine, theirs = zip(*pairs, strict=True)
-        return estimate_ratio(mine, theirs, seed, confidence)
+        return estimate_ratio(mine, theirs, confidence)
 
 
 class Turn(NamedTuple):
-    """Wall and CPU seconds of one call, and what it decided."""
+    """Wall and CPU seconds of one call, and what it decided; see `Times` for the threads."""
 
     wall_s: float
     cpu_s: float
+    thread_cpu_s: float | None
     decision: Any
 
 
@@ -94,14 +109,14 @@ def _collection_off() -> Iterator[None]:
 
 def timed_turn(prepared: Prepared[Any], clock: Clock, calls: int = 1) -> Turn:
     """Call a prepared variant `calls` times; return the mean times of a call."""
-    wall = cpu = 0.0
+    wall = cpu = thread_cpu = 0.0
     # What is made anew must not be timed; otherwise the clock is read once, since a call may be
     # too short for it.
     rounds, calls_of_round = (calls, 1) if prepared.renew else (1, calls)
     with prepared.installed(), _collection_off():
         for _ in range(rounds):
             prepared.begin()
-            wall_start, cpu_start = clock.wall(), clock.cpu()
+            wall_start, cpu_start, thread_start = clock.wall(), clock.cpu(), clock.thread_cpu()
             for _ in range(calls_of_round):
                 result = prepared.run()
                 if isinstance(result, Measured):
@@ -110,8 +125,10 @@ def timed_turn(prepared: Prepared[Any], clock: Clock, calls: int = 1) -> Turn:
             if not isinstance(result, Measured):
                 wall += clock.wall() - wall_start
                 cpu += clock.cpu() - cpu_start
-    decision = result.decision if isinstance(result, Measured) else result
-    return Turn(wall / calls, cpu / calls, decision)
+                thread_cpu += clock.thread_cpu() - thread_start
+    if isinstance(result, Measured):
+        return Turn(wall / calls, cpu / calls, None, result.decision)
+    return Turn(wall / calls, cpu / calls, thread_cpu / calls, result)
 
 
 def _call_seconds(prepared: Prepared[Any], clock: Clock) -> float:
@@ -132,14 +149,16 @@ def _undecided(
 ) -> list[str]:
     def is_open(name: str) -> bool:
         try:
-            ratio = times[name].ratio_to(times[reference], rule.seed, _CONFIDENCE_TO_STOP)
+            ratio = times[name].ratio_to(times[reference])
+            wider = times[name].ratio_to(times[reference], _CONFIDENCE_OF_DIFFERENCE)
         except ValueError:  # more of the same times will not make a ratio
             return False
-        return (
-            ratio is None
-            or judge(ratio, rule.noise_floor) == "inconclusive"
-            or any(ratio.low < limit < ratio.high for limit in limits.get(name, ()))
-        )
+        if ratio is None or wider is None:
+            return True
+        if any(ratio.low < limit < ratio.high for limit in limits.get(name, ())):
+            return True
+        is_same = judge(ratio, rule.noise_floor) == "same"
+        return not is_same and judge(wider, rule.noise_floor) == "inconclusive"
 
     return [name for name in names if name == reference or is_open(name)]
 
@@ -151,13 +170,14 @@ def sample(
     rule: SamplingRule,
     turn_begins: Callable[[str], None] = lambda name: None,
     decided: Callable[[str, Any], None] = lambda name, decision: None,
-    turn_ended: Callable[[str, int, float, float], None] = lambda name, block, wall_s, cpu_s: None,
+    turn_ended: Callable[[str, int, Turn], None] = lambda name, block, turn: None,
     limits: Limits = NO_LIMITS,
 ) -> dict[str, Times]:
     """Time several prepared variants against one another.
 
     Each block runs the variants in a random order and then in the reverse of it, so that a drift of
-    the machine falls on all alike. From `least_blocks` on, only the reference runs again, with the
+    the machine falls on all alike. After `least_blocks`, and then each time that a tenth more have
+    been timed, the verdicts are looked for: from there on only the reference runs again, with the
     variants whose verdict is still open or whose ratio may be on either side of a limit. Without a
     reference every variant runs the least blocks.
 
@@ -168,7 +188,7 @@ def sample(
         rule: when to stop.
         turn_begins: called with the variant's name before each of its turns.
         decided: called with name and decision after each counted turn, to look at it untimed.
-        turn_ended: called with name, block, wall and CPU seconds of a call after a counted turn.
+        turn_ended: called with name, block and turn after a counted turn.
         limits: by variant the ratios to the reference that a goal is about.
     """
     with _long_lived_objects_left_alone():
@@ -193,7 +213,7 @@ def _sample(
     rule: SamplingRule,
     turn_begins: Callable[[str], None],
     decided: Callable[[str, Any], None],
-    turn_ended: Callable[[str, int, float, float], None],
+    turn_ended: Callable[[str, int, Turn], None],
     limits: Limits,
 ) -> dict[str, Times]:
     started = clock.wall()
@@ -213,6 +233,7 @@ def _sample(
     rng = random.Random(rule.seed)
     active = list(prepared)
     started = clock.wall()
+    next_look = rule.least_blocks
     for block in range(rule.most_blocks):
         block_started = clock.wall()
         rng.shuffle(active)
@@ -220,11 +241,12 @@ def _sample(
             turn_begins(name)
             turn = timed_turn(prepared[name], clock, calls[name])
             decided(name, turn.decision)
-            times[name].add(block, turn.wall_s, turn.cpu_s)
-            turn_ended(name, block, turn.wall_s, turn.cpu_s)
-        if block + 1 >= rule.least_blocks:
+            times[name].add(block, turn.wall_s, turn.cpu_s, turn.thread_cpu_s)
+            turn_ended(name, block, turn)
+        if block + 1 >= next_look:
             if reference is None:
                 break
+            next_look = math.ceil((block + 1) * _GROWTH_BETWEEN_LOOKS)
             active = _undecided(active, reference, times, rule, limits)
             if active in ([], [reference]):
                 break

@@ -1,14 +1,16 @@
 """The machines a workload is sharded over: presets with their sources, checked on load."""
 
 import csv
+import io
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from pathlib import Path
+from itertools import zip_longest
 
 from harness.errors import UsageError, unknown
+from harness.reading import read_file
 
 # Plausible range of each bandwidth in bytes per millisecond. Narrow enough that the same figure in
 # bytes per second or in GB/s falls outside: that confusion is the commonest mistake with torchrec.
@@ -20,6 +22,10 @@ _BANDWIDTH_RANGES = {
     "hbm_to_ddr_bw": (1e6, 1e9),
 }
 _BYTES_RANGE = (2**30, 2**42)
+_MOST_IN_DOMAIN = 2**12
+MOST_GPUS = 2**17
+"""More than any cluster has; planners keep an object for each."""
+
 _REQUIRED = ("name", "gpus_per_host", "hbm_bytes", "intra_host_bw", "hbm_bw", "hbm_to_ddr_bw")
 
 
@@ -91,10 +97,13 @@ class Topology:
         """Return this machine with `gpus` GPUs.
 
         Raises:
-            UsageError: `gpus` is neither at most one domain nor a whole number of domains.
+            UsageError: `gpus` is neither at most one domain nor a whole number of domains, or more
+                than any cluster has.
         """
         if gpus < 1:
             raise UsageError(f"Topology '{self.name}' needs at least 1 GPU, not {gpus}.")
+        if gpus > MOST_GPUS:
+            raise UsageError(f"Topology '{self.name}' can have {MOST_GPUS:,} GPUs at most.")
         if gpus > self.domain_size and gpus % self.domain_size:
             raise UsageError(
                 f"Topology '{self.name}' joins {self.domain_size} GPUs at a time: --gpus must be "
@@ -168,10 +177,17 @@ def _topology(row: Mapping[str, str], where: str) -> Topology:
     assert intra_host_bw is not None
     assert hbm_bw is not None
     assert hbm_to_ddr_bw is not None
+    gpus_per_host = _count(row, "gpus_per_host", where, 1)
+    hosts_per_domain = _count(row, "hosts_per_nvlink_domain", where, 1)
+    if gpus_per_host * hosts_per_domain > _MOST_IN_DOMAIN:
+        raise UsageError(
+            f"{where}: gpus_per_host times hosts_per_nvlink_domain must be at most "
+            f"{_MOST_IN_DOMAIN:,}."
+        )
     return Topology(
         name=row["name"].strip(),
-        gpus_per_host=_count(row, "gpus_per_host", where, 1),
-        hosts_per_nvlink_domain=_count(row, "hosts_per_nvlink_domain", where, 1),
+        gpus_per_host=gpus_per_host,
+        hosts_per_nvlink_domain=hosts_per_domain,
         hbm_bytes=hbm_bytes,
         ddr_bytes=_bytes(row, "ddr_bytes", where),
         intra_host_bw=intra_host_bw,
@@ -186,11 +202,37 @@ def _topology(row: Mapping[str, str], where: str) -> Topology:
     )
 
 
-def _rows(rows: "csv.DictReader[str]", file: str) -> Iterator[dict[str, str]]:
+def _rows(text: str, file: str) -> Iterator[dict[str, str]]:
+    """Yield each row by column, once the columns are checked."""
+    lines = (line for line in io.StringIO(text, newline="") if not line.startswith("#"))
+    rows = csv.reader(lines)
+    columns: list[str] = []
     try:
-        yield from rows
+        for cells in rows:
+            if not columns:
+                columns = cells
+                _check_columns(columns, file)
+            elif any(cells[len(columns) :]):
+                raise UsageError(
+                    f"{file}, line {rows.line_num}: it must have at most {len(columns)} cells, one "
+                    f"per column, not {len(cells)}."
+                )
+            elif cells:
+                yield dict(zip_longest(columns, cells[: len(columns)], fillvalue=""))
     except csv.Error as error:
         raise UsageError(f"{file}, line {rows.line_num}: {error}.") from None
+    _check_columns(columns, file)
+
+
+def _check_columns(columns: Sequence[str], file: str) -> None:
+    for field in _REQUIRED:
+        if field not in columns:
+            raise UsageError(
+                f"{file}: column '{field}' is missing; needed are {', '.join(_REQUIRED)}."
+            )
+    for field in filter(None, columns):
+        if columns.count(field) > 1:
+            raise UsageError(f"{file}: column '{field}' must be there once, not several times.")
 
 
 def read_topologies(text: str, file: str) -> dict[str, Topology]:
@@ -199,14 +241,8 @@ def read_topologies(text: str, file: str) -> dict[str, Topology]:
     Raises:
         UsageError: a column is missing or a figure is impossible; names file, row and field.
     """
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    for field in _REQUIRED:
-        if field not in (rows.fieldnames or ()):
-            raise UsageError(
-                f"{file}: column '{field}' is missing; needed are {', '.join(_REQUIRED)}."
-            )
     found: dict[str, Topology] = {}
-    for number, row in enumerate(_rows(rows, file), start=1):
+    for number, row in enumerate(_rows(text, file), start=1):
         topology = _topology(row, f"{file}, row {number} ({row['name'] or 'no name'})")
         if topology.name in found:
             raise UsageError(f"{file}: topology '{topology.name}' is listed twice.")
@@ -235,9 +271,10 @@ def find_topology(name: str, gpus: int) -> Topology:
             raise unknown("topology", name, presets())
         return presets()[name].sized(gpus)
     try:
-        found = read_topologies(Path(path).read_text(encoding="utf-8-sig"), path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}.") from None
+        text = read_file(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} cannot be read: a CSV file must be UTF-8 text.") from None
+    found = read_topologies(text, path)
     if wanted:
         if wanted not in found:
             raise unknown(f"topology in {path}", wanted, found)

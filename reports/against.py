@@ -11,14 +11,17 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from harness.results import projected_speedup
+from harness.verdict import CONFIDENCE
 from reports.drawing import (
     GREY,
+    LONGEST_NAME,
     VERMILION,
     Drawing,
     colour_of,
     finish,
     make_log_room,
     new_figure,
+    short,
     write_beside,
 )
 from reports.effects import Finding, effect
@@ -150,7 +153,7 @@ def draw_against(family: FamilyView) -> Iterator[Drawing]:
             names.append(row["variant"])
             place += 1
         place += 0.3
-    axes.set_yticks(places, names)
+    axes.set_yticks(places, [short(name, LONGEST_NAME) for name in names])
     axes.set_ylim(place - 0.6, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
@@ -159,7 +162,14 @@ def draw_against(family: FamilyView) -> Iterator[Drawing]:
     whom = with_whom[0] if len(with_whom) == 1 else "the variant compared with"
     axes.set_xlabel(f"times as fast as {whom}, log scale")
     handles: list[Any] = [
-        Line2D([], [], color="black", marker="|", markersize=7, label="95 % interval")
+        Line2D(
+            [],
+            [],
+            color="black",
+            marker="|",
+            markersize=7,
+            label=f"{100 * CONFIDENCE:.0f} % interval",
+        )
     ]
     if drawn["projected"].any():
         label = "from a projection, not measured"
@@ -223,6 +233,8 @@ def against(family: FamilyView) -> Iterator[Finding]:
             for decision in ("same", "own", "")
             for row in [each for each in rows if each["decision"] == decision][:1]
         ]
+        if not best:
+            continue
         told = [_told(row, str(name)) for row in best]
         detail = "No verdict stands on a projection." if best[0]["projected"] else ""
         yield Finding("verdict", family.name, f"On `{problem}`, {listing(told)}.", detail)

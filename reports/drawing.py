@@ -3,6 +3,7 @@
 import io
 import math
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation
+from matplotlib.text import Annotation, Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
 from matplotlib.transforms import Bbox
 
@@ -27,6 +28,7 @@ PALETTE = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, SILVER)
 GREY, PALE = "#6B6B6B", "#D0D0D0"
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">")
 WIDTH = 7.4
+_LONGEST_LINE, LONGEST_NAME, _MOST_LINES = 100, 50, 4
 
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -78,7 +80,10 @@ class Drawing:
 @contextmanager
 def style() -> Iterator[None]:
     """Apply the common look while a figure is drawn and written."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        # A script that the font lacks is drawn as boxes, and the table has the text.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        warnings.filterwarnings("ignore", "constrained_layout not applied", UserWarning)
         yield
 
 
@@ -91,6 +96,7 @@ def new_figure(height: float) -> tuple[Figure, Axes]:
 
 def finish(figure: Figure, slug: str, title: str, caption: str, data: pd.DataFrame) -> Drawing:
     """Write a figure as SVG and PNG, the same bytes every time."""
+    _shorten_texts(figure)
     svg, png = io.StringIO(), io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": slug}):
         empty = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -161,7 +167,7 @@ TIME = FuncFormatter(lambda time, _: seconds(time, trim=True))
 def linear_time(axes: Axes) -> None:
     """Give an x axis from 0, in seconds, ticks at multiples of a round time."""
     longest = axes.get_xlim()[1]
-    step = next((time for time in _ROUND_TIMES if longest <= 6 * time), _ROUND_TIMES[-1])
+    step = next((time for time in _ROUND_TIMES if longest <= 6 * time), longest / 5)
     axes.xaxis.set_major_locator(MultipleLocator(step))
     axes.xaxis.set_major_formatter(TIME)
 
@@ -208,7 +214,31 @@ def make_log_room(axes: Axes) -> None:
 def _settle(axes: Axes) -> None:
     figure = axes.figure
     assert isinstance(figure, Figure)
+    _shorten_texts(figure)
     figure.draw_without_rendering()
+
+
+def short(text: str, most: int = _LONGEST_LINE) -> str:
+    """Leave out the middle of a text's lines that would not fit a figure, and join many lines."""
+    lines = text.split("\n")
+    if len(lines) > _MOST_LINES:
+        lines = [" ".join(lines)]
+    return "\n".join(
+        line if len(line) <= most else f"{line[: most - 16]}…{line[-15:]}" for line in lines
+    )
+
+
+def _shorten_texts(figure: Figure) -> None:
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_text(short(text.get_text()))
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Write a name at each row of horizontal bars, from the top down."""
+    axes.set_yticks(range(len(names)), [short(name, LONGEST_NAME) for name in names])
+    axes.set_ylim(len(names) - 0.45, -0.55)
+    axes.tick_params(axis="y", length=0)
 
 
 _OFFSETS = (

@@ -124,7 +124,7 @@ def _phases(family: FamilyView) -> Iterator[Finding]:
     spent = phase_times(family).pivot(index="name", columns="variant", values="seconds")
     spent = spent.reindex(index=phase_times(family)["name"].unique()).fillna(0.0)
     reference = family.against[family.phase_problem]
-    if reference not in spent:
+    if reference not in spent or not spent[reference].sum() > 0:
         return
     before = spent[reference]
     rungs = ladder(family)

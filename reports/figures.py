@@ -24,6 +24,7 @@ from reports.drawing import (
     linear_time,
     log_time,
     make_room,
+    name_rows,
     new_figure,
     style,
     text_colour_on,
@@ -72,9 +73,7 @@ def _ladder(family: FamilyView) -> Iterator[Drawing]:
         write_beside(
             axes, end, middle, "1, the reference" if row["outcome"] == "reference" else text
         )
-    axes.set_yticks(range(len(table)), table["variant"].tolist())
-    axes.set_ylim(len(table) - 0.45, -0.55)
-    axes.tick_params(axis="y", length=0)
+    name_rows(axes, table["variant"].tolist())
     axes.grid(axis="x")
     axes.set_xlabel(f"share of {family.reference}'s cost (lower is better)")
     if claimed:
@@ -267,9 +266,7 @@ def _phases(family: FamilyView) -> Iterator[Drawing]:
         left = left + spent[phase]
     for place, total in enumerate(totals):
         write_beside(axes, total, place, seconds(total))
-    axes.set_yticks(range(len(spent)), list(spent.index))
-    axes.set_ylim(len(spent) - 0.45, -0.55)
-    axes.tick_params(axis="y", length=0)
+    name_rows(axes, list(spent.index))
     axes.grid(axis="x")
     axes.set_xlabel("CPU time of a call")
     figure.legend(loc="outside upper left", ncols=min(7, len(spent.columns)), columnspacing=1.2)

@@ -1,7 +1,6 @@
 """Stored results as DataFrames: one row per cell, and one per quality, counter and phase of it."""
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ import pandas as pd
 
 from harness.declarations import find_bound
 from harness.errors import UsageError
-from harness.goals import MEASURES
+from harness.results import Damage, read_records
+from reports.escaping import legible
 
-SCHEMA = 1
-STATUSES = ("ok", "over budget", "not installed", "not applicable", "failed")
 DIFFERENT = "different decision"
 
 _NAMES = ("cell", "family", "variant", "workload", "topology", "reference", "status")
@@ -34,10 +32,6 @@ _NESTED = {
     "progress_total": ("progress", "total"),
     "progress_elapsed_s": ("progress", "elapsed_s"),
 }
-_MAPPINGS = (
-    *("quality", "counters", "phases", "facts", "environment"),
-    *("counter_meanings", "counter_enough"),
-)
 _NUMBERS = ("gpus", "size", "projection_s", "peak_memory_bytes", "memory_before_bytes")
 _FROM_BOUND = ("bound", "gap")
 _KEYS = ("cell", "family", "variant", "problem")
@@ -55,7 +49,8 @@ class Results:
     `cells` has a row per cell: missing text is "" and missing numbers are NaN. Times are in
     seconds. `outcome` is the status, or the verdict where the cell is ok. A cell with a different
     decision has no ratio here, so that nothing can present it as a speed-up. `against` is the
-    variant that a cell is compared with, one for all cells of a problem; `bound` is the proven
+    variant that a cell is compared with, one for all cells of a problem, and `machine` what
+    measured them, "" where it is one machine for all; `bound` is the proven
     bound on its first quality, and `gap` how far that is from it, as a share of 1.
     `qualities`, `counters` and `phases` (CPU seconds) are long tables with a row per figure.
     `records` are the lines as they were read, `notes` what a reader must know about the file.
@@ -73,38 +68,27 @@ def read_results(path: Path) -> Results:
     """Read a JSON Lines results file.
 
     Later lines of a cell replace earlier ones, and a later comparison of a problem with another
-    variant replaces the earlier one, with a note. A last line that was cut short, as a killed sweep
-    leaves it, is skipped with a note.
+    variant replaces the earlier one, with a note. A damaged line is left out with a note, and so is
+    a last one that was cut short, as a killed sweep leaves it.
 
     Raises:
-        UsageError: the file is unreadable or holds no cell, or a line is malformed.
+        UsageError: the file is unreadable, is of another schema, or holds no cell.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"Results file '{path}' cannot be read: {error.strerror}.") from None
-    lines = content.split(b"\n")
-    torn = len(lines) if lines[-1].strip() else None
+    damaged: list[Damage] = []
     records: dict[str, Mapping[str, Any]] = {}
     rows: dict[str, dict[str, Any]] = {}
-    notes = []
-    for index, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        where = f"Line {index} of results file '{path}'"
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            if index == torn:
-                notes.append(f"Line {index} of '{path.name}' was cut short and is left out.")
-                continue
-            raise UsageError(f"{where} is not JSON: {error}.") from None
-        row = _cell(record, where)
+    machines: dict[tuple[str, str], str] = {}
+    for record in map(legible, read_records(path, damaged.append)):
+        row = _cell(record)
         records[row["cell"]] = record
         rows[row["cell"]] = row
+        if row["machine"]:
+            machines[row["family"], row["problem"]] = row["machine"]
+    notes = [_note(damage) for damage in damaged]
     if not records:
-        raise UsageError(f"Results file '{path}' holds no cell; {_why_empty(notes)}.")
+        raise UsageError(f"Results file '{path}' holds no cell; {_why_empty(damaged)}.")
     notes += _drop_earlier_comparisons(rows)
+    notes += _drop_other_machines(rows, machines)
     figures = [(row, records[cell]) for cell, row in rows.items()]
     return Results(
         cells=_frame_of_cells(list(rows.values())),
@@ -132,67 +116,61 @@ def _drop_earlier_comparisons(rows: dict[str, dict[str, Any]]) -> Iterator[str]:
             )
 
 
-def _why_empty(notes: list[str]) -> str:
-    return "its only line was cut short" if notes else "run a sweep that writes to it first"
-
-
-def _cell(record: Any, where: str) -> dict[str, Any]:
-    if not isinstance(record, dict):
-        raise UsageError(f"{where} must be a JSON object.")
-    if record.get("schema") != SCHEMA:
-        raise UsageError(f"{where} has schema {record.get('schema')!r}; this reads {SCHEMA}.")
-    row: dict[str, Any] = {}
-    for name in _NAMES:
-        if not isinstance(record.get(name), str) or not record[name]:
-            raise UsageError(f"{where} must have '{name}' as a text.")
-        row[name] = record[name]
-    if row["status"] not in STATUSES:
-        raise UsageError(
-            f"{where} has status '{row['status']}'; allowed are: {', '.join(STATUSES)}."
+def _drop_other_machines(
+    rows: dict[str, dict[str, Any]], last: Mapping[tuple[str, str], str]
+) -> Iterator[str]:
+    """Keep of each problem what the machine that measured it last has measured; say what goes."""
+    for (family, problem), machine in last.items():
+        found = [each for each in rows.values() if each["problem"] == problem]
+        others = [e for e in found if e["family"] == family and e["machine"] not in ("", machine)]
+        for row in others:
+            del rows[row["cell"]]
+        if others:
+            yield (
+                f"What another machine measured on `{problem}` is left out, because machine "
+                f"{machine} did so last."
+            )
+    several = {row["machine"] for row in rows.values()} - {""}
+    if len(several) > 1:
+        yield (
+            f"The cells are of {len(several)} machines; each problem is of one, and times are "
+            "compared within one machine only."
         )
-    row |= {name: _text(record.get(name), name, where) for name in _TEXTS}
-    row |= {name: _number(record.get(name), name, where) for name in _NUMBERS}
-    row["against"] = _text(record.get("against"), "against", where) or row["reference"]
+    else:
+        for row in rows.values():
+            row["machine"] = ""
+
+
+def _note(damage: Damage) -> str:
+    why = "was cut short" if damage.torn else damage.why
+    return f"Line {damage.line} of '{damage.path.name}' {why} and is left out."
+
+
+def _why_empty(damaged: Sequence[Damage]) -> str:
+    if not damaged:
+        return "run a sweep that writes to it first"
+    if len(damaged) > 1:
+        return f"its {len(damaged)} lines are damaged"
+    return f"its only line {'was cut short' if damaged[0].torn else damaged[0].why}"
+
+
+def _cell(record: Mapping[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {name: record[name] for name in _NAMES}
+    row |= {name: record.get(name) or "" for name in _TEXTS}
+    row |= {name: _number(record.get(name)) for name in _NUMBERS}
+    row["against"] = record.get("against") or row["reference"]
     for name, (outer, inner) in _NESTED.items():
-        figures = _mapping(record.get(outer), outer, where)
-        row[name] = _number(figures.get(inner), f"{outer}.{inner}", where)
+        row[name] = _number((record.get(outer) or {}).get(inner))
     for outer, inner in (("claim", "unit"), ("claim", "conditions"), ("progress", "unit")):
-        figures = _mapping(record.get(outer), outer, where)
-        row[f"{outer}_{inner}"] = _text(figures.get(inner), f"{outer}.{inner}", where)
-    for name in _MAPPINGS:
-        _mapping(record.get(name), name, where)
-    for name, enough in (record.get("counter_enough") or {}).items():
-        if not isinstance(enough, str):  # the name of the counter that tells it
-            _number(enough, f"counter_enough.{name}", where)
-    for name in ("quality", "counters", "phases"):
-        for key, value in (record.get(name) or {}).items():
-            _number(value, f"{name}.{key}", where)
-    listed = record.get("qualities") or []
-    if not isinstance(listed, list) or not all(_is_named(quality) for quality in listed):
-        raise UsageError(f"{where} must have 'qualities' as a list of objects with a 'name'.")
+        row[f"{outer}_{inner}"] = (record.get(outer) or {}).get(inner) or ""
     row |= _bound_and_gap(record)
-    goals = record.get("goals") or []
-    if not isinstance(goals, list) or not all(map(_is_goal, goals)):
-        raise UsageError(f"{where} must have 'goals' as a list of goals, each with its measure.")
-    if row["gpus"] != row["gpus"]:
-        raise UsageError(f"{where} must have 'gpus' as a number.")
-    planner, _, row["problem"] = row["cell"].partition("@")
-    if planner != f"{row['family']}/{row['variant']}" or not row["problem"]:
-        raise UsageError(f"{where} must have 'cell' as family/variant@problem.")
+    row["problem"] = row["cell"].partition("@")[2]
+    row["machine"] = (record.get("environment") or {}).get("machine") or ""
     return row
 
 
-def _is_named(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("name"), str)
-
-
-def _is_goal(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and value.get("measure") in MEASURES
-        and all(isinstance(value.get(name), str) for name in ("text", "problem", "variant"))
-        and isinstance(value.get("limit"), int | float)
-    )
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
 
 
 def _bound_and_gap(record: Mapping[str, Any]) -> dict[str, float]:
@@ -201,28 +179,6 @@ def _bound_and_gap(record: Mapping[str, Any]) -> dict[str, float]:
     if bound is None or values.get(bound.name) is None:
         return dict.fromkeys(_FROM_BOUND, float("nan"))
     return {"bound": float(values[bound.name]), "gap": bound.gap(values)}
-
-
-def _text(value: Any, name: str, where: str) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    raise UsageError(f"{where} must have '{name}' as a text or null.")
-
-
-def _number(value: Any, name: str, where: str) -> float:
-    if value is None:
-        return float("nan")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageError(f"{where} must have '{name}' as a number or null.")
-    return float(value)
-
-
-def _mapping(value: Any, name: str, where: str) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise UsageError(f"{where} must have '{name}' as an object or null.")
-    return value
 
 
 def _frame_of_cells(rows: list[dict[str, Any]]) -> pd.DataFrame:

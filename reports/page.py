@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup, escape
 
-from harness.errors import UsageError
+from harness.errors import UsageError, printable
 from reports.drawing import Drawing
+from reports.escaping import code, csv, markdown, prose, sources
 from reports.findings import findings
 from reports.formatting import plural
 from reports.frames import Results, read_results
@@ -23,7 +23,6 @@ GENERATOR = "shardbench report"
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _PARTS = ("figures", "data", "report.md", "index.html")  # index.html last: it marks a whole report
-_SOURCE = re.compile(r"\b([\w.-]+/[\w.-]+)#(\d+)\b")
 
 
 def write_report(results: Path, out: Path) -> Path:
@@ -76,7 +75,7 @@ def _write(results: Results, name: str, folder: Path) -> None:
     chapters = [chapter(family, results) for family in families(results)]
     context = {
         "generator": GENERATOR,
-        "file": name,
+        "file": printable(name),
         "overview": _overview(results, chapters),
         "findings": findings(results),
         "chapters": chapters,
@@ -89,9 +88,10 @@ def _write(results: Results, name: str, folder: Path) -> None:
     for drawing in _drawings(chapters):
         (folder / "figures" / f"{drawing.slug}.svg").write_text(drawing.svg, encoding="utf-8")
         (folder / "figures" / f"{drawing.slug}.png").write_bytes(drawing.png)
-        (folder / "data" / f"{drawing.slug}.csv").write_text(csv(drawing), encoding="utf-8")
+        (folder / "data" / f"{drawing.slug}.csv").write_text(csv(drawing.data), encoding="utf-8")
     for kind in ("cells", "qualities", "counters", "phases"):
-        getattr(results, kind).to_csv(folder / "data" / f"{kind}.csv", index=False)
+        text = csv(getattr(results, kind))
+        (folder / "data" / f"{kind}.csv").write_text(text, encoding="utf-8")
     for template in ("report.md", "index.html"):
         text = _templates().get_template(f"{template}.j2").render(context)
         (folder / template).write_text(text, encoding="utf-8")
@@ -119,11 +119,6 @@ def _drawings(chapters: list[Chapter]) -> Iterator[Drawing]:
             yield from section.drawings
 
 
-def csv(drawing: Drawing) -> str:
-    """A figure's data as CSV."""
-    return drawing.data.to_csv(index=False)
-
-
 def _templates() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
@@ -133,31 +128,16 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Any] = {
-        "prose": _prose,
-        "sources": _sources,
-        "md": _markdown,
+        "prose": prose,
+        "sources": sources,
+        "md": markdown,
+        "md_code": code,
         "csv_link": _csv_link,
     }
     environment.filters.update(filters)
     return environment
 
 
-def _prose(text: str) -> Markup:
-    """Turn names in backticks into code."""
-    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
-
-
-def _sources(text: str) -> Markup:
-    """Turn owner/repository#number into a link."""
-    link = r'<a href="https://github.com/\1/pull/\2">\g<0></a>'
-    return Markup(_SOURCE.sub(link, str(escape(text))))
-
-
-def _markdown(text: str) -> str:
-    """Keep a text from ending a table's field or becoming HTML."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
-
-
 def _csv_link(drawing: Drawing) -> str:
     """The data as a link that works where the page is all there is."""
-    return "data:text/csv;base64," + base64.b64encode(csv(drawing).encode()).decode()
+    return "data:text/csv;base64," + base64.b64encode(csv(drawing.data).encode()).decode()

@@ -8,6 +8,8 @@ from reports.frames import Results
 from reports.tables import Table, code_column, new_table
 from reports.views import FamilyView, environments, rows_of
 
+_MACHINE = ("machine", "cpu", "cores", "seed")
+
 
 def environment_table(results: Results) -> Table:
     """Versions, machine, load and seed, a column per environment."""
@@ -20,7 +22,7 @@ def environment_table(results: Results) -> Table:
             (name, *(str((e.get("packages") or {}).get(name, MISSING)) for e in held))
             for name in packages
         ),
-        *((name, *(str(e.get(name, MISSING)) for e in held)) for name in ("cpu", "cores", "seed")),
+        *((name, *(str(e.get(name, MISSING)) for e in held)) for name in _MACHINE),
         ("load", *(_range(e["loads"]) for e in held)),
         ("started", *(_range(e["starts"]) for e in held)),
     ]

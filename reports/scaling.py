@@ -50,7 +50,8 @@ def without_parameter(workload: str, name: str) -> str:
 def sweeps(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the cells of problems that differ only in size, where there are several sizes.
 
-    A row per cell with `sweep` (workload without its size, on a topology), `variant`, `size`,
+    A row per cell with `sweep` (workload without its size, on a topology; the machine, where there
+    are several, since times of different machines are no sweep), `variant`, `size`,
     `seconds` (median CPU time) and `projected`: an over-budget cell gives its projection instead.
     Cells with a different decision are left out.
     """
@@ -81,7 +82,8 @@ def _no_sweeps() -> pd.DataFrame:
 
 def _sweep_of(row: "pd.Series[str]") -> str:
     workload = without_parameter(row["workload"], row["size_name"])
-    return f"{workload}/{row['topology']}:{float(row['gpus']):.0f}"
+    machine = f" on machine {row['machine']}" if row["machine"] else ""
+    return f"{workload}/{row['topology']}:{float(row['gpus']):.0f}{machine}"
 
 
 def exponents(points: pd.DataFrame) -> pd.DataFrame:

@@ -85,13 +85,16 @@ def outcome_entry(text: str) -> Entry:
 
 
 def problems_table(family: FamilyView, results: Results) -> Table:
-    """The problems, why each is there, and the facts about it."""
+    """The problems, why each is there, the facts about it, and the machine where it is not one."""
+    several = bool((results.cells["machine"] != "").any())
     found: dict[str, Row] = {}
     for record, row in zip(results.records, rows_of(results.cells), strict=True):
         facts = [_fact(name, value) for name, value in (record.get("facts") or {}).items()]
         if row["family"] == family.name and (facts or row["problem"] not in found):
-            found[row["problem"]] = (row["problem"], row["purpose"], "; ".join(facts))
-    return new_table((code_column("problem"), "why it is here", "facts"), found.values())
+            where = [row["machine"]] * several
+            found[row["problem"]] = (row["problem"], *where, row["purpose"], "; ".join(facts))
+    columns = (code_column("problem"), *[code_column("machine")] * several)
+    return new_table((*columns, "why it is here", "facts"), found.values())
 
 
 def _fact(name: str, value: Any) -> str:
@@ -120,7 +123,7 @@ def ladder_table(family: FamilyView) -> Table:
                 Entry(interval(row["low"], row["high"]), row["low"]),
                 time_entry(row["cpu_s"]),
                 outcome_entry(row["outcome"]),
-                *qualities.entries(cells[row["variant"]]),
+                *qualities.entries(cells.get(row["variant"])),
             )
         )
     columns: tuple[Column | str, ...] = (
@@ -224,8 +227,10 @@ class Qualities:
         """Whether a cell has the first quality."""
         return (cell["cell"], self._first) in self._values
 
-    def entries(self, cell: Mapping[str, Any]) -> tuple[Entry, ...]:
-        """Return what a cell has in these columns."""
+    def entries(self, cell: Mapping[str, Any] | None) -> tuple[Entry, ...]:
+        """Return what a cell has in these columns, where there is one."""
+        if cell is None:
+            return (Entry(MISSING),) * len(self.columns)
         values = (self._values.get((cell["cell"], name), math.nan) for name in self._names)
         gaps = (Entry(gap(cell["gap"]), cell["gap"]) for _ in self._gap)
         return (*map(figure_entry, values), *gaps)
@@ -268,12 +273,14 @@ def cells_table(family: FamilyView) -> Table:
     """Every cell of the family, with all of its qualities."""
     qualities = Qualities(family)
     several = len(set(family.against.values())) > 1
+    machines = bool((family.cells["machine"] != "").any())
     weighed = bool(family.cells["peak_memory_bytes"].notna().any())
     rows: list[Row] = [
         (
             row["cell"],
             Entry(count(row["size"]), row["size"]),
             outcome_entry(row["outcome"]),
+            *[row["machine"]] * machines,
             *[row["against"]] * several,
             figure_entry(row["ratio"]),
             Entry(interval(row["ratio_low"], row["ratio_high"]), row["ratio_low"]),
@@ -289,7 +296,8 @@ def cells_table(family: FamilyView) -> Table:
     ]
     columns: tuple[Column | str, ...] = (
         *(code_column("cell"), number_column("size"), "outcome"),
-        *(code_column(title) for title in ("compared with",) if several),
+        *[code_column("machine")] * machines,
+        *[code_column("compared with")] * several,
         number_column("share of its time" if several else "share of reference"),
         *(number_column("interval"), number_column("CPU time"), number_column("wall time")),
         "decision",

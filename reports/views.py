@@ -1,5 +1,6 @@
 """What there is to show of a family: each view is the data of one figure and of its CSV file."""
 
+import hashlib
 import json
 import math
 import re
@@ -21,7 +22,9 @@ _LADDER = [
     *("published_conditions", "published_share", "cpu_s", "ratio", "low", "high", "pairs"),
     *("outcome", "decision"),
 ]
-_ENVIRONMENT = ("shardbench", "python", "packages", "cpu", "cores", "seed")
+_LONGEST_SLUG = 60
+_IDS_OF_THE_PAGE = ("findings", "how", "environment", "sources")
+_ENVIRONMENT = ("shardbench", "python", "packages", "machine", "cpu", "cores", "seed")
 _NOT_RUN: dict[str, Any] = {
     **dict.fromkeys(("cpu_s", "ratio", "ratio_low", "ratio_high", "pairs"), math.nan),
     "outcome": "not run",
@@ -42,8 +45,12 @@ class FamilyView:
 
     @property
     def slug(self) -> str:
-        """The name with only characters that ids and file names may hold."""
-        return re.sub(r"[^A-Za-z0-9_-]+", "-", self.name)
+        """The name with only characters that ids and file names may hold; no two share one."""
+        # Lower case, as there are file systems that do not tell the two apart.
+        plain = re.sub(r"[^a-z0-9_-]+", "-", self.name.lower())[:_LONGEST_SLUG]
+        if plain == self.name and plain not in _IDS_OF_THE_PAGE:
+            return plain
+        return f"{plain}-{hashlib.sha256(self.name.encode()).hexdigest()[:8]}"
 
     @property
     def reference(self) -> str:
@@ -292,7 +299,8 @@ def phase_times(family: FamilyView) -> pd.DataFrame:
     phases = family.phases[family.phases["cell"].isin(cells["cell"])]
     phases = phases.rename(columns={"seconds": "observed_s"})
     observed = phases.groupby("cell")["observed_s"].transform("sum")
-    whole = phases["cell"].map(_timed(cells)).fillna(observed)
+    # An empty column has the type of the cells' ids, which cannot be multiplied.
+    whole = phases["cell"].map(_timed(cells)).astype("float64").fillna(observed)
     phases = phases.assign(seconds=phases["share"] * whole)
     return phases[["variant", "name", "seconds", "share", "observed_s"]].reset_index(drop=True)
 

@@ -7,10 +7,14 @@ import typer
 
 from harness.errors import ShardbenchError, UsageError
 from shardbench.commands.compare import compare
+from shardbench.commands.gate import gate
 from shardbench.commands.list import list_command
 from shardbench.commands.plan import plan
 from shardbench.commands.profile import profile
 from shardbench.commands.report import report
+from shardbench.commands.selftest import selftest_command
+from shardbench.commands.sweep import sweep_command
+from shardbench.gate_command import GateCommand
 from shardbench.options import messages
 
 app = typer.Typer(
@@ -21,6 +25,9 @@ app = typer.Typer(
     help="Profiles and compares the programs that decide how a model is sharded.",
 )
 app.command("list")(list_command)
+app.command(cls=GateCommand)(gate)
+app.command("selftest")(selftest_command)
+app.command("sweep")(sweep_command)
 for _command in (compare, profile, report, plan):
     app.command()(_command)
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from harness.declarations import Bound, find_bound
 from harness.goals import MIB, standing
 from harness.results import Cell, projected_speedup
+from harness.verdict import CONFIDENCE
 from reports.formatting import gap as percent_gap
 
 _ROW_FIELDS = (
@@ -18,8 +19,10 @@ _ROW_FIELDS = (
     "cell",
     "status",
     "reason",
+    "output",
     "wall_s",
     "cpu_s",
+    "thread_cpu_s",
     "ratio",
     "verdict",
     "verdict_reason",
@@ -39,13 +42,16 @@ _ROW_FIELDS = (
 )
 _STATUS_STYLES = {"not installed": "yellow", "not applicable": "dim"}
 _PIPED_WIDTH = 160
+_CONFIDENCE = f"{100 * CONFIDENCE:.0f} %"
 _BETWEEN = 2
+_MOST_PRINTED_LINES = 12
 _SIGNS = {"lower": "≥", "higher": "≤"}
 
 
 def show(rendered: RenderableType) -> None:
     """Print to standard output, at the terminal's width or wide where it is piped."""
-    console = Console(highlight=False)
+    # A name such as `[red]` or `:tm:` is a name.
+    console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = _PIPED_WIDTH
     console.print(rendered)
@@ -99,6 +105,7 @@ def comparison(cells: Sequence[Cell], details: bool) -> RenderableType:
     ]
     if details:
         tables = (
+            _seconds(cells),
             _memory(cells),
             _ByVariant("Counters", cells, "counters"),
             _ByVariant("Phases, CPU seconds of the observed call", cells, "phases"),
@@ -113,7 +120,7 @@ def _times_and_qualities(cells: Sequence[Cell]) -> Table:
     bound = find_bound(cells[0].qualities)
     quality = cells[0].qualities[0]["name"]
     is_projected = against is not None and any(_projected(cell, against) for cell in cells)
-    times = ["times as fast\n(projected)"] if is_projected else ["ratio", "95 %"]
+    times = ["times as fast\n(projected)"] if is_projected else ["ratio", _CONFIDENCE]
     qualities = [f"{quality}\n{_SIGNS[bound.better]} bound", "gap"] if bound else [quality]
     decision = [] if bound else ["decision"]
     numbers = ["CPU s", *times, *qualities]
@@ -199,7 +206,16 @@ def _notes(cells: Sequence[Cell]) -> list[RenderableType]:
     for cell in cells:
         if note := _note(cell):
             notes.setdefault(note, []).append(cell.variant)
-    return [Text(f"{', '.join(names)}: {note}.", style="dim") for note, names in notes.items()]
+    said = [Text(f"{', '.join(names)}: {note}.", style="dim") for note, names in notes.items()]
+    return [*said, *(_printed(cell) for cell in cells if cell.status == "failed" and cell.output)]
+
+
+def _printed(cell: Cell) -> RenderableType:
+    """Show the last that a failed variant printed, as a short indented block."""
+    lines = (cell.output or "").splitlines()
+    shown = "\n".join(f"    {line}" for line in lines[-_MOST_PRINTED_LINES:])
+    title = f"{cell.variant} printed{', at last' if len(lines) > _MOST_PRINTED_LINES else ''}:"
+    return Text(f"{title}\n{shown}", style="dim")
 
 
 def _note(cell: Cell) -> str:
@@ -232,6 +248,17 @@ def _goals(cells: Sequence[Cell]) -> list[RenderableType]:
 
 def _tone(outcome: str) -> str:
     return {"met": "green", "missed": "red"}.get(outcome, "")
+
+
+def _seconds(cells: Sequence[Cell]) -> Table:
+    numbers = ["wall", "CPU", "CPU of its own thread"]
+    table = new_table("\nSeconds of a call", "variant", *numbers, right=numbers)
+    for cell in cells:
+        if cell.wall_s:
+            measured = (cell.wall_s, cell.cpu_s, cell.thread_cpu_s)
+            medians = (f"{each['median']:.3g}" if each else "-" for each in measured)
+            table.add_row(cell.variant, *medians)
+    return table
 
 
 def _memory(cells: Sequence[Cell]) -> Table:

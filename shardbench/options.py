@@ -9,6 +9,8 @@ from rich.console import Console
 
 from harness.comparison import Settings
 from harness.errors import ShardbenchError, UsageError
+from harness.following import SETUP_SECONDS
+from harness.limits import default_memory_gib
 from harness.profiling import replace_file
 from harness.registry import Registry, load_registry
 from harness.sampling import SamplingRule
@@ -26,6 +28,13 @@ TopologyName = Annotated[
 ]
 Gpus = Annotated[int, typer.Option("--gpus", "-n", help="How many GPUs to plan for.")]
 Budget = Annotated[float, typer.Option(help="Seconds that one call may take before it is stopped.")]
+Memory = Annotated[
+    float | None,
+    typer.Option(
+        help="GiB of memory that a variant's process may have before it is stopped; "
+        "90 % of the machine's by default.",
+    ),
+]
 Seconds = Annotated[
     float,
     typer.Option(help="Seconds to spend on timing a problem; two blocks are timed in any case."),
@@ -41,11 +50,25 @@ def found_registry() -> Registry:
     return registry
 
 
-def settings_of(budget: float, seconds: float, seed: int) -> Settings:
-    """Return the settings; raises UsageError where a time is not positive and finite."""
+def settings_of(
+    budget: float, seconds: float, seed: int, memory_gib: float | None = None
+) -> Settings:
+    """Return the settings; raises UsageError where a time or memory is not positive and finite.
+
+    Whoever lets calls take long lets what is beside them take long, too.
+    """
     check_seconds("--budget", budget)
     check_seconds("--seconds", seconds)
-    return Settings(budget, SamplingRule(seconds=seconds, seed=seed))
+    if memory_gib is None:
+        memory_gib = default_memory_gib()
+    elif not 0 < memory_gib < float("inf"):
+        raise UsageError(f"--memory must be a positive number of GiB, not {memory_gib:g}.")
+    return Settings(
+        budget,
+        SamplingRule(seconds=seconds, seed=seed),
+        setup_budget=max(SETUP_SECONDS, 5 * budget),
+        memory_gib=memory_gib,
+    )
 
 
 def check_seconds(option: str, value: float) -> None:

@@ -1,20 +1,69 @@
-"""The progress display on standard error: silent where that is not a terminal."""
+"""The progress display on standard error: where that is no terminal, a line for each problem."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from harness.following import Event
+
+_BESIDE = 34  # characters beside the text: the bar, the time, and what is between
+
+
+class TimeLeft:
+    """Guesses how long what is left will take, from what has ended; each has a kind.
+
+    Problems of one kind, of a family, tend to take as long as one another.
+    """
+
+    def __init__(self, kinds: Sequence[str], at_once: int = 1) -> None:
+        """Begin with all of them left; `at_once` of them run at a time."""
+        self._left = Counter(kinds)
+        self._took: dict[str, list[float]] = {}
+        self._at_once = max(1, at_once)
+
+    def ended(self, kind: str, seconds: float) -> None:
+        """Take in one that ended after so many seconds."""
+        self._left[kind] -= 1
+        self._took.setdefault(kind, []).append(seconds)
+
+    def seconds(self) -> float | None:
+        """Return the guess in seconds; None where none has ended, or none is left."""
+        every = [seconds for took in self._took.values() for seconds in took]
+        left = {kind: count for kind, count in self._left.items() if count > 0}
+        if not every or not left:
+            return None
+        means = {kind: _mean(self._took.get(kind, every)) for kind in left}
+        at_once = min(self._at_once, sum(left.values()))
+        return sum(count * means[kind] for kind, count in left.items()) / at_once
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def roughly(seconds: float) -> str:
+    """Write a time that is a guess."""
+    if seconds < 90:
+        return "about a minute"
+    if seconds < 90 * 60:
+        return f"about {seconds / 60:.0f} min"
+    return f"about {seconds / 3600:.1f} h"
 
 
 class ProgressDisplay:
     """Shows the latest event; call it with events."""
 
-    def __init__(self, bar: Progress, total: int | None) -> None:
+    def __init__(self, bar: Progress, total: int | None, left: TimeLeft | None = None) -> None:
         self._bar = bar
-        self._overall = bar.add_task("problems", total=total) if total else None
+        self._total, self._done = total, 0
+        self._left = left
+        self._failures = 0
+        self._running = ""
+        self._overall = bar.add_task(self._standing(), total=total) if total else None
         self._call = bar.add_task("starting", total=None)
 
     def __call__(self, event: Event) -> None:
@@ -28,28 +77,67 @@ class ProgressDisplay:
             done, total = event.progress.done, event.progress.total
             amount = f"{done:,} of {total:,}" if total else f"{done:,}"
             text += f": {amount} {event.progress.unit}"
-        self._bar.update(self._call, description=text, total=total, completed=done)
+        where = f", {self._running}" if self._running else ""
+        self._bar.update(self._call, description=text + where, total=total, completed=done)
 
-    def finished(self, text: str) -> None:
-        """Say that a problem is done."""
+    def running(self, names: Sequence[str]) -> None:
+        """Show which problems are being measured, beside the events that come of them."""
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        self._running = names[0] + more if names else ""
+        self._bar.update(self._call, description=f"measuring {self._running}", total=None)
+
+    def finished(self, text: str, kind: str = "", seconds: float = 0.0, failures: int = 0) -> None:
+        """Say that a problem is done: what came of it, its kind, how long it took, what failed."""
+        self._done += 1
+        self._failures += failures
+        if self._left is not None:
+            self._left.ended(kind, seconds)
+            text = f"{self._done}/{self._total} {text}"
+            if not self._bar.console.is_terminal and (left := self._time_left()):
+                text += f"; {left}"
         if self._overall is not None:
-            self._bar.advance(self._overall)
+            self._bar.update(self._overall, advance=1, description=self._standing())
         self._bar.console.print(text, markup=False, soft_wrap=True, highlight=False)
+
+    def _standing(self) -> str:
+        failed = f"{self._failures} failed" if self._failures else ""
+        parts = [f"{self._done} of {self._total} problems", self._time_left(), failed]
+        return ", ".join(filter(None, parts))
+
+    def _time_left(self) -> str:
+        seconds = self._left.seconds() if self._left else None
+        return "" if seconds is None else f"{roughly(seconds)} left"
 
 
 @contextmanager
-def progress_display(title: str, total: int | None = None) -> Iterator[ProgressDisplay]:
-    """Show progress on standard error while the block runs."""
+def progress_display(
+    title: str, total: int | None = None, left: TimeLeft | None = None
+) -> Iterator[ProgressDisplay]:
+    """Show progress on standard error while the block runs.
+
+    With `left` the lines are numbered, and the time that is left is guessed.
+    """
     console = Console(stderr=True)
     if title and console.is_terminal:
         console.print(title, markup=False, highlight=False, soft_wrap=True)
-    with Progress(
+    with progress_bar(console) as bar:
+        yield ProgressDisplay(bar, total, left)
+
+
+def progress_bar(console: Console) -> Progress:
+    """Return the bar that the display draws on a console."""
+    return Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
+        TextColumn(
+            "{task.description}",
+            markup=False,
+            table_column=Column(
+                no_wrap=True, overflow="ellipsis", max_width=max(20, console.width - _BESIDE)
+            ),
+        ),
         BarColumn(bar_width=20),
         TimeElapsedColumn(),
         console=console,
         transient=True,
         disable=not console.is_terminal,
-    ) as bar:
-        yield ProgressDisplay(bar, total)
+    )

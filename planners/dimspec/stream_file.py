@@ -1,6 +1,7 @@
 """Recorded streams of conversions in files (.json.gz), read with every value checked."""
 
 import gzip
+import io
 import json
 import math
 import zlib
@@ -8,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.registry import UsageError
+from harness.registry import UsageError, read_file
 from planners.dimspec.partition import (
     MOST_MESH_AXES,
     Mesh,
@@ -22,19 +23,12 @@ SUFFIX = ".json.gz"
 _ANSWER = ("path", "comms", "cost")
 _PHASES = ("fwd", "bwd", "total")
 _MOST_RANK = 8
+_MOST_BYTES = 2**28  # 335 times the largest stream that was recorded
 
 
 def is_stream_file(name: str) -> bool:
     """Whether a workload is named like a file of recorded conversions."""
     return name.endswith(SUFFIX)
-
-
-def read_bytes(path: Path) -> bytes:
-    """Return the content of a file; raises UsageError where it cannot be read."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
 def read_stream(
@@ -62,10 +56,16 @@ def read_stream(
 
 
 def _parsed(path: Path) -> Any:
+    packed = read_file(path)
     try:
-        return json.loads(gzip.decompress(read_bytes(path)))
+        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
+            text = file.read(_MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error):
         raise UsageError(f"{path} is no complete gzip file.") from None
+    if len(text) > _MOST_BYTES:
+        raise UsageError(f"{path} must hold at most {_MOST_BYTES:,} bytes of JSON text.")
+    try:
+        return json.loads(text)
     except (ValueError, RecursionError):
         raise UsageError(f"{path} does not hold JSON text.") from None
 

@@ -12,13 +12,15 @@ from harness.registry import (
     at_most,
     one_of,
     positive_int,
+    read_file,
     whole_number,
 )
 from planners.dimspec.partition import MOST_MESH_AXES
-from planners.dimspec.stream_file import SUFFIX, is_stream_file, read_bytes
+from planners.dimspec.stream_file import SUFFIX, is_stream_file
 
 MOST_RANK = 6
 MOST_CONVERSIONS = 1_000_000
+MOST_SIZE = 2**31
 _SIZE = 64
 _DEFAULT_RANK = 4
 
@@ -91,7 +93,7 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
         UsageError: it or a parameter is unknown, or the file cannot be read.
     """
     checked(spec)
-    return spec.of_file(read_bytes(Path(spec.name))) if is_stream_file(spec.name) else spec
+    return spec.of_file(read_file(spec.name)) if is_stream_file(spec.name) else spec
 
 
 def checked(spec: WorkloadSpec) -> WorkloadSpec:
@@ -126,7 +128,7 @@ def shape(spec: WorkloadSpec) -> tuple[int, ...]:
         "shape",
         _sizes(MOST_RANK),
         (_SIZE,) * rank,
-        f"1 to {MOST_RANK} sizes with x between, e.g. 8x12x128x64",
+        f"1 to {MOST_RANK} sizes up to 2^31 with x between, e.g. 8x12x128x64",
     )
 
 
@@ -139,7 +141,7 @@ def asked_mesh(spec: WorkloadSpec) -> tuple[int, ...] | None:
         "mesh",
         _sizes(MOST_MESH_AXES),
         None,
-        f"1 to {MOST_MESH_AXES} sizes with x between, e.g. 2x4",
+        f"1 to {MOST_MESH_AXES} sizes up to 2^31 with x between, e.g. 2x4",
     )
 
 
@@ -179,7 +181,12 @@ def calls(spec: WorkloadSpec) -> int | None:
 
 def random_conversions(spec: WorkloadSpec) -> tuple[int, int]:
     """Return how many conversions `random` draws, and the seed."""
-    count = spec.get("conversions", positive_int, 1000, "a whole number of at least 1")
+    count = spec.get(
+        "conversions",
+        at_most(MOST_CONVERSIONS),
+        1000,
+        f"a whole number from 1 to {MOST_CONVERSIONS:,}",
+    )
     return count, spec.get("seed", whole_number, 0, "a whole number of at least 0")
 
 
@@ -190,7 +197,7 @@ def model(spec: WorkloadSpec) -> str:
 
 def _sizes(most: int) -> Callable[[str], tuple[int, ...]]:
     def convert(text: str) -> tuple[int, ...]:
-        sizes = tuple(map(positive_int, text.split("x")))
+        sizes = tuple(map(at_most(MOST_SIZE), text.split("x")))
         if len(sizes) > most:
             raise ValueError(text)
         return sizes

@@ -9,7 +9,6 @@ from harness.registry import (
     WorkloadSpec,
     at_most,
     one_of,
-    positive_int,
     whole_number,
 )
 
@@ -21,6 +20,8 @@ OPTIMIZERS = ("single", "foreach", "fused")
 
 MOST_GPUS = 256
 MOST_DIMS = 4
+MOST_PARAMETERS = 10_000
+MOST_CASES = 10_000
 ROUNDS = 20
 """How many times a call of `ops` repeats its ops, so that what is around them weighs little."""
 
@@ -114,12 +115,13 @@ def implementation(spec: WorkloadSpec) -> str:
 
 def parameters(spec: WorkloadSpec) -> int:
     """Return how many parameters its optimizer has."""
-    return spec.get("params", positive_int, 20, "a whole number of at least 1")
+    allowed = f"a whole number from 1 to {MOST_PARAMETERS:,}"
+    return spec.get("params", at_most(MOST_PARAMETERS), 20, allowed)
 
 
 def random_cases(spec: WorkloadSpec) -> tuple[int, int]:
     """Return how many cases it draws, 0 where it runs the named ops, and the seed."""
-    count = spec.get("cases", positive_int, 0, "a whole number of at least 1")
+    count = spec.get("cases", at_most(MOST_CASES), 0, f"a whole number from 1 to {MOST_CASES:,}")
     return count, spec.get("seed", whole_number, 0, "a whole number of at least 0")
 
 

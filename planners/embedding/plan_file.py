@@ -3,12 +3,13 @@
 import copy
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from torch import nn
+from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.types import (
     ParameterConstraints,
@@ -18,10 +19,10 @@ from torchrec.distributed.planner.types import (
     ShardingOption,
     Storage,
 )
-from torchrec.distributed.types import CacheParams
+from torchrec.distributed.types import CacheParams, ShardingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from harness.registry import UsageError
+from harness.registry import UsageError, read_file
 from planners.embedding.plan import Plan
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import quality
@@ -29,6 +30,7 @@ from planners.embedding.tables import Table
 
 FORMAT = "shardbench-plan"
 VERSION = 1
+_MOST = 2**63
 
 
 def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
@@ -178,13 +180,10 @@ class _File:
 
     @classmethod
     def read(cls, path: str | Path) -> "_File":
-        try:
-            data = Path(path).read_bytes()
-        except OSError as error:
-            raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from None
+        data = read_file(path)
         try:
             said = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise UsageError(f"{path} is no plan: it must be JSON.") from None
         if not isinstance(said, dict) or said.get("format") != FORMAT:
             raise UsageError(f"{path} is no plan: its format must be '{FORMAT}'.")
@@ -193,8 +192,9 @@ class _File:
                 f"{path} is a plan of version {said.get('version')}; it must be {VERSION}."
             )
         try:
-            tables = [_table(table) for table in said["tables"]]
-            world_size = int(said["world_size"])
+            tables = [_table(table) for table in _list(said, "tables")]
+            world_size = _whole(said, "world_size", least=1)
+            _check_placed(tables, world_size)
         except KeyError as error:
             raise UsageError(f"{path} is a damaged plan: {error} is missing.") from None
         except (TypeError, ValueError) as error:
@@ -203,34 +203,93 @@ class _File:
         return cls(str(path), label, world_size, tables)
 
 
-def _table(said: Mapping[str, Any]) -> _Placed:
-    cached = said["cache_load_factor"]
-    shards = [_shard(shard) for shard in said["shards"]]
+def _table(said: Any) -> _Placed:
+    if not isinstance(said, dict):
+        raise TypeError("each of its tables must be an object")
+    name = _text(said, "name")
+    shards = [_shard(shard) for shard in _list(said, "shards")]
     if not shards:
-        raise ValueError(f"table {said['name']} has no shards")
+        raise ValueError(f"table {name} has no shards")
+    cached = said["cache_load_factor"]
     return _Placed(
-        name=str(said["name"]),
-        rows=int(said["rows"]),
-        dim=int(said["dim"]),
-        dtype=str(said["dtype"]),
-        pooling_factors=[float(factor) for factor in said["pooling_factors"]],
-        sharding_type=str(said["sharding_type"]),
-        compute_kernel=str(said["compute_kernel"]),
-        cache_load_factor=None if cached is None else float(cached),
+        name=name,
+        rows=_whole(said, "rows", least=1),
+        dim=_whole(said, "dim", least=1),
+        dtype=_text(said, "dtype"),
+        pooling_factors=[
+            _number({"pooling_factors": factor}, "pooling_factors")
+            for factor in _list(said, "pooling_factors")
+        ],
+        sharding_type=_text(said, "sharding_type", [each.value for each in ShardingType]),
+        compute_kernel=_text(
+            said, "compute_kernel", [each.value for each in EmbeddingComputeKernel]
+        ),
+        cache_load_factor=None if cached is None else _number(said, "cache_load_factor"),
         shards=shards,
     )
 
 
-def _shard(said: Mapping[str, Any]) -> Shard:
-    rows, columns = said["size"]
-    row, column = said["offset"]
+def _shard(said: Any) -> Shard:
+    if not isinstance(said, dict):
+        raise TypeError("each of its shards must be an object")
+    storage, perf = said["storage_bytes"], said["perf_ms"]
+    if not isinstance(storage, dict) or not isinstance(perf, dict):
+        raise TypeError("storage_bytes and perf_ms must be objects")
     return Shard(
-        size=[int(rows), int(columns)],
-        offset=[int(row), int(column)],
-        storage=Storage(**said["storage_bytes"]),
-        perf=Perf(**said["perf_ms"]),
-        rank=int(said["rank"]),
+        size=_pair(said, "size"),
+        offset=_pair(said, "offset"),
+        storage=Storage(**{name: _whole(storage, name) for name in _held(Storage, storage)}),
+        perf=Perf(**{name: _number(perf, name) for name in _held(Perf, perf)}),
+        rank=_whole(said, "rank"),
     )
+
+
+def _held(kind: type[Storage | Perf], said: Mapping[str, Any]) -> list[str]:
+    """Return the fields of a kind of estimate that a file has; torchrec has defaults for some."""
+    return [field.name for field in fields(kind) if field.name in said]
+
+
+def _check_placed(tables: list[_Placed], world_size: int) -> None:
+    names = [table.name for table in tables]
+    if len(set(names)) < len(names):
+        raise ValueError("it places a table twice")
+    if any(shard.rank >= world_size for table in tables for shard in table.shards):
+        raise ValueError(f"it must place shards on ranks below world_size, which is {world_size}")
+
+
+def _list(said: Mapping[str, Any], key: str) -> list[Any]:
+    if not isinstance(said[key], list):
+        raise TypeError(f"{key} must be a list")
+    return list(said[key])
+
+
+def _text(said: Mapping[str, Any], key: str, allowed: Sequence[str] = ()) -> str:
+    value = said[key]
+    if not isinstance(value, str) or (allowed and value not in allowed):
+        what = f"one of {', '.join(allowed)}" if allowed else "a text"
+        raise TypeError(f"{key} must be {what}")
+    return value
+
+
+def _whole(said: Mapping[str, Any], key: str, least: int = 0) -> int:
+    value = said[key]
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < _MOST:
+        raise TypeError(f"{key} must be a whole number from {least} to below 2^63")
+    return value
+
+
+def _number(said: Mapping[str, Any], key: str) -> float:
+    value = said[key]
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < _MOST:
+        raise TypeError(f"{key} must hold no number but one from 0 to below 2^63")
+    return float(value)
+
+
+def _pair(said: Mapping[str, Any], key: str) -> list[int]:
+    values = _list(said, key)
+    if len(values) != 2:
+        raise ValueError(f"{key} must be rows and columns")
+    return [_whole({key: value}, key) for value in values]
 
 
 def _owners(file: _File, module: nn.Module) -> dict[str, tuple[str, nn.Module]]:

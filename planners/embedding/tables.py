@@ -2,24 +2,26 @@
 
 import csv
 import io
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TypeVar
 
-from harness.registry import UsageError
+from harness.registry import UsageError, read_file
 
 T = TypeVar("T")
 
 ITEM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 SUFFIXES = (".csv", ".parquet")
 COLUMNS = ("rows", "dim", "pooling_factor")
+_KNOWN = (*COLUMNS, "name", "dtype")
 
 # Wide of every published model; within them, a table's bytes fit the 64 bits that torch has.
 _MOST_ROWS = 10**12
 _MOST_DIM = 2**16
+_MOST_POOLING = 10**6
+MOST_TABLES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def _dim(text: str) -> int:
 
 def _pooling_factors(text: str) -> tuple[float, ...]:
     factors = tuple(float(part) for part in text.split("|"))
-    if not all(math.isfinite(factor) and factor > 0 for factor in factors):
+    if not all(0 < factor <= _MOST_POOLING for factor in factors):
         raise ValueError(text)
     return factors
 
@@ -124,7 +126,7 @@ def _table(row: _Row) -> Table:
         pooling_factors=row.read(
             "pooling_factor",
             _pooling_factors,
-            "a positive number, or one per feature with '|' between them",
+            f"a positive number up to {_MOST_POOLING:,}, or one per feature with '|' between them",
         ),
         dtype=row.read("dtype", _dtype, f"one of {', '.join(ITEM_BYTES)}")
         if row.cells.get("dtype")
@@ -143,6 +145,7 @@ def _parse_csv(data: bytes, file: str) -> tuple[list[str], list[_Row]]:
     except csv.Error as error:
         raise UsageError(f"{file} cannot be read as CSV: {error}.") from None
     columns = [column.strip() for column in header]
+    _check_number(len(body), file)
     rows = []
     for number, cells in enumerate(body, start=1):
         if any(cells[len(columns) :]):
@@ -156,20 +159,31 @@ def _parse_csv(data: bytes, file: str) -> tuple[list[str], list[_Row]]:
 
 
 def _parse_parquet(data: bytes, file: str) -> tuple[list[str], list[_Row]]:
-    import pandas as pd
     import pyarrow as pa
+    from pyarrow import parquet
 
     try:
-        frame = pd.read_parquet(io.BytesIO(data))
+        with parquet.ParquetFile(io.BytesIO(data)) as opened:
+            columns = opened.schema_arrow.names
+            _check_columns(columns, file)
+            _check_number(opened.metadata.num_rows, file)
+            held = opened.read([column for column in _KNOWN if column in columns])
+            cells = [map(_as_text, held[column].to_pylist()) for column in held.column_names]
     except (pa.ArrowException, OSError, ValueError):
         raise UsageError(f"{file} cannot be read: it must be a Parquet file.") from None
-    columns = [str(column) for column in frame.columns]
-    cells = frame.astype(object).where(frame.notna(), "").itertuples(index=False, name=None)
-    texts = ([str(cell).strip() for cell in row] for row in cells)
     return columns, [
-        _Row(file, number, dict(zip(columns, row, strict=True)))
-        for number, row in enumerate(texts, start=1)
+        _Row(file, number, dict(zip(held.column_names, row, strict=True)))
+        for number, row in enumerate(zip(*cells, strict=True), start=1)
     ]
+
+
+def _as_text(cell: object) -> str:
+    return "" if cell is None or cell != cell else str(cell).strip()
+
+
+def _check_number(rows: int, file: str) -> None:
+    if rows > MOST_TABLES:
+        raise UsageError(f"{file} lists {rows:,} tables; it must have {MOST_TABLES:,} at most.")
 
 
 def _check_columns(columns: Iterable[str], file: str) -> None:
@@ -179,7 +193,7 @@ def _check_columns(columns: Iterable[str], file: str) -> None:
             raise UsageError(
                 f"{file}: column '{column}' is missing; needed are {', '.join(COLUMNS)}."
             )
-    for column in (*COLUMNS, "name", "dtype"):
+    for column in _KNOWN:
         if found.count(column) > 1:
             raise UsageError(f"{file}: column '{column}' must be there once, not several times.")
 
@@ -197,10 +211,7 @@ def read_bytes(path: str | Path) -> bytes:
     """
     if not is_table_file(str(path)):
         raise UsageError(f"{path}: a file of tables must end in {' or '.join(SUFFIXES)}.")
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from None
+    return read_file(path)
 
 
 def read_tables(path: str | Path) -> tuple[Table, ...]:

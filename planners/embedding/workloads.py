@@ -9,12 +9,18 @@ from harness.registry import (
     WorkloadSpec,
     at_most,
     one_of,
-    positive_int,
     unknown,
     whole_number,
 )
 from planners.embedding.published import POOLING_FACTORS, PUBLISHED, Published
-from planners.embedding.tables import SUFFIXES, Table, is_table_file, read_bytes, read_tables
+from planners.embedding.tables import (
+    MOST_TABLES,
+    SUFFIXES,
+    Table,
+    is_table_file,
+    read_bytes,
+    read_tables,
+)
 
 MEMORY = {"roomy": 0.4, "tight": 2.0, "mixed": 2.0}
 """Settings of the parameter `memory`: what the tables take, in parts of the usable HBM."""
@@ -117,7 +123,8 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
     memory_setting(spec)
     seed = spec.get("seed", whole_number, 0, "a whole number of at least 0")
     if spec.name == _SYNTHETIC.name:
-        count = spec.get("tables", positive_int, 100, "a whole number of at least 1")
+        allowed = f"a whole number from 1 to {MOST_TABLES:,}"
+        count = spec.get("tables", at_most(MOST_TABLES), 100, allowed)
         return synthetic(count, seed)
     tables = read_tables(spec.name) if is_file else PUBLISHED[spec.name].tables()
     return _sampled(tables, spec, seed)

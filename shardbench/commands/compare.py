@@ -1,22 +1,20 @@
 """`shardbench compare`: the variants of a family on one problem."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from harness.comparison import Comparison
-from harness.naming import WorkloadSpec
 from harness.results import append_cells, to_json
-from harness.topologies import find_topology
 from shardbench import display
+from shardbench.cells import GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.options import (
     Budget,
-    Gpus,
+    Memory,
     Seconds,
     Seed,
-    TopologyName,
-    Workload,
     check_writable,
     found_registry,
     names_in,
@@ -24,13 +22,20 @@ from shardbench.options import (
     write,
 )
 from shardbench.progress import progress_display
+from shardbench.results_file import measuring_into
 
 
 def compare(
-    family: Annotated[str, typer.Argument(help="The family to compare the variants of.")],
-    workload: Workload,
-    topology: TopologyName,
-    gpus: Gpus,
+    family: Annotated[
+        str,
+        typer.Argument(
+            help="The family to compare the variants of; or an id for all, "
+            "family@workload/topology:gpus, or family/variant@... to compare one variant."
+        ),
+    ],
+    workload: WorkloadIfAny = None,
+    topology: TopologyIfAny = None,
+    gpus: GpusIfAny = None,
     variants: Annotated[str, typer.Option(help="Only these, by name, with commas between.")] = "",
     against: Annotated[
         str, typer.Option(help="The variant to compare with, instead of the family's reference.")
@@ -38,6 +43,7 @@ def compare(
     budget: Budget = 120.0,
     seconds: Seconds = 60.0,
     seed: Seed = 0,
+    memory: Memory = None,
     json: Annotated[
         str, typer.Option("--json", help="Write one JSON document to this file; - for stdout.")
     ] = "",
@@ -47,22 +53,25 @@ def compare(
     details: Annotated[bool, typer.Option(help="Also show memory, phases, counters.")] = False,
 ) -> None:
     """Compare the variants of a family on one problem."""
-    found = found_registry().find(family)
-    settings = settings_of(budget, seconds, seed)
+    question = asked(found_registry(), family, workload, topology, gpus)
+    settings = settings_of(budget, seconds, seed, memory)
     comparison = Comparison(
-        found,
-        WorkloadSpec.parse(workload),
-        find_topology(topology, gpus),
-        names_in(variants),
+        question.family,
+        question.workload,
+        question.topology,
+        [name for name in (question.variant, *names_in(variants)) if name],
         settings,
         against=against or None,
     )
     if json not in ("", "-"):
         check_writable(Path(json))
-    if results is not None:
-        append_cells(results, [])  # whether it can be written is better known before measuring
-    with progress_display(str(comparison.problem)) as listen:
-        cells = comparison.run(listen)
+    with measuring_into(results) if results else nullcontext():
+        if results is not None:
+            append_cells(results, [])  # whether it can be written is better known before measuring
+        with progress_display(str(comparison.problem)) as listen:
+            cells = comparison.run(listen)
+        if results is not None:
+            append_cells(results, cells)
     document = to_json(display.document(cells), indent=2)
     if json == "-":
         print(document)  # noqa: T201
@@ -70,7 +79,5 @@ def compare(
         display.show(display.comparison(cells, details))
         if json:
             write(Path(json), document + "\n")
-    if results is not None:
-        append_cells(results, cells)
     if all(cell.status != "ok" for cell in cells):
         raise typer.Exit(1)

@@ -1,19 +1,21 @@
-"""`shardbench profile`: where a variant's time goes."""
+"""`shardbench profile`: where a variant's time goes, or the difference between two variants."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from harness.comparison import Comparison
-from harness.naming import WorkloadSpec
+from harness.errors import UsageError
+from harness.naming import CellId
 from harness.profiling import write_files
-from harness.topologies import find_topology
+from shardbench.cells import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.options import (
     Budget,
-    Gpus,
-    TopologyName,
-    Workload,
+    Memory,
+    check_seconds,
     found_registry,
     messages,
     settings_of,
@@ -22,24 +24,70 @@ from shardbench.progress import progress_display
 
 
 def profile(
-    family: Annotated[str, typer.Argument(help="The variant's family.")],
-    variant: Annotated[str, typer.Argument(help="The variant to profile.")],
-    workload: Workload,
-    topology: TopologyName,
-    gpus: Gpus,
+    family: Annotated[
+        str,
+        typer.Argument(
+            help=f"The variant's family; or one id for all, {ID}, or a benchmark as asv prints it."
+        ),
+    ],
+    variant: Annotated[
+        str, typer.Argument(help="The variant to profile, unless an id names it.")
+    ] = "",
+    workload: WorkloadIfAny = None,
+    topology: TopologyIfAny = None,
+    gpus: GpusIfAny = None,
+    against: Annotated[
+        str, typer.Option(help="Another variant of the family, to profile beside it and compare.")
+    ] = "",
+    seconds: Annotated[
+        float, typer.Option(help="Seconds to profile each variant for, by repeating short calls.")
+    ] = 2.0,
     budget: Budget = 600.0,
+    memory: Memory = None,
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("profiles"),
 ) -> None:
-    """Profile a variant: an HTML flame graph, a speedscope file and a text tree."""
-    found = found_registry().find(family)
-    found.find(variant)
-    settings = settings_of(budget, budget, 0)
+    """Profile a variant, or two: flame graphs and their difference, speedscope files, text."""
+    from reports.flames import explanation, flame_page, overview
+
+    question = asked(found_registry(), family, workload, topology, gpus)
+    if question.variant and variant:
+        raise UsageError(f"'{family}' names the variant already; leave out '{variant}'.")
+    name = question.variant or variant
+    if not name:
+        raise UsageError(f"Name the variant to profile: FAMILY VARIANT, or one id, {ID}.")
+    if against == name:
+        raise UsageError(f"--against takes another variant than '{name}' itself.")
+    check_seconds("--seconds", seconds)
+    names = [question.family.find(each).name for each in (name, against) if each]
     comparison = Comparison(
-        found, WorkloadSpec.parse(workload), find_topology(topology, gpus), [variant], settings
+        question.family,
+        question.workload,
+        question.topology,
+        names,
+        settings_of(budget, budget, 0, memory),
     )
+    _check_folder(out)  # whether it can be written is better known before
     with progress_display(str(comparison.problem)) as listen:
-        files = comparison.profile(variant, listen)
-    written = write_files(files, out / comparison.cell_id(variant).file_stem)
-    print(files["txt"])  # noqa: T201
+        profiled = comparison.profile(names, seconds, listen)
+    profiles = [profiled[each].profile for each in names]
+    written = []
+    for each in names:
+        stem = out / comparison.cell_id(each).file_stem
+        written += write_files(profiled[each].files, stem)
+    pair = CellId(question.family.name, "-against-".join(names), comparison.problem)
+    page = flame_page(profiles, str(comparison.problem))
+    written += write_files({"flames.html": page}, out / pair.file_stem)
+    print(profiled[name].files["txt"])  # noqa: T201
+    for sentence in (*overview(profiles), "", *explanation(profiles)):
+        print(sentence)  # noqa: T201
     for path in written:
         messages.print(f"Wrote {path}", soft_wrap=True)
+
+
+def _check_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise UsageError(f"Folder {folder} cannot be written: {error.strerror}.") from None

@@ -7,9 +7,10 @@ import typer
 
 from harness.comparison import Settings
 from harness.errors import UsageError
-from harness.sweep import is_outdated, plan_sweep, set_aside, sweep
-from shardbench.options import Budget, Seconds, Seed, found_registry, messages, settings_of
-from shardbench.progress import progress_display
+from harness.sweep import is_outdated, plan_sweep, set_aside
+from shardbench.options import Budget, Memory, Seconds, Seed, found_registry, messages, settings_of
+from shardbench.results_file import measuring_into, tell_damaged
+from shardbench.sweeping import measure
 
 
 def report(
@@ -25,15 +26,20 @@ def report(
     budget: Budget = 60.0,
     seconds: Seconds = 20.0,
     seed: Seed = 0,
+    memory: Memory = None,
 ) -> None:
     """Write the report: one offline page, Markdown, figures and their data."""
     from reports.page import write_report  # pandas and matplotlib take seconds to import
 
     if results is None:
         results = Path("results") / ("report-large.jsonl" if large else "report.jsonl")
-        _measure(results, settings_of(budget, seconds, seed), fresh, large)
+        settings = settings_of(budget, seconds, seed, memory)
+        with measuring_into(results):
+            _measure(results, settings, fresh, large)
     elif large:
         raise UsageError(f"--large measures a suite; the report of {results} takes no --large.")
+    else:
+        tell_damaged(results)
     page = write_report(results, out)
     messages.print(f"Wrote {page} and {page.with_name('report.md')}", soft_wrap=True)
     print(page)  # noqa: T201
@@ -42,17 +48,4 @@ def report(
 def _measure(results: Path, settings: Settings, fresh: bool, large: bool) -> None:
     if (fresh or is_outdated(results, settings)) and (kept := set_aside(results)):
         messages.print(f"What was measured before is kept in {kept}.", soft_wrap=True)
-    steps = plan_sweep(found_registry().families, results, settings, large)
-    done = sum(step.measured for step in steps)
-    if done:
-        messages.print(
-            f"{done} of {len(steps)} problems are measured already in {results}; "
-            "--fresh measures them again.",
-            soft_wrap=True,
-        )
-    with progress_display("", total=len(steps) - done) as listen:
-        for step, cells in sweep(steps, results, settings, listen):
-            ended = ", ".join(
-                f"{cell.variant} {cell.status}" for cell in cells if cell.status != "ok"
-            )
-            listen.finished(f"{step.family.name} on {step.problem}: {ended or 'all ok'}")
+    measure(plan_sweep(found_registry().families, results, settings, large), results, settings)

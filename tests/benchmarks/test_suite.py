@@ -151,6 +151,7 @@ class TestDiscovery:
         assert {benchmark.name for benchmark in found if benchmark} == {
             "families.dice.time_plan",
             "families.dice.track_different_decision",
+            "families.dice.track_ratio_to_reference",
             "families.dice.track_eyes",
             "families.dice.track_luck",
             "families.dice.track_throws",
@@ -315,6 +316,33 @@ class TestTime:
         assert all(is_different(count, 1.15) for _ in range(20))
         assert not is_different(count, 1.0)
         assert not is_different(6, 100.0)  # why it must not be six
+
+
+class TestRatio:
+    def test_asv_gets_the_ratio_of_each_pair_as_a_sample(
+        self, run: Callable[[str, str], Any]
+    ) -> None:
+        # `same` does nothing, where the reference adds numbers.
+        found = run("track_ratio_to_reference", "same")
+        assert found["number"] == 1
+        assert 4 <= len(found["samples"]) <= 16
+        assert 0 < max(found["samples"]) < 0.1
+
+    @pytest.mark.parametrize("variant", ["reference", "other", "impossible", "not-installed"])
+    def test_without_a_ratio_there_is_none(
+        self, run: Callable[[str, str], Any], variant: str
+    ) -> None:
+        assert run("track_ratio_to_reference", variant) is None
+
+    def test_what_was_prepared_is_closed_and_asv_tells_an_interval(self) -> None:
+        log = Log()
+        suite = suite_of(made_up(log=log))["dice"]
+        benchmark = asv_benchmark(suite, "track_ratio_to_reference", "own", suite().setup_cache())
+        assert not benchmark.do_setup()
+        found = benchmark.do_run()
+        assert log.entries[-1] == "closed"
+        value, stats = statistics.compute_stats(found["samples"], found["number"])
+        assert stats["ci_99_a"] <= value <= stats["ci_99_b"] < 0.1
 
 
 class TestOtherCommits:

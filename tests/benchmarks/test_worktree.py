@@ -151,6 +151,43 @@ def test_a_plain_run_measures_the_branch(repository: Path) -> None:
 
 
 @pytest.mark.usefixtures("continuous")
+def test_a_quick_run_leaves_real_results_as_they_are(repository: Path) -> None:
+    def contents() -> dict[Path, bytes]:
+        results = repository / ".asv" / "results"
+        return {file: file.read_bytes() for file in results.rglob("*.json")}
+
+    before = contents()
+    assert before
+    ran = run(repository, sys.executable, "-m", "asv", "run", "--quick", "main^!")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert contents() == before
+    assert list(repository.glob(".asv/results-quick/**/*-worktree-py3.11.json"))
+
+
+@pytest.mark.usefixtures("continuous")
+def test_asv_shows_paired_ratios_with_intervals_and_publishes_them(repository: Path) -> None:
+    name = "families.dice.track_ratio_to_reference"
+    before, after = stored(repository, "main~1")[name], stored(repository, "main")[name]
+    assert before["quick"] < 2 < after["quick"] < after["added"]
+    commit = run(repository, "git", "rev-parse", "main").stdout.strip()[:8]
+    (file,) = repository.glob(f".asv/results/*/{commit}-worktree-py3.11.json")
+    columns = json.loads(file.read_text())
+    ratios = dict(zip(columns["result_columns"], columns["results"][name], strict=False))
+    assert len(ratios["samples"][2]) >= 4
+    low, high = ratios["stats_ci_99_a"][2], ratios["stats_ci_99_b"][2]
+    assert low <= after["quick"] <= high
+
+    published = run(repository, sys.executable, "-m", "asv", "publish")
+    assert published.returncode == 0, published.stdout + published.stderr
+    site = repository / ".asv" / "html"
+    assert (site / "index.html").is_file()
+    assert any(name in str(graph) for graph in site.glob("graphs/**/*.json"))
+    assert not any(
+        str(repository) in file.read_text(encoding="utf-8") for file in site.rglob("*.json")
+    )
+
+
+@pytest.mark.usefixtures("continuous")
 def test_hashes_do_not_differ_from_run_to_run(repository: Path) -> None:
     code = "print(hash('some text') % 1000)"
     environment = os.environ | {"PYTHONHASHSEED": "0"}

@@ -59,7 +59,13 @@ GOAL = Goal("compiled is 200 times faster", "", "compiled", "times faster", 200.
 
 def cells() -> list[Cell]:
     return [
-        cell("single-deepcopy", decision="same", ratio=ratio(0.957, 0.9, 1.013), verdict="same"),
+        cell(
+            "single-deepcopy",
+            decision="same",
+            thread_cpu_s={"median": 11.1, "samples": []},
+            ratio=ratio(0.957, 0.9, 1.013),
+            verdict="same",
+        ),
         cell("upstream", decision="reference"),
         cell(
             "compiled",
@@ -96,7 +102,7 @@ def row(lines: list[str], variant: str) -> str:
 
 def test_every_row_has_the_bound_and_the_gap():
     lines = shown(cells())
-    heading = lines.index("variant CPU s ratio 95 % verdict ≥ bound gap")
+    heading = lines.index("variant CPU s ratio 99 % verdict ≥ bound gap")
     assert "max_rank_ms" in lines[heading - 1]
     assert lines[heading + 1 : heading + 5] == [
         "single-deepcopy 12.3 0.957 ±6 % same, same 118.4 ≥ 110.2 7.5 %",
@@ -120,7 +126,7 @@ def test_a_decision_without_a_bound_has_no_gap():
 
 def test_without_bounds_there_is_the_quality_alone():
     lines = shown([cell("upstream", (COST,), decision="reference")])
-    assert "variant CPU s ratio 95 % verdict decision max_rank_ms" in lines
+    assert "variant CPU s ratio 99 % verdict decision max_rank_ms" in lines
     assert row(lines, "upstream") == "upstream 12.3 - - reference reference 118.4"
 
 
@@ -154,6 +160,14 @@ def test_memory_is_a_detail(details: bool):
     assert ("compiled ≥ 812 -" in lines) == details
 
 
+@pytest.mark.parametrize("details", [False, True])
+def test_wall_time_and_that_of_the_thread_are_details(details: bool):
+    lines = shown(cells(), details)
+    assert ("Seconds of a call" in lines) == details
+    assert ("single-deepcopy 12.5 12.3 11.1" in lines) == details
+    assert ("upstream 12.5 12.3 -" in lines) == details
+
+
 def test_the_document_holds_all_of_it():
     document = display.document(cells())
     assert (document["reference"], document["against"]) == ("double-deepcopy", "upstream")
@@ -173,5 +187,5 @@ def test_counters_that_do_not_fit_beside_each_other_follow_below():
     assert len(headings) > 1
     assert all(line.startswith("variant ") for line in headings)
     assert [name for line in headings for name in line.split(" ")[1:]] == list(COUNTERS)
-    counts = [line.split(" ")[1:] for line in lines if line.startswith("upstream ")][2:]
+    counts = [line.split(" ")[1:] for line in lines if line.startswith("upstream ")][3:]
     assert [value for line in counts for value in line] == [f"{n:,}" for n in COUNTERS.values()]

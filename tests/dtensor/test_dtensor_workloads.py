@@ -48,8 +48,8 @@ def test_all_ops_run_unless_some_are_named():
         ),
         (
             "optimizer[params=0]",
-            "Parameter 'params' of workload 'optimizer[params=0]' must be a whole number of at "
-            "least 1, not '0'.",
+            "Parameter 'params' of workload 'optimizer[params=0]' must be a whole number from "
+            "1 to 10,000, not '0'.",
         ),
         (
             "ops[dims=5]",
@@ -58,8 +58,8 @@ def test_all_ops_run_unless_some_are_named():
         ),
         (
             "miss[cases=none]",
-            "Parameter 'cases' of workload 'miss[cases=none]' must be a whole number of at least "
-            "1, not 'none'.",
+            "Parameter 'cases' of workload 'miss[cases=none]' must be a whole number from 1 to "
+            "10,000, not 'none'.",
         ),
         (
             "miss[op=mm,cases=3]",

@@ -253,7 +253,7 @@ def test_a_row_with_more_cells_than_columns_is_refused(csv_file) -> None:
         ("100", "dim is missing; it must be a multiple of 4 from 4 to 65,536."),
         (
             "100,8,",
-            "pooling_factor is missing; it must be a positive number, "
+            "pooling_factor is missing; it must be a positive number up to 1,000,000, "
             "or one per feature with '|' between them.",
         ),
     ],
@@ -279,15 +279,16 @@ def test_dim_must_be_a_multiple_of_4(csv_file, dim: str) -> None:
 @pytest.mark.parametrize("factor", ["often", "0", "-1", "nan", "inf", "1|", "1|0", "1;10", "|"])
 def test_pooling_factors_must_be_positive_and_finite(csv_file, factor: str) -> None:
     assert error_of(csv_file(MINIMAL + f"100,8,{factor}\n")) == (
-        ", row 1: pooling_factor must be a positive number, "
+        ", row 1: pooling_factor must be a positive number up to 1,000,000, "
         f"or one per feature with '|' between them, not '{factor}'."
     )
 
 
 def test_a_parquet_list_of_pooling_factors_is_refused(parquet_file) -> None:
     columns = {"rows": [100], "dim": [8], "pooling_factor": [[1, 10]]}
-    assert "row 1: pooling_factor must be a positive number, or one per" in error_of(
-        parquet_file(columns)
+    assert (
+        "row 1: pooling_factor must be a positive number up to 1,000,000, or one per"
+        in error_of(parquet_file(columns))
     )
 
 

@@ -223,8 +223,8 @@ def test_memory_setting_may_be_left_out() -> None:
         ),
         (
             "synthetic[tables=0]",
-            "Parameter 'tables' of workload 'synthetic[tables=0]' must be a whole number of at "
-            "least 1, not '0'.",
+            "Parameter 'tables' of workload 'synthetic[tables=0]' must be a whole number from "
+            "1 to 100,000, not '0'.",
         ),
         (
             "synthetic[seed=-1]",

@@ -116,7 +116,7 @@ class TestSweep:
     def test_a_study_says_what_it_is_against(self, path: Path):
         (family,) = toy.bounded_registry().families
         steps = plan_sweep([family], path, SETTINGS)
-        assert [step.study.purpose for step in steps] == ["against another"]
+        assert [step.purpose for step in steps] == ["against another"]
         assert [step.measured for step in steps] == [False]
         list(sweep(steps, path, SETTINGS, registry=toy.bounded_registry))
         records = list(read_records(path))
@@ -127,7 +127,7 @@ class TestSweep:
         assert [step.measured for step in plan_sweep([family], path, SETTINGS)] == [True]
 
         large = plan_sweep([family], path, SETTINGS, large=True)
-        assert [step.study.purpose for step in large] == ["against another", "large"]
+        assert [step.purpose for step in large] == ["against another", "large"]
         assert [step.measured for step in large] == [True, False]
 
         other = replace(family, studies=(replace(family.studies[0], against="own"),))

@@ -14,15 +14,16 @@ import psutil
 import pytest
 import toy
 
+from harness.children import child, start_server
 from harness.comparison import Comparison, Settings
-from harness.errors import ShardbenchError, UsageError
+from harness.errors import UsageError
 from harness.following import Event, OverBudget
+from harness.messages import Failed
 from harness.naming import WorkloadSpec
 from harness.registry import Progress, Registry
 from harness.results import Cell, append_cells, read_records
 from harness.sampling import SamplingRule
 from harness.topologies import find_topology
-from harness.worker import Failed, child, start_server
 
 # Budgets are either short, for calls that never end, or so long that no call here passes them.
 SHORT = 1.0
@@ -161,7 +162,7 @@ class TestStatuses:
         [
             ("raises", "ValueError: no item likes me"),
             ("infeasible", "(2, 2, 2, 2, 2, 2) does not deal 6 items out."),
-            ("killed", "The child process was killed by signal 9 without a result."),
+            ("killed", "The child process was killed by signal 9 (SIGKILL) without a result."),
             ("installed-raises", "ValueError: while installed"),
             (
                 "unannotated",
@@ -487,7 +488,7 @@ class TestNothingIsLeftBehind:
         cell = compare("killed-fork", folder=folder, budget=3.0)["killed-fork"]
         assert (cell.status, cell.reason) == (
             "failed",
-            "The child process was killed by signal 9 without a result.",
+            "The child process was killed by signal 9 (SIGKILL) without a result.",
         )
         assert ends(left_pid(folder, "grandchild"))
 
@@ -554,49 +555,6 @@ class TestStandardOutput:
         done = self.run("same", "broken_module")
         assert done.returncode == 0, done.stderr
         assert [cell["status"] for cell in json.loads(done.stdout)] == ["ok", "ok"]
-
-
-class TestProfile:
-    def profile(self, variant: str, budget: float = LONG, **parameters: str) -> dict[str, str]:
-        comparison = Comparison(
-            toy.TOY,
-            WorkloadSpec("toy", parameters),
-            find_topology("dgx_a100_80gb", 2),
-            [variant],
-            Settings(budget),
-            toy.toy_registry,
-        )
-        return comparison.profile(variant)
-
-    def test_it_shows_where_the_time_goes(self):
-        files = self.profile("reference")
-        assert files.keys() == {"html", "speedscope.json", "txt"}
-        assert "work" in files["txt"]
-        assert "toy.py" in files["txt"]
-        assert "<html" in files["html"]
-        assert json.loads(files["speedscope.json"])["profiles"]
-
-    @pytest.mark.parametrize(
-        ("variant", "reason"),
-        [
-            ("missing", f"'missing' is not installed: it needs {toy.NOT_THERE}."),
-            ("raises", "ValueError: no item likes me"),
-            ("killed", "The child process was killed by signal 9 without a result."),
-        ],
-    )
-    def test_failures_say_why(self, variant: str, reason: str):
-        with pytest.raises(ShardbenchError) as failed:
-            self.profile(variant)
-        assert str(failed.value) == reason
-
-    def test_it_is_stopped_over_budget(self, folder: Path):
-        with pytest.raises(ShardbenchError, match=r"^'silent' was stopped after 1 s\.$"):
-            self.profile("silent", budget=SHORT, folder=str(folder))
-        assert ends(left_pid(folder))
-
-    def test_bad_input_is_bad_usage(self):
-        with pytest.raises(UsageError, match="Parameter 'size'"):
-            self.profile("same", size="0")
 
 
 def test_a_registry_may_be_made_of_parts():

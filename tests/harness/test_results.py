@@ -4,6 +4,8 @@ import math
 import multiprocessing
 import os
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import ShardbenchError, UsageError
-from harness.results import SCHEMA, Cell, append_cells, read_records, summary, to_json
+from harness.locking import hold
+from harness.results import (
+    SCHEMA,
+    Cell,
+    Damage,
+    append_cells,
+    read_records,
+    set_damaged_aside,
+    summary,
+    to_json,
+)
 
 
 def cell(variant: str = "upstream", **changes) -> Cell:
@@ -109,10 +121,20 @@ class TestTornLines:
         content = path.read_bytes()
         cut = data.draw(st.integers(0, len(content)))
         path.write_bytes(content[:cut])
-        whole = content[:cut].count(b"\n")
+        whole = (content[:cut] + b"\n").count(b"}\n")  # a line end alone may be missing
         assert variants(path) == ["a", "b", "c"][:whole]
         append_cells(path, [cell("d")])
         assert variants(path) == [*["a", "b", "c"][:whole], "d"]
+
+    def test_every_cut_of_the_last_line_loses_that_line_alone(self, path: Path):
+        append_cells(path, [cell("a"), cell("b", reason="é" * 3)])
+        content = path.read_bytes()
+        first = content.index(b"\n") + 1
+        for cut in range(first, len(content)):
+            path.write_bytes(content[:cut])
+            append_cells(path, [cell("c")])
+            kept = ["b"] if cut == len(content) - 1 else []  # only its line end was missing
+            assert variants(path) == ["a", *kept, "c"]
 
     def test_a_file_of_one_torn_line_is_empty(self, path: Path):
         path.write_text('{"cell"')
@@ -134,36 +156,98 @@ class TestTornLines:
         assert variants(path) == ["a", "b"]
 
 
-class TestMalformedLines:
-    @pytest.mark.parametrize(
-        "line",
-        [
-            "{",
-            "not json",
-            "[]",
-            "3",
-            '"text"',
-            "null",
-            "{}",
-            f'{{"schema": {SCHEMA}}}',
-            f'{{"schema": {SCHEMA + 1}, "cell": "x"}}',
-            '{"cell": "x"}',
-            b"\xff\xfe",
-        ],
-    )
-    def test_it_is_named_with_its_number(self, path: Path, line: str | bytes):
+DAMAGED = [
+    "{",
+    "not json",
+    "[]",
+    "3",
+    '"text"',
+    "null",
+    "{}",
+    f'{{"schema": {SCHEMA}}}',
+    '{"cell": "x"}',
+    "[" * 100_000,
+    "9" * 5_000,
+    b"\xff\xfe",
+    b"\x00" * 40,
+]
+
+
+def damaged_field(**changes) -> str:
+    return json.dumps(cell().record() | changes)
+
+
+class TestDamagedLines:
+    def damage(self, path: Path, line: str | bytes) -> bytes:
         append_cells(path, [cell("a"), cell("b")])
         with path.open("ab") as file:
             file.write((line.encode() if isinstance(line, str) else line) + b"\n")
         append_cells(path, [cell("c")])
+        return path.read_bytes()
+
+    @pytest.mark.parametrize("line", DAMAGED)
+    def test_it_is_an_error_that_names_it(self, path: Path, line: str | bytes):
+        self.damage(path, line)
         with pytest.raises(UsageError) as refused:
             list(read_records(path))
-        assert str(refused.value) == f"{path}, line 3: not a cell of schema {SCHEMA}."
+        assert str(refused.value).startswith(f"{path}, line 3: it ")
 
-    def test_a_cell_without_its_fields_is_malformed(self, path: Path):
-        path.write_text(f'{{"schema": {SCHEMA}, "cell": "x"}}\n')
-        with pytest.raises(UsageError, match="line 1: not a cell"):
+    @pytest.mark.parametrize("line", DAMAGED)
+    def test_who_asks_is_told_and_gets_the_others(self, path: Path, line: str | bytes):
+        self.damage(path, line)
+        damaged: list[Damage] = []
+        assert [each["variant"] for each in read_records(path, damaged.append)] == ["a", "b", "c"]
+        assert [(each.line, each.torn) for each in damaged] == [(3, False)]
+
+    @pytest.mark.parametrize(
+        ("changes", "why"),
+        [
+            ({"ratio": "x"}, "must have 'ratio' as an object"),
+            ({"ratio": {"value": "x"}}, "must have 'ratio.value' as a number"),
+            ({"ratio": {"value": None}}, "must have 'ratio.value' as a number"),
+            ({"ratio": {"value": math.nan}}, "is not JSON: NaN is no number"),
+            ({"ratio": {"value": 2, "high": 1}}, "must have 'ratio' as a value within its"),
+            ({"wall_s": {"median": math.inf}}, "is not JSON: Infinity is no number"),
+            ({"wall_s": {"median": 1, "samples": ["x"]}}, "must have 'wall_s.samples' as a list"),
+            ({"cpu_s": {}}, "must have 'cpu_s.median' as a number"),
+            ({"cpu_s": {"median": -1}}, "must have 'cpu_s.median' as a number of at least 0"),
+            ({"gpus": True}, "must have 'gpus' as a number"),
+            ({"gpus": 0}, "must have 'gpus' as a number above 0"),
+            ({"size": 10**400}, "must have 'size' as 0 or a number from 1e-100 to 1e+100"),
+            ({"counters": [1]}, "must have 'counters' as an object"),
+            ({"counters": {"copies": "1"}}, "must have 'counters.copies' as a number"),
+            ({"facts": {"tables": 10**400}}, "must have 'facts.tables' as 0 or a number"),
+            ({"status": "fine"}, "has status 'fine'; allowed are: ok, over budget"),
+            ({"status": "x" * 10**6}, "has status 'xxxxx"),
+            ({"variant": None}, "must have 'variant' as a text"),
+            ({"cell": "embedding/other@x"}, "must have 'cell' as family/variant@problem"),
+            ({"qualities": [{}]}, "must have 'qualities' as a list of objects"),
+            ({"goals": [{"measure": "speed"}]}, "must have 'goals' as a list of goals"),
+            ({"environment": {"packages": []}}, "must have 'environment.packages' as an object"),
+            ({"settings": 3}, "must have 'settings' as an object"),
+            ({"schema": "1"}, "must have 'schema' as a number"),
+            ({"schema": True}, None),
+        ],
+    )
+    def test_every_field_has_a_type(self, path: Path, changes: dict, why: str | None):
+        path.write_text(damaged_field(**changes) + "\n")
+        damaged: list[Damage] = []
+        list(read_records(path, damaged.append))
+        (found,) = damaged
+        assert why is None or found.why.startswith(why)
+        assert len(str(found)) < 400 + len(str(path))
+
+    def test_a_number_beyond_all_others_is_named(self, path: Path):
+        path.write_text(damaged_field().replace('"gpus": 16', '"gpus": 1e400') + "\n")
+        with pytest.raises(UsageError, match="1e400 is no finite number"):
             list(read_records(path))
+
+    def test_another_schema_is_no_damage(self, path: Path):
+        append_cells(path, [cell("a"), cell("b", schema=SCHEMA + 1)])
+        for on_damage in (None, lambda damage: None):
+            with pytest.raises(UsageError) as refused:
+                list(read_records(path, on_damage))
+            assert str(refused.value) == f"{path}, line 2: it has schema 2; this reads 1."
 
     def test_a_file_that_is_not_there_is_named(self, path: Path):
         with pytest.raises(UsageError) as refused:
@@ -171,8 +255,132 @@ class TestMalformedLines:
         assert str(refused.value) == f"{path} cannot be read: No such file or directory."
 
     def test_a_folder_is_named(self, tmp_path: Path):
-        with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+        with pytest.raises(UsageError, match="cannot be read: "):
             list(read_records(tmp_path))
+
+
+class TestSettingAside:
+    @pytest.mark.parametrize("line", DAMAGED)
+    def test_damaged_lines_are_moved_byte_for_byte(self, path: Path, line: str | bytes):
+        content = line.encode() if isinstance(line, str) else line
+        append_cells(path, [cell("a")])
+        path.write_bytes(content + b"\n" + path.read_bytes() + content + b"\n")
+        assert [damage.line for damage in set_damaged_aside(path)] == [1, 3]
+        assert variants(path) == ["a"]
+        assert (path.parent / "results.jsonl.damaged").read_bytes() == 2 * (content + b"\n")
+        assert sorted(each.name for each in path.parent.iterdir()) == [
+            "results.jsonl",
+            "results.jsonl.damaged",
+        ]
+        assert set_damaged_aside(path) == []
+
+    def test_a_clean_file_is_not_touched(self, path: Path):
+        assert set_damaged_aside(path) == []
+        append_cells(path, [cell("a")])
+        with path.open("a") as file:
+            file.write('{"torn')
+        before = path.stat()
+        assert set_damaged_aside(path) == []
+        assert path.stat() == before
+        assert len(list(path.parent.iterdir())) == 1
+
+    def test_a_torn_line_stays_for_the_next_one_to_replace(self, path: Path):
+        append_cells(path, [cell("a")])
+        with path.open("a") as file:
+            file.write('damaged\n{"torn')
+        set_damaged_aside(path)
+        assert path.read_bytes().endswith(b'{"torn')
+        append_cells(path, [cell("b")])
+        assert variants(path) == ["a", "b"]
+
+    def test_a_kill_between_the_two_files_moves_a_line_once(self, path: Path, monkeypatch):
+        path.write_text("damaged\n")
+        append_cells(path, [cell("a")])
+
+        class Killed(Exception):
+            pass
+
+        def kill(*arguments: object) -> None:
+            raise Killed
+
+        with monkeypatch.context() as patched:
+            patched.setattr("harness.results._replace", kill)
+            with pytest.raises(Killed):
+                set_damaged_aside(path)
+        assert path.read_text().startswith("damaged\n")
+        set_damaged_aside(path)
+        assert variants(path) == ["a"]
+        assert path.with_name("results.jsonl.damaged").read_text() == "damaged\n"
+
+    def test_a_full_disk_leaves_the_file(self, path: Path, monkeypatch: pytest.MonkeyPatch):
+        path.write_text("damaged\n")
+        append_cells(path, [cell("a")])
+        before = path.read_bytes()
+
+        def full(descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(ShardbenchError, match="No space left on device"):
+            set_damaged_aside(path)
+        assert path.read_bytes() == before
+
+
+class TestLock:
+    SCRIPT = """
+import sys, time
+from pathlib import Path
+from harness.locking import hold
+with hold(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+    @pytest.fixture
+    def holder(self, path: Path):
+        process = subprocess.Popen(
+            [sys.executable, "-c", self.SCRIPT, str(path)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+        process.communicate()
+
+    def test_a_second_one_is_refused_with_the_name_of_the_first(self, path: Path, holder):
+        with pytest.raises(ShardbenchError) as refused, hold(path):
+            pass
+        assert str(refused.value) == (
+            f"Process {holder.pid} is measuring into {path}; wait for it to end, or name another "
+            "file."
+        )
+
+    def test_what_a_killed_process_left_does_not_block(self, path: Path, holder):
+        holder.kill()
+        holder.wait()
+        with hold(path):
+            pass
+
+    def test_nothing_is_left_behind(self, path: Path):
+        with hold(path):
+            assert [each.name for each in path.parent.iterdir()] == ["results.jsonl.lock"]
+        assert list(path.parent.iterdir()) == []
+
+    def test_it_is_one_file_by_any_name(self, path: Path):
+        path.touch()
+        other = path.with_name("link.jsonl")
+        other.symlink_to(path)
+        with hold(path), pytest.raises(ShardbenchError, match="is measuring into"), hold(other):
+            pass
+
+    def test_it_can_be_held_again(self, path: Path):
+        for _ in range(2):
+            with hold(path):
+                pass
+
+    def test_what_is_no_file_is_said(self, tmp_path: Path):
+        with pytest.raises(ShardbenchError, match="it is not a file"), hold(tmp_path):
+            pass
 
 
 class TestStrictJson:

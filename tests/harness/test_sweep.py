@@ -1,4 +1,6 @@
 import importlib.metadata
+import json
+import platform
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,16 @@ from harness.comparison import Settings
 from harness.registry import Family, Registry, Study
 from harness.results import read_records
 from harness.sampling import SamplingRule
-from harness.sweep import Step, is_outdated, plan_sweep, set_aside, sweep
+from harness.sweep import (
+    Place,
+    Step,
+    is_outdated,
+    plan_sweep,
+    registered_steps,
+    set_aside,
+    sweep,
+)
+from harness.sweep import plan as plan_steps
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
 PROBLEMS = ["toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"]
@@ -30,7 +41,9 @@ def measure(
     path: Path, steps: list[Step], registry: Callable[[], Registry] = toy.toy_registry
 ) -> list[str]:
     """Measure the steps; return the problems that were."""
-    return [str(step.problem) for step, _ in sweep(steps, path, SETTINGS, registry=registry)]
+    finished = list(sweep(steps, path, SETTINGS, registry=registry))
+    assert not any(each.refused for each in finished)
+    return [str(each.step.problem) for each in finished]
 
 
 def measured(steps: list[Step]) -> list[bool]:
@@ -91,10 +104,44 @@ def test_a_torn_line_is_measured_again(path: Path, complete: bytes):
     assert measured(plan(path)) == [True, True]
 
 
-def test_a_problem_with_a_missing_variant_is_measured_again(path: Path, complete: bytes):
+def test_only_what_is_missing_of_a_problem_is_stored(path: Path, complete: bytes):
     lines = complete.splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[1:]))
-    assert measured(plan(path)) == [False, True]
+    for missing, line in ((0, "reference"), (1, "same")):
+        path.write_bytes(b"".join(each for place, each in enumerate(lines) if place != missing))
+        steps = plan(path)
+        assert measured(steps) == [False, True]
+        assert measure(path, steps) == PROBLEMS[:1]
+        assert len(stored(path)) == len(set(stored(path))) == 4
+        *_, last = read_records(path)
+        assert last["variant"] == line
+        assert last["status"] == "ok"
+        assert (last["ratio"] is None) == (line == "reference")
+        assert measured(plan(path)) == [True, True]
+
+
+def test_a_problem_that_cannot_be_built_costs_itself_alone(path: Path):
+    studies = (Study("toy[size=none]/dgx_a100_80gb:2", (), "lost"), *toy.TOY.studies)
+    steps = plan(path, replace(toy.TOY, studies=studies))
+    first, *others = sweep(steps, path, SETTINGS, registry=toy.toy_registry)
+    assert first.cells == []
+    assert first.refused.startswith("Parameter 'size' of workload 'toy[size=none]' must be")
+    assert [each.refused for each in others] == ["", ""]
+    assert len(stored(path)) == 4
+
+
+def test_damaged_lines_count_for_nothing(path: Path, complete: bytes):
+    path.write_bytes(b"damaged\n" + complete)
+    assert measured(plan(path)) == [True, True]
+
+
+def test_one_problem_in_two_studies_is_one_step(path: Path):
+    studies = (
+        Study(PROBLEMS[0], ("same",), "first"),
+        Study(PROBLEMS[0], ("own", "same"), "second"),
+    )
+    (step,) = plan(path, replace(toy.TOY, studies=studies))
+    assert step.names() == {"reference", "same", "own"}
+    assert step.purpose == "first"
 
 
 def test_other_settings_are_measured_again(path: Path, complete: bytes):
@@ -173,6 +220,37 @@ class TestSourceDigest:
         assert machine.source_digest() != before
 
 
+class TestMachine:
+    def test_it_is_told_apart_and_not_named(self, monkeypatch: pytest.MonkeyPatch):
+        here = machine.environment(0)["machine"]
+        assert here == machine.environment(1)["machine"]
+        assert platform.node() not in here
+        monkeypatch.setattr(platform, "node", lambda: "another")
+        assert machine.environment(0)["machine"] != here
+
+    def test_another_one_is_measured_again(self, path: Path, complete: bytes, monkeypatch):
+        path.write_bytes(complete)
+        monkeypatch.setattr(platform, "node", lambda: "another")
+        assert measured(plan(path)) == [False, False]
+
+    def test_of_several_any_one_counts_that_has_a_whole_problem(self, path: Path, complete: bytes):
+        here = Place(machine.environment(0) | {"machine": "another"}, several=True)
+        path.write_bytes(complete)
+        steps = registered_steps([toy.TOY])
+        assert measured(plan_steps(steps, path, SETTINGS, here)) == [True, True]
+
+        first, *others = complete.splitlines(keepends=True)
+        record = json.loads(first)
+        record["environment"]["machine"] = "third"
+        path.write_bytes(json.dumps(record).encode() + b"\n" + b"".join(others))
+        steps = plan_steps(steps, path, SETTINGS, here)
+        assert measured(steps) == [False, True], "half of it by each of two machines"
+        assert {each.machine for each in steps[0].stored} == {
+            "third",
+            machine.environment(0)["machine"],
+        }
+
+
 class TestOutdated:
     """Old cells must not stand beside new ones in a report, and must not be lost."""
 
@@ -185,7 +263,7 @@ class TestOutdated:
         path.write_bytes(complete)
         assert is_outdated(path, replace(SETTINGS, budget=61.0))
 
-    @pytest.mark.parametrize("key", ["code", "packages", "python", "cpu", "cores"])
+    @pytest.mark.parametrize("key", ["code", "packages", "python", "machine", "cpu", "cores"])
     def test_results_of_another_environment_are(
         self, path: Path, complete: bytes, monkeypatch: pytest.MonkeyPatch, key: str
     ):

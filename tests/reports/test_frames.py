@@ -59,7 +59,7 @@ def test_a_file_without_cells_is_an_error(tmp_path, content):
 
 
 def test_a_missing_file_is_an_error(tmp_path):
-    with pytest.raises(UsageError, match=r"none\.jsonl' cannot be read: No such file"):
+    with pytest.raises(UsageError, match=r"none\.jsonl cannot be read: No such file"):
         read_results(tmp_path / "none.jsonl")
 
 
@@ -68,7 +68,9 @@ def test_a_missing_file_is_an_error(tmp_path):
     [
         ("{nonsense", "is not JSON"),
         ("[1, 2]", "must be a JSON object"),
-        (json.dumps(cell(schema=7)), "has schema 7; this reads 1"),
+        (json.dumps(cell(schema="1")), "must have 'schema' as a number"),
+        (json.dumps(cell(ratio=0.5) | {"cpu_s": {"median": math.nan}}), "NaN is no number"),
+        (json.dumps(cell(wall_s={"median": None})), "must have 'wall_s.median' as a number"),
         (json.dumps(cell(status="fine")), "has status 'fine'; allowed are: ok, over budget"),
         (json.dumps(cell(variant=None)), "must have 'variant' as a text"),
         (json.dumps(cell(gpus="many")), "must have 'gpus' as a number"),
@@ -85,14 +87,61 @@ def test_a_missing_file_is_an_error(tmp_path):
         (json.dumps(cell(peak_memory_bytes="much")), "must have 'peak_memory_bytes' as a number"),
     ],
 )
-def test_a_malformed_line_is_named(tmp_path, line, said):
+def test_a_damaged_line_is_left_out_and_named(tmp_path, line, said):
     path = tmp_path / "r.jsonl"
-    path.write_text(json.dumps(cell()) + "\n" + line + "\n" + json.dumps(cell()) + "\n")
+    path.write_text(json.dumps(cell("a")) + "\n" + line + "\n" + json.dumps(cell("b")) + "\n")
+    results = read_results(path)
+    assert results.cells["variant"].tolist() == ["a", "b"]
+    (note,) = results.notes
+    assert note.startswith("Line 2 of 'r.jsonl' ")
+    assert said in note
+    assert "\n" not in note
+
+
+def test_a_line_of_another_schema_is_an_error(tmp_path):
+    path = write(tmp_path / "r.jsonl", [cell(), cell(schema=7)])
     with pytest.raises(UsageError) as error:
         read_results(path)
-    assert str(error.value).startswith(f"Line 2 of results file '{path}' ")
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
+    assert str(error.value) == f"{path}, line 2: it has schema 7; this reads 1."
+
+
+def test_only_damaged_lines_are_an_error(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text("{nonsense\n[1]\n")
+    with pytest.raises(UsageError, match=r"r\.jsonl' holds no cell; its 2 lines are damaged\.$"):
+        read_results(path)
+
+
+class TestMachines:
+    """Times of different machines are never set side by side."""
+
+    @staticmethod
+    def on(machine, **changes):
+        line = cell(**changes)
+        return line | {"environment": line["environment"] | {"machine": machine}}
+
+    def test_one_machine_for_all_is_not_said(self, tmp_path):
+        lines = [self.on("aa"), self.on("aa", boxes=20)]
+        results = read_results(write(tmp_path / "r.jsonl", lines))
+        assert results.cells["machine"].tolist() == ["", ""]
+        assert results.notes == ()
+
+    def test_of_several_each_problem_is_said_to_be_of_one(self, tmp_path):
+        lines = [self.on("aa"), self.on("bb", boxes=20)]
+        results = read_results(write(tmp_path / "r.jsonl", lines))
+        assert results.cells["machine"].tolist() == ["aa", "bb"]
+        assert results.notes == (
+            "The cells are of 2 machines; each problem is of one, and times are compared within "
+            "one machine only.",
+        )
+
+    def test_a_problem_that_two_have_measured_is_of_the_last(self, tmp_path):
+        variants = [self.on("aa"), self.on("bb"), self.on("aa"), self.on("bb", boxes=20)]
+        other = self.on("bb") | {"variant": "b", "cell": cell("b")["cell"]}
+        results = read_results(write(tmp_path / "r.jsonl", [other, *variants]))
+        assert results.cells["variant"].tolist() == ["slow-copy", "slow-copy"]
+        assert results.cells["machine"].tolist() == ["aa", "bb"]
+        assert "What another machine measured on " in results.notes[0]
 
 
 def test_a_different_decision_has_no_ratio(tmp_path):

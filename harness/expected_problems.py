@@ -1,0 +1,160 @@
+"""Measure what an expectations file names: one comparison for each of its problems."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from harness.children import start_server
+from harness.comparison import Comparison, Settings
+from harness.errors import ShardbenchError, UsageError
+from harness.expectations import Expectation, Expectations
+from harness.following import Event
+from harness.naming import CellId, ProblemId
+from harness.registry import Family, Goal, Registry, load_registry
+from harness.results import Cell, append_cells
+from harness.topologies import find_topology
+
+_PURPOSE = "gate"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem of the file with its comparison, and the expected cells by variant."""
+
+    comparison: Comparison
+    expected: Mapping[str, Expectation]
+
+    @property
+    def title(self) -> str:
+        """The family and the problem, for people."""
+        return f"{self.comparison.family.name} on {self.comparison.problem}"
+
+
+def expected_problems(
+    expectations: Expectations,
+    families: Registry,
+    settings: Settings,
+    registry: Callable[[], Registry] = load_registry,
+) -> list[Problem]:
+    """Prepare a comparison for each problem, of the variants that have an expectation there.
+
+    `registry` is how child processes find the families.
+
+    Raises:
+        ShardbenchError: the file names no cell.
+        UsageError: a cell cannot be measured: its family, variant, workload or topology is not
+            known, or the file compares one problem with two variants.
+    """
+    if not expectations.cells:
+        raise ShardbenchError("The expectations name no cell, so there is nothing to measure.")
+    grouped: dict[tuple[str, ProblemId], list[tuple[CellId, Expectation]]] = {}
+    for cell, expected in _with_given(expectations):
+        given = ProblemId.parse(expected.given) if expected.given else cell.problem
+        grouped.setdefault((cell.family, given), []).append((cell, expected))
+    return [
+        _problem(families.find(family), given, cells, settings, registry)
+        for (family, given), cells in grouped.items()
+    ]
+
+
+def _with_given(expectations: Expectations) -> Iterator[tuple[CellId, Expectation]]:
+    """Yield the cells; how a problem is given holds for all of its cells that do not say it."""
+    cells = [(CellId.parse(each.cell), each) for each in expectations.cells.values()]
+    given = {(cell.family, cell.problem): each.given for cell, each in cells if each.given}
+    for cell, expected in cells:
+        said = expected.given or given.get((cell.family, cell.problem), "")
+        yield cell, replace(expected, given=said)
+
+
+def _problem(
+    family: Family[Any, Any],
+    given: ProblemId,
+    cells: Sequence[tuple[CellId, Expectation]],
+    settings: Settings,
+    registry: Callable[[], Registry],
+) -> Problem:
+    expected: dict[str, Expectation] = {}
+    for cell, expectation in cells:
+        if cell.variant in expected:
+            raise UsageError(f"'{cell}' and '{expected[cell.variant].cell}' are the same cell.")
+        expected[cell.variant] = expectation
+    names = {each.against or family.reference.name for each in expected.values()}
+    if len(names) > 1:
+        raise UsageError(
+            f"'{given}' is compared with {' and '.join(sorted(names))}; the cells of one problem "
+            "must have the same 'against'."
+        )
+    against = names.pop()
+    topology = find_topology(given.topology, given.gpus)
+    sized = f"{given.workload}/{topology.name}:{topology.gpus}"
+    goals = (
+        Goal(
+            text=f"{name} takes at most {each.ratio[1]:g} of the time of {against}",
+            problem=sized,
+            variant=name,
+            measure="times faster",
+            limit=1 / each.ratio[1],
+            against=against,
+        )
+        for name, each in expected.items()
+        if each.ratio and "ratio" not in each.ignore
+    )
+    comparison = Comparison(
+        # A goal has the timing go on until it is clear on which side of it a ratio is.
+        replace(family, goals=(*family.goals, *goals)),
+        given.workload,
+        topology,
+        tuple(expected),
+        settings,
+        registry,
+        _PURPOSE,
+        against,
+    )
+    return Problem(comparison, expected)
+
+
+def as_results_name_them(
+    expectations: Expectations, problems: Sequence[Problem]
+) -> tuple[Expectations, dict[str, str]]:
+    """Return the expectations under the ids that results will have, and what changed its id.
+
+    A workload or a topology that is given as a file is named otherwise in results: by what the file
+    holds. Where an id had said so already, the file holds something else now, of which nothing is
+    expected yet.
+    """
+    cells: dict[str, Expectation] = {}
+    changed: dict[str, str] = {}
+    for problem in problems:
+        for variant, expected in problem.expected.items():
+            cell = str(problem.comparison.cell_id(variant))
+            if cell in cells:
+                raise UsageError(f"'{cell}' is expected twice.")
+            renamed = replace(expected, cell=cell)
+            if cell != expected.cell and expected.given:
+                changed[expected.cell] = cell
+                renamed = Expectation(
+                    cell, expected.given, expected.against, ignore=expected.ignore
+                )
+            elif cell != expected.cell:
+                renamed = replace(renamed, given=str(CellId.parse(expected.cell).problem))
+            cells[cell] = renamed
+    return replace(expectations, cells=cells), changed
+
+
+def measure(
+    problems: Sequence[Problem],
+    results: Path,
+    listen: Callable[[Event], None] = lambda event: None,
+) -> Iterator[tuple[Problem, list[Cell]]]:
+    """Measure each problem, storing its cells before the next one begins.
+
+    Raises:
+        ShardbenchError: the results cannot be written.
+    """
+    append_cells(results, [])  # whether it can be written is better known before measuring
+    start_server(tuple(name for each in problems for name in each.comparison.family.preload))
+    for problem in problems:
+        cells = problem.comparison.run(listen)
+        append_cells(results, cells)
+        yield problem, cells

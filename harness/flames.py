@@ -1,0 +1,257 @@
+"""Flame graphs as data: seconds of a call by stack, and how those of two variants differ."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple
+
+# Differences of less than this share are noise, as they are in a measurement.
+_NOISE_FLOOR = 0.03
+_STANDARD_ERRORS = 2.0
+# What takes less of the whole than this is too narrow to be seen.
+_SMALLEST_SHARE = 1 / 5000
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+BUILT_IN = "<built-in>"
+
+
+class Frame(NamedTuple):
+    """A function by module and qualified name, whatever line of it runs."""
+
+    module: str
+    name: str
+
+    @property
+    def text(self) -> str:
+        """Both as one name, e.g. `copy.deepcopy` or `dict.get (built-in)`."""
+        if self.module == BUILT_IN:
+            return f"{self.name} (built-in)"
+        return f"{self.module}.{self.name}" if self.module else self.name
+
+    @property
+    def is_part_of_caller(self) -> bool:
+        """Whether its time is better told as its caller's: a built-in, a comprehension."""
+        return self.module == BUILT_IN or self.name.endswith(_COMPREHENSIONS)
+
+
+Stack = tuple[Frame, ...]
+
+
+class Weight(NamedTuple):
+    """Seconds of a call, and the variance that sampling gives them, in square seconds."""
+
+    seconds: float
+    variance: float
+
+    def plus(self, other: "Weight") -> "Weight":
+        """Return the sum of two weights that were sampled independently."""
+        return Weight(self.seconds + other.seconds, self.variance + other.variance)
+
+
+NOTHING = Weight(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Where the time of a variant's calls went. All seconds are wall seconds of one call.
+
+    Attributes:
+        family: the variant's family.
+        variant: what was called.
+        stacks: time by stack, outermost frame first; the empty stack is the call itself.
+        calls: how many were profiled.
+        unprofiled_s: what a call took without the profiler, just before.
+        drift: standard error of the mean over the turns, as a share of it; 0 where there was one.
+        is_elsewhere: whether the variant works in another process, which is not seen here.
+    """
+
+    family: str
+    variant: str
+    stacks: Mapping[Stack, Weight]
+    calls: int
+    unprofiled_s: float
+    drift: float = 0.0
+    is_elsewhere: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of a call under the profiler."""
+        return math.fsum(weight.seconds for weight in self.stacks.values())
+
+    @property
+    def overhead(self) -> float:
+        """How many times as long the profiler made a call; NaN where that is not known."""
+        return self.seconds / self.unprofiled_s if self.unprofiled_s > 0 else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """A profile, and the text of its files by suffix: `html`, `speedscope.json`, `txt`."""
+
+    profile: Profile
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Seconds of a call in a variant and in the one that it is set `against`, and their noise."""
+
+    seconds: float
+    against: float
+    noise: float
+
+    @property
+    def difference(self) -> float:
+        """Seconds more than in the variant that it is set against."""
+        return self.seconds - self.against
+
+    @property
+    def differs(self) -> bool:
+        """Whether the difference is beyond the noise."""
+        return abs(self.difference) > self.noise
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether it does so among hundreds, a few of which are beyond the noise by chance."""
+        return abs(self.difference) > 2 * self.noise
+
+
+class Comparer:
+    """Sets the time of two profiles' frames against each other; one profile may be both of them.
+
+    Where n samples fell by chance, 2 sqrt(n) more or less mean nothing. Nor does what is below the
+    noise floor, or what the turns of one and the same variant differ by.
+    """
+
+    def __init__(self, profile: Profile, against: Profile) -> None:
+        self.profiles = (profile, against)
+        names = dict.fromkeys((profile.variant, against.variant))
+        # Whatever functions the calls themselves are, they are one frame.
+        self._root = Frame("", f"{profile.family}/{' against '.join(names)}")
+
+    def total(self) -> Pair:
+        """Set the whole calls against each other."""
+        return self._pair(*(_sum(each.stacks.values()) for each in self.profiles))
+
+    def shares(self) -> list["Share"]:
+        """Return the part of each frame, wherever it stands, the one that differs most first.
+
+        It is the frames' own time that is sorted by; where it is equal, the longer one is first.
+        """
+        own = [_by_frame(each, self._root, _owner) for each in self.profiles]
+        whole = [_by_frame(each, self._root, _all) for each in self.profiles]
+        found = [
+            Share(frame, self._pair_of(frame, own), self._pair_of(frame, whole))
+            for frame in whole[0] | whole[1]
+        ]
+        return sorted(
+            found,
+            key=lambda share: (-abs(share.own.difference), -share.own.seconds, share.frame),
+        )
+
+    def tree(self) -> list["Node"]:
+        """Return the stacks of both as one tree, each after its parent.
+
+        What is too narrow to be seen is left out; its time stays in that of its callers.
+        """
+        stacks = sorted(_with_callers(stack for each in self.profiles for stack in each.stacks))
+        place = {stack: number for number, stack in enumerate(stacks)}
+        parents = [place[stack[:-1]] for stack in stacks]
+        own = [[each.stacks.get(stack, NOTHING) for each in self.profiles] for stack in stacks]
+        whole = [list(weights) for weights in own]
+        widths = [max(weight.seconds for weight in weights) for weights in own]
+        for number in range(len(stacks) - 1, 0, -1):  # from the leaves to the root
+            above = parents[number]
+            widths[above] += widths[number]
+            whole[above] = [
+                sum_.plus(weight) for sum_, weight in zip(whole[above], whole[number], strict=True)
+            ]
+        nodes: list[Node] = []
+        kept: dict[int, int] = {}
+        for number, stack in enumerate(stacks):
+            if number and widths[number] < _SMALLEST_SHARE * widths[0]:
+                continue  # nor are its children kept, which are narrower
+            kept[number] = len(nodes)
+            frame = stack[-1] if stack else self._root
+            nodes.append(
+                Node(
+                    frame,
+                    kept[parents[number]],
+                    self._pair(*own[number]),
+                    self._pair(*whole[number]),
+                    widths[number],
+                )
+            )
+        return nodes
+
+    def _pair_of(self, frame: Frame, weights: list[dict[Frame, Weight]]) -> Pair:
+        return self._pair(*(each.get(frame, NOTHING) for each in weights))
+
+    def _pair(self, mine: Weight, theirs: Weight) -> Pair:
+        profile, against = self.profiles
+        drift = (profile.drift * mine.seconds) ** 2 + (against.drift * theirs.seconds) ** 2
+        noise = _STANDARD_ERRORS * math.sqrt(mine.variance + theirs.variance + drift)
+        floor = _NOISE_FLOOR * max(mine.seconds, theirs.seconds)
+        return Pair(mine.seconds, theirs.seconds, max(noise, floor))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A frame's part in a call: `own` in itself, `whole` with all that it calls.
+
+    What it spends in built-in functions and comprehensions is its own.
+    """
+
+    frame: Frame
+    own: Pair
+    whole: Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A stack in a tree: its last frame, the place of its parent, and what it took.
+
+    The root is its own parent. `width` is the larger of both own times, in seconds, summed over
+    all that it calls, so that children never take more room than their parent.
+    """
+
+    frame: Frame
+    parent: int
+    own: Pair
+    whole: Pair
+    width: float
+
+
+def _with_callers(stacks: Iterable[Stack]) -> set[Stack]:
+    found: set[Stack] = {()}
+    for stack in stacks:
+        while stack not in found:
+            found.add(stack)
+            stack = stack[:-1]
+    return found
+
+
+def _owner(stack: Stack) -> Iterable[Frame]:
+    """Return the function whose own time it is: a built-in or a comprehension works for another."""
+    for frame in reversed(stack):
+        if not frame.is_part_of_caller:
+            return (frame,)
+    return stack[:1]
+
+
+def _all(stack: Stack) -> Iterable[Frame]:
+    return set(stack)  # a frame that calls itself takes its time once
+
+
+def _by_frame(
+    profile: Profile, root: Frame, of: Callable[[Stack], Iterable[Frame]]
+) -> dict[Frame, Weight]:
+    found: dict[Frame, Weight] = {}
+    for stack, weight in profile.stacks.items():
+        for frame in of((root, *stack)):
+            found[frame] = found.get(frame, NOTHING).plus(weight)
+    return found
+
+
+def _sum(weights: Iterable[Weight]) -> Weight:
+    return reduce(Weight.plus, weights, NOTHING)

@@ -1,0 +1,112 @@
+"""What a profiler's frames are called: module and qualified name, without this machine's paths."""
+
+import re
+import sys
+import warnings
+from functools import cache
+from pathlib import Path
+from types import CodeType
+
+from pyinstrument.frame_info import ATTRIBUTES_SEP, IDENTIFIER_SEP
+
+from harness.flames import BUILT_IN, Frame
+
+_CLASS_NAME = "c"
+# What pybind11 puts before the name of every function, whatever it belongs to.
+_PYBIND = re.compile(r"^pybind11_detail_function_record_\w+\.")
+_OF_THIS_PROCESS = ("__main__", "__mp_main__")
+
+
+class FrameNames:
+    """Finds the names of frames, for as long as no further module is imported."""
+
+    def __init__(self) -> None:
+        self._modules = _modules_by_file()
+        self._frames: dict[str, Frame] = {}
+        self._places: dict[str, str] = {}
+
+    def frame(self, info: str) -> Frame:
+        """Return the frame that pyinstrument describes with `info`."""
+        if info not in self._frames:
+            name, file, line, class_name = _parts(info)
+            if file == BUILT_IN:
+                module = BUILT_IN
+            else:
+                module = self._module(file)
+                name = _qualified_names(file).get((line, name)) or (
+                    f"{class_name}.{name}" if class_name else name
+                )
+            self._frames[info] = Frame(_text(module), _text(name.replace(".<locals>.", ".")))
+        return self._frames[info]
+
+    def without_path(self, info: str) -> str:
+        """Return what pyinstrument may call the frame elsewhere: its path begins at its package."""
+        if info not in self._places:
+            name, file, line, class_name = _parts(info)
+            attributes = f"{ATTRIBUTES_SEP}{_CLASS_NAME}{class_name}" if class_name else ""
+            parts = (name, self._short_path(file), str(line))
+            self._places[info] = _text(IDENTIFIER_SEP.join(parts) + attributes)
+        return self._places[info]
+
+    def _module(self, file: str) -> str:
+        if file.startswith("<"):
+            return file.removeprefix("<frozen ").removesuffix(">") if "frozen" in file else file
+        if file in self._modules:
+            return self._modules[file]
+        path = Path(file)
+        for root in sorted(filter(None, sys.path), key=len, reverse=True):
+            if path.is_relative_to(root):
+                return ".".join(path.relative_to(root).with_suffix("").parts)
+        return path.stem
+
+    def _short_path(self, file: str) -> str:
+        if file.startswith("<"):
+            return file
+        path = Path(file)
+        parts = self._module(file).count(".") + (2 if path.stem == "__init__" else 1)
+        return "/".join(path.parts[-parts:])
+
+
+def _modules_by_file() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if isinstance(file, str) and name not in _OF_THIS_PROCESS:
+            found.setdefault(file, name)
+    return found
+
+
+def _parts(info: str) -> tuple[str, str, int, str]:
+    """Split into function, file, first line, and the class of the object that it is a method of."""
+    identifier, *attributes = info.split(ATTRIBUTES_SEP)
+    name, file, line = [*identifier.split(IDENTIFIER_SEP), "", ""][:3]
+    name = _PYBIND.sub("", name)
+    classes = [each[1:] for each in attributes if each.startswith(_CLASS_NAME)]
+    return name, file, int(line) if line.isdecimal() else 0, classes[0] if classes else ""
+
+
+@cache
+def _qualified_names(file: str) -> dict[tuple[int, str], str]:
+    """Return the qualified name of each function in a file by first line and name.
+
+    The profiler knows the class of the object that a method runs on, not the one that defines it,
+    so that one method would have as many names as there are subclasses.
+    """
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            source = Path(file).read_bytes()
+            pending = [compile(source, file, "exec", dont_inherit=True)]
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    found: dict[tuple[int, str], str] = {}
+    while pending:
+        for code in pending.pop().co_consts:
+            if isinstance(code, CodeType):
+                found[code.co_firstlineno, code.co_name] = code.co_qualname
+                pending.append(code)
+    return found
+
+
+def _text(name: str) -> str:
+    """Return a name that can be written: a path may hold bytes that are no text."""
+    return name.encode("utf-8", "replace").decode("utf-8")

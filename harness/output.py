@@ -1,0 +1,100 @@
+"""What a child process prints: its beginning is passed on, its end is kept, a flood is left out."""
+
+import codecs
+import os
+import re
+import sys
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+from harness.errors import printable
+
+_PASSED_BYTES = 8 * 1024
+_PASSED_LINES = 100
+_KEPT_LETTERS = 2 * 1024
+_CHUNK = 1 << 16
+_MOST_CHUNKS = 64  # more than a pipe holds: what is alive may print for ever
+# Modules that a crash lists, hundreds of names in one line; the stack stands before them.
+_EXTENSION_MODULES = re.compile(rb"\n+Extension modules: [^\n]*\n?")
+
+
+class Output:
+    """The end of a pipe that a child prints into, read whenever there is something.
+
+    It is never waited for: what the child started may keep the pipe open for ever.
+    """
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        os.set_blocking(pipe.fileno(), False)
+        self._bytes_left, self._lines_left = _PASSED_BYTES, _PASSED_LINES
+        self._left_out = 0
+        self._last = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self._ends_line = True
+        self.is_open = True
+
+    def fileno(self) -> int:
+        """Return what to wait on."""
+        return self._pipe.fileno()
+
+    def read(self) -> bool:
+        """Take what is there, up to a chunk; returns whether there was something."""
+        try:
+            chunk = os.read(self.fileno(), _CHUNK)
+        except OSError:  # nothing just now
+            return False
+        self.is_open = bool(chunk)
+        self._last = (self._last + chunk)[-_CHUNK:]
+        self._pass_on(chunk)
+        return bool(chunk)
+
+    def _pass_on(self, chunk: bytes) -> None:
+        begin = chunk[: self._bytes_left] if self._lines_left else b""
+        lines = begin.split(b"\n", self._lines_left)
+        if len(lines) > self._lines_left > 0:
+            begin = begin[: len(begin) - len(lines[-1])]
+        self._bytes_left -= len(begin)
+        self._lines_left -= begin.count(b"\n")
+        self._left_out += len(chunk) - len(begin)
+        if begin:
+            self._ends_line = begin.endswith(b"\n")
+            _to_standard_error(self._decoder.decode(begin))
+
+    def end(self) -> None:
+        """Take what is left, say once how much was left out, and close the pipe."""
+        self._read_what_is_there()
+        self._pipe.close()
+        if self._left_out:
+            begin = "" if self._ends_line else "\n"
+            _to_standard_error(
+                f"{begin}(It printed {self._left_out:,} more bytes, which are left out.)\n"
+            )
+
+    def last(self) -> str:
+        """Return the last 2 KiB that were printed, in whole lines where possible.
+
+        Control characters and what is no text are written as escapes.
+        """
+        self._read_what_is_there()
+        found = _EXTENSION_MODULES.sub(b"\n", self._last).decode(errors="backslashreplace")
+        lines = "\n".join(_visible(line) for line in found.strip().split("\n"))
+        if len(lines) <= _KEPT_LETTERS:
+            return lines
+        cut = lines[-_KEPT_LETTERS:]
+        return cut.partition("\n")[2] or cut
+
+    def _read_what_is_there(self) -> None:
+        for _ in range(_MOST_CHUNKS):
+            if not self.is_open or not self.read():
+                break
+
+
+def _visible(line: str) -> str:
+    return printable(line.rstrip().replace("\t", "    "))
+
+
+def _to_standard_error(text: str) -> None:
+    with suppress(AttributeError, OSError, ValueError):  # it may be closed, or there may be none
+        sys.stderr.write(text)
+        sys.stderr.flush()

@@ -1,0 +1,170 @@
+"""What this machine can resolve: equal variants and known slow-downs, measured as any other cell.
+
+It is a family of its own, with the whole way through child processes, blocks and verdicts. No entry
+point names it, so no list, suite or report holds it.
+"""
+
+import copy
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from harness.comparison import Comparison, Settings
+from harness.errors import ShardbenchError
+from harness.following import Event
+from harness.naming import WorkloadSpec
+from harness.registry import Family, Prepared, Registry
+from harness.results import Cell
+from harness.topologies import Topology, find_topology
+
+# About 2 ms of what planners do most: copies of small objects.
+_UNITS = 100
+_TABLES: list[dict[str, Any]] = [
+    {
+        "name": f"table_{index}",
+        "rows": 1000 * index,
+        "ranks": list(range(8)),
+        "costs": {"perf": 1.0},
+    }
+    for index in range(4)
+]
+
+SLOWDOWNS = (0, 2, 5, 10)
+"""Per cent that are added to a call: the first is a variant that is equal to the reference."""
+
+
+def copies(percent_more: int = 0) -> int:
+    """Copy some tables; the work is exactly so many per cent more than without an argument."""
+    units = _UNITS + _UNITS * percent_more // 100
+    for _ in range(units):
+        copy.deepcopy(_TABLES)
+    return len(_TABLES)
+
+
+def _build(workload: WorkloadSpec, _: Topology) -> None:
+    workload.check_known("selftest", {"copies": ()})
+
+
+FAMILY: Family[None, int] = Family(
+    name="selftest",
+    summary="copies small objects, some variants by a known share more often",
+    build=_build,
+    fingerprint=str,
+    validate=lambda problem, decision: None,
+    quality=lambda problem, decision: {},
+    facts=lambda problem: {},
+    qualities=(),
+    observe=lambda recorder: nullcontext(),
+    preload=("scipy.stats",),
+)
+
+
+def variant_of(percent: int) -> str:
+    """Return the name of the variant with so many per cent more work than the reference."""
+    return f"slower-{percent}" if percent else "identical"
+
+
+def _register(name: str, percent: int, **options: Any) -> None:
+    def prepare(_: None) -> Prepared[int]:
+        return Prepared(partial(copies, percent))
+
+    FAMILY.variant(name, summary=f"{percent} % more work than the reference", **options)(prepare)
+
+
+_register("reference", 0, reference=True)
+for _percent in SLOWDOWNS:
+    _register(variant_of(_percent), _percent, same_as="reference")
+
+
+def selftest_registry() -> Registry:
+    """Return the registry that the child processes find the family in."""
+    return Registry([FAMILY])
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The verdicts on one variant over all rounds.
+
+    `percent` is what was added to a call. `pairs` is the median of how many pairs of turns a round
+    took, `reach` the median of half the interval's width, as a share of the ratio.
+    """
+
+    percent: int
+    verdicts: Mapping[str, int]
+    pairs: float
+    reach: float
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds there were."""
+        return sum(self.verdicts.values())
+
+    @property
+    def found(self) -> int:
+        """How often the variant was called slower."""
+        return self.verdicts.get("slower", 0)
+
+    @property
+    def differs(self) -> int:
+        """How often the variant was called faster or slower: false alarms if it is identical."""
+        return self.found + self.verdicts.get("faster", 0)
+
+    def in_a_hundred(self, hits: int) -> tuple[float, float]:
+        """Return between which numbers of hits in 100 rounds the truth lies, at 95 %."""
+        low, high = share_interval(hits, self.rounds)
+        return 100 * low, 100 * high
+
+
+def share_interval(hits: int, rounds: int) -> tuple[float, float]:
+    """Return the interval of Clopper and Pearson (1934) for a share, at 95 %."""
+    from scipy.stats import binomtest
+
+    interval = binomtest(hits, rounds).proportion_ci(0.95, method="exact")
+    return float(interval.low), float(interval.high)
+
+
+def selftest(
+    rounds: int,
+    settings: Settings,
+    listen: Callable[[Event], None] = lambda event: None,
+) -> Iterator[list[Cell]]:
+    """Compare the variants so many times, each round with a seed of its own.
+
+    Raises:
+        ShardbenchError: a round was not measured.
+    """
+    workload, topology = WorkloadSpec("copies"), find_topology("dgx_a100_80gb", 1)
+    for number in range(rounds):
+        rule = replace(settings.sampling, seed=settings.sampling.seed + number)
+        comparison = Comparison(
+            FAMILY,
+            workload,
+            topology,
+            settings=replace(settings, sampling=rule),
+            registry=selftest_registry,
+        )
+        cells = comparison.run(listen)
+        for cell in cells:
+            if cell.status != "ok":
+                raise ShardbenchError(f"'{cell.cell}' was not measured: {cell.reason}.")
+        yield cells
+
+
+def tallies(rounds: list[list[Cell]]) -> list[Tally]:
+    """Count the verdicts of all rounds, by how much slower a variant is."""
+    return [_tally(percent, rounds) for percent in SLOWDOWNS] if rounds else []
+
+
+def _tally(percent: int, rounds: list[list[Cell]]) -> Tally:
+    cells = [cell for cells in rounds for cell in cells if cell.variant == variant_of(percent)]
+    ratios = [cell.ratio for cell in cells if cell.ratio]
+    return Tally(
+        percent,
+        dict(Counter(cell.verdict or "inconclusive" for cell in cells)),
+        statistics.median(ratio["pairs"] for ratio in ratios),
+        statistics.median((ratio["high"] - ratio["low"]) / 2 / ratio["value"] for ratio in ratios),
+    )

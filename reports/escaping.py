@@ -1,0 +1,79 @@
+"""Texts of results made fit for where they are shown: HTML, Markdown, CSV, one line of a page."""
+
+import re
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup, escape
+
+from harness.errors import printable
+
+_MOST_NESTED = 20
+_SOURCE = re.compile(r"\b([\w.-]+/[\w.-]+)#(\d+)\b")
+_CODE = re.compile(r"`([^`]*)`")
+_MARKS = re.compile(r"[\\`*\[\]~$|]|(?<![^\W_])_|_(?![^\W_])")  # not the _ inside a word
+
+
+def legible(value: Any, most_nested: int = _MOST_NESTED) -> Any:
+    """Return a value of JSON with escapes for what has no glyph in its texts.
+
+    Among that are marks that turn the direction of writing around, and half surrogates, which no
+    file can hold. Line breaks stay. What is nested beyond all sense is left out.
+    """
+    if isinstance(value, str):
+        return "\n".join(map(printable, value.split("\n")))
+    if not isinstance(value, dict | list):
+        return value
+    if not most_nested:
+        return "..."
+    if isinstance(value, list):
+        return [legible(item, most_nested - 1) for item in value]
+    return {legible(name): legible(item, most_nested - 1) for name, item in value.items()}
+
+
+def prose(text: str) -> Markup:
+    """Return HTML in which names in backticks are code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
+
+
+def sources(text: str) -> Markup:
+    """Return HTML in which owner/repository#number is a link."""
+    link = r'<a href="https://github.com/\1/pull/\2">\g<0></a>'
+    return Markup(_SOURCE.sub(link, str(escape(text))))
+
+
+def markdown(text: str) -> str:
+    """Return Markdown that shows a text as it is, but for names in backticks, which are code."""
+    parts = _CODE.split(" ".join(text.split()))  # every other one stood in backticks
+    return "".join(code(part) if place % 2 else _plain(part) for place, part in enumerate(parts))
+
+
+def code(text: str) -> str:
+    """Return a text as Markdown's code, fit for a field of a table."""
+    text = " ".join(text.split()).replace("|", "\\|")
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    if not longest:
+        return f"`{text}`"
+    return f"{'`' * (longest + 1)} {text} {'`' * (longest + 1)}"
+
+
+def _plain(text: str) -> str:
+    text = text.replace("&", "&amp;").replace("<", "&lt;")
+    return _MARKS.sub(r"\\\g<0>", text)
+
+
+def csv(frame: pd.DataFrame) -> str:
+    """Return a frame as CSV; a text that a spreadsheet would compute gets an apostrophe before it.
+
+    Numbers stay numbers, negative ones too.
+    """
+    held = frame.rename(columns=_inert)
+    for column in held.columns[[not pd.api.types.is_numeric_dtype(t) for t in held.dtypes]]:
+        held[column] = held[column].map(_inert)
+    return held.to_csv(index=False)
+
+
+def _inert(value: Any) -> Any:
+    return (
+        f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
+    )

@@ -1,0 +1,254 @@
+"""`shardbench gate`: measured cells against a committed file of what is expected of them."""
+
+import io
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.comparison import Settings
+from harness.errors import ShardbenchError, UsageError
+from harness.expectations import Expectations, load_expectations, to_toml
+from harness.expected_problems import as_results_name_them, expected_problems, measure
+from harness.gate import GateVerdict, judge_cells
+from harness.locking import hold
+from harness.measured_cells import MeasuredCell, read_cells
+from harness.proposing import renewed
+from harness.registry import load_registry
+from harness.results import check_is_file
+from harness.sweep import set_aside
+from reports import verdict as words
+from reports.formatting import plural
+from shardbench.gate_command import reason_of, write_out
+from shardbench.options import (
+    Budget,
+    Seconds,
+    Seed,
+    check_writable,
+    found_registry,
+    messages,
+    settings_of,
+    write,
+)
+from shardbench.progress import progress_display
+
+_DEFAULT_RESULTS = Path("results/gate.jsonl")
+_MOST_CELLS = 40
+_STYLES = {None: "bold green", "inconclusive": "bold yellow", "win": "bold cyan"}
+
+Steps = list[tuple[str, tuple[str, ...]]]
+
+
+def gate(
+    expectations: Annotated[
+        Path | None, typer.Argument(help="The file of expectations (TOML).", show_default=False)
+    ] = None,
+    judge: Annotated[
+        Path | None, typer.Option(help="Judge this results file; nothing is measured.")
+    ] = None,
+    propose: Annotated[
+        Path | None,
+        typer.Option(help="Write the first expectations, from the results that --judge names."),
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"Store the cells here, {_DEFAULT_RESULTS} by default; an old file is set aside."
+        ),
+    ] = None,
+    markdown: Annotated[
+        str, typer.Option(help="Write the verdict as Markdown to this file; - for stdout.")
+    ] = "",
+    new: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write new expectations here if something differs; beside the old ones by default."
+        ),
+    ] = None,
+    budget: Budget = 60.0,
+    seconds: Seconds = 10.0,
+    seed: Seed = 0,
+) -> None:
+    """Judge decisions, counters, qualities and ratios by a committed file of expectations.
+
+    Exit codes: 0 as expected; 1 something differs, for worse or for better; 2 a ratio may have
+    become worse; 3 the harness failed, or something was not measured.
+    """
+    settings = settings_of(budget, seconds, seed)
+    if propose is not None:
+        if expectations or new or results or markdown:
+            raise UsageError("--propose takes --judge, and nothing else.")
+        _propose(propose, judge)
+        return
+    if expectations is None:
+        raise UsageError(
+            "Name a file of expectations; 'shardbench gate --propose NEW.toml --judge "
+            "RESULTS.jsonl' makes one."
+        )
+    if judge is not None and results is not None:
+        raise UsageError("--judge measures nothing, so it takes no --results.")
+    if judge is None:
+        results = results or _DEFAULT_RESULTS
+    new = new or expectations.with_name(f"{expectations.stem}.new.toml")
+    page = Path(markdown) if markdown not in ("", "-") else None
+    _check_distinct(expectations, judge, results, new, page)
+    check_writable(new)
+    with _told_in_markdown(page, on_standard_output=markdown == "-"):
+        expected = load_expectations(expectations)
+        renamed: Mapping[str, str] = {}
+        if judge is not None:
+            cells = read_cells(judge)
+        else:
+            assert results is not None
+            expected, renamed = _measure(expected, results, settings)
+            cells = read_cells(results)
+        verdict = judge_cells(expected, cells)
+        steps = _next_steps(verdict, expected, expectations, new, settings)
+        said = words.notes(verdict, renamed.items())
+        as_markdown = words.markdown(verdict, said, steps)
+        write_out(as_markdown if markdown == "-" else _in_terminal(verdict, said, steps))
+        if page is not None:
+            write(page, as_markdown)
+    raise typer.Exit(verdict.exit_code)
+
+
+def _check_distinct(*paths: Path | None) -> None:
+    seen: set[Path] = set()
+    for path in paths:
+        if path is not None:
+            if path.resolve() in seen:
+                raise UsageError(f"{path} is named twice; each file needs a name of its own.")
+            seen.add(path.resolve())
+
+
+@contextmanager
+def _told_in_markdown(page: Path | None, on_standard_output: bool) -> Iterator[None]:
+    """Have Markdown that says so where there is no verdict, also after a kill."""
+    if page is not None:
+        check_writable(page)
+        if page.is_file() or not page.exists():
+            write(page, words.UNFINISHED)
+    try:
+        yield
+    except Exception as error:
+        text = words.failure_markdown(reason_of(error))
+        with suppress(ShardbenchError):
+            if page is not None:
+                write(page, text)
+            elif on_standard_output:
+                write_out(text)
+        raise
+
+
+def _propose(target: Path, judge: Path | None) -> None:
+    if judge is None:
+        raise UsageError("--propose needs --judge RESULTS.jsonl, results to take figures from.")
+    if target.exists():
+        raise UsageError(f"{target} is there already; name a file that is not.")
+    check_writable(target)
+    verdict = judge_cells(Expectations({}), read_cells(judge))
+    write(target, to_toml(renewed(Expectations({}), verdict)))
+    bad = [each.cell for each in verdict.judged if each.kind == "regression"]
+    for cell in bad:
+        messages.print(
+            f"{cell} failed or decides otherwise than it must; it stands there without figures.",
+            style="yellow",
+            soft_wrap=True,
+        )
+    write_out(f"Wrote {target} with {plural(len(verdict.judged), 'cell')}.\n")
+
+
+def _measure(
+    expected: Expectations, results: Path, settings: Settings
+) -> tuple[Expectations, Mapping[str, str]]:
+    problems = expected_problems(expected, found_registry(), settings, load_registry)
+    expected, renamed = as_results_name_them(expected, problems)
+    check_is_file(results)
+    with hold(results):
+        if kept := set_aside(results):
+            messages.print(f"What was measured before is kept in {kept}.", soft_wrap=True)
+        with progress_display("", total=len(problems)) as listen:
+            for problem, cells in measure(problems, results, listen):
+                ended = ", ".join(
+                    f"{cell.variant} {cell.status}" for cell in cells if cell.status != "ok"
+                )
+                listen.finished(f"{problem.title}: {ended or 'all ok'}")
+    return expected, renamed
+
+
+def _next_steps(
+    verdict: GateVerdict,
+    expected: Expectations,
+    path: Path,
+    new: Path,
+    settings: Settings,
+) -> Steps:
+    """Write the new expectations where there are any, and say what can be done."""
+    if verdict.kind is None:
+        return []
+    steps: Steps = []
+    proposed = renewed(expected, verdict)
+    if proposed.cells != expected.cells:
+        write(new, to_toml(proposed))
+        kept = _kept(verdict)
+        but = f", but for {plural(kept, 'cell')} that keep what is expected" if kept else ""
+        steps.append((f"To accept what differs{but}:", (shlex.join(["mv", str(new), str(path)]),)))
+    elif verdict.kind != "inconclusive":
+        steps.append(
+            ("There is nothing to accept: repair what is wrong, or take its cells out.", ())
+        )
+    if verdict.count("inconclusive"):
+        longer = ["shardbench", "gate", str(path), "--seconds"]
+        longer.append(f"{3 * settings.sampling.seconds:g}")
+        steps.append(("To time longer what is inconclusive:", (shlex.join(longer),)))
+    worst = next(each for each in verdict.judged if each.kind == verdict.kind)
+    if commands := words.look_closer(worst):
+        steps.append(("To look at the first of them:", commands))
+    return steps
+
+
+def _kept(verdict: GateVerdict) -> int:
+    """Count the cells that deviate and whose expectation stays all the same."""
+
+    def is_kept(found: MeasuredCell | None, kind: str | None) -> bool:
+        return found is None or kind == "not measured" or not found.is_as_it_must_be
+
+    return sum(is_kept(each.measured, each.kind) for each in verdict.judged if each.kind)
+
+
+def _in_terminal(
+    verdict: GateVerdict, said: Sequence[str], steps: Sequence[tuple[str, Sequence[str]]]
+) -> str:
+    buffer = io.StringIO()
+    is_terminal = Console().is_terminal
+    width = max(40, shutil.get_terminal_size((80, 24)).columns) if is_terminal else 80
+    console = Console(file=buffer, width=width, force_terminal=is_terminal, highlight=False)
+    console.print(Text(words.headline(verdict), style=_STYLES.get(verdict.kind, "bold red")))
+    deviating = [each for each in verdict.judged if each.kind]
+    for each in deviating[:_MOST_CELLS]:
+        rows = list(words.rows([each]))
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for row in rows:
+            table.add_row(
+                *map(Text, (f"  {row.what}", row.expected, f"→ {row.measured}", row.change))
+            )
+        for column in table.columns:
+            column.overflow = "fold"
+        console.print("", Text(rows[0].cell, style="bold", overflow="fold"), table, sep="\n")
+    if len(deviating) > _MOST_CELLS:
+        more = len(deviating) - _MOST_CELLS
+        console.print(Text(f"\n{plural(more, 'cell')} more; --markdown FILE has them."))
+    for text in said:
+        console.print(Text(f"\n{text}"))
+    for text, commands in steps:
+        console.print(Text(f"\n{text}"))
+        for command in commands:
+            console.print(Text(f"  {command}"), soft_wrap=True)
+    return buffer.getvalue()

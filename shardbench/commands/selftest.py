@@ -1,0 +1,116 @@
+"""`shardbench selftest`: what this machine can resolve."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+
+from harness.errors import UsageError
+from harness.machine import environment
+from harness.results import Cell, to_json
+from harness.sampling import SamplingRule
+from harness.selftest import Tally, selftest, tallies
+from shardbench import display
+from shardbench.options import Seed, check_writable, settings_of, write
+from shardbench.progress import progress_display
+
+_MOST_FALSE_ALARMS = 1
+_LEAST_FOUND = 95
+
+
+def selftest_command(
+    rounds: Annotated[int, typer.Option(help="How often to compare.")] = 20,
+    seconds: Annotated[float, typer.Option(help="Seconds to spend on timing a round.")] = 30.0,
+    seed: Seed = 0,
+    json: Annotated[
+        str, typer.Option("--json", help="Write one JSON document to this file; - for stdout.")
+    ] = "",
+) -> None:
+    """Measure this machine: equal variants, and ones made slower by 2, 5 and 10 %."""
+    if rounds < 1:
+        raise UsageError(f"--rounds must be at least 1, not {rounds}.")
+    settings = settings_of(60.0, seconds, seed)
+    if json not in ("", "-"):
+        check_writable(Path(json))
+    measured: list[list[Cell]] = []
+    started = time.monotonic()
+    with progress_display("", total=rounds) as listen:
+        for cells in selftest(rounds, settings, listen):
+            measured.append(cells)
+            listen.finished(f"{len(measured)}/{rounds}: {_verdicts(cells)}")
+    found = tallies(measured)
+    minutes = (time.monotonic() - started) / 60
+    if json == "-":
+        print(_document(found, settings.sampling, minutes))  # noqa: T201
+        return
+    display.show(_table(found, settings.sampling, minutes))
+    if json:
+        write(Path(json), _document(found, settings.sampling, minutes) + "\n")
+
+
+def _verdicts(cells: Sequence[Cell]) -> str:
+    return ", ".join(f"{cell.variant} {cell.verdict}" for cell in cells if cell.verdict)
+
+
+def _document(found: Sequence[Tally], rule: SamplingRule, minutes: float) -> str:
+    document: dict[str, Any] = {
+        "tallies": [asdict(tally) for tally in found],
+        "sampling": asdict(rule),
+        "minutes": minutes,
+        "environment": environment(rule.seed),
+    }
+    return to_json(document, indent=2)
+
+
+def _table(found: Sequence[Tally], rule: SamplingRule, minutes: float) -> RenderableType:
+    verdicts = ("faster", "same", "slower", "inconclusive")
+    numbers = ("added", *verdicts, "pairs", "interval")
+    rounds = f"{found[0].rounds} rounds in {minutes:.0f} min"
+    table = display.new_table(f"Verdicts of {rounds}\n", *numbers, right=numbers)
+    for tally in found:
+        table.add_row(
+            f"{tally.percent} %",
+            *(f"{tally.verdicts.get(verdict, 0)}" for verdict in verdicts),
+            f"{tally.pairs:.0f}",
+            f"±{tally.reach:.1%}".replace("%", " %"),
+        )
+    return Group(table, "", *_sentences(found, rule))
+
+
+def _sentences(found: Sequence[Tally], rule: SamplingRule) -> list[str]:
+    sentences = []
+    for tally in found:
+        if tally.percent == 0:
+            low, high = tally.in_a_hundred(tally.differs)
+            sentences.append(
+                f"False alarms: {tally.differs} of {tally.rounds}, that is {low:.1f} to {high:.1f} "
+                f"in 100 (goal: at most {_MOST_FALSE_ALARMS})."
+            )
+        elif tally.percent <= 100 * rule.noise_floor:
+            sentences.append(
+                f"{tally.percent} % more lies within the noise floor of "
+                f"{100 * rule.noise_floor:.0f} %, where 'same' is the right answer."
+            )
+        else:
+            low, high = tally.in_a_hundred(tally.found)
+            goal = f" (goal: at least {_LEAST_FOUND})" if tally.percent == 5 else ""
+            sentences.append(
+                f"{tally.percent} % more: found {tally.found} times of {tally.rounds}, that is "
+                f"{low:.1f} to {high:.1f} in 100{goal}."
+            )
+    resolved = [
+        tally.percent
+        for tally in found
+        if tally.percent > 100 * rule.noise_floor
+        and 100 * tally.found >= _LEAST_FOUND * tally.rounds
+    ]
+    sentences.append(
+        f"This machine resolves slow-downs of {min(resolved)} % and more in calls like these."
+        if resolved
+        else "This machine resolves none of these slow-downs in that time; --seconds gives more."
+    )
+    return sentences

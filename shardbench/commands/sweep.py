@@ -1,0 +1,199 @@
+"""`shardbench sweep`: a suite of problems, measured into one results file."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from shlex import quote
+from typing import Annotated, get_args
+
+import typer
+
+from harness.cluster import connected
+from harness.comparison import Settings
+from harness.errors import UsageError, printable, unknown
+from harness.executors import LocalProcesses
+from harness.machine import environment
+from harness.registry import Registry
+from harness.results import Status
+from harness.suites import read_suite
+from harness.sweep import (
+    Finished,
+    Place,
+    Step,
+    Workers,
+    is_outdated,
+    plan,
+    registered_steps,
+    set_aside,
+)
+from reports.formatting import plural
+from shardbench.options import (
+    Budget,
+    Memory,
+    Seconds,
+    Seed,
+    found_registry,
+    messages,
+    names_in,
+    settings_of,
+)
+from shardbench.results_file import measuring_into, tell_damaged
+from shardbench.sweeping import measure, short
+
+_EXECUTORS = ("processes", "dask")
+_REGISTERED = {"default": "report", "large": "report-large"}
+_MOST_FAILED = 20
+
+
+def sweep_command(
+    suite: Annotated[
+        str,
+        typer.Argument(
+            help="A suite (a .toml file), 'default' or 'large' for the problems that the families "
+            "study themselves, or names of families with commas between."
+        ),
+    ],
+    results: Annotated[
+        Path | None,
+        typer.Option(help="Append to this results file.", show_default="results/SUITE.jsonl"),
+    ] = None,
+    executor: Annotated[
+        str, typer.Option(help="Who measures: processes here, or the workers of dask.")
+    ] = "processes",
+    scheduler: Annotated[
+        str, typer.Option(help="Address of the Dask scheduler, e.g. tcp://10.0.0.1:8786.")
+    ] = "",
+    workers: Annotated[
+        int,
+        typer.Option(
+            help="How many problems to measure at once here; more than one disturb each other."
+        ),
+    ] = 1,
+    budget: Budget = 60.0,
+    seconds: Seconds = 20.0,
+    seed: Seed = 0,
+    memory: Memory = None,
+    fresh: Annotated[bool, typer.Option(help="Measure again what is measured already.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option(help="List what would run, and measure nothing.")
+    ] = False,
+) -> None:
+    """Measure a suite of problems, and go on where an earlier run was stopped."""
+    settings = settings_of(budget, seconds, seed, memory)
+    _check_executor(executor, scheduler, workers)
+    name, steps = _suite(suite, found_registry())
+    path = results or Path("results") / f"{name}.jsonl"
+    if dry_run:
+        _list(steps, path, settings, fresh)
+        return
+    with _workers(executor, scheduler, workers, settings) as held, measuring_into(path):
+        if (fresh or is_outdated(path, settings, held.place)) and (kept := set_aside(path)):
+            messages.print(f"What was measured before is kept in {kept}.", soft_wrap=True)
+        steps = plan(steps, path, settings, held.place)
+        finished = measure(steps, path, settings, held)
+    _summarise(steps, finished, path)
+
+
+def _check_executor(executor: str, scheduler: str, workers: int) -> None:
+    if executor not in _EXECUTORS:
+        raise UsageError(f"--executor must be {' or '.join(_EXECUTORS)}, not '{executor}'.")
+    if executor == "dask" and not scheduler:
+        raise UsageError("--executor dask needs --scheduler, the address that it printed.")
+    if executor != "dask" and scheduler:
+        raise UsageError("--scheduler is for --executor dask alone.")
+    if workers < 1:
+        raise UsageError(f"--workers must be at least 1, not {workers}.")
+    if executor == "dask" and workers != 1:
+        raise UsageError("--workers is for processes here; a Dask cluster has its own.")
+
+
+@contextmanager
+def _workers(executor: str, scheduler: str, workers: int, settings: Settings) -> Iterator[Workers]:
+    here = environment(settings.sampling.seed)
+    if executor == "dask":
+        with connected(scheduler, here["code"]) as cluster:
+            _warn_of_neighbours(cluster.machines)
+            yield cluster
+    elif workers == 1:  # cells have processes of their own anyway
+        yield Workers(Place(here))
+    else:
+        messages.print(
+            f"{workers} problems are measured at once on this machine, and disturb each other: "
+            "their times are not as good as those of one at a time.",
+            style="yellow",
+            soft_wrap=True,
+        )
+        pool = LocalProcesses(workers)
+        try:
+            yield Workers(Place(here), pool, lambda: workers)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _warn_of_neighbours(machines: Mapping[str, str]) -> None:
+    for machine, count in Counter(machines.values()).items():
+        if count > 1:
+            messages.print(
+                f"{count} workers share machine {machine}, and disturb each other: one worker for "
+                "each machine measures best.",
+                style="yellow",
+                soft_wrap=True,
+            )
+
+
+def _suite(name: str, registry: Registry) -> tuple[str, Sequence[Step]]:
+    """Return what results are called, and the problems."""
+    if name.endswith(".toml"):
+        suite = read_suite(Path(name), registry)
+        return suite.name, suite.steps
+    if name in _REGISTERED:
+        return _REGISTERED[name], registered_steps(registry.families, large=name == "large")
+    names = names_in(name)
+    if not names:
+        raise UsageError("Name a suite: a .toml file, default, large, or families.")
+    known = {family.name for family in registry.families}
+    if unheard := [each for each in names if each not in {*known, *registry.failures}]:
+        raise unknown("suite or family", unheard[0], [*known, *_REGISTERED])
+    families = [registry.find(each) for each in dict.fromkeys(names)]
+    called = "-".join(re.sub(r"[^A-Za-z0-9_.-]", "-", family.name) for family in families)
+    return called, registered_steps(families)
+
+
+def _list(steps: Sequence[Step], path: Path, settings: Settings, fresh: bool) -> None:
+    if path.exists() and not fresh:
+        tell_damaged(path)
+        steps = plan(steps, path, settings)
+    for step in steps:
+        state = "measured " if step.measured else "to measure"
+        names = ", ".join(name for name in step.family.variants if name in step.names())
+        _say(f"{state:10}  {step.family.name} on {step.problem}: {names}")
+    left = sum(not step.measured for step in steps)
+    _say(f"{plural(len(steps), 'problem')}, {left} to measure, into {path}.")
+
+
+def _summarise(steps: Sequence[Step], finished: Sequence[Finished], path: Path) -> None:
+    """Say what the suite holds now; exits with 1 where no cell of it is ok."""
+    held = Counter(each.status for step in steps for each in step.stored)
+    held.update(cell.status for each in finished for cell in each.cells)
+    _say(f"{plural(held.total(), 'cell')}: {_counted(held)}.")
+    bad = [cell for each in finished for cell in each.cells if cell.status == "failed"]
+    for cell in bad[:_MOST_FAILED]:
+        _say(f"Failed: {printable(cell.cell)}: {short(cell)}")
+    if len(bad) > _MOST_FAILED:
+        _say(f"Failed: {len(bad) - _MOST_FAILED} more.")
+    for each in finished:
+        if each.refused:
+            _say(f"Not measured: {each.step.family.name} on {each.step.problem}: {each.refused}")
+    _say(f"The results are in {path}; a report of them: shardbench report {quote(str(path))}")
+    if not held["ok"]:
+        raise typer.Exit(1)
+
+
+def _counted(held: Mapping[str, int]) -> str:
+    return ", ".join(f"{held[status]} {status}" for status in get_args(Status) if held[status])
+
+
+def _say(text: str) -> None:
+    print(text)  # noqa: T201

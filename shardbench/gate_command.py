@@ -1,0 +1,82 @@
+"""How `shardbench gate` ends: with one of its own exit codes, whatever happens."""
+
+import os
+import sys
+import traceback
+from contextlib import suppress
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from harness.errors import ShardbenchError
+from harness.gate import HARNESS_FAILED
+from shardbench.options import messages
+
+_USAGE = 2
+
+
+class GateCommand(TyperCommand):
+    """A command that ends with 3 where others end with 1 or 2, which mean something else here."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the arguments; what is wrong with them is no verdict."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except Exception as error:
+            if getattr(error, "exit_code", None) == _USAGE:
+                error.exit_code = HARNESS_FAILED  # type: ignore[attr-defined]
+            raise
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run; every error is one of the harness. An interrupt stays what it is."""
+        try:
+            return super().invoke(ctx)
+        except typer.Exit:
+            raise
+        except (Exception, SystemExit) as error:  # rich exits where standard error is gone
+            _tell(error)
+        raise typer.Exit(HARNESS_FAILED)
+
+
+def _tell(error: BaseException) -> None:
+    with suppress(Exception, SystemExit):
+        if not isinstance(error, ShardbenchError):
+            traceback.print_exception(error)
+        messages.print(reason_of(error), style="red", soft_wrap=True)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why the gate gave up, in one sentence."""
+    if isinstance(error, ShardbenchError):
+        return str(error)
+    return f"The gate itself failed: {type(error).__name__}. Nothing is judged."
+
+
+def write_out(text: str) -> None:
+    """Write to standard output; a reader that has closed it has seen enough.
+
+    Raises:
+        ShardbenchError: it cannot be written, e.g. because the disk is full.
+    """
+    output = sys.stdout
+    if output is None:  # closed before the start
+        return
+    encoding = output.encoding or "utf-8"
+    try:
+        output.write(text.encode(encoding, "replace").decode(encoding))
+        output.flush()
+    except BrokenPipeError:
+        _discard_the_rest()
+    except OSError as error:
+        _discard_the_rest()
+        raise ShardbenchError(
+            f"The verdict cannot be written: {error.strerror or error}."
+        ) from None
+
+
+def _discard_the_rest() -> None:
+    """Have nothing left that fails when the interpreter empties its buffers at the end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)

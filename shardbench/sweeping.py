@@ -1,0 +1,67 @@
+"""A sweep as a user follows it: what is measured already, what is over, what is left."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.comparison import Settings
+from harness.errors import printable
+from harness.results import Cell
+from harness.sweep import Finished, Step, Workers, sweep
+from reports.formatting import plural
+from shardbench.options import messages
+from shardbench.progress import TimeLeft, progress_display
+
+_LONGEST = 100
+
+
+def measure(
+    steps: Sequence[Step], results: Path, settings: Settings, workers: Workers | None = None
+) -> list[Finished]:
+    """Measure what is left of a suite, and tell how it goes on standard error."""
+    left = [step for step in steps if not step.measured]
+    _tell_measured(len(steps) - len(left), len(steps), results)
+    guess = TimeLeft([step.family.name for step in left], workers.at_once() if workers else 1)
+    done: list[Finished] = []
+    running: dict[str, None] = {}
+    with progress_display("", total=len(left), left=guess) as show:
+
+        def begun(step: Step) -> None:
+            running[_title(step)] = None
+            show.running(list(running))
+
+        for each in sweep(left, results, settings, show, workers=workers, begun=begun):
+            done.append(each)
+            failures = sum(cell.status == "failed" for cell in each.cells) + bool(each.refused)
+            show.finished(told(each), each.step.family.name, each.seconds, failures)
+            running.pop(_title(each.step), None)
+            show.running(list(running))
+    return done
+
+
+def _tell_measured(done: int, total: int, results: Path) -> None:
+    if done:
+        messages.print(
+            f"{done} of {plural(total, 'problem')} {'is' if done == 1 else 'are'} measured already "
+            f"in {results}; --fresh measures {'it' if done == 1 else 'them'} again.",
+            soft_wrap=True,
+        )
+
+
+def told(finished: Finished) -> str:
+    """Say in a line what came of a problem."""
+    ended = [
+        f"{cell.variant} {cell.status}" + (f" ({short(cell)})" if cell.status == "failed" else "")
+        for cell in finished.cells
+        if cell.status != "ok"
+    ]
+    return f"{_title(finished.step)}: {printable(finished.refused or ', '.join(ended) or 'all ok')}"
+
+
+def short(cell: Cell) -> str:
+    """Return the beginning of a cell's reason, in one line."""
+    reason = " ".join((cell.reason or "").split())
+    return printable(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}...")
+
+
+def _title(step: Step) -> str:
+    return printable(f"{step.family.name} on {step.problem}")

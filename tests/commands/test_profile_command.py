@@ -1,0 +1,149 @@
+"""`shardbench profile`, and one id for measuring, comparing and profiling."""
+
+import json
+
+import pytest
+
+from harness.registry import load_registry
+from shardbench.cells import asked
+from shardbench.cli import main
+
+PROBLEM = ["-w", "synthetic[tables=2,seed=1]", "-t", "dgx_a100_80gb", "-n", "8"]
+ID = "synthetic[tables=2,seed=1]/dgx_a100_80gb:8"
+STEM = "synthetic-tables=2-seed=1-dgx_a100_80gb-8"
+
+
+@pytest.fixture
+def shardbench(capsys, monkeypatch, tmp_path):
+    """Run a command in an empty folder; returns exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exit_info:
+            main(list(arguments))
+        out, err = capsys.readouterr()
+        return int(exit_info.value.code or 0), out, err
+
+    return run
+
+
+def test_two_variants_by_one_id(shardbench, tmp_path):
+    code, out, err = shardbench(
+        "profile", f"embedding/upstream@{ID}", "--against", "compiled", "--seconds", "0.1"
+    )
+    assert code == 0, err
+    assert "GreedyPerfPartitioner.partition" in out, "the library's frames are what is profiled"
+    assert "profiling made a call" in out
+    assert "per call in upstream and" in out
+    files = {path.name for path in (tmp_path / "profiles").iterdir()}
+    assert files == {
+        *(
+            f"embedding-{variant}-{STEM}.{suffix}"
+            for variant in ("upstream", "compiled")
+            for suffix in ("html", "speedscope.json", "txt")
+        ),
+        f"embedding-upstream-against-compiled-{STEM}.flames.html",
+    }
+    assert err.count("Wrote") == len(files)
+    for path in (tmp_path / "profiles").iterdir():
+        assert str(tmp_path) not in path.read_text(encoding="utf-8")
+
+
+def test_one_variant_as_asv_prints_it(shardbench, tmp_path):
+    benchmark = f"families.embedding.time_plan('compiled', '{ID}')"
+    code, out, err = shardbench("profile", benchmark, "--out", "here", "--seconds", "0.1")
+    assert code == 0, err
+    assert "itself took" in out
+    files = sorted(path.name for path in (tmp_path / "here").iterdir())
+    stem = f"embedding-compiled-{STEM}"
+    assert files == [f"{stem}.{end}" for end in ("flames.html", "html", "speedscope.json", "txt")]
+    assert (tmp_path / "here" / f"{stem}.txt").read_text().strip() in out
+
+
+def test_a_comparison_by_one_id(shardbench):
+    code, out, err = shardbench(
+        "compare", f"embedding/compiled@{ID}", "--seconds", "0.1", "--json", "-"
+    )
+    assert code == 0, err
+    cells = json.loads(out)["rows"]
+    assert [cell["variant"] for cell in cells] == ["double-deepcopy", "compiled"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["profile", "embedding", "upstream"], "Name the problem with --workload, --topology and"),
+        (["compare", "embedding", "-w", "dlrm-856"], "Name the problem with --workload, --topolo"),
+        (["profile", "embedding", *PROBLEM], "Name the variant to profile: FAMILY VARIANT, or on"),
+        (["profile", f"embedding@{ID}"], "Name the variant to profile: FAMILY VARIANT, or one id"),
+        (["profile", f"embedding/upstream@{ID}", *PROBLEM], "names the problem already; leave ou"),
+        (["compare", f"embedding@{ID}", "-n", "8"], "names the problem already; leave out -w, -t"),
+        (["profile", f"embedding/upstream@{ID}", "compiled"], "already; leave out 'compiled'."),
+        (["profile", f"embedding/upstreem@{ID}"], "did you mean upstream?"),
+        (["profile", f"embeding/upstream@{ID}"], "did you mean embedding?"),
+        (["profile", "embedding/upstream@dlrm-856"], "Problem 'dlrm-856' is malformed"),
+        (["profile", "embedding/upstream@x[/dgx_h100:8"], "is malformed"),
+        (["profile", "@"], "is malformed"),
+        (["profile", "families.embedding.time_plan('compiled')"], "is malformed; write it as asv"),
+        (["profile", "families.embedding.time_plan(1, 2)"], "is malformed; write it as asv prints"),
+        (["profile", "families.embedding.time_plan(exit(), '')"], "is malformed; write it as asv"),
+        (["profile", f"families.embeding.time_plan('compiled', '{ID}')"], "did you mean embedding"),
+        (["profile", f"families.embedding.time_plan('compile', '{ID}')"], "did you mean compiled"),
+        (["profile", f"embedding/upstream@{ID}", "--against", "upstream"], "another variant than"),
+        (["profile", f"embedding/upstream@{ID}", "--against", "compilde"], "did you mean compiled"),
+        (["profile", f"embedding/upstream@{ID}", "--seconds", "nan"], "--seconds must be a posit"),
+        (["profile", f"embedding/upstream@{ID}", "--budget", "-1"], "--budget must be a positive"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_exit_code_2(shardbench, arguments, sentence):
+    code, out, err = shardbench(*arguments)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_profiling(shardbench, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, out, err = shardbench("profile", f"embedding/compiled@{ID}", "--out", "file/here")
+    assert (code, out) == (2, "")
+    assert err == "Folder file/here cannot be written: Not a directory.\n"
+
+
+class TestAsked:
+    def ask(self, name: str, *problem):
+        workload, topology, gpus = problem or (None, None, None)
+        return asked(load_registry(), name, workload, topology, gpus)
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            f"embedding/compiled@{ID}",
+            f" embedding/compiled@{ID} ",
+            f"families.embedding.time_plan('compiled', '{ID}')",
+            f"benchmarks.families.embedding.track_max_rank_ms('compiled', '{ID}')",
+            f'families.embedding.time_plan("compiled", "{ID}")',
+        ],
+    )
+    def test_all_ways_of_naming_a_cell_mean_the_same(self, name: str):
+        by_id = self.ask(name)
+        by_options = self.ask(
+            "embedding/compiled", "synthetic[tables=2,seed=1]", "dgx_a100_80gb", 8
+        )
+        assert by_id == by_options
+        assert by_id.variant == "compiled"
+
+    def test_a_problem_of_a_family_names_no_variant(self):
+        assert self.ask(f"embedding@{ID}").variant == ""
+
+    def test_a_file_is_found_by_the_name_that_results_give_it(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "mine.csv").write_text("rows,dim,pooling_factor\n1000,8,1\n")
+        family = load_registry().find("embedding")
+        given = self.ask("embedding", "mine.csv", "dgx_h100", 8).workload
+        label = family.label(given)
+        assert str(label) != "mine.csv"
+        assert self.ask(f"embedding@{label}/dgx_h100:8").workload == given
+        (tmp_path / "mine.csv").write_text("rows,dim,pooling_factor\n2000,8,1\n")
+        with pytest.raises(Exception, match=r"^mine.csv is not what it was: it is now called"):
+            self.ask(f"embedding@{label}/dgx_h100:8")

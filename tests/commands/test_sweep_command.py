@@ -1,0 +1,241 @@
+"""`shardbench sweep`: what a user types and sees, and how it ends."""
+
+import json
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.locking import hold
+from harness.sweep import sweep
+from shardbench.cli import main
+from shardbench.progress import ProgressDisplay, TimeLeft, progress_bar, roughly
+
+SUITE = """
+name = "tiny"
+[[study]]
+family = "toy"
+variants = ["same", "raises", "missing"]
+workloads = ["toy[size={size}]"]
+topologies = ["dgx_a100_80gb:2"]
+[study.matrix]
+size = [4, 6]
+"""
+QUICK = ("--seconds", "0.01", "--budget", "30")
+
+
+@pytest.fixture
+def shardbench(capsys, monkeypatch, tmp_path):
+    """Run a command in an empty folder with the toy family; code, standard output and error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "harness")
+    import toy
+
+    monkeypatch.setattr("shardbench.options.load_registry", toy.toy_registry)
+    monkeypatch.setattr("shardbench.sweeping.sweep", partial(sweep, registry=toy.toy_registry))
+    (tmp_path / "tiny.toml").write_text(SUITE)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exit_info:
+            main(list(arguments))
+        out, err = capsys.readouterr()
+        return int(exit_info.value.code or 0), out, err
+
+    return run
+
+
+def cells(path: Path) -> list[str]:
+    return [json.loads(line)["cell"] for line in path.read_text().splitlines()]
+
+
+def test_a_suite_is_measured_told_of_and_not_measured_again(shardbench, tmp_path):
+    code, out, err = shardbench("sweep", "tiny.toml", *QUICK)
+    assert code == 0, err
+    assert out.splitlines() == [
+        "8 cells: 4 ok, 2 not installed, 2 failed.",
+        "Failed: toy/raises@toy[size=4]/dgx_a100_80gb:2: ValueError: no item likes me",
+        "Failed: toy/raises@toy[size=6]/dgx_a100_80gb:2: ValueError: no item likes me",
+        "The results are in results/tiny.jsonl; a report of them: shardbench report "
+        "results/tiny.jsonl",
+    ]
+    first, second = err.splitlines()
+    assert re.match(r"1/2 toy on toy\[size=4\]/dgx_a100_80gb:2: raises failed \(ValueError:", first)
+    assert first.endswith("; about a minute left")
+    assert second.startswith("2/2 toy on toy[size=6]")
+    assert not second.endswith("left")
+    path = tmp_path / "results" / "tiny.jsonl"
+    assert [each.name for each in path.parent.iterdir()] == ["tiny.jsonl"]
+    assert len(set(cells(path))) == len(cells(path)) == 8
+
+    before = path.read_bytes()
+    code, out, err = shardbench("sweep", "tiny.toml", *QUICK)
+    assert code == 0
+    assert out.startswith("8 cells: 4 ok, 2 not installed, 2 failed.\n")
+    assert err == (
+        "2 of 2 problems are measured already in results/tiny.jsonl; --fresh measures them again.\n"
+    )
+    assert path.read_bytes() == before
+
+
+def test_what_is_cut_short_is_gone_on_with_and_damage_is_moved(shardbench, tmp_path):
+    path = tmp_path / "mine.jsonl"
+    shardbench("sweep", "tiny.toml", *QUICK, "--results", "mine.jsonl")
+    whole = cells(path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:3], b"not a cell\n", *lines[3:5], lines[5][:40]]))
+    code, _, err = shardbench("sweep", "tiny.toml", *QUICK, "--results", "mine.jsonl")
+    assert code == 0
+    assert err.splitlines()[:2] == [
+        "Damaged: mine.jsonl, line 4: it is not JSON: Expecting value: line 1 column 1 (char 0).",
+        "They are moved to mine.jsonl.damaged.",
+    ]
+    assert (tmp_path / "mine.jsonl.damaged").read_bytes() == b"not a cell\n"
+    assert sorted(cells(path)) == sorted(whole)
+
+
+def test_a_report_tells_of_damage_and_leaves_the_file(shardbench, tmp_path):
+    shardbench("sweep", "tiny.toml", *QUICK)
+    path = tmp_path / "results" / "tiny.jsonl"
+    path.write_bytes(b"not a cell\n" + path.read_bytes())
+    before = path.read_bytes()
+    code, _, err = shardbench("report", str(path))
+    assert code == 0, err
+    assert f"Damaged: {path}, line 1: it is not JSON" in err
+    assert path.read_bytes() == before
+    assert "Line 1 of 'tiny.jsonl' is not JSON" in (tmp_path / "report/report.md").read_text()
+
+
+def test_results_of_other_settings_are_kept_beside(shardbench, tmp_path):
+    shardbench("sweep", "tiny.toml", *QUICK)
+    before = (tmp_path / "results" / "tiny.jsonl").read_bytes()
+    code, _, err = shardbench("sweep", "tiny.toml", *QUICK, "--seed", "1")
+    assert code == 0
+    (kept,) = re.findall(r"^What was measured before is kept in (\S+)\.$", err, re.MULTILINE)
+    assert (tmp_path / kept).read_bytes() == before
+
+
+def test_what_would_run_is_listed(shardbench, tmp_path):
+    for names in ("tiny.toml", "default", "toy"):
+        code, out, _ = shardbench("sweep", names, "--dry-run")
+        assert code == 0
+        assert out.splitlines()[-1].startswith("2 problems, 2 to measure, into results/")
+    code, out, _ = shardbench("sweep", "tiny.toml", "--dry-run")
+    assert out.splitlines()[0] == (
+        "to measure  toy on toy[size=4]/dgx_a100_80gb:2: reference, same, raises, missing"
+    )
+    assert [each.name for each in tmp_path.iterdir()] == ["tiny.toml"]
+
+
+def test_where_nothing_is_ok_it_ends_with_1(shardbench, tmp_path):
+    text = SUITE.replace('"same", "raises", "missing"', '"raises"') + "\n"
+    (tmp_path / "bad.toml").write_text(text.replace("workloads", 'against = "raises"\nworkloads'))
+    code, out, _ = shardbench("sweep", "bad.toml", *QUICK)
+    assert code == 1
+    assert out.startswith("2 cells: 2 failed.\n")
+
+
+def test_a_problem_that_cannot_be_built_is_told_and_the_others_go_on(shardbench, tmp_path):
+    (tmp_path / "bad.toml").write_text(SUITE.replace("[4, 6]", '["none", 6]'))
+    code, out, err = shardbench("sweep", "bad.toml", *QUICK)
+    assert code == 0
+    assert out.startswith("4 cells: 2 ok, 1 not installed, 1 failed.\n")
+    (line,) = [line for line in out.splitlines() if line.startswith("Not measured: ")]
+    assert "Parameter 'size' of workload 'toy[size=none]' must be a whole number" in line
+    assert line.partition(": ")[2] in err
+
+
+def test_a_second_one_on_the_file_is_refused(shardbench, tmp_path):
+    path = tmp_path / "results" / "tiny.jsonl"
+    compare = ("compare", "toy", "-w", "toy", "-t", "dgx_a100_80gb", "-n", "2")
+    with hold(path):
+        for arguments in (("sweep", "tiny.toml"), (*compare, "--results", str(path))):
+            code, out, err = shardbench(*arguments)
+            assert (code, out) == (1, "")
+            assert re.fullmatch(r"Process \d+ is measuring into \S+; wait .*\n", err)
+
+
+def test_a_report_does_not_measure_into_a_file_that_is_held(shardbench, tmp_path):
+    with hold(tmp_path / "results" / "report.jsonl"):
+        code, _, err = shardbench("report")
+    assert code == 1
+    assert "is measuring into" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["none.toml"], "none.toml cannot be read: No such file or directory."),
+        (["defalt"], "Unknown suite or family 'defalt'; did you mean default?"),
+        ([","], "Name a suite: a .toml file, default, large, or families."),
+        (["tiny.toml", "--executor", "threads"], "--executor must be processes or dask, not"),
+        (["tiny.toml", "--executor", "dask"], "--executor dask needs --scheduler"),
+        (["tiny.toml", "--scheduler", "x"], "--scheduler is for --executor dask alone."),
+        (["tiny.toml", "--workers", "0"], "--workers must be at least 1, not 0."),
+        (["tiny.toml", "--seconds", "nan"], "--seconds must be a positive number"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_code_2(shardbench, tmp_path, arguments, said):
+    code, out, err = shardbench("sweep", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_place_that_takes_no_results_is_said(shardbench, tmp_path):
+    for path in ("/dev/full", str(tmp_path), "/proc/none.jsonl"):
+        code, out, err = shardbench("sweep", "tiny.toml", "--results", path)
+        assert (code, out) == (1, "")
+        assert re.fullmatch(r"Results cannot be written to [^\n]*\.\n", err)
+
+
+def test_several_at_once_are_warned_of(shardbench, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "harness"))
+    code, _, err = shardbench("sweep", "tiny.toml", *QUICK, "--workers", "2")
+    assert code == 0, err
+    assert "2 problems are measured at once on this machine, and disturb each other" in err
+    assert len(set(cells(tmp_path / "results" / "tiny.jsonl"))) == 8
+
+
+class TestTimeLeft:
+    def test_it_is_the_mean_of_the_same_family(self):
+        left = TimeLeft(["a", "a", "a", "b"])
+        assert left.seconds() is None
+        left.ended("a", 10.0)
+        assert left.seconds() == 10 + 10 + 10, "b is guessed by all"
+        left.ended("b", 100.0)
+        assert left.seconds() == 20
+        left.ended("a", 20.0)
+        assert left.seconds() == 15
+        left.ended("a", 20.0)
+        assert left.seconds() is None
+
+    def test_several_at_once_share_it(self):
+        left = TimeLeft(["a"] * 5, at_once=2)
+        left.ended("a", 10.0)
+        assert left.seconds() == 20
+
+    @pytest.mark.parametrize(
+        ("seconds", "text"),
+        [(0, "about a minute"), (100, "about 2 min"), (3600, "about 60 min"), (9e3, "about 2.5 h")],
+    )
+    def test_it_is_told_roughly(self, seconds, text):
+        assert roughly(seconds) == text
+
+
+def test_the_display_fits_a_terminal():
+    console = Console(width=80, record=True, force_terminal=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
+    bar = progress_bar(console)
+    show = ProgressDisplay(bar, 12, TimeLeft(["toy"] * 12))
+    show.finished("toy on p: raises failed", "toy", 90.0, failures=1)
+    show.running(["embedding on synthetic[tables=1000,seed=7,memory=tight]/dgx_h100:128"] * 3)
+    console.print(bar.get_renderable())
+    console.file.close()
+    text = console.export_text()
+    assert "1/12 toy on p: raises failed" in text
+    assert "1 of 12 problems, about 16 min left, 1 failed" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert text.count("0:00:00") == 2, "the bar and the time are beside it"

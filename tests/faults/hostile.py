@@ -1,0 +1,158 @@
+"""What nobody should write and somebody will: texts, numbers, changes to documents, files."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from harness.errors import ShardbenchError
+
+# Each tries something of its own; none may get what it wants.
+TEXTS = (
+    "<script>alert(1)</script>",
+    "</script></style><img src=x onerror=alert(1)>",
+    "&amp;<!--]]>&#39;",
+    "\"onload='alert(1)' \"",
+    "a|b||c",
+    "`code` ``x``",
+    "[x](javascript:alert(1)) ![y](javascript:alert(2))",
+    "{{ 7*7 }}{% raw %}{# #}",
+    "$\\frac{$ $x$ \\n",
+    "\x00\x1b[31m\x07",
+    "\u202eright to left\u200f",
+    "../../../etc/passwd",
+    "n" * 5000,
+    "word " * 1000,
+    "=1+1",
+    "@SUM(1)",
+    "-1+1|cmd",
+    "\ud800 half a surrogate",
+    "[red]:tm:[/red]",
+    "日本語 עברית",
+    "line\nbreak\r\nand\ttab",
+    "# *a* _b_ ~c~ - d",
+    'id="a" url(#b) <defs><style></style></defs>',
+)
+
+NUMBERS = (
+    *("0", "-1", "nan", "inf", "-inf", "1e400", "-1e400", "1e308", "1.5", "1e3", "0x10", "1_000"),
+    *(
+        "+5",
+        "1,000",
+        "٣",
+        "²",
+        "9" * 19,
+        "9" * 400,
+        "9" * 5000,
+        "true",
+        "None",
+        "x",
+        "1x",
+        "x1",
+    ),
+    *("3x" + "9" * 400, "mm+", "+", "a" * 10_000, "'", "{}", "(1)", "\x00", "\ud800", "1\n2"),
+)
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 9)
+    | st.sampled_from([10**30, 10**400, -(10**400), 1e-320, 1e300])
+    | st.floats()
+    | st.sampled_from(TEXTS)
+    | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["name", "median", "size", "a", ""]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def places(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return where every value in a document is, the outermost first."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    found = [here] if here else []
+    for key, held in pairs:
+        inside = (*here, key)
+        found += places(held, inside) if isinstance(held, dict | list) else [inside]
+    return found
+
+
+def changes(document: Any, most: int = 3) -> st.SearchStrategy[list[tuple[Any, ...]]]:
+    """Changes to a document: a value is put where another is, that is dropped, or there twice."""
+    return st.lists(
+        st.tuples(
+            st.sampled_from(places(document)),
+            st.sampled_from(["put", "drop", "twice"]),
+            json_values,
+        ),
+        min_size=1,
+        max_size=most,
+    )
+
+
+def change(document: Any, wanted: list[tuple[Any, ...]]) -> None:
+    """Make changes; one whose place an earlier one took away is left out."""
+    for way, what, value in wanted:
+        *outer, last = way
+        with suppress(LookupError, TypeError):
+            holder = document
+            for key in outer:
+                holder = holder[key]
+            if what == "put":
+                holder[last] = value
+            elif what == "drop":
+                del holder[last]
+            else:
+                holder += [holder[last]]
+
+
+def is_one_sentence(text: str) -> bool:
+    return text.isprintable() and text.endswith((".", "?")) and 0 < len(text) <= 1_100
+
+
+def read_or_refused(read: Callable[[], Any], name: str = "") -> Any:
+    """Return what was read, or None where it was refused in one sentence that holds the name."""
+    try:
+        return read()
+    except ShardbenchError as error:
+        said = str(error)
+        assert is_one_sentence(said), said
+        assert name in said
+        return None
+
+
+def refusal(read: Callable[[], Any]) -> str:
+    """Return the one sentence that reading is refused with."""
+    with pytest.raises(ShardbenchError) as refused:
+        read()
+    assert is_one_sentence(str(refused.value)), str(refused.value)
+    return str(refused.value)
+
+
+def no_files(folder: Path, suffix: str) -> dict[str, str]:
+    """Make what is no file to read by name: what it is, and the path."""
+    made = {
+        what: folder / f"{what}{suffix}"
+        for what in ("missing", "folder", "pipe", "device", "loop", "huge")
+    }
+    made["folder"].mkdir()
+    os.mkfifo(made["pipe"])
+    made["device"].symlink_to("/dev/zero")
+    made["loop"].symlink_to(made["loop"])
+    with made["huge"].open("wb") as file:
+        file.truncate(2**40)  # takes no room on the disk
+    return {
+        **{what: str(path) for what, path in made.items()},
+        "below a file": str(made["huge"] / f"x{suffix}"),
+        "a long name": str(folder / ("n" * 300 + suffix)),
+        "NUL": f"{folder}/a\x00b{suffix}",
+        "half a surrogate": f"{folder}/\ud800{suffix}",
+        "bytes that are no text": f"{folder}/\udcff{suffix}",
+        "an escape": f"{folder}/\x1b[31m\n{suffix}",
+    }

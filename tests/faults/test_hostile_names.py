@@ -1,0 +1,255 @@
+"""Results whose names attack whoever shows them: the page, Markdown, figures, CSV, a terminal."""
+
+import csv
+import io
+import re
+import sys
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+from hostile import TEXTS
+from made_up_results import cell, family_lines, over_budget, past_lines, write
+
+from reports.drawing import short
+from reports.escaping import code, legible, markdown
+from reports.escaping import csv as as_csv
+from reports.page import write_report
+from shardbench import display
+
+TAGS = {
+    *("html", "head", "meta", "title", "style", "body", "header", "main", "h1", "h2", "h3", "p"),
+    *("section", "strong", "ul", "li", "span", "nav", "a", "b", "div", "figure", "figcaption"),
+    *("table", "thead", "tbody", "tr", "th", "td", "button", "code", "input", "output", "script"),
+    *("dl", "dt", "dd", "svg", "g", "path", "text", "tspan", "defs", "clipPath", "clippath", "use"),
+    *("rect", "pattern"),
+}
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.text = [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def named(text: str) -> list[dict]:
+    """Return made-up results in which everything that can be a text is or holds this one."""
+    # What stands before the first @ names planner and variant, and what is behind it the problem.
+    name = text.replace("@", "a")
+
+    def renamed(old):
+        return old and f"{name}{old}"
+
+    lines = []
+    for line in [*family_lines((10, 20)), *past_lines((400,), (400,)), over_budget("late", 10)]:
+        family, variant = name, renamed(line["variant"])
+        problem = f"{text}/{text}:4"
+        if line["size"] is not None:
+            problem = f"{text}[boxes={line['size']}]/{text}:4"
+        lines.append(
+            line
+            | dict.fromkeys(("summary", "source", "purpose", "verdict_reason"), text)
+            | {
+                "cell": f"{family}/{variant}@{problem}",
+                "family": family,
+                "variant": variant,
+                "workload": f"{text}[boxes={line['size']}]",
+                "topology": text,
+                "reference": renamed(line["reference"]),
+                "same_as": renamed(line["same_as"]),
+                "against": renamed(line.get("against") or line["reference"]),
+                "size_name": text,
+                "fingerprint": text,
+                "reason": text if line["status"] != "ok" else None,
+                "facts": {text: text, f"{text}2": [text], f"{text}3": 5},
+                "quality": {renamed(key): value for key, value in line["quality"].items()},
+                "qualities": [
+                    {
+                        key: value if key == "better" else renamed(value)
+                        for key, value in quality.items()
+                    }
+                    for quality in line["qualities"]
+                ],
+                "counters": {renamed(key): value for key, value in line["counters"].items()},
+                "counter_meanings": {renamed(key): text for key in line["counters"]},
+                "counter_enough": {renamed(key): 1 for key in line["counters"]},
+                "phases": {renamed(key): value for key, value in line["phases"].items()},
+                "claim": line["claim"] and line["claim"] | {"unit": text, "conditions": text},
+                "progress": line["progress"] and line["progress"] | {"unit": text},
+                "goals": [
+                    goal
+                    | {"text": text}
+                    | {
+                        key: renamed(goal.get(key)) or ""
+                        for key in ("variant", "against", "quality")
+                        if goal.get(key) != "others"
+                    }
+                    for goal in line.get("goals") or []
+                ],
+                "environment": {
+                    **dict.fromkeys(("cpu", "python", "started", "shardbench"), text),
+                    "packages": {text: text},
+                },
+            }
+        )
+    return [*lines, cell("gpu", status="failed", reason=text, decision=None, family="another")]
+
+
+# Drawing takes seconds, so most of the texts share a report; a long one would hide the others.
+SHARED = [text for text in TEXTS if len(text) < 100]
+NAMES = {
+    "one half": " ".join(SHARED[::2]),
+    "the other half": " ".join(SHARED[1::2]),
+    "a formula": "=1+1",
+    "a long one": "n" * 5000,
+}
+
+
+@pytest.fixture(scope="module", params=NAMES.values(), ids=NAMES)
+def report(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("names")
+    page = write_report(write(folder / "results.jsonl", named(request.param)), folder / "out")
+    return request.param, page.parent
+
+
+def test_the_page_holds_no_tag_and_no_link_of_theirs(report):
+    text, folder = report
+    page = Page((folder / "index.html").read_text(encoding="utf-8"))
+    assert set(page.tags) <= TAGS
+    assert page.tags.count("script") == 1
+    assert page.tags.count("style") == 1
+    for name, value in page.attributes:
+        assert not name.startswith("on"), name
+        if name.endswith("href"):
+            assert value.startswith(("#", "data:text/csv;base64,", "https://github.com/"))
+    ids = [value for name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    shown = " ".join("".join(page.text).split())
+    assert " ".join(legible(text).replace("`", "").split())[:100] in shown.replace("`", "")
+
+
+def test_markdown_keeps_its_tables_and_holds_no_link_of_theirs(report):
+    _, folder = report
+    markdown_text = (folder / "report.md").read_text(encoding="utf-8")
+    columns = 0
+    for line in markdown_text.split("\n"):
+        if not line.startswith("|"):
+            columns = 0
+            continue
+        bars = len(re.findall(r"(?<!\\)\|", line))
+        columns = columns or bars
+        assert bars == columns, line[:300]
+    outside = re.sub(r"(`+) ?.*? ?\1", "", markdown_text)
+    links = re.findall(r"(?<!\\)\]\(([^)]*)\)", outside)
+    assert all(re.fullmatch(r"(figures|data)/[\w-]+\.(png|csv)", link) for link in links)
+    assert "<" not in outside
+
+
+def test_files_stay_in_the_folder_and_can_be_read(report):
+    _, folder = report
+    parts = {"index.html", "report.md", "figures", "data"}
+    assert {path.name for path in folder.iterdir()} == parts
+    assert {path.name for path in folder.parent.iterdir()} == {"out", "results.jsonl"}
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert all(re.fullmatch(r"[\w-]{1,100}\.\w+", path.name) for path in files)
+    drawn = list((folder / "figures").glob("*.svg"))
+    assert len(drawn) >= 4
+    for path in drawn:
+        ElementTree.parse(path)
+        assert (folder / "data" / f"{path.stem}.csv").exists()
+    for path in (folder / "data").glob("*.csv"):
+        rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
+        assert {len(row) for row in rows} == {len(rows[0])}
+        for value in (value for row in rows for value in row):
+            assert not value.startswith(("=", "@", "+")), path
+            assert not value.startswith("-") or float(value) <= 0
+    cells = pd.read_csv(folder / "data" / "cells.csv")
+    assert pd.api.types.is_numeric_dtype(cells["ratio"])
+
+
+def test_families_whose_names_are_alike_have_files_of_their_own(tmp_path):
+    names = ("a b", "a-b", "A-B", "x" * 300, "x" * 301, "how")
+    lines = [
+        cell(variant, family=family, decision=decision, ratio=ratio, same_as=model)
+        for family in names
+        for variant, decision, ratio, model in (
+            ("slow-copy", "reference", None, None),
+            ("quick", "same", 0.5, "slow-copy"),
+        )
+    ]
+    page = write_report(write(tmp_path / "results.jsonl", lines), tmp_path / "out")
+    ladders = [path.stem.lower() for path in (page.parent / "figures").glob("*-ladder.svg")]
+    assert len(ladders) == len(set(ladders)) == len(names)
+    ids = [value for name, value in Page(page.read_text()).attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_what_a_report_shows_has_a_glyph_and_keeps_its_meaning(text):
+    shown = legible({"a": [text]})["a"][0]
+    assert shown.replace("\n", "").isprintable()
+    shown.encode()
+    if text.isprintable():
+        assert shown == text
+
+
+def test_what_is_nested_beyond_sense_is_left_out():
+    value = deep = []
+    for _ in range(sys.getrecursionlimit() * 2):
+        deep.append(deep := [])
+    assert "..." in str(legible(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("`a_b` is 5 % <faster>", "`a_b` is 5 % &lt;faster>"),
+        ("max_rank_ms", "max_rank_ms"),
+        ("_a_ *b* ~c~", r"\_a\_ \*b\* \~c\~"),
+        ("[x](y)", r"\[x\](y)"),
+        ("a|b `c|d`", r"a\|b `c\|d`"),
+        ("a ` b", r"a \` b"),
+        ("one\ntwo", "one two"),
+        ("&lt;", "&amp;lt;"),
+    ],
+)
+def test_markdown_shows_a_text_as_it_is(text, shown):
+    assert markdown(text) == shown
+
+
+def test_code_in_markdown_may_hold_backticks():
+    assert code("a") == "`a`"
+    assert code("a`b``c") == "``` a`b``c ```"
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1+1|cmd", "@SUM(1)"])
+def test_a_spreadsheet_computes_no_text_and_keeps_numbers(text):
+    frame = pd.DataFrame({text: [text, "plain"], "number": [-1.5, 2]})
+    rows = list(csv.reader(io.StringIO(as_csv(frame))))
+    assert rows == [[f"'{text}", "number"], [f"'{text}", "-1.5"], ["plain", "2.0"]]
+    assert list(frame.columns) == [text, "number"]
+
+
+def test_a_text_of_a_figure_is_cut_in_its_middle():
+    assert short("one\ntwo") == "one\ntwo"
+    assert len(short("n" * 5000)) == 100
+    assert short("\n" * 50).count("\n") == 0
+
+
+def test_a_terminal_shows_markup_as_it_is(capsys):
+    table = display.new_table("[bold]title[/bold]", "[red]", ":tm:")
+    table.add_row("[link=file:///]x[/link]", ":smile: [/]")
+    display.show(table)
+    shown = capsys.readouterr().out
+    for text in ("[bold]title[/bold]", "[red]", ":tm:", "[link=file:///]x[/link]", ":smile: [/]"):
+        assert text in shown

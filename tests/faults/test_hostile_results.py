@@ -1,0 +1,145 @@
+"""Results files whose content is anything: each cell is shown whole or left out with a note."""
+
+import copy
+import json
+from functools import partial
+
+import pytest
+from hostile import TEXTS, change, changes, read_or_refused, refusal
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from made_up_results import cell, family_lines, over_budget, past_lines, write
+
+from harness.results import read_records
+from reports.findings import findings
+from reports.frames import read_results
+from reports.goals import goals_table
+from reports.page import write_report
+from reports.provenance import environment_table
+from reports.sections import chapter
+from reports.tables import cells_table, problems_table
+from reports.views import families
+
+WHOLE = past_lines((400,))[1] | {"against": "slow-copy"}
+OTHER = cell(decision="reference")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tmp_path_factory.mktemp("results") / "results.jsonl"
+
+
+def told(path):
+    """Say all that a report says but the figures, which take seconds."""
+    results = read_results(path)
+    environment_table(results)
+    findings(results)
+    for family in families(results):
+        for tell in (cells_table, goals_table):
+            tell(family)
+        problems_table(family, results)
+    return results
+
+
+def records(path):
+    return list(read_records(path, lambda damage: None))
+
+
+def test_the_lines_that_are_changed_here_can_be_read(path):
+    assert len(told(write(path, [WHOLE, OTHER])).records) == 2
+
+
+@settings(max_examples=60)
+@given(content=st.binary(max_size=200) | st.text('{}[]":,0\n e-', max_size=60).map(str.encode))
+@example(content=b"[" * 10**6 + b"\n")
+@example(content=b'{"schema": ' + b"9" * 5000 + b"}\n")
+@example(content=b'{"schema": 1e400}\n')
+@example(content=b'{"schema": NaN}\n')
+@example(content=b"\xff\xfe\n\x00\n\r\n")
+@example(content=b"\n" * 10_000)
+@example(content=b'"' + b"x" * 10**7 + b'"\n')
+def test_any_bytes_are_refused_in_one_sentence_or_hold_nothing(path, content):
+    path.write_bytes(content)
+    assert read_or_refused(partial(read_results, path), str(path)) is None
+    assert not read_or_refused(partial(records, path), str(path))
+
+
+@settings(max_examples=60)
+@given(wanted=changes(WHOLE))
+@example(wanted=[(("ratio", "value"), "put", 0)])
+@example(wanted=[(("cpu_s", "median"), "put", 10**400)])
+@example(wanted=[(("gpus",), "put", 0)])
+@example(wanted=[(("environment", "packages"), "put", [1])])
+@example(wanted=[(("environment", "cpu"), "put", [[]])])
+@example(wanted=[(("settings",), "put", {"budget": "x"})])
+@example(wanted=[(("quality", "max_widget_ms"), "put", 1e-320)])
+@example(wanted=[(("decision",), "put", "different")])
+def test_a_changed_line_is_left_out_or_shown_and_the_other_is_shown(path, wanted):
+    line = copy.deepcopy(WHOLE)
+    change(line, wanted)
+    path.write_text(json.dumps(line) + "\n" + json.dumps(OTHER) + "\n")
+    results = read_or_refused(partial(told, path), str(path))
+    if results is not None:
+        assert OTHER["cell"] in set(results.cells["cell"])
+        assert len(results.records) + len(results.notes) >= 1
+        assert all(len(note) < 1000 for note in results.notes)
+    read_or_refused(partial(records, path), str(path))
+
+
+@pytest.mark.parametrize("at", [0.1, 0.5, 0.9, 0.999])
+def test_a_file_that_was_cut_anywhere_gives_its_whole_lines(path, at):
+    lines = family_lines((10,))
+    content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    kept = content[: int(at * len(content))]
+    path.write_bytes(kept)
+    whole = kept.count(b"\n")
+    if whole:
+        assert len(read_results(path).records) == whole
+    else:
+        assert "cut short" in refusal(lambda: read_results(path))
+
+
+def test_keys_that_are_there_twice_count_once(path):
+    text = json.dumps(OTHER)
+    path.write_text(text[:-1] + ', "status": "failed"}\n')
+    assert list(read_results(path).cells["status"]) == ["failed"]
+
+
+EXTREMES = (0, 1e-99, 1e99, 10**90, 1e-15, 1e15, 3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_figures_are_drawn_of_any_numbers(tmp_path, seed):
+    numbers = [*EXTREMES[seed:], *EXTREMES[:seed]]
+    lines = [*family_lines((10, 20, 40)), *past_lines((400,), (400,)), over_budget("late", 20)]
+    for place, line in enumerate(lines):
+        value = numbers[place % len(numbers)]
+        line |= {"size": value, "projection_s": value and line["projection_s"]}
+        for name in ("cpu_s", "wall_s"):
+            if line[name]:
+                line[name] = {"median": value, "samples": [value]}
+        if line["ratio"] and value:
+            line["ratio"] = {"value": value, "low": 0, "high": None, "pairs": 1}
+        for name in ("quality", "counters", "phases"):
+            line[name] = dict.fromkeys(line[name], value)
+        line["peak_memory_bytes"] = value
+    page = write_report(write(tmp_path / "results.jsonl", lines), tmp_path / "out")
+    assert page.stat().st_size
+
+
+def test_a_ladder_may_lack_a_rung_on_its_problem(path):
+    """Where a rung ran on another problem only, its row says so."""
+    lines = [line for line in family_lines((10, 20)) if line["cell"] != _late_rung()]
+    results = read_results(write(path, lines))
+    (family,) = families(results)
+    assert family.ladder_problem != "crates[boxes=20,seed=1]/toy_rack:4" or chapter(family, results)
+
+
+def _late_rung():
+    return "boxing/half-copy@crates[boxes=20,seed=1]/toy_rack:4"
+
+
+@pytest.mark.parametrize("text", [text for text in TEXTS if "@" not in text])
+def test_texts_of_every_kind_can_be_told(path, text):
+    line = copy.deepcopy(WHOLE) | dict.fromkeys(("reason", "source", "summary", "purpose"), text)
+    assert told(write(path, [line, OTHER])).records

@@ -1,0 +1,122 @@
+"""Nothing that is read is unpickled or evaluated, and templates escape what they are given."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reports.page import _templates
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("harness", "reports", "shardbench", "planners", "benchmarks")
+
+# What runs what it is given; names as they are called, without the module where it is unmistakable.
+RUNNING = {
+    *("eval", "exec", "compile", "builtins.eval", "builtins.exec", "os.system", "os.popen"),
+    *("pickle.load", "pickle.loads", "pickle.Unpickler", "marshal.load", "marshal.loads"),
+    *("shelve.open", "dill.load", "dill.loads", "cloudpickle.load", "cloudpickle.loads"),
+    *("joblib.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "torch.load"),
+    *("read_pickle", "pd.read_pickle", "pandas.read_pickle", "pd.eval", "pandas.eval"),
+    *("runpy.run_path", "runpy.run_module", "code.interact", "subprocess.getoutput"),
+}
+MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml"}
+# Also of any object, such as a DataFrame; without an argument it is the mode of a torch module.
+METHODS = {"eval", "read_pickle"}
+UNSAFE_ARGUMENTS = {"shell": True, "allow_pickle": True, "weights_only": False}
+
+# Each was looked at: none is given the content of a file, or runs it.
+REVIEWED = {
+    "harness/children.py: pickle": "for the one below",
+    "harness/children.py: pickle.loads": "from the pipe of a child, which runs the user's own code",
+    "harness/frame_names.py: compile": "the source of a frame, to look at its names; never run",
+    "harness/upstream_child.py: runpy.run_path": "a driver that a family names, a file of its room",
+}
+
+
+def found_in(source: str) -> Iterator[str]:
+    """Yield each call or import in a source that could run what is read, as it is written."""
+    names: dict[str, str] = {}
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.asname or alias.name: alias.name for alias in node.names}
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+            yield from (node.module for _ in node.names if node.module in MODULES)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        first, dot, rest = called.partition(".")
+        whole = names.get(first, first) + dot + rest
+        is_method = isinstance(node.func, ast.Attribute) and node.func.attr in METHODS
+        if whole in RUNNING or (is_method and node.args):
+            yield called
+        for keyword in node.keywords:
+            if keyword.arg in UNSAFE_ARGUMENTS and not (
+                isinstance(keyword.value, ast.Constant)
+                and keyword.value.value is not UNSAFE_ARGUMENTS[keyword.arg]
+            ):
+                yield f"{called}({keyword.arg}={ast.unparse(keyword.value)})"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import pickle\npickle.loads(b'')", ["pickle", "pickle.loads"]),
+        ("from pickle import loads as read\nread(b'')", ["pickle", "read"]),
+        ("import torch as t\nt.load(path)", ["t.load"]),
+        ("eval('1')", ["eval"]),
+        ("exec('1')", ["exec"]),
+        ("frame.eval('a + b')", ["frame.eval"]),
+        ("import numpy as np\nnp.load(path, allow_pickle=True)", ["np.load(allow_pickle=True)"]),
+        ("np.load(path, allow_pickle=chosen)", ["np.load(allow_pickle=chosen)"]),
+        ("import subprocess\nsubprocess.run('ls', shell=True)", ["subprocess.run(shell=True)"]),
+        ("import subprocess\nsubprocess.run(['ls'], shell=False)", []),
+        ("import os\nos.system('ls')", ["os.system"]),
+        ("import json, re\njson.loads('1')\nre.compile('a')\nmodel.load(path)", []),
+    ],
+)
+def test_the_reader_of_calls_sees_them(source, found):
+    assert list(found_in(source)) == found
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_nothing_that_is_read_is_run(package):
+    files = sorted((ROOT / package).rglob("*.py"))
+    assert files
+    found = {
+        f"{path.relative_to(ROOT)}: {each}"
+        for path in files
+        for each in found_in(path.read_text(encoding="utf-8"))
+    }
+    assert found <= REVIEWED.keys()
+
+
+def test_what_was_reviewed_is_still_there():
+    for place in REVIEWED:
+        file, _, called = place.partition(": ")
+        assert called in set(found_in((ROOT / file).read_text(encoding="utf-8"))), place
+
+
+def test_html_is_escaped_and_nothing_is_marked_safe_but_the_figures():
+    environment = _templates()
+    templates = sorted((ROOT / "reports" / "templates").glob("*.j2"))
+    assert templates
+    for path in templates:
+        text = path.read_text(encoding="utf-8")
+        assert environment.autoescape(path.name) == (".html" in path.suffixes)
+        safe = re.findall(r"{{[^}]*\|\s*safe\b[^}]*}}", text)
+        assert set(safe) <= {"{{ drawing.inline | safe }}"}, path
+        assert "autoescape" not in text
+    made = [
+        {keyword.arg for keyword in node.keywords}
+        for path in (ROOT / "reports").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Environment")
+    ]
+    assert made
+    assert all("autoescape" in arguments for arguments in made)

@@ -1,0 +1,384 @@
+"""The toy family with variants that do harm, at once or only from their third call on.
+
+Child processes import this module by name. Each harm is done in the checked call by the variant of
+its name, and from the third call on by the one whose name ends in `-later`. Process ids that must
+not live on are left in the problem's folder.
+"""
+
+import ctypes
+import gc
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.connection import Connection
+
+from toy import TOY, Decision, ToyProblem, build, reference, round_robin, same
+
+from harness.registry import Measured, Prepared, Registry, Topology, WorkloadSpec
+
+HOSTILE = replace(TOY, name="hostile", variants={}, studies=())
+HOSTILE.variant("reference", reference=True)(reference)
+HOSTILE.variant("same", same_as="reference")(same)
+
+Harm = Callable[[ToyProblem], object]
+HARMS: dict[str, Harm] = {}
+
+MIB = 2**20
+_MAP_NORESERVE = 0x4000  # mmap(2) on Linux; the module has no name for it
+
+
+def hostile_registry() -> Registry:
+    return Registry([HOSTILE])
+
+
+def harm(function: Harm) -> Harm:
+    """Register two variants that do the decorated harm, and decide as the reference does."""
+    name = function.__name__.replace("_", "-").strip("-")
+    HARMS[name] = function
+
+    def at_once(problem: ToyProblem) -> Prepared[Decision]:
+        def run() -> Decision:
+            function(problem)
+            return round_robin(problem)
+
+        return Prepared(run)
+
+    def later(problem: ToyProblem) -> Prepared[Decision]:
+        calls = 0
+
+        def run() -> Decision:
+            nonlocal calls
+            calls += 1
+            if calls > 2:
+                function(problem)
+            return round_robin(problem)
+
+        return Prepared(run)
+
+    HOSTILE.variant(name, same_as="reference")(at_once)
+    HOSTILE.variant(f"{name}-later", same_as="reference")(later)
+    return function
+
+
+@harm
+def segfaults(_: ToyProblem) -> None:
+    ctypes.string_at(0)
+
+
+@harm
+def aborts(_: ToyProblem) -> None:
+    os.abort()
+
+
+@harm
+def leaves(_: ToyProblem) -> None:
+    os._exit(0)
+
+
+@harm
+def exits(_: ToyProblem) -> None:
+    sys.exit("enough")
+
+
+@harm
+def interrupts(_: ToyProblem) -> None:
+    raise KeyboardInterrupt
+
+
+@harm
+def generator_exits(_: ToyProblem) -> None:
+    raise GeneratorExit
+
+
+@harm
+def recurses(problem: ToyProblem) -> None:
+    recurses(problem)
+
+
+class Unspeakable(Exception):
+    """An error that can be neither pickled nor printed."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __str__(self) -> str:
+        raise RuntimeError("not even that")
+
+
+@harm
+def raises_unspeakable(_: ToyProblem) -> None:
+    raise Unspeakable
+
+
+@harm
+def closes_descriptors(_: ToyProblem) -> None:
+    os.closerange(3, 1000)
+
+
+@harm
+def writes_elsewhere(problem: ToyProblem) -> None:
+    """Close everything, and use the numbers again for files."""
+    os.closerange(3, 1000)
+    assert problem.folder is not None
+    for number in range(100):
+        os.open(problem.folder / f"file-{number}", os.O_CREAT | os.O_RDWR)
+
+
+@harm
+def sends_garbage(_: ToyProblem) -> None:
+    gc.unfreeze()  # what is frozen is not listed
+    for each in gc.get_objects():
+        if isinstance(each, Connection) and each.writable:
+            os.write(each.fileno(), b"no message at all")
+
+
+@harm
+def sends_something_else(_: ToyProblem) -> None:
+    gc.unfreeze()
+    for each in gc.get_objects():
+        if isinstance(each, Connection) and each.writable:
+            each.send({"not": "a message"})
+
+
+@harm
+def asks_for_too_much(_: ToyProblem) -> None:
+    # More than any limit here, and nothing but the limit refuses it.
+    mmap.mmap(-1, 2**40, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+
+
+@harm
+def prints_then_fails(_: ToyProblem) -> None:
+    print("\x1b[31mthe last words\x00 of <it> [bold]é")  # noqa: T201
+    raise ValueError("after printing")
+
+
+@harm
+def floods_then_fails(_: ToyProblem) -> None:
+    for _ in range(200):
+        os.write(1, b"flood\n" * 2000)
+    raise ValueError("after the flood")
+
+
+@harm
+def ends_the_server(_: ToyProblem) -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)
+
+
+# What follows does harm beside its own call, and is not to be blamed for.
+
+
+def _only(name: str) -> Callable[[Callable[[ToyProblem], Prepared[Decision]]], object]:
+    return HOSTILE.variant(name, same_as="reference")
+
+
+@_only("escapes")
+def escapes(problem: ToyProblem) -> Prepared[Decision]:
+    """Leave a process behind in a session of its own, whose parent is gone."""
+
+    def run() -> Decision:
+        if not os.fork():
+            os.setsid()
+            if forked := os.fork():
+                problem.leave("grandchild", str(forked))
+            else:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                time.sleep(600)
+            os._exit(0)
+        os.wait()
+        return round_robin(problem)
+
+    return Prepared(run)
+
+
+@_only("forks-and-goes-on")
+def forks_and_goes_on(problem: ToyProblem) -> Prepared[Decision]:
+    """Come back from a call in two processes."""
+
+    def run() -> Decision:
+        os.fork()
+        return round_robin(problem)
+
+    return Prepared(run)
+
+
+@_only("never-ending-thread")
+def never_ending_thread(problem: ToyProblem) -> Prepared[Decision]:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def run() -> Decision:
+        if threading.active_count() < 10:
+            threading.Thread(target=time.sleep, args=(600,), daemon=False).start()
+        return round_robin(problem)
+
+    return Prepared(run)
+
+
+@_only("changes-folder")
+def changes_folder(problem: ToyProblem) -> Prepared[Decision]:
+    def run() -> Decision:
+        os.chdir("/")
+        return round_robin(problem)
+
+    return Prepared(run)
+
+
+@_only("stays")
+def stays(problem: ToyProblem) -> Prepared[Decision]:
+    """Fail where another one has changed the folder."""
+    before = os.getcwd()  # noqa: PTH109
+
+    def run() -> Decision:
+        assert os.getcwd() == before  # noqa: PTH109
+        return round_robin(problem)
+
+    return Prepared(run)
+
+
+def _closes_badly(name: str) -> None:
+    """Register a variant that passes the check, and exits when closed after the timed calls."""
+
+    def prepare(problem: ToyProblem) -> Prepared[Decision]:
+        calls = 0
+
+        def run() -> Decision:
+            nonlocal calls
+            calls += 1
+            return round_robin(problem)
+
+        def close() -> None:
+            if calls > 1:
+                problem.leave(f"{name}-closed")
+                sys.exit("while closing")
+
+        return Prepared(run, close=close)
+
+    _only(name)(prepare)
+
+
+_closes_badly("closes-badly")
+_closes_badly("closes-as-badly")
+
+
+@_only("closes-and-crashes")
+def closes_and_crashes(problem: ToyProblem) -> Prepared[Decision]:
+    calls = 0
+
+    def run() -> Decision:
+        nonlocal calls
+        calls += 1
+        return round_robin(problem)
+
+    def close() -> None:
+        if calls > 1:
+            os.abort()
+
+    return Prepared(run, close=close)
+
+
+# What follows is to be blamed, but for something else than a call.
+
+
+@_only("fails-on-leaving")
+def fails_on_leaving(problem: ToyProblem) -> Prepared[Decision]:
+    turns = 0
+
+    @contextmanager
+    def installed() -> Iterator[None]:
+        nonlocal turns
+        yield
+        turns += 1
+        if turns > 2:
+            raise OSError("cannot be left")
+
+    return Prepared(lambda: round_robin(problem), installed=installed)
+
+
+@_only("endless-set-up")
+def endless_set_up(problem: ToyProblem) -> Prepared[Decision]:
+    time.sleep(600)
+    raise AssertionError("never stopped")
+
+
+@_only("endless-close")
+def endless_close(problem: ToyProblem) -> Prepared[Decision]:
+    return Prepared(lambda: round_robin(problem), close=lambda: time.sleep(600))
+
+
+@_only("counts-nonsense")
+def counts_nonsense(problem: ToyProblem) -> Prepared[Decision]:
+    def run() -> Measured[Decision]:
+        return Measured(round_robin(problem), 0.1, 0.1, counters={"dealt": "many"})  # type: ignore
+
+    return Prepared(run)
+
+
+@_only("decides-nothing")
+def decides_nothing(problem: ToyProblem) -> Prepared[Decision]:
+    class Nothing(tuple[int, ...]):
+        def __iter__(self) -> Iterator[int]:
+            raise RuntimeError("no fingerprint")
+
+    return Prepared(lambda: Nothing())
+
+
+@_only("hoards")
+def hoards(problem: ToyProblem) -> Prepared[Decision]:
+    """Take ever more memory, slowly enough to be seen."""
+
+    def run() -> Decision:
+        hoard = []
+        while True:
+            hoard.append(bytearray(16 * MIB))
+            time.sleep(0.02)
+
+    return Prepared(run)
+
+
+@_only("hoards-elsewhere")
+def hoards_elsewhere(problem: ToyProblem) -> Prepared[Decision]:
+    """Let a process of its own take the memory."""
+    script = "import time; hoard = bytearray(400 * 2**20); time.sleep(600)"
+
+    def run() -> Decision:
+        subprocess.run([sys.executable, "-c", script], check=True)
+        return round_robin(problem)
+
+    return Prepared(run)
+
+
+@_only("prints-for-ever")
+def prints_for_ever(problem: ToyProblem) -> Prepared[Decision]:
+    def run() -> Decision:
+        while True:
+            os.write(2, b"\rstill there")
+
+    return Prepared(run)
+
+
+def endless_build(workload: WorkloadSpec, topology: Topology) -> ToyProblem:
+    build(workload, topology).leave(f"built-by-{os.getpid()}")
+    time.sleep(600)
+    raise AssertionError("never stopped")
+
+
+def endless_build_registry() -> Registry:
+    """The family with a problem that cannot be built in a lifetime."""
+    return Registry([replace(HOSTILE, build=endless_build)])
+
+
+def _endless_quality(problem: ToyProblem, decision: Decision) -> dict[str, float]:
+    time.sleep(600)
+    raise AssertionError("never stopped")
+
+
+def endless_quality_registry() -> Registry:
+    """The family with a quality that is never found."""
+    return Registry([replace(HOSTILE, quality=_endless_quality)])

@@ -1,0 +1,52 @@
+"""Sweep over the toy family in a process of its own, which a test may kill at any moment.
+
+python run_sweep.py RESULTS [WORKERS]
+"""
+
+import sys
+from pathlib import Path
+
+import toy
+
+from harness.comparison import Settings
+from harness.executors import LocalProcesses
+from harness.locking import hold
+from harness.machine import environment
+from harness.naming import WorkloadSpec
+from harness.results import set_damaged_aside
+from harness.sampling import SamplingRule
+from harness.sweep import Place, Step, Workers, merged, plan, sweep
+from harness.topologies import find_topology
+
+SETTINGS = Settings(60.0, SamplingRule(seconds=0.01, least_blocks=2, most_blocks=2))
+VARIANTS = ("same", "different", "own", "raises", "missing", "aloof", "same-as-different")
+SIZES = (3, 4)
+
+
+def steps() -> list[Step]:
+    topology = find_topology("dgx_a100_80gb", 2)
+    asked = [
+        Step(toy.TOY, WorkloadSpec("toy", {"size": str(size)}), topology, VARIANTS, against)
+        for size, against in zip(SIZES, ("reference", "aloof"), strict=True)
+    ]
+    return merged(asked)
+
+
+def main(path: str, workers: str = "") -> None:
+    results = Path(path)
+    place = Place(environment(SETTINGS.sampling.seed))
+    pool = LocalProcesses(int(workers)) if workers else None
+    try:
+        with hold(results):
+            assert set_damaged_aside(results) == []
+            held = Workers(place, pool, lambda: int(workers or 1))
+            left = plan(steps(), results, SETTINGS, place)
+            for _ in sweep(left, results, SETTINGS, registry=toy.toy_registry, workers=held):
+                pass
+    finally:
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

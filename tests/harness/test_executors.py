@@ -1,0 +1,411 @@
+"""Sweeps over executors: workers that die, several at once, and a real Dask cluster."""
+
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+import run_sweep
+import toy
+
+from harness.errors import ShardbenchError, UsageError
+from harness.executors import LocalProcesses, outcomes
+from harness.machine import environment
+from harness.naming import WorkloadSpec
+from harness.results import Stored, read_records
+from harness.sweep import Finished, Place, Step, Workers, plan, sweep
+from harness.tasks import Task, check_worker, describe, measure
+from harness.topologies import find_topology
+
+HERE = Path(__file__).parent
+
+
+def die_unless(path: str) -> str:
+    """End the process hard, unless a file is there; leaves it."""
+    if not Path(path).exists():
+        Path(path).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "done"
+
+
+def die(path: str) -> str:
+    raise SystemExit(os.kill(os.getpid(), signal.SIGKILL))
+
+
+def work_on(item: str) -> str:
+    """`die` always, `once PATH` once; anything else comes back."""
+    if item == "die":
+        return die(item)
+    kind, _, path = item.partition(" ")
+    return die_unless(path) if kind == "once" else item
+
+
+@pytest.fixture
+def pool() -> Iterator[LocalProcesses]:
+    made = LocalProcesses(2)
+    yield made
+    made.shutdown(wait=False, cancel_futures=True)
+
+
+class TestWorkersThatDie:
+    def test_each_costs_its_own_task_alone(self, pool: LocalProcesses, tmp_path: Path):
+        tasks = ["a", "die", "b", f"once {tmp_path / 'mark'}", "c"]
+        found = dict(outcomes(pool, work_on, tasks, lambda: 2))
+        broken = found.pop(1)
+        assert isinstance(broken, Exception)
+        assert found == {0: "a", 2: "b", 3: "done", 4: "c"}
+
+    def test_the_cells_of_a_task_that_keeps_dying_are_failed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: LocalProcesses
+    ):
+        monkeypatch.setattr("harness.sweep.measure", die)
+        path = tmp_path / "results.jsonl"
+        (finished,) = swept(path, run_sweep.steps()[:1], pool)
+        assert {cell.status for cell in finished.cells} == {"failed"}
+        assert len(finished.cells) == len(run_sweep.VARIANTS) + 1
+        for record in read_records(path):
+            assert record["reason"].startswith("Its worker process died, twice. BrokenProcessPool")
+            assert record["environment"]["machine"] is None
+
+    def test_ending_it_ends_the_workers_and_their_children(self, tmp_path: Path):
+        pool = LocalProcesses(1)
+        step = Step(
+            toy.TOY,
+            WorkloadSpec("toy", {"folder": str(tmp_path)}),
+            find_topology("dgx_a100_80gb", 2),
+            ("silent",),
+            "reference",
+        )
+        running = sweep(
+            [step],
+            tmp_path / "results.jsonl",
+            run_sweep.SETTINGS,
+            registry=toy.toy_registry,
+            workers=workers_of(pool),
+        )
+        ended: list[ShardbenchError] = []
+
+        def run() -> None:
+            try:
+                list(running)
+            except ShardbenchError as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        until = time.monotonic() + 60
+        while not (tmp_path / "pid").exists():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        child = psutil.Process(int((tmp_path / "pid").read_text()))
+        pool.shutdown(wait=False, cancel_futures=True)
+        child.wait(timeout=20)
+        thread.join(timeout=60)
+        assert "takes no more tasks" in str(ended[0])
+
+
+def workers_of(executor, several: bool = False, at_once: int = 2) -> Workers:
+    return Workers(Place(environment(0), several), executor, lambda: at_once)
+
+
+def swept(path: Path, steps: list[Step], executor, several: bool = False) -> list[Finished]:
+    workers = workers_of(executor, several)
+    left = plan(steps, path, run_sweep.SETTINGS, workers.place)
+    return list(sweep(left, path, run_sweep.SETTINGS, registry=toy.toy_registry, workers=workers))
+
+
+def ids(path: Path) -> list[str]:
+    return [record["cell"] for record in read_records(path)]
+
+
+def expected() -> set[str]:
+    return {f"toy/{name}@{step.problem}" for step in run_sweep.steps() for name in step.names()}
+
+
+class TestLocalProcesses:
+    def test_the_results_are_all_there_once(self, tmp_path: Path, pool: LocalProcesses):
+        path = tmp_path / "results.jsonl"
+        swept(path, run_sweep.steps(), pool)
+        assert len(ids(path)) == len(set(ids(path)))
+        assert set(ids(path)) == expected()
+        steps = plan(run_sweep.steps(), path, run_sweep.SETTINGS)
+        assert all(step.measured for step in steps)
+
+    @pytest.mark.parametrize("cut", [1, 9])
+    def test_what_is_cut_short_is_gone_on_with(self, tmp_path: Path, cut: int):
+        path = tmp_path / "results.jsonl"
+        with ThreadPoolExecutor(1) as executor:
+            swept(path, run_sweep.steps(), executor)
+            lines = path.read_bytes().splitlines(keepends=True)
+            path.write_bytes(b"".join(lines[:cut]) + lines[cut][:50])
+            swept(path, run_sweep.steps(), executor)
+        assert len(ids(path)) == len(set(ids(path)))
+        assert set(ids(path)) == expected()
+
+
+class CountingExecutor(ThreadPoolExecutor):
+    """Counts how many tasks it has at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+        self.now, self.most = 0, 0
+
+    def submit(self, call, /, *arguments, **options) -> Future:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        future = super().submit(call, *arguments, **options)
+        future.add_done_callback(self.ended)
+        return future
+
+    def ended(self, future: Future) -> None:
+        self.now -= 1
+
+
+class TestAnyExecutor:
+    def test_threads_will_do(self, tmp_path: Path):
+        with ThreadPoolExecutor(2) as executor:
+            swept(tmp_path / "results.jsonl", run_sweep.steps(), executor)
+        assert set(ids(tmp_path / "results.jsonl")) == expected()
+
+    def test_it_never_has_more_tasks_than_asked_for(self):
+        with CountingExecutor() as executor:
+            found = dict(outcomes(executor, work_on, [str(n) for n in range(20)], lambda: 3))
+        assert found == {n: str(n) for n in range(20)}
+        assert executor.most <= 3
+
+    def test_a_pool_that_is_broken_for_good_ends_in_a_sentence(self):
+        with (
+            ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor,
+            pytest.raises(ShardbenchError, match="executor takes no more tasks"),
+        ):
+            list(outcomes(executor, work_on, ["die"], lambda: 1))
+
+    def test_what_a_task_raises_is_its_own(self):
+        with ThreadPoolExecutor(1) as executor:
+            found = dict(outcomes(executor, int, ["1", "x", "3"], lambda: 1))
+        assert isinstance(found.pop(1), ValueError)
+        assert found == {0: 1, 2: 3}
+
+    def test_without_workers_it_ends(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr("harness.executors._LOOK_SECONDS", 0.001)
+        with ThreadPoolExecutor(1) as executor, pytest.raises(ShardbenchError, match="No worker"):
+            list(outcomes(executor, int, ["1"], lambda: 0))
+
+    def test_a_problem_that_cannot_be_built_is_said(self, tmp_path: Path):
+        step = Step(
+            toy.TOY,
+            WorkloadSpec("toy", {"size": "none"}),
+            find_topology("dgx_a100_80gb", 2),
+            (),
+            "reference",
+        )
+        with ThreadPoolExecutor(1) as executor:
+            (finished,) = swept(tmp_path / "results.jsonl", [step], executor)
+        assert finished.refused.startswith("Parameter 'size' of workload")
+        assert ids(tmp_path / "results.jsonl") == []
+
+
+class TestTask:
+    def task(self, **changes) -> Task:
+        fields = {
+            "registry": toy.toy_registry,
+            "family": "toy",
+            "workload": "toy",
+            "topology": find_topology("dgx_a100_80gb", 2),
+            "variants": ("missing",),
+            "against": "missing",
+            "purpose": "",
+            "settings": run_sweep.SETTINGS,
+            "stored": (),
+            "code": {"code": environment(0)["code"]},
+        }
+        return Task(**fields | changes)
+
+    def test_one_is_measured_at_a_time_in_a_process(self, monkeypatch: pytest.MonkeyPatch):
+        running, most = 0, 0
+
+        def run(self, *arguments, **options) -> list:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            time.sleep(0.02)
+            running -= 1
+            return []
+
+        monkeypatch.setattr("harness.tasks.Comparison.run", run)
+        with ThreadPoolExecutor(4) as executor:
+            list(executor.map(measure, [self.task()] * 4))
+        assert most == 1
+
+    def test_what_another_machine_has_stored_is_measured_here_too(self):
+        here = environment(0)["machine"]
+        for machine, count in ((here, 0), ("another", 1)):
+            stored = (Stored("missing", "not installed", "missing", None, machine),)
+            assert len(measure(self.task(stored=stored))) == count
+
+    def test_other_code_is_refused(self):
+        with pytest.raises(ShardbenchError, match="has other code of shardbench or of its fam"):
+            measure(self.task(code={"code": "0123456789ab"}))
+
+    def test_a_process_that_may_have_no_children_is_refused(self):
+        with pytest.raises(ShardbenchError, match="start it with --no-nanny"):
+            check_worker(describe() | {"daemonic": True}, {}, "Worker a")
+
+
+def dask_command(*arguments: str) -> list[str]:
+    return [str(Path(sys.executable).with_name("dask")), *arguments]
+
+
+@contextmanager
+def dask_process(*arguments: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """A scheduler or a worker, in a process group of its own."""
+    process = subprocess.Popen(
+        dask_command(*arguments),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}", **variables},
+        cwd=HERE.parents[1],
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        for _ in range(2):  # what the first one has just started, too
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                break
+        process.communicate()
+
+
+@pytest.fixture
+def scheduler() -> Iterator[str]:
+    arguments = ("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show")
+    with dask_process(*arguments) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if found := re.search(r"Scheduler at:\s+(tcp://\S+)", line):
+                threading.Thread(target=process.stderr.read, daemon=True).start()
+                yield found[1]
+                return
+        raise AssertionError("the scheduler did not start")
+
+
+@contextmanager
+def worker(address: str, *options: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    plain = ("--no-dashboard", "--nthreads", "2", "--memory-limit", "0")
+    with dask_process("worker", address, *plain, *options, **variables) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "Registered to:" in line:
+                break
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        yield process
+
+
+class TestDask:
+    CODE = environment(0)["code"]
+
+    @pytest.fixture(autouse=True)
+    def installed(self) -> None:
+        pytest.importorskip("distributed")
+
+    def test_a_worker_that_is_killed_midway_loses_nothing(self, scheduler: str, tmp_path: Path):
+        from harness.cluster import connected
+
+        path = tmp_path / "results.jsonl"
+        with worker(scheduler, "--no-nanny") as first, worker(scheduler, "--no-nanny"):
+            with connected(scheduler, self.CODE) as cluster:
+                assert cluster.at_once() == 2
+                assert len(cluster.machines) == 2
+                begun: list[Step] = []
+                left = plan(run_sweep.steps(), path, run_sweep.SETTINGS, cluster.place)
+
+                def killing(step: Step) -> None:
+                    begun.append(step)
+                    if len(begun) == 2:  # both workers have a task
+                        threading.Timer(0.5, first.kill).start()
+
+                finished = list(
+                    sweep(
+                        left,
+                        path,
+                        run_sweep.SETTINGS,
+                        registry=toy.toy_registry,
+                        workers=cluster,
+                        begun=killing,
+                    )
+                )
+            assert [each.refused for each in finished] == ["", ""]
+            assert len(ids(path)) == len(set(ids(path)))
+            assert set(ids(path)) == expected()
+            assert {record["status"] for record in read_records(path)} == {
+                *("ok", "failed", "not installed", "not applicable")
+            }
+            first.wait(timeout=10)
+            with connected(scheduler, self.CODE) as cluster:
+                left = plan(run_sweep.steps(), path, run_sweep.SETTINGS, cluster.place)
+                assert all(step.measured for step in left)
+
+    def test_a_worker_that_may_have_no_children_is_refused(self, scheduler: str):
+        from harness.cluster import connected
+
+        with (
+            worker(scheduler, "--nanny"),
+            pytest.raises(ShardbenchError, match="start it with --no-nanny"),
+            connected(scheduler, self.CODE),
+        ):
+            pass
+
+    def test_one_of_other_code_is_refused_by_its_address(self, scheduler: str):
+        from harness.cluster import connected
+
+        with (
+            worker(scheduler, "--no-nanny"),
+            pytest.raises(ShardbenchError, match=r"^Worker tcp://\S+ has other code"),
+            connected(scheduler, "0123456789ab"),
+        ):
+            pass
+
+    def test_a_scheduler_without_workers_is_said(self, scheduler: str, monkeypatch):
+        from harness.cluster import connected
+
+        monkeypatch.setattr("harness.cluster._CONNECT_SECONDS", 1)
+        with (
+            pytest.raises(ShardbenchError, match=f"scheduler at {scheduler} has no workers"),
+            connected(scheduler, self.CODE),
+        ):
+            pass
+
+    @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense", "gopher://x:1", ""])
+    def test_a_scheduler_that_is_not_there_is_said(self, address: str, monkeypatch):
+        from harness.cluster import connected
+
+        monkeypatch.setattr("harness.cluster._CONNECT_SECONDS", 1)
+        with (
+            pytest.raises(ShardbenchError, match=r"^No Dask scheduler answers at"),
+            connected(address, self.CODE),
+        ):
+            pass
+
+
+def test_without_dask_its_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    from harness.cluster import connected
+
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with (
+        pytest.raises(UsageError, match=r"pip install 'shardbench\[dask\]'"),
+        connected("tcp://127.0.0.1:9", ""),
+    ):
+        pass

@@ -1,0 +1,127 @@
+"""Measuring what expectations name: which comparisons, and under which ids their cells stand."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy
+
+from harness.comparison import Settings
+from harness.errors import ShardbenchError, UsageError
+from harness.expectations import Expectation, Expectations
+from harness.expected_problems import as_results_name_them, expected_problems, measure
+from harness.gate import judge_cells
+from harness.measured_cells import read_cells
+from harness.proposing import renewed
+from harness.registry import Registry
+from harness.sampling import SamplingRule
+
+SETTINGS = Settings(30.0, SamplingRule(seconds=0.1))
+SMALL, LARGE = "toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"
+
+
+def expecting(*cells: str, **changes: Any) -> Expectations:
+    return Expectations({cell: Expectation(cell, **changes) for cell in cells})
+
+
+def problems(expectations: Expectations, registry: Any = toy.toy_registry) -> list[Any]:
+    found: Registry = registry()
+    return expected_problems(expectations, found, SETTINGS, registry)
+
+
+def test_each_problem_is_one_comparison_of_its_variants():
+    expected = expecting(f"toy/same@{SMALL}", f"toy/own@{LARGE}", f"toy/own@{SMALL}")
+    found = problems(expected)
+    assert [each.title for each in found] == [f"toy on {SMALL}", f"toy on {LARGE}"]
+    assert [list(each.expected) for each in found] == [["same", "own"], ["own"]]
+
+
+def test_what_is_measured_is_stored_judged_and_then_as_expected(tmp_path: Path):
+    results = tmp_path / "gate.jsonl"
+    expected = expecting(f"toy/same@{SMALL}", against="own")
+    found = problems(expected)
+    stored = [cell.cell for _, cells in measure(found, results) for cell in cells]
+    assert stored == [f"toy/same@{SMALL}", f"toy/own@{SMALL}"]
+    cells = read_cells(results)
+    assert {each.against for each in cells.values()} == {"own"}
+    verdict = judge_cells(expected, cells)
+    assert [each.kind for each in verdict.judged] == ["new", "new"]
+    assert judge_cells(renewed(expected, verdict), cells).exit_code == 0
+
+
+def test_a_ratio_is_timed_until_it_is_clear_on_which_side_of_the_expected_one_it_is():
+    cell = f"toy/same@{SMALL}"
+    (problem,) = problems(Expectations({cell: Expectation(cell, ratio=(0.1, 0.25))}))
+    (goal,) = problem.comparison.failed("unused")[1].goals
+    assert (goal["measure"], goal["limit"], goal["against"]) == ("times faster", 4, "reference")
+    ignoring = Expectation(cell, ratio=(0.1, 0.25), ignore=("ratio",))
+    (problem,) = problems(Expectations({cell: ignoring}))
+    assert problem.comparison.failed("unused")[1].goals == []
+
+
+@pytest.mark.parametrize(
+    ("cells", "sentence"),
+    [
+        ([], "no cell"),
+        (["toi/same@toy/dgx_a100_80gb:2"], "did you mean toy?"),
+        (["toy/sane@toy/dgx_a100_80gb:2"], "did you mean same?"),
+        (["toy/same@toy/dgx_a100:2"], "Unknown topology"),
+        (["toy/same@toy"], "is malformed"),
+        (["toy/same@toy[size/dgx_a100_80gb:2"], "is malformed"),
+        (
+            ["toy/same@toy[size=4]/dgx_a100_80gb:2", "toy/same@toy[size = 4]/dgx_a100_80gb:2"],
+            "same",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_said_before_anything_is(cells: list[str], sentence: str):
+    with pytest.raises(ShardbenchError, match=sentence.replace("?", r"\?")):
+        problems(expecting(*cells))
+
+
+def test_a_problem_is_compared_with_one_variant():
+    rows = {
+        cell: Expectation(cell, against=against)
+        for cell, against in ((f"toy/same@{SMALL}", "own"), (f"toy/plain@{SMALL}", "reference"))
+    }
+    with pytest.raises(UsageError, match="own and reference; the cells of one problem"):
+        problems(Expectations(rows))
+
+
+class TestIds:
+    def named(self, cells: Mapping[str, Expectation]) -> tuple[Expectations, Mapping[str, str]]:
+        expectations = Expectations(cells)
+        return as_results_name_them(expectations, problems(expectations, toy.labelled_registry))
+
+    def test_a_problem_keeps_how_it_is_given_where_results_name_it_otherwise(self):
+        expected, changed = self.named({f"toy/same@{SMALL}": Expectation(f"toy/same@{SMALL}")})
+        cell = "toy/same@TOY[size=4]/dgx_a100_80gb:2"
+        assert expected.cells == {cell: Expectation(cell, given=SMALL)}
+        assert not changed
+
+    def test_a_file_that_has_changed_is_told_and_nothing_is_expected_of_it_yet(self):
+        old = "toy/same@OLD/dgx_a100_80gb:2"
+        row = Expectation(old, given=SMALL, fingerprint="0-1", ignore=("ratio",))
+        expected, changed = self.named({old: row})
+        cell = "toy/same@TOY[size=4]/dgx_a100_80gb:2"
+        assert expected.cells == {cell: Expectation(cell, given=SMALL, ignore=("ratio",))}
+        assert changed == {old: cell}
+
+    def test_how_a_problem_is_given_holds_for_all_of_its_cells(self):
+        rows = {
+            f"toy/{name}@OLD/dgx_a100_80gb:2": Expectation(
+                f"toy/{name}@OLD/dgx_a100_80gb:2", given=given
+            )
+            for name, given in (("reference", ""), ("same", SMALL))
+        }
+        (problem,) = problems(Expectations(rows), toy.labelled_registry)
+        assert list(problem.expected) == ["reference", "same"]
+        expected, changed = self.named(rows)
+        assert {each.given for each in expected.cells.values()} == {SMALL}
+        assert list(changed) == list(rows)
+
+    def test_an_id_that_results_use_is_left_as_it_is(self):
+        cell = "toy/same@TOY[size=4]/dgx_a100_80gb:2"
+        row = {cell: Expectation(cell, given=SMALL)}
+        assert self.named(row) == (Expectations(row), {})

@@ -1,0 +1,480 @@
+"""Whatever a variant does costs its own cell and nothing else."""
+
+import ast
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing import Pipe, forkserver
+from pathlib import Path
+
+import hostile
+import psutil
+import pytest
+
+from harness import children, limits
+from harness.children import child, how_it_ended, start_server
+from harness.comparison import Comparison, Settings
+from harness.errors import UsageError
+from harness.naming import WorkloadSpec
+from harness.output import Output
+from harness.registry import Registry
+from harness.results import Cell
+from harness.sampling import SamplingRule
+from harness.topologies import find_topology
+from shardbench import display
+from shardbench.options import settings_of
+
+ROOT = Path(__file__).parents[2]
+LONG = 60.0
+GIB = 2**30
+
+
+def compare(
+    *variants: str,
+    folder: Path | None = None,
+    budget: float = LONG,
+    setup_budget: float = LONG,
+    memory_gib: float = 8.0,
+    registry: Callable[[], Registry] = hostile.hostile_registry,
+) -> dict[str, Cell]:
+    start_server(hostile.HOSTILE.preload)
+    comparison = Comparison(
+        registry().find("hostile"),
+        WorkloadSpec("toy", {"folder": str(folder)} if folder else {}),
+        find_topology("dgx_a100_80gb", 2),
+        ["reference", "same", *variants],
+        Settings(
+            budget,
+            SamplingRule(seconds=0.1, least_blocks=2, most_blocks=2, warmup_seconds=0.1),
+            setup_budget,
+            memory_gib,
+        ),
+        registry,
+    )
+    cells = {cell.variant: cell for cell in comparison.run()}
+    assert list(cells) == [name for name in hostile.HOSTILE.variants if name in cells]
+    return cells
+
+
+def assert_others_are_well(cells: dict[str, Cell]) -> None:
+    for name in ("reference", "same"):
+        assert (cells[name].status, cells[name].reason) == ("ok", None)
+        assert cells[name].cpu_s is not None
+        assert cells[name].output is None
+    assert cells["same"].verdict in ("faster", "slower", "same", "inconclusive")
+    assert cells["same"].ratio is not None
+
+
+def server_children() -> list[psutil.Process]:
+    return psutil.Process(forkserver._forkserver._forkserver_pid).children(recursive=True)
+
+
+REASONS = {
+    "segfaults": "The child process was killed by signal 11 (SIGSEGV) without a result.",
+    "aborts": "The child process was killed by signal 6 (SIGABRT) without a result.",
+    "leaves": "The child process ended with exit code 0 without a result.",
+    "exits": "SystemExit: enough",
+    "interrupts": "KeyboardInterrupt",
+    "generator-exits": "GeneratorExit",
+    "recurses": "RecursionError: maximum recursion depth exceeded",
+    "raises-unspeakable": "Unspeakable",
+    "closes-descriptors": "It closed the connection of its child process.",
+    "writes-elsewhere": "It closed the connection of its child process.",
+    "sends-garbage": "The child process sent something that is no message.",
+    "sends-something-else": "The child process sent something that is no message.",
+    "asks-for-too-much": "passed its memory limit of 8 GiB",
+    "prints-then-fails": "ValueError: after printing",
+    "floods-then-fails": "ValueError: after the flood",
+    "ends-the-server": "The child process ended with exit code 255 without a result.",
+}
+
+
+@pytest.fixture(scope="module")
+def at_once(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
+    """One comparison of all that do harm in their check."""
+    folder = tmp_path_factory.mktemp("at-once")
+    cells = compare(*REASONS, folder=folder)
+    assert {path.stat().st_size for path in folder.glob("file-*")} == {0}
+    return cells
+
+
+@pytest.fixture(scope="module")
+def later(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
+    """One comparison of all that do harm from their third call on."""
+    folder = tmp_path_factory.mktemp("later")
+    cells = compare(*(f"{name}-later" for name in REASONS), folder=folder)
+    assert {path.stat().st_size for path in folder.glob("file-*")} == {0}
+    return cells
+
+
+def test_every_harm_is_expected():
+    assert list(REASONS) == list(hostile.HARMS)
+
+
+class TestInTheCheck:
+    @pytest.mark.parametrize("variant", REASONS)
+    def test_it_costs_its_own_cell(self, at_once: dict[str, Cell], variant: str):
+        cell = at_once[variant]
+        assert cell.status == "failed"
+        assert (cell.reason or "").startswith(REASONS[variant])
+        assert (cell.decision, cell.cpu_s, cell.ratio) == (None, None, None)
+
+    def test_the_others_are_well(self, at_once: dict[str, Cell]):
+        assert_others_are_well(at_once)
+
+    def test_a_crash_shows_where_it_was(self, at_once: dict[str, Cell]):
+        output = at_once["segfaults"].output or ""
+        assert "Segmentation fault" in output
+        assert "in segfaults" in output
+        assert "Extension modules" not in output
+
+    def test_the_last_words_are_kept_without_control_characters(self, at_once: dict[str, Cell]):
+        assert at_once["prints-then-fails"].output == (
+            r"\x1b[31mthe last words\x00 of <it> [bold]é"
+        )
+        assert at_once["interrupts"].output is None
+
+    def test_a_flood_leaves_its_end(self, at_once: dict[str, Cell]):
+        output = at_once["floods-then-fails"].output or ""
+        assert set(output.splitlines()) == {"flood"}
+        assert 1000 < len(output) <= 2048
+
+    def test_the_output_is_shown_for_failed_cells_alone(self, at_once: dict[str, Cell], capsys):
+        display.show(display.comparison(list(at_once.values()), details=False))
+        shown = capsys.readouterr().out
+        assert "prints-then-fails printed:\n    \\x1b[31mthe last words\\x00 of <it> [bo" in shown
+        assert "floods-then-fails printed, at last:\n    flood\n" in shown
+        assert shown.count("    flood") == 12
+        assert "same printed" not in shown
+
+
+class TestWhileTiming:
+    @pytest.mark.parametrize("variant", REASONS)
+    def test_it_costs_its_own_cell(self, later: dict[str, Cell], variant: str):
+        cell = later[f"{variant}-later"]
+        reason = REASONS[variant].replace(
+            "passed its", "passed, together with those that were timed beside it, the"
+        )
+        # With the others beside it, it may have as much as all of them.
+        reason = reason.removesuffix(" of 8 GiB")
+        assert (cell.status, cell.decision) == ("failed", "same")
+        assert (cell.reason or "").startswith(reason)
+        assert (cell.cpu_s, cell.ratio, cell.verdict) == (None, None, None)
+
+    def test_the_others_are_well(self, later: dict[str, Cell]):
+        assert_others_are_well(later)
+
+    def test_what_it_printed_is_kept(self, later: dict[str, Cell]):
+        assert "the last words" in (later["prints-then-fails-later"].output or "")
+
+
+def test_harm_beside_the_calls_costs_nothing(tmp_path: Path):
+    names = (
+        *("escapes", "forks-and-goes-on", "never-ending-thread", "changes-folder", "stays"),
+        *("closes-badly", "closes-as-badly"),
+    )
+    cells = compare(*names, folder=tmp_path)
+    assert_others_are_well(cells)
+    for name in names:
+        assert (cells[name].status, cells[name].reason) == ("ok", None)
+        assert len((cells[name].cpu_s or {})["samples"]) == 4, "each turn is counted once"
+    assert len(list(tmp_path.glob("*-closed"))) == 2
+    assert not psutil.pid_exists(int((tmp_path / "grandchild").read_text()))
+    assert server_children() == []
+
+
+def test_a_crash_on_closing_loses_no_times():
+    cells = compare("closes-and-crashes")
+    assert_others_are_well(cells)
+    assert (cells["closes-and-crashes"].status, cells["closes-and-crashes"].decision) == (
+        "ok",
+        "same",
+    )
+    assert cells["closes-and-crashes"].cpu_s is not None
+
+
+def test_what_is_no_harm_of_a_call_is_due_to_its_variant():
+    cells = compare("fails-on-leaving", "counts-nonsense", "decides-nothing")
+    assert_others_are_well(cells)
+    assert cells["fails-on-leaving"].reason == "OSError: cannot be left"
+    assert (cells["counts-nonsense"].reason or "").startswith("ValueError: invalid literal for int")
+    assert cells["decides-nothing"].status == "failed"
+
+
+def stopped_after(reason: str | None) -> str:
+    what, _, seconds = (reason or "").rpartition(" was stopped after ")
+    assert seconds in ("1 s", "2 s")
+    return what
+
+
+class TestStagesThatNeverEnd:
+    def test_in_a_variant(self):
+        cells = compare("endless-set-up", "endless-close", setup_budget=1.0)
+        assert_others_are_well(cells)
+        for name, what in (
+            ("endless-set-up", "its set-up"),
+            ("endless-close", "what followed its call"),
+        ):
+            assert cells[name].status == "failed"
+            assert stopped_after(cells[name].reason) == what
+
+    def test_in_building_the_problem_which_is_tried_once(self, tmp_path: Path):
+        registry = hostile.endless_build_registry
+        cells = compare(folder=tmp_path, setup_budget=1.0, registry=registry)
+        assert len(list(tmp_path.glob("built-by-*"))) == 1
+        assert {cell.status for cell in cells.values()} == {"failed"}
+        assert len({cell.reason for cell in cells.values()}) == 1
+        assert stopped_after(cells["same"].reason) == "building the problem"
+
+    def test_in_rating_the_decision(self):
+        cells = compare(setup_budget=1.0, registry=hostile.endless_quality_registry)
+        assert stopped_after(cells["same"].reason) == "what followed its call"
+
+    def test_a_flood_does_not_keep_a_call_from_its_end(self):
+        cells = compare("prints-for-ever", budget=1.0)
+        assert cells["prints-for-ever"].status == "over budget"
+        assert_others_are_well(cells)
+
+
+@pytest.fixture(scope="module")
+def hoarders() -> dict[str, Cell]:
+    """One comparison of all that pass a limit a little above what a child has anyway."""
+    before = compare()["reference"].peak_memory_bytes or 0
+    limit = round(before / GIB + 0.2, 2)
+    cells = compare("hoards", "hoards-elsewhere", "asks-for-too-much", memory_gib=limit)
+    assert cells["reference"].settings["memory_gib"] == limit
+    return cells
+
+
+class TestMemory:
+    @pytest.mark.parametrize("variant", ["hoards", "hoards-elsewhere", "asks-for-too-much"])
+    def test_it_is_stopped_whoever_sees_it(self, hoarders: dict[str, Cell], variant: str):
+        limit = hoarders[variant].settings["memory_gib"]
+        assert hoarders[variant].status == "failed"
+        assert hoarders[variant].reason == f"passed its memory limit of {limit:g} GiB"
+
+    def test_the_others_are_well(self, hoarders: dict[str, Cell]):
+        assert_others_are_well(hoarders)
+
+    def test_a_crash_for_lack_of_memory_says_what_is_known(self):
+        with child(_die_without_memory, memory_gib=2.0) as process:
+            assert process.receive(LONG) == children.Failed(
+                "The child process was killed by signal 6 (SIGABRT) without a result, refused "
+                "memory; its memory limit is 2 GiB."
+            )
+
+    @pytest.mark.parametrize(
+        ("error", "refused"),
+        [
+            (MemoryError(), True),
+            (OSError(12, "Cannot allocate memory"), True),
+            (OSError(2, "No such file"), False),
+            (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), True),
+            (RuntimeError("std::bad_alloc"), True),
+            (RuntimeError("CUDA out of memory"), False),
+            (ValueError("cannot allocate memory"), False),
+        ],
+    )
+    def test_errors_that_mean_memory(self, error: Exception, refused: bool):
+        assert limits.was_refused(error) == refused
+
+    def test_the_default_is_the_same_from_run_to_run(self, monkeypatch: pytest.MonkeyPatch):
+        for total in (23.40, 23.41):
+            monkeypatch.setattr(
+                psutil, "virtual_memory", lambda total=total: type("", (), {"total": total * GIB})()
+            )
+            assert limits.default_memory_gib() == 21
+
+    def test_a_container_has_its_own(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+        (tmp_path / "max").write_text("max\n")
+        (tmp_path / "limit").write_text(f"{2 * GIB}\n")
+        paths = tuple(tmp_path / name for name in ("none", "max", "limit"))
+        monkeypatch.setattr(limits, "_CONTAINER_LIMITS", paths)
+        assert limits.default_memory_gib() == 1.8
+
+    def test_variants_in_one_process_share_what_the_machine_has(
+        self, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(limits, "default_memory_gib", lambda: 20.0)
+        assert limits.shared_limit_gib(4.0, 3) == 12.0
+        assert limits.shared_limit_gib(4.0, 9) == 20.0
+        assert limits.shared_limit_gib(30.0, 2) == 30.0
+
+
+def _die_without_memory(connection: object) -> None:
+    os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n")
+    os.abort()
+
+
+def _keep_the_pipe(connection: object) -> None:
+    os.write(1, b"before\n")
+    if not os.fork():
+        time.sleep(600)
+
+
+def test_who_keeps_the_pipe_open_is_not_waited_for(capfd: pytest.CaptureFixture[str]):
+    with child(_keep_the_pipe) as process:
+        message = process.receive(LONG)
+    assert isinstance(message, children.Failed)
+    assert "before" in capfd.readouterr().err
+    assert server_children() == []
+
+
+class TestOutput:
+    @pytest.fixture
+    def pipe(self):
+        reader, writer = Pipe(duplex=False)
+        yield Output(reader), writer
+        writer.close()
+
+    def test_a_little_is_passed_on_as_it_is(self, pipe, capsys):
+        output, writer = pipe
+        for part in (b"one\ntw", b"o\n\xc3", b"\xa9\n"):
+            os.write(writer.fileno(), part)
+            assert output.read()
+        output.end()
+        assert capsys.readouterr().err == "one\ntwo\né\n"
+
+    @pytest.mark.parametrize(
+        ("line", "passed"), [(b"x\n", 100), (b"y" * 127 + b"\n", 64), (b"z" * 20_000, 0)]
+    )
+    def test_a_flood_is_cut_and_counted_once(self, pipe, capsys, line: bytes, passed: int):
+        output, writer = pipe
+        for _ in range(10):
+            os.write(writer.fileno(), line * (40_000 // len(line)))
+            output.read()
+        output.end()
+        err = capsys.readouterr().err
+        total = 10 * (40_000 // len(line)) * len(line)
+        begun, _, said = err.rpartition("(It printed ")
+        left_out = int(said.partition(" more bytes, which are left out.)")[0].replace(",", ""))
+        assert begun.count("\n") == passed or passed == 0
+        assert len(begun.rstrip("\n")) <= 8 * 1024
+        assert abs(total - left_out - len(begun)) <= 1
+
+    def test_the_last_of_it_is_whole_lines(self, pipe):
+        output, writer = pipe
+        for number in range(1000):
+            os.write(writer.fileno(), b"line %04d\n" % number)
+        lines = output.last().splitlines()
+        assert lines[-1] == "line 0999"
+        assert len(lines) > 150
+        assert {len(line) for line in lines} == {9}
+
+    def test_what_is_no_text_is_kept_as_escapes(self, pipe):
+        output, writer = pipe
+        os.write(writer.fileno(), b"\xff\x00a\tb\x7f \xe2\x80\xae\n")
+        assert output.last() == "\\xff\\x00a    b\\x7f \\u202e"
+
+    def test_where_standard_error_is_gone_nothing_is_lost_but_that(self, pipe, monkeypatch):
+        output, writer = pipe
+        monkeypatch.setattr(sys, "stderr", None)
+        os.write(writer.fileno(), b"kept")
+        assert output.last() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (0, "ended with exit code 0"),
+        (-11, "was killed by signal 11 (SIGSEGV)"),
+        (-40, "was killed by signal 40"),
+    ],
+)
+def test_how_a_process_ended_is_said_in_words(code: int, text: str):
+    assert how_it_ended(code) == text
+
+
+def test_an_import_that_never_ends_is_said_in_one_sentence(tmp_path: Path):
+    (tmp_path / "endless_module.py").write_text("import time\ntime.sleep(600)\n")
+    script = """
+from harness import children
+from harness.errors import ShardbenchError
+children._START_SECONDS = 1.0
+children.start_server(("endless_module",))
+try:
+    children.Child(print)
+except ShardbenchError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        check=False,
+    )
+    assert done.stdout == (
+        "Starting a child process took longer than 1 s; what is imported first is: "
+        "endless_module.\n"
+    )
+
+
+def test_limits_are_options_of_the_commands():
+    assert settings_of(60.0, 1.0, 0, 2.5).memory_gib == 2.5
+    assert settings_of(60.0, 1.0, 0).memory_gib == limits.default_memory_gib()
+    assert settings_of(60.0, 1.0, 0).setup_budget == 600.0
+    assert settings_of(600.0, 1.0, 0).setup_budget == 3000.0
+    for memory in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match=r"^--memory must be a positive number of GiB, not "):
+            settings_of(60.0, 1.0, 0, memory)
+
+
+# What is read from files must never be run. Reviewed exceptions, by file and name:
+REVIEWED = {
+    # Messages of a child, which runs the user's own code anyway.
+    ("harness/children.py", "pickle"),
+    # Drivers of the real upstreams, which are part of this repository.
+    ("harness/upstream_child.py", "run_path"),
+}
+FORBIDDEN_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "code", "yaml"}
+FORBIDDEN_CALLS = {"eval", "exec", "__import__", "run_path", "run_module"}
+LOADERS = {"torch.load", "np.load", "numpy.load"}
+
+
+def runs_what_it_reads(source: str) -> set[str]:
+    """Return the names in a source by which something that is read could be run."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} & FORBIDDEN_MODULES
+        elif isinstance(node, ast.ImportFrom):
+            found |= {node.module} & FORBIDDEN_MODULES
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            is_of_a_module = "." in name and not name.startswith(("runpy.", "builtins."))
+            last = name.rpartition(".")[2]
+            if name in LOADERS or last == "read_pickle":
+                found.add(name)
+            elif last in FORBIDDEN_CALLS and not is_of_a_module:
+                found.add(last)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import pickle", {"pickle"}),
+        ("from pickle import loads", {"pickle"}),
+        ("eval('1')", {"eval"}),
+        ("builtins.exec('1')", {"exec"}),
+        ("torch.load(path)", {"torch.load"}),
+        ("pd.read_pickle(path)", {"pd.read_pickle"}),
+        ("re.compile('1'); model.eval()", set()),
+    ],
+)
+def test_the_reader_of_sources_sees_it(source: str, found: set[str]):
+    assert runs_what_it_reads(source) == found
+
+
+def test_nothing_that_is_read_is_run():
+    found = {
+        (str(path.relative_to(ROOT)), name)
+        for package in ("harness", "reports", "shardbench", "planners")
+        for path in (ROOT / package).rglob("*.py")
+        for name in runs_what_it_reads(path.read_text(encoding="utf-8"))
+    }
+    assert found == REVIEWED

@@ -1,0 +1,73 @@
+"""The self-test: its family, its counts, and one real round."""
+
+import copy
+
+import pytest
+
+from harness import selftest
+from harness.comparison import Settings
+from harness.results import Cell
+from harness.sampling import SamplingRule
+from harness.selftest import SLOWDOWNS, Tally, share_interval, tallies, variant_of
+
+QUICK = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
+
+
+@pytest.mark.parametrize("percent", SLOWDOWNS)
+def test_the_work_is_exactly_so_much_more(percent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr(copy, "deepcopy", made.append)
+    selftest.copies()
+    reference = len(made)
+    selftest.copies(percent)
+    assert 100 * (len(made) - reference) == (100 + percent) * reference
+
+
+def test_a_round_is_measured_as_any_other_cell() -> None:
+    first, second = selftest.selftest(2, QUICK)
+    assert [cell.variant for cell in first] == ["reference", *map(variant_of, SLOWDOWNS)]
+    assert all(cell.status == "ok" for cell in first + second)
+    assert all(cell.decision == "same" and cell.verdict for cell in first[1:])
+    assert [cells[0].settings["sampling"]["seed"] for cells in (first, second)] == [0, 1]
+    assert [tally.rounds for tally in tallies([first, second])] == [2] * len(SLOWDOWNS)
+
+
+def test_it_is_in_no_list() -> None:
+    from harness.registry import load_registry
+
+    assert "selftest" not in [family.name for family in load_registry().families]
+
+
+def cell_of(variant: str, verdict: str, low: float, high: float, pairs: int) -> Cell:
+    names = ("family", "workload", "topology", "reference", "against", "summary", "source")
+    cell = Cell(
+        cell="", variant=variant, gpus=1, same_as=None, purpose="", claim=None,
+        **dict.fromkeys(names, ""),
+    )  # fmt: skip
+    cell.verdict, cell.ratio = verdict, {"value": 1.0, "low": low, "high": high, "pairs": pairs}
+    return cell
+
+
+def test_verdicts_are_counted_by_slow_down() -> None:
+    rounds = [
+        [cell_of(variant_of(percent), verdict, 1 - reach, 1 + reach, pairs)
+         for percent, verdict in zip(SLOWDOWNS, verdicts, strict=True)]
+        for verdicts, reach, pairs in [
+            (("same", "same", "slower", "slower"), 0.01, 10),
+            (("faster", "same", "slower", "slower"), 0.02, 20),
+            (("slower", "inconclusive", "same", "slower"), 0.04, 60),
+        ]
+    ]  # fmt: skip
+    identical, two, five, ten = tallies(rounds)
+    assert (identical.differs, identical.found, identical.rounds) == (2, 1, 3)
+    assert two.verdicts == {"same": 2, "inconclusive": 1}
+    assert (five.found, ten.found) == (2, 3)
+    assert (ten.pairs, ten.reach) == (20, pytest.approx(0.02))
+
+
+def test_a_share_comes_with_what_chance_allows() -> None:
+    assert share_interval(0, 100) == (0.0, pytest.approx(0.0362, abs=1e-4))
+    assert share_interval(100, 100) == (pytest.approx(0.9638, abs=1e-4), 1.0)
+    tally = Tally(5, {"slower": 97, "same": 3}, 30, 0.01)
+    low, high = tally.in_a_hundred(tally.found)
+    assert 91 < low < 97 < high < 99.5

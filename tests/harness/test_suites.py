@@ -1,0 +1,178 @@
+"""Suites in TOML: what they ask for, and one sentence for whatever is wrong with them."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import toy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import UsageError
+from harness.suites import Suite, read_suite
+
+STUDY = """
+[[study]]
+family = "toy"
+workloads = ["toy[size={size}]"]
+topologies = ["dgx_a100_80gb:2"]
+[study.matrix]
+size = [4, 6]
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ladder.toml"
+
+
+def read(path: Path, text: str) -> Suite:
+    path.write_text(text, encoding="utf-8")
+    return read_suite(path, toy.toy_registry())
+
+
+def problems(suite: Suite) -> list[str]:
+    return [str(step.problem) for step in suite.steps]
+
+
+def test_a_short_one_is_read(path: Path):
+    suite = read(
+        path,
+        """
+        name = "ladder"
+        [[study]]
+        family = "toy"
+        variants = ["same", "own"]
+        workloads = ["toy[size={size}]", "toy"]
+        topologies = ["dgx_a100_80gb:{gpus}", "dgx_h100:8"]
+        against = "plain"
+        purpose = "to see"
+        [study.matrix]
+        size = [4, "6"]
+        gpus = [2, 4]
+        """,
+    )
+    assert suite.name == "ladder"
+    assert problems(suite) == [
+        *(f"toy[size={size}]/dgx_a100_80gb:{gpus}" for size in (4, 6) for gpus in (2, 4)),
+        *(f"toy[size={size}]/dgx_h100:8" for size in (4, 6)),
+        *(f"toy/dgx_a100_80gb:{gpus}" for gpus in (2, 4)),
+        "toy/dgx_h100:8",
+    ]
+    for step in suite.steps:
+        assert step.names() == {"same", "own", "plain"}
+        assert (step.against, step.purpose) == ("plain", "to see")
+
+
+def test_what_is_left_out_is_the_usual(path: Path):
+    suite = read(path, STUDY)
+    assert suite.name == "ladder", "as the file is called"
+    for step in suite.steps:
+        assert step.names() == set(toy.TOY.variants)
+        assert step.against == "reference"
+
+
+def test_all_may_be_said(path: Path):
+    (step, _) = read(path, STUDY.replace("workloads", 'variants = "all"\nworkloads')).steps
+    assert step.names() == set(toy.TOY.variants)
+
+
+def test_the_same_problem_twice_is_one_step(path: Path):
+    one = STUDY.replace("workloads", 'variants = ["{}"]\nworkloads')
+    suite = read(path, one.replace("{}", "same") + one.replace("{}", "own"))
+    assert problems(suite) == ["toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"]
+    assert suite.steps[0].names() == {"reference", "same", "own"}
+
+
+def test_a_topology_of_a_file_has_its_own_name(path: Path, tmp_path: Path):
+    machines = tmp_path / "machines.csv"
+    machines.write_text(
+        "name,gpus_per_host,hbm_bytes,intra_host_bw,hbm_bw,hbm_to_ddr_bw\n"
+        "mine,8,85899345920,300000000,2000000000,32000000\n"
+    )
+    text = STUDY.replace("dgx_a100_80gb:2", f"{machines}#mine:4")
+    assert problems(read(path, text))[0] == "toy[size=4]/mine:4"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "There must be a [[study]], at least one."),
+        ("study = []", "There must be a [[study]], at least one."),
+        ("study = [3]", "study 1: It must be a table, written as [[study]]."),
+        ("study", "is not TOML: "),
+        ("nam = 3\n" + STUDY, "Unknown key of a suite 'nam'; did you mean name?"),
+        ('name = "a/b"\n' + STUDY, "'name' must be of letters, digits"),
+        ('name = ".."\n' + STUDY, "'name' must be of letters, digits"),
+        ("name = 3\n" + STUDY, "'name' must be of letters, digits"),
+        (STUDY + STUDY.replace("family", "famly"), "study 2: Unknown key of a study 'famly'"),
+        (STUDY.replace('family = "toy"', ""), "study 1: 'family' must be given, as a text."),
+        (STUDY.replace('"toy"', "3"), "study 1: 'family' must be a text."),
+        (STUDY.replace('"toy"', '"ty"'), "Unknown family 'ty'; did you mean toy?"),
+        (STUDY.replace("workloads =", "against = 'sane'\nworkloads ="), "did you mean same?"),
+        (
+            STUDY.replace("workloads =", "variants = ['sane']\nworkloads ="),
+            "Unknown variant of family 'toy', 'sane'; did you mean same?",
+        ),
+        (STUDY.replace("workloads =", "variants = []\nworkloads ="), 'at least one, or "all".'),
+        (STUDY.replace("workloads =", "variants = 'some'\nworkloads ="), 'or "all".'),
+        (
+            STUDY.replace("dgx_a100_80gb:2", "dgx_a100:2"),
+            "Unknown topology 'dgx_a100'; did you mean",
+        ),
+        (STUDY.replace("dgx_a100_80gb:2", "dgx_a100_80gb"), "must be name:gpus, e.g. dgx_h100:16"),
+        (STUDY.replace("dgx_a100_80gb:2", "dgx_a100_80gb:²"), "must be name:gpus"),
+        (STUDY.replace("dgx_a100_80gb:2", "dgx_a100_80gb:12"), "joins 8 GPUs at a time"),
+        (STUDY.replace("{size}", "{sise}"), "Unknown key of [study.matrix], 'sise'; did you mean"),
+        (STUDY.replace("{size}", "{size.real}"), "Unknown key of [study.matrix], 'size.real'"),
+        (STUDY.replace("{size}", "4"), "'matrix.size' is used nowhere; write {size} in a"),
+        (STUDY.replace("[4, 6]", "[]"), "'matrix.size' must be a list of texts or numbers"),
+        (STUDY.replace("[4, 6]", "[true]"), "'matrix.size' must be a list of texts or numbers"),
+        (STUDY.replace("[4, 6]", "4"), "'matrix.size' must be a list of texts or numbers"),
+        (STUDY.replace("toy[size={size}]", "toy[{size}"), "is malformed"),
+        (STUDY + "[[study]]\n", "study 2: 'family' must be given"),
+        (
+            STUDY + STUDY.replace("workloads", 'against = "own"\nworkloads'),
+            "is to be compared with 'reference' and with 'own'",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_with_the_file(path: Path, text: str, said: str):
+    with pytest.raises(UsageError) as refused:
+        read(path, text)
+    assert said in str(refused.value)
+    assert str(refused.value).startswith(str(path))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_workload_that_does_not_exist_is_said(path: Path):
+    from harness.registry import load_registry
+
+    path.write_text(STUDY.replace('"toy"', '"embedding"'))
+    with pytest.raises(UsageError, match="study 1: Unknown workload 'toy'"):
+        read_suite(path, load_registry())
+
+
+def test_a_matrix_has_an_end(path: Path):
+    keys = "".join(f"k{n} = {list(range(20))}\n" for n in range(6))
+    text = STUDY.replace("{size}", "-".join(f"{{k{n}}}" for n in range(6)))
+    with pytest.raises(UsageError, match="A matrix makes at most 100000 problems"):
+        read(path, text.replace("size = [4, 6]\n", keys))
+
+
+@pytest.mark.parametrize("kind", ["nothing", "a folder", "no text"])
+def test_a_file_that_cannot_be_read_is_said(path: Path, kind: str):
+    if kind == "a folder":
+        path.mkdir()
+    elif kind == "no text":
+        path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match=r"ladder\.toml"):
+        read_suite(path, toy.toy_registry())
+
+
+@given(text=st.text() | st.builds(lambda key, value: STUDY.replace(key, value), *[st.text()] * 2))
+def test_only_sentences_come_out(tmp_path_factory: pytest.TempPathFactory, text: str):
+    path = tmp_path_factory.mktemp("any") / "any.toml"
+    path.write_bytes(text.encode(errors="replace"))
+    with suppress(UsageError):
+        read_suite(path, toy.toy_registry())

@@ -1,0 +1,50 @@
+"""A report of several machines compares times within each of them."""
+
+from made_up_results import family_lines, write
+
+from reports.frames import read_results
+from reports.page import write_report
+from reports.tables import cells_table, problems_table
+from reports.views import families
+
+
+def lines_of_two_machines():
+    """Four sizes; the two larger ones are of a machine that is ten times as fast."""
+    lines = family_lines()
+    for line in lines:
+        fast = line["size"] > 20
+        line["environment"] = line["environment"] | {"machine": "fast" if fast else "slow"}
+    return lines
+
+
+def test_growth_is_fitted_within_a_machine(tmp_path):
+    results = read_results(write(tmp_path / "r.jsonl", lines_of_two_machines()))
+    (family,) = families(results)
+    sweeps = family.sweep_points.groupby("sweep")["size"].unique()
+    assert {sweep.rpartition(" on ")[2]: sorted(sizes) for sweep, sizes in sweeps.items()} == {
+        "machine fast": [40, 80],
+        "machine slow": [10, 20],
+    }
+    assert family.exponents["exponent"].isna().all(), "two sizes on each are too few"
+
+
+def test_tables_with_several_problems_name_the_machine(tmp_path):
+    results = read_results(write(tmp_path / "r.jsonl", lines_of_two_machines()))
+    (family,) = families(results)
+    for table in (cells_table(family), problems_table(family, results)):
+        place = [column.title for column in table.columns].index("machine")
+        assert {row[place].text for row in table.rows} == {"fast", "slow"}
+
+
+def test_one_machine_gets_no_column(tmp_path):
+    results = read_results(write(tmp_path / "r.jsonl", family_lines()))
+    (family,) = families(results)
+    for table in (cells_table(family), problems_table(family, results)):
+        assert "machine" not in [column.title for column in table.columns]
+
+
+def test_the_report_says_so(tmp_path):
+    page = write_report(write(tmp_path / "r.jsonl", lines_of_two_machines()), tmp_path / "out")
+    text = page.with_name("report.md").read_text()
+    assert "The cells are of 2 machines" in text
+    assert "| machine | slow | fast |" in text
