@@ -37,7 +37,7 @@ report-large: setup
 	$(BIN)/shardbench report --large --budget 200 --out report-large
 
 test: setup
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

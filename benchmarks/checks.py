@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.outline import Outline
-from harness.check import Checked, check
 from harness.clock import SystemClock
+from harness.measuring.check import Checked, check
 from harness.naming import ProblemId
 from harness.registry import Family, Registry
 from harness.topologies import find_topology

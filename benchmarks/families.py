@@ -14,10 +14,10 @@ from typing import Any, ClassVar, TypeVar
 
 from benchmarks.checks import Checks, build, check_all, is_different, value_of
 from benchmarks.outline import Figure, Outline, note, outlines
-from harness.check import Checked
 from harness.clock import SystemClock
+from harness.measuring.check import Checked
+from harness.measuring.sampling import SamplingRule, sample, timed_turn
 from harness.registry import Family, Prepared, Registry, load_registry
-from harness.sampling import SamplingRule, sample, timed_turn
 
 # A sample lasts about this long at least, by repeating a short call, so that the clock resolves it.
 _SAMPLE_SECONDS = 0.02

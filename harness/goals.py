@@ -8,7 +8,7 @@ from typing import Any, Literal
 from harness.declarations import Quality
 from harness.errors import RegistryError, UsageError
 from harness.naming import ProblemId
-from harness.results import projected_speedup
+from harness.storage.results import projected_speedup
 
 OTHERS = "others"
 MIB = 2**20

@@ -150,7 +150,7 @@ def positive_int(text: str) -> int:
 
 def whole_number(text: str) -> int:
     """Convert a decimal string to an int of at least 0; raises ValueError otherwise."""
-    # Of int's other spellings (1_000, +5, digits of other scripts) each would make an id of its own.
+    # Each of int's other spellings (1_000, +5, digits of other scripts) would make another id.
     if not (text.isascii() and text.isdigit()):
         raise ValueError(text)
     return int(text)

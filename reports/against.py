@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from harness.results import projected_speedup
-from harness.verdict import CONFIDENCE
+from harness.measuring.verdict import CONFIDENCE
+from harness.storage.results import projected_speedup
 from reports.drawing import (
     GREY,
     LONGEST_NAME,

@@ -9,7 +9,7 @@ import pandas as pd
 
 from harness.declarations import find_bound
 from harness.errors import UsageError
-from harness.results import Damage, read_records
+from harness.storage.results import Damage, read_records
 from reports.escaping import legible
 
 DIFFERENT = "different decision"

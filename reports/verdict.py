@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.errors import printable
-from harness.gate import Deviation, GateVerdict, Judged, Kind, Value
+from harness.gates.gate import Deviation, GateVerdict, Judged, Kind, Value
 from reports.formatting import MISSING, interval, number
 
 UNFINISHED = "## Error: the gate did not finish, so nothing is judged\n"

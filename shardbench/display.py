@@ -10,8 +10,8 @@ from rich.text import Text
 
 from harness.declarations import Bound, find_bound
 from harness.goals import MIB, standing
-from harness.results import Cell, projected_speedup
-from harness.verdict import CONFIDENCE
+from harness.measuring.verdict import CONFIDENCE
+from harness.storage.results import Cell, projected_speedup
 from reports.formatting import gap as percent_gap
 
 _ROW_FIELDS = (

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from harness.errors import ShardbenchError
-from harness.gate import HARNESS_FAILED
+from harness.gates.gate import HARNESS_FAILED
 from shardbench.options import messages
 
 _USAGE = 2

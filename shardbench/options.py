@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from harness.comparison import Settings
 from harness.errors import ShardbenchError, UsageError
-from harness.following import SETUP_SECONDS
-from harness.limits import default_memory_gib
-from harness.profiling import replace_file
+from harness.measuring.comparison import Settings
+from harness.measuring.sampling import SamplingRule
+from harness.processes.following import SETUP_SECONDS
+from harness.processes.limits import default_memory_gib
+from harness.profiles.profiling import replace_file
 from harness.registry import Registry, load_registry
-from harness.sampling import SamplingRule
 
 messages = Console(stderr=True, highlight=False, markup=False)
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.locking import hold
-from harness.results import Damage, read_records, set_damaged_aside
+from harness.storage.locking import hold
+from harness.storage.results import Damage, read_records, set_damaged_aside
 from shardbench.options import messages
 
 _MOST_NAMED = 5

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.comparison import Settings
 from harness.errors import printable
-from harness.results import Cell
-from harness.sweep import Finished, Step, Workers, sweep
+from harness.measuring.comparison import Settings
+from harness.storage.results import Cell
+from harness.sweeps.sweep import Finished, Step, Workers, sweep
 from reports.formatting import plural
 from shardbench.options import messages
 from shardbench.progress import TimeLeft, progress_display

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from harness.comparison import Comparison
-from harness.results import append_cells, to_json
+from harness.measuring.comparison import Comparison
+from harness.storage.results import append_cells, to_json
 from shardbench import display
 from shardbench.cells import GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.options import (

@@ -13,17 +13,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.comparison import Settings
 from harness.errors import ShardbenchError, UsageError
-from harness.expectations import Expectations, load_expectations, to_toml
-from harness.expected_problems import as_results_name_them, expected_problems, measure
-from harness.gate import GateVerdict, judge_cells
-from harness.locking import hold
-from harness.measured_cells import MeasuredCell, read_cells
-from harness.proposing import renewed
+from harness.gates.expectations import Expectations, load_expectations, to_toml
+from harness.gates.expected_problems import as_results_name_them, expected_problems, measure
+from harness.gates.gate import GateVerdict, judge_cells
+from harness.gates.measured_cells import MeasuredCell, read_cells
+from harness.gates.proposing import renewed
+from harness.measuring.comparison import Settings
 from harness.registry import load_registry
-from harness.results import check_is_file
-from harness.sweep import set_aside
+from harness.storage.locking import hold
+from harness.storage.results import check_is_file
+from harness.sweeps.sweep import set_aside
 from reports import verdict as words
 from reports.formatting import plural
 from shardbench.gate_command import reason_of, write_out

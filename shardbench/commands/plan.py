@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from harness.errors import UsageError
-from harness.following import Event
 from harness.naming import WorkloadSpec
 from harness.planning import plan as make_plan
+from harness.processes.following import Event
 from harness.registry import Family
-from harness.results import to_json
+from harness.storage.results import to_json
 from harness.topologies import find_topology
 from shardbench import display, ranks
 from shardbench.options import (

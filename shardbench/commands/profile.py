@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from harness.comparison import Comparison
 from harness.errors import UsageError
+from harness.measuring.comparison import Comparison
 from harness.naming import CellId
-from harness.profiling import write_files
+from harness.profiles.profiling import write_files
 from shardbench.cells import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.options import (
     Budget,

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from harness.comparison import Settings
 from harness.errors import UsageError
-from harness.sweep import is_outdated, plan_sweep, set_aside
+from harness.measuring.comparison import Settings
+from harness.sweeps.sweep import is_outdated, plan_sweep, set_aside
 from shardbench.options import Budget, Memory, Seconds, Seed, found_registry, messages, settings_of
 from shardbench.results_file import measuring_into, tell_damaged
 from shardbench.sweeping import measure

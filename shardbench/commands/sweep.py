@@ -10,15 +10,15 @@ from typing import Annotated, get_args
 
 import typer
 
-from harness.cluster import connected
-from harness.comparison import Settings
 from harness.errors import UsageError, printable, unknown
-from harness.executors import LocalProcesses
 from harness.machine import environment
+from harness.measuring.comparison import Settings
 from harness.registry import Registry
-from harness.results import Status
-from harness.suites import read_suite
-from harness.sweep import (
+from harness.storage.results import Status
+from harness.sweeps.cluster import connected
+from harness.sweeps.executors import LocalProcesses
+from harness.sweeps.suites import read_suite
+from harness.sweeps.sweep import (
     Finished,
     Place,
     Step,

@@ -16,8 +16,8 @@ from asv_runner.discovery import _get_benchmark
 
 from benchmarks import families
 from benchmarks.outline import OUTLINE_FILE, outlines, registered
-from harness.check import check
 from harness.clock import SystemClock
+from harness.measuring.check import check
 from harness.registry import (
     Counter,
     Family,

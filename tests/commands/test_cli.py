@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.registry import load_registry
-from harness.sweep import sweep
+from harness.sweeps.sweep import sweep
 from harness.topologies import presets
 from shardbench.cli import main
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from harness.registry import Goal, Quality
-from harness.results import Cell
+from harness.storage.results import Cell
 from shardbench import display
 
 COST = Quality("max_rank_ms", "ms", "lower", "what it costs")

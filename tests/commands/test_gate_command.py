@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.expectations import load_expectations
+from harness.gates.expectations import load_expectations
 from shardbench.cli import main
 
 sys.path.append(str(Path(__file__).parents[1] / "harness"))
@@ -376,7 +376,7 @@ class TestProcess:
     def test_a_signal_is_never_a_success(self, start, tmp_path: Path, number: int):
         os.mkfifo(tmp_path / "ready")
         (tmp_path / "sitecustomize.py").write_text(
-            "import harness.expectations as e\n"
+            "import harness.gates.expectations as e\n"
             "def wait(path):\n"
             "    open('ready', 'w').close()\n"
             "    import time; time.sleep(60)\n"

@@ -22,7 +22,7 @@ def toy(monkeypatch):
     monkeypatch.syspath_prepend(HARNESS)
     import toy
 
-    monkeypatch.setattr(cli, "load_registry", toy.bounded_registry)
+    monkeypatch.setattr("shardbench.options.load_registry", toy.bounded_registry)
     return toy
 
 
@@ -96,7 +96,7 @@ def test_bad_input_is_said_before_anything_is_planned(plan, toy, monkeypatch, ar
 
     (family,) = toy.bounded_registry().families
     family.variants["same"] = replace(family.variants["same"], prepare=never)
-    monkeypatch.setattr(cli, "load_registry", lambda: Registry([family]))
+    monkeypatch.setattr("shardbench.options.load_registry", lambda: Registry([family]))
     code, out, err = plan("--tables", "toy", *arguments)
     assert (code, out) == (2, "")
     assert sentence in err
@@ -113,11 +113,11 @@ def test_a_folder_that_is_read_only_is_named(plan, monkeypatch):
 def test_several_families_that_can_plan_have_to_be_told_apart(plan, toy, monkeypatch):
     (family,) = toy.bounded_registry().families
     other = replace(family, name="other", studies=(), goals=())
-    monkeypatch.setattr(cli, "load_registry", lambda: Registry([family, other]))
+    monkeypatch.setattr("shardbench.options.load_registry", lambda: Registry([family, other]))
     code, _, err = plan("--tables", "toy")
     assert code == 2
     assert err.strip() == "Name a family with --family; those that can plan are: other, toy."
-    monkeypatch.setattr(cli, "load_registry", toy.toy_registry)
+    monkeypatch.setattr("shardbench.options.load_registry", toy.toy_registry)
     assert plan("--tables", "toy")[2].strip().endswith("those that can plan are: none.")
 
 

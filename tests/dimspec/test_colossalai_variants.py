@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness.check import check
 from harness.clock import SystemClock
 from harness.errors import ShardbenchError
+from harness.measuring.check import check
 from harness.naming import WorkloadSpec
 from harness.topologies import find_topology
 from harness.upstreams import is_ready

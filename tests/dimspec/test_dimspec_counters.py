@@ -7,8 +7,8 @@ from types import ModuleType
 import pytest
 from small_streams import GREEDY, SEARCHES, candidates, greedy, problem_of
 
-from harness.check import check
 from harness.clock import SystemClock
+from harness.measuring.check import check
 from harness.recorder import Recorder
 from planners.dimspec import FAMILY, asking, specs
 from planners.dimspec.asking import answer

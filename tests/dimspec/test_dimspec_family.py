@@ -6,8 +6,8 @@ import sys
 import pytest
 from small_streams import GREEDY, SEARCHES, problem_of
 
-from harness.check import check
 from harness.clock import SystemClock
+from harness.measuring.check import check
 from harness.registry import NotApplicable, load_registry
 from planners.dimspec import FAMILY
 from planners.dimspec.suite import ALL, LADDER, PUBLISHED

@@ -8,8 +8,8 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement
 
-from harness.check import Checked, check
 from harness.clock import SystemClock
+from harness.measuring.check import Checked, check
 from harness.naming import ProblemId
 from harness.topologies import find_topology
 from planners.dtensor import FAMILY

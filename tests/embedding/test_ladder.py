@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.check import check
 from harness.clock import SystemClock
+from harness.measuring.check import check
 from harness.registry import InfeasibleDecision, WorkloadSpec
 from harness.topologies import find_topology
 from planners.embedding import FAMILY

@@ -47,8 +47,8 @@ from torchrec.distributed.planner.types import (
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-from harness.check import check
 from harness.clock import SystemClock
+from harness.measuring.check import check
 from harness.registry import Recorder, WorkloadSpec
 from harness.topologies import find_topology
 from planners.embedding import FAMILY

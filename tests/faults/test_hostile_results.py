@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
-from harness.results import read_records
+from harness.storage.results import read_records
 from reports.findings import findings
 from reports.frames import read_results
 from reports.goals import goals_table

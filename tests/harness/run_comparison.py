@@ -8,10 +8,10 @@ from functools import partial
 
 import toy
 
-from harness.comparison import Comparison, Settings
+from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.sampling import SamplingRule
 from harness.naming import WorkloadSpec
-from harness.results import to_json
-from harness.sampling import SamplingRule
+from harness.storage.results import to_json
 from harness.topologies import find_topology
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import toy
 
-from harness.comparison import Settings
-from harness.executors import LocalProcesses
-from harness.locking import hold
 from harness.machine import environment
+from harness.measuring.comparison import Settings
+from harness.measuring.sampling import SamplingRule
 from harness.naming import WorkloadSpec
-from harness.results import set_damaged_aside
-from harness.sampling import SamplingRule
-from harness.sweep import Place, Step, Workers, merged, plan, sweep
+from harness.storage.locking import hold
+from harness.storage.results import set_damaged_aside
+from harness.sweeps.executors import LocalProcesses
+from harness.sweeps.sweep import Place, Step, Workers, merged, plan, sweep
 from harness.topologies import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.01, least_blocks=2, most_blocks=2))

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import toy
 
-from harness.comparison import Comparison, Settings
 from harness.errors import UsageError
+from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.sampling import SamplingRule
 from harness.naming import WorkloadSpec
 from harness.registry import Registry, Study
-from harness.results import Cell, projected_speedup, read_records
-from harness.sampling import SamplingRule
-from harness.sweep import plan_sweep, sweep
+from harness.storage.results import Cell, projected_speedup, read_records
+from harness.sweeps.sweep import plan_sweep, sweep
 from harness.topologies import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))

@@ -6,8 +6,8 @@ import pytest
 import toy
 from fake_clock import FakeClock
 
-from harness.check import check
 from harness.errors import InfeasibleDecision, RegistryError
+from harness.measuring.check import check
 from harness.naming import WorkloadSpec
 from harness.registry import Family, Prepared, Variant, is_observing
 from harness.topologies import find_topology

@@ -14,15 +14,15 @@ import psutil
 import pytest
 import toy
 
-from harness.children import child, start_server
-from harness.comparison import Comparison, Settings
 from harness.errors import UsageError
-from harness.following import Event, OverBudget
-from harness.messages import Failed
+from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.sampling import SamplingRule
 from harness.naming import WorkloadSpec
+from harness.processes.children import child, start_server
+from harness.processes.following import Event, OverBudget
+from harness.processes.messages import Failed
 from harness.registry import Progress, Registry
-from harness.results import Cell, append_cells, read_records
-from harness.sampling import SamplingRule
+from harness.storage.results import Cell, append_cells, read_records
 from harness.topologies import find_topology
 
 # Budgets are either short, for calls that never end, or so long that no call here passes them.

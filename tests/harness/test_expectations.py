@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
-from harness.expectations import (
+from harness.gates.expectations import (
     QUALITY_TOLERANCE,
     RATIO_SLACK,
     Expectation,

@@ -9,19 +9,19 @@ from collections.abc import Callable
 from multiprocessing import Pipe, forkserver
 from pathlib import Path
 
-import hostile
+import harmful
 import psutil
 import pytest
 
-from harness import children, limits
-from harness.children import child, how_it_ended, start_server
-from harness.comparison import Comparison, Settings
 from harness.errors import UsageError
+from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.sampling import SamplingRule
 from harness.naming import WorkloadSpec
-from harness.output import Output
+from harness.processes import children, limits
+from harness.processes.children import child, how_it_ended, start_server
+from harness.processes.output import Output
 from harness.registry import Registry
-from harness.results import Cell
-from harness.sampling import SamplingRule
+from harness.storage.results import Cell
 from harness.topologies import find_topology
 from shardbench import display
 from shardbench.options import settings_of
@@ -37,9 +37,9 @@ def compare(
     budget: float = LONG,
     setup_budget: float = LONG,
     memory_gib: float = 8.0,
-    registry: Callable[[], Registry] = hostile.hostile_registry,
+    registry: Callable[[], Registry] = harmful.hostile_registry,
 ) -> dict[str, Cell]:
-    start_server(hostile.HOSTILE.preload)
+    start_server(harmful.HOSTILE.preload)
     comparison = Comparison(
         registry().find("hostile"),
         WorkloadSpec("toy", {"folder": str(folder)} if folder else {}),
@@ -54,7 +54,7 @@ def compare(
         registry,
     )
     cells = {cell.variant: cell for cell in comparison.run()}
-    assert list(cells) == [name for name in hostile.HOSTILE.variants if name in cells]
+    assert list(cells) == [name for name in harmful.HOSTILE.variants if name in cells]
     return cells
 
 
@@ -110,7 +110,7 @@ def later(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
 
 
 def test_every_harm_is_expected():
-    assert list(REASONS) == list(hostile.HARMS)
+    assert list(REASONS) == list(harmful.HARMS)
 
 
 class TestInTheCheck:
@@ -221,7 +221,7 @@ class TestStagesThatNeverEnd:
             assert stopped_after(cells[name].reason) == what
 
     def test_in_building_the_problem_which_is_tried_once(self, tmp_path: Path):
-        registry = hostile.endless_build_registry
+        registry = harmful.endless_build_registry
         cells = compare(folder=tmp_path, setup_budget=1.0, registry=registry)
         assert len(list(tmp_path.glob("built-by-*"))) == 1
         assert {cell.status for cell in cells.values()} == {"failed"}
@@ -229,7 +229,7 @@ class TestStagesThatNeverEnd:
         assert stopped_after(cells["same"].reason) == "building the problem"
 
     def test_in_rating_the_decision(self):
-        cells = compare(setup_budget=1.0, registry=hostile.endless_quality_registry)
+        cells = compare(setup_budget=1.0, registry=harmful.endless_quality_registry)
         assert stopped_after(cells["same"].reason) == "what followed its call"
 
     def test_a_flood_does_not_keep_a_call_from_its_end(self):
@@ -390,7 +390,7 @@ def test_how_a_process_ended_is_said_in_words(code: int, text: str):
 def test_an_import_that_never_ends_is_said_in_one_sentence(tmp_path: Path):
     (tmp_path / "endless_module.py").write_text("import time\ntime.sleep(600)\n")
     script = """
-from harness import children
+from harness.processes import children
 from harness.errors import ShardbenchError
 children._START_SECONDS = 1.0
 children.start_server(("endless_module",))
@@ -426,7 +426,7 @@ def test_limits_are_options_of_the_commands():
 # What is read from files must never be run. Reviewed exceptions, by file and name:
 REVIEWED = {
     # Messages of a child, which runs the user's own code anyway.
-    ("harness/children.py", "pickle"),
+    ("harness/processes/children.py", "pickle"),
     # Drivers of the real upstreams, which are part of this repository.
     ("harness/upstream_child.py", "run_path"),
 }

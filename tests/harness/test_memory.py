@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 import toy
 
-from harness import memory
-from harness.check import check
 from harness.clock import SystemClock
-from harness.comparison import Comparison, Settings
+from harness.measuring import memory
+from harness.measuring.check import check
+from harness.measuring.comparison import Comparison, Settings
 from harness.naming import WorkloadSpec
 from harness.topologies import find_topology
 

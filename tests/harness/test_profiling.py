@@ -14,18 +14,24 @@ import pytest
 import toy
 from fake_clock import FakeClock
 
-from harness import profiling
 from harness.clock import SystemClock
-from harness.comparison import Comparison, Settings
 from harness.errors import ShardbenchError, UsageError
-from harness.flames import Frame, Profiled
-from harness.frame_names import FrameNames
+from harness.measuring.comparison import Comparison, Settings
 from harness.naming import WorkloadSpec
-from harness.profiling import profile
+from harness.profiles import profiling
+from harness.profiles.flames import Frame, Profiled
+from harness.profiles.frame_names import FrameNames
+from harness.profiles.profiling import profile
 from harness.registry import Measured, Prepared
 from harness.topologies import find_topology
 
 HERE = "test_profiling"
+
+
+@pytest.fixture(autouse=True)
+def _quick_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collecting what all tests have imported would take most of a turn."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 def spin(seconds: float = 0.03) -> None:

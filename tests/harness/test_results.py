@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import ShardbenchError, UsageError
-from harness.locking import hold
-from harness.results import (
+from harness.storage.locking import hold
+from harness.storage.results import (
     SCHEMA,
     Cell,
     Damage,
@@ -304,7 +304,7 @@ class TestSettingAside:
             raise Killed
 
         with monkeypatch.context() as patched:
-            patched.setattr("harness.results._replace", kill)
+            patched.setattr("harness.storage.results._replace", kill)
             with pytest.raises(Killed):
                 set_damaged_aside(path)
         assert path.read_text().startswith("damaged\n")
@@ -330,7 +330,7 @@ class TestLock:
     SCRIPT = """
 import sys, time
 from pathlib import Path
-from harness.locking import hold
+from harness.storage.locking import hold
 with hold(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

@@ -14,10 +14,10 @@ import pytest
 import run_sweep
 import toy
 
-from harness.comparison import Comparison
-from harness.locking import hold
+from harness.measuring.comparison import Comparison
 from harness.naming import WorkloadSpec
-from harness.results import Cell, Stored, read_records
+from harness.storage.locking import hold
+from harness.storage.results import Cell, Stored, read_records
 from harness.topologies import find_topology
 
 SCRIPT = Path(run_sweep.__file__)

@@ -4,11 +4,11 @@ import copy
 
 import pytest
 
-from harness import selftest
-from harness.comparison import Settings
-from harness.results import Cell
-from harness.sampling import SamplingRule
-from harness.selftest import SLOWDOWNS, Tally, share_interval, tallies, variant_of
+from harness.measuring import selftest
+from harness.measuring.comparison import Settings
+from harness.measuring.sampling import SamplingRule
+from harness.measuring.selftest import SLOWDOWNS, Tally, share_interval, tallies, variant_of
+from harness.storage.results import Cell
 
 QUICK = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
-from harness.suites import Suite, read_suite
+from harness.sweeps.suites import Suite, read_suite
 
 STUDY = """
 [[study]]

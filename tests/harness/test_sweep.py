@@ -9,11 +9,11 @@ import pytest
 import toy
 
 from harness import machine
-from harness.comparison import Settings
+from harness.measuring.comparison import Settings
+from harness.measuring.sampling import SamplingRule
 from harness.registry import Family, Registry, Study
-from harness.results import read_records
-from harness.sampling import SamplingRule
-from harness.sweep import (
+from harness.storage.results import read_records
+from harness.sweeps.sweep import (
     Place,
     Step,
     is_outdated,
@@ -22,7 +22,7 @@ from harness.sweep import (
     set_aside,
     sweep,
 )
-from harness.sweep import plan as plan_steps
+from harness.sweeps.sweep import plan as plan_steps
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
 PROBLEMS = ["toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"]
@@ -269,7 +269,7 @@ class TestOutdated:
     ):
         path.write_bytes(complete)
         other = machine.environment(0) | {key: "another"}
-        monkeypatch.setattr("harness.sweep.environment", lambda seed: other)
+        monkeypatch.setattr("harness.sweeps.sweep.environment", lambda seed: other)
         assert is_outdated(path, SETTINGS)
 
     def test_they_are_kept_under_another_name(self, path: Path, complete: bytes):

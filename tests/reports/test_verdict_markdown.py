@@ -14,9 +14,9 @@ sys.path.append(str(Path(__file__).parents[1] / "harness"))
 
 from made_up_cells import PROBLEM, ended, line
 
-from harness.expectations import Expectation, Expectations
-from harness.gate import Deviation, GateVerdict, Judged, judge_cells
-from harness.measured_cells import MeasuredCell
+from harness.gates.expectations import Expectation, Expectations
+from harness.gates.gate import Deviation, GateVerdict, Judged, judge_cells
+from harness.gates.measured_cells import MeasuredCell
 from reports.verdict import (
     code,
     failure_markdown,

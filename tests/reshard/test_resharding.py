@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from harness.check import check
 from harness.clock import SystemClock
 from harness.errors import InfeasibleDecision, NotApplicable, UsageError
+from harness.measuring.check import check
 from harness.naming import ProblemId, WorkloadSpec
 from harness.topologies import find_topology
 from planners.reshard import FAMILY

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from harness.clock import Clock
+from harness.measuring.verdict import CONFIDENCE, Ratio, estimate_ratio, judge
 from harness.registry import Measured, Prepared
-from harness.verdict import CONFIDENCE, Ratio, estimate_ratio, judge
 
 # A sample lasts at least this long, by repeating a short call, so that the clock resolves it.
 _SAMPLE_SECONDS = 0.02

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from harness.errors import ShardbenchError, UsageError
 from harness.naming import CellId, ProblemId
 from harness.reading import read_file
-from harness.records import SCHEMA, OtherSchema, parse_record
+from harness.storage.records import SCHEMA, OtherSchema, parse_record
 
 _BLOCK_BYTES = 1 << 16
 
@@ -279,7 +279,7 @@ def set_damaged_aside(path: Path) -> list[Damage]:
     """Move the damaged lines of a results file to the end of `FILE.damaged`, byte for byte.
 
     A torn last line stays: the next one that is appended replaces it. A kill leaves the file as it
-    was or as it is to be; the caller must hold it (`harness.locking`).
+    was or as it is to be; the caller must hold it (`harness.storage.locking`).
 
     Raises:
         UsageError: the file cannot be read, or holds lines of another schema.

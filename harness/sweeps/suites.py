@@ -12,7 +12,7 @@ from harness.errors import UsageError, unknown
 from harness.naming import WorkloadSpec
 from harness.reading import read_file
 from harness.registry import Registry
-from harness.sweep import Step, merged
+from harness.sweeps.sweep import Step, merged
 from harness.topologies import Topology, find_topology
 
 ALL = "all"

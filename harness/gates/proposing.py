@@ -6,9 +6,9 @@ from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import TypeVar
 
-from harness.expectations import DECISIONS, Expectation, Expectations
-from harness.gate import GateVerdict, Judged
-from harness.measured_cells import MeasuredCell
+from harness.gates.expectations import DECISIONS, Expectation, Expectations
+from harness.gates.gate import GateVerdict, Judged
+from harness.gates.measured_cells import MeasuredCell
 
 T = TypeVar("T")
 

@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.children import start_server
-from harness.comparison import Comparison, Settings
 from harness.errors import ShardbenchError, UsageError, one_line
-from harness.executors import WORKER_DIED, outcomes
-from harness.following import Event
 from harness.machine import environment
+from harness.measuring.comparison import Comparison, Settings
 from harness.naming import ProblemId, WorkloadSpec
+from harness.processes.children import start_server
+from harness.processes.following import Event
 from harness.registry import Family, Registry, load_registry
-from harness.results import Cell, Stored, append_cells, read_records
-from harness.tasks import Task, measure
+from harness.storage.results import Cell, Stored, append_cells, read_records
+from harness.sweeps.executors import WORKER_DIED, outcomes
+from harness.sweeps.tasks import Task, measure
 from harness.topologies import Topology, find_topology
 
 # What must be as it was for a stored result to stand for a new one.
@@ -235,7 +235,7 @@ def sweep(
     workers: Workers | None = None,
     begun: Callable[[Step], None] = lambda step: None,
 ) -> Iterator[Finished]:
-    """Measure each step that is not measured yet; who calls holds the file (`harness.locking`).
+    """Measure each step that is not measured yet; who calls holds the file.
 
     Without an executor steps are measured here, one by one; `listen` is told how far each is, and
     each cell is stored as soon as it is final, so that a kill loses those in flight alone. With

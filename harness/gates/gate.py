@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from harness.errors import ShardbenchError
-from harness.expectations import Expectation, Expectations
-from harness.measured_cells import MeasuredCell
+from harness.gates.expectations import Expectation, Expectations
+from harness.gates.measured_cells import MeasuredCell
 
 Kind = Literal["not measured", "regression", "missing", "changed", "win", "new", "inconclusive"]
 """How a cell deviates, worst first."""

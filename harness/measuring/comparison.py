@@ -4,21 +4,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from harness.check import Checked
-from harness.children import Child, child, start_server
 from harness.errors import ShardbenchError, UsageError
-from harness.flames import Profiled
-from harness.following import SETUP_SECONDS, Event, Listener, Outcome, OverBudget, follow
-from harness.limits import default_memory_gib, shared_limit_gib
 from harness.machine import environment
-from harness.messages import CheckDone, Failed, ProfileDone, SamplingDone
+from harness.measuring.check import Checked
+from harness.measuring.sampling import Limits, SamplingRule, Times
+from harness.measuring.verdict import explain, judge
 from harness.naming import CellId, ProblemId, WorkloadSpec
+from harness.processes.children import Child, child, start_server
+from harness.processes.following import SETUP_SECONDS, Event, Listener, Outcome, OverBudget, follow
+from harness.processes.limits import default_memory_gib, shared_limit_gib
+from harness.processes.messages import CheckDone, Failed, ProfileDone, SamplingDone
+from harness.processes.worker import Job, run_check, run_profile, run_sampling
+from harness.profiles.flames import Profiled
 from harness.registry import Family, Goal, Registry, Variant, load_registry
-from harness.results import Cell, Stored, summary
-from harness.sampling import Limits, SamplingRule, Times
+from harness.storage.results import Cell, Stored, summary
 from harness.topologies import Topology
-from harness.verdict import explain, judge
-from harness.worker import Job, run_check, run_profile, run_sampling
 
 
 def _no_listener(event: Event) -> None:

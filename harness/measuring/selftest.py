@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from harness.comparison import Comparison, Settings
 from harness.errors import ShardbenchError
-from harness.following import Event
+from harness.measuring.comparison import Comparison, Settings
 from harness.naming import WorkloadSpec
+from harness.processes.following import Event
 from harness.registry import Family, Prepared, Registry
-from harness.results import Cell
+from harness.storage.results import Cell
 from harness.topologies import Topology, find_topology
 
 # About 2 ms of what planners do most: copies of small objects.

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from harness.check import check
 from harness.clock import SystemClock
 from harness.errors import NotApplicable, ShardbenchError, UsageError, one_line
-from harness.limits import refuse_no_more, was_refused
-from harness.memory import peak
-from harness.messages import (
+from harness.measuring.check import check
+from harness.measuring.memory import peak
+from harness.measuring.sampling import Limits, SamplingRule, sample
+from harness.naming import WorkloadSpec
+from harness.processes.limits import refuse_no_more, was_refused
+from harness.processes.messages import (
     CallEnded,
     CheckDone,
     Closed,
@@ -30,9 +32,7 @@ from harness.messages import (
     TurnBegins,
     TurnEnded,
 )
-from harness.naming import WorkloadSpec
 from harness.registry import Family, Prepared, Progress, Recorder, Registry
-from harness.sampling import Limits, SamplingRule, sample
 from harness.topologies import Topology
 
 _REPORT_SECONDS = 0.2
@@ -130,7 +130,7 @@ def run_profile(
     prepared: dict[str, Prepared[Any]] = {}
 
     def body(send: Callable[[Message], None]) -> None:
-        from harness.profiling import profile
+        from harness.profiles.profiling import profile
 
         family, problem = _build(job)
         for name in variants:

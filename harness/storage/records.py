@@ -153,7 +153,7 @@ def _list_of(check: _Check, what: str) -> _Check:
 
 
 def _status(value: Any, name: str) -> None:
-    from harness.results import Status  # which reads with this
+    from harness.storage.results import Status  # which reads with this
 
     allowed = get_args(Status)
     if not isinstance(value, str) or value not in allowed:

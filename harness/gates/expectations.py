@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -101,7 +102,8 @@ def load_expectations(path: Path) -> Expectations:
         UsageError: it cannot be read, is no TOML, has an unknown key or a value that is not
             allowed; names the file and the key.
     """
-    if not path.exists():
+    # Path.exists raises where a name is too long or there is a loop of links.
+    if not os.path.exists(path):  # noqa: PTH110
         raise UsageError(
             f"{path} does not exist; 'shardbench gate --propose {path} --judge RESULTS.jsonl' "
             "makes one from the results of 'shardbench compare ... --results RESULTS.jsonl'."

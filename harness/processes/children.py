@@ -14,12 +14,12 @@ from typing import Any, get_args
 
 import psutil
 
-from harness.enclosure import enclosed
 from harness.errors import ShardbenchError
-from harness.limits import GIB, default_memory_gib, resident, says_refused
-from harness.messages import Failed, Message
-from harness.output import Output
-from harness.preload import PRELOAD
+from harness.processes.enclosure import enclosed
+from harness.processes.limits import GIB, default_memory_gib, resident, says_refused
+from harness.processes.messages import Failed, Message
+from harness.processes.output import Output
+from harness.processes.preload import PRELOAD
 
 _START_SECONDS = 600.0  # torch is imported first, and a machine may be busy
 _END_SECONDS = 10.0
@@ -214,7 +214,9 @@ def _ensure_server() -> None:
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
-        get_context("forkserver").set_forkserver_preload(["harness.worker", "harness.preload"])
+        get_context("forkserver").set_forkserver_preload(
+            ["harness.processes.worker", "harness.processes.preload"]
+        )
         forkserver.ensure_running()
     finally:
         for name, value in before.items():

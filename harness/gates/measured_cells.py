@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ShardbenchError, UsageError
-from harness.results import Damage, read_records
+from harness.storage.results import Damage, read_records
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.comparison import Comparison, Settings
 from harness.errors import ShardbenchError
 from harness.machine import environment
+from harness.measuring.comparison import Comparison, Settings
 from harness.naming import WorkloadSpec
 from harness.registry import Registry
-from harness.results import Stored
+from harness.storage.results import Stored
 from harness.topologies import Topology
 
 # A worker may have several threads, and two measurements at once disturb each other.

@@ -15,10 +15,10 @@ from pyinstrument.session import Session
 
 from harness.clock import Clock
 from harness.errors import ShardbenchError
-from harness.flames import NOTHING, Profile, Profiled, Stack, Weight
-from harness.frame_names import FrameNames
+from harness.measuring.sampling import timed_turn
+from harness.profiles.flames import NOTHING, Profile, Profiled, Stack, Weight
+from harness.profiles.frame_names import FrameNames
 from harness.registry import Measured, Prepared
-from harness.sampling import timed_turn
 
 _INTERVAL_SECONDS = 0.001
 # A turn lasts about this long, by repeating short calls. Two at least show how much turns vary.

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.children import start_server
-from harness.comparison import Comparison, Settings
 from harness.errors import ShardbenchError, UsageError
-from harness.expectations import Expectation, Expectations
-from harness.following import Event
+from harness.gates.expectations import Expectation, Expectations
+from harness.measuring.comparison import Comparison, Settings
 from harness.naming import CellId, ProblemId
+from harness.processes.children import start_server
+from harness.processes.following import Event
 from harness.registry import Family, Goal, Registry, load_registry
-from harness.results import Cell, append_cells
+from harness.storage.results import Cell, append_cells
 from harness.topologies import find_topology
 
 _PURPOSE = "gate"

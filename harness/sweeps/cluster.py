@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from harness.errors import ShardbenchError, UsageError
-from harness.sweep import Place, Workers
-from harness.tasks import check_worker, describe
+from harness.sweeps.sweep import Place, Workers
+from harness.sweeps.tasks import check_worker, describe
 
 _CONNECT_SECONDS = 5
 _CODE = ("code", "packages", "python")

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from harness.check import Checked
-from harness.flames import Profiled
+from harness.measuring.check import Checked
+from harness.measuring.sampling import Times
+from harness.profiles.flames import Profiled
 from harness.recorder import Progress
-from harness.sampling import Times
 
 
 @dataclass(frozen=True, slots=True)

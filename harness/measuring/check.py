@@ -8,7 +8,7 @@ from typing import Any
 from harness.clock import Clock
 from harness.declarations import find_bound
 from harness.errors import RegistryError
-from harness.memory import begin_peak, peak
+from harness.measuring.memory import begin_peak, peak
 from harness.recorder import observed_call
 from harness.registry import Family, Measured, Prepared, Recorder, Variant
 

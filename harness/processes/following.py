@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from harness.children import Child
-from harness.messages import (
+from harness.measuring.sampling import Times
+from harness.processes.children import Child
+from harness.processes.messages import (
     CallEnded,
     CheckDone,
     Closed,
@@ -19,7 +20,6 @@ from harness.messages import (
     TurnEnded,
 )
 from harness.registry import Progress
-from harness.sampling import Times
 
 SETUP_SECONDS = 600.0
 

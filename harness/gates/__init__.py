@@ -1,0 +1,1 @@
+"""What is expected of cells, and how they are judged by it."""

@@ -1,0 +1,1 @@
+"""One problem measured: checked calls, interleaved turns, ratios and verdicts."""

@@ -1,0 +1,1 @@
+"""Child processes that variants run in: started, limited, followed and ended."""

@@ -1,0 +1,1 @@
+"""Where the time of calls goes, and how two variants differ in that."""

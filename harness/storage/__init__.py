@@ -1,0 +1,1 @@
+"""Cells as they are stored: one JSON line each."""

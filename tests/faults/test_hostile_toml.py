@@ -1,0 +1,147 @@
+"""Expectations and suites: any content is read or refused in one sentence that names the file."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import NUMBERS, TEXTS, change, changes, no_files, read_or_refused, refusal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.gates.expectations import load_expectations, to_toml
+from harness.registry import load_registry
+from harness.sweeps.suites import read_suite
+
+EXPECTATIONS = """
+schema = 1
+ratio_slack = 1.5
+quality_tolerance = 1e-09
+ignore = ["counters.cache_bytes"]
+
+[made_with]
+python = "3.11.7"
+packages.torch = "2.13.0+cpu"
+
+[cell."dimspec/interned@all-pairs[rank=3,mesh=2x2]/dgx_a100_80gb:4"]
+against = "eager-dict"
+status = "ok"
+decision = "same"
+fingerprint = "1c43c990d27fcf7e"
+quality.cost_millions = 28.24509150000006
+counters.expansions = 22
+ratio = [0.0041, 0.0358]
+"""
+SUITE = """
+name = "a-suite"
+
+[[study]]
+family = "reshard"
+variants = ["indexed"]
+workloads = ["transformer[layers={layers}]"]
+topologies = ["dgx_a100_80gb:4"]
+against = "sync-each"
+purpose = "why"
+
+[study.matrix]
+layers = [2, 4]
+"""
+READERS = {
+    "expectations": (EXPECTATIONS, load_expectations),
+    "suite": (SUITE, lambda path: read_suite(path, load_registry())),
+}
+kinds = pytest.mark.parametrize("kind", READERS)
+
+
+def in_toml(value: Any) -> str:
+    """Write any document of plain values as one line of TOML, as far as TOML has words for it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{in_toml(str(k))} = {in_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(in_toml, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    text = str(value).encode("utf-8", "replace").decode()
+    escaped = "".join(
+        letter if letter.isprintable() and letter not in '"\\' else f"\\U{ord(letter):08x}"
+        for letter in text
+    )
+    return f'"{escaped}"'
+
+
+def read(kind: str, path: Path, content: bytes) -> Any:
+    path.write_bytes(content)
+    return read_or_refused(lambda: READERS[kind][1](path), path.name)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "mine.toml"
+
+
+@kinds
+def test_the_example_is_read(kind: str, path: Path) -> None:
+    assert read(kind, path, READERS[kind][0].encode()) is not None
+
+
+@kinds
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_any_bytes(
+    kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    text = READERS[kind][0].encode()
+    at = data.draw(st.integers(0, len(text)))
+    put = data.draw(st.binary(max_size=20))
+    content = data.draw(st.sampled_from([put, text[:at] + put + text[at:], text[:at] + put]))
+    read(kind, tmp_path_factory.mktemp("any") / "mine.toml", content)
+
+
+@kinds
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_change_of_what_is_valid(
+    kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    document = tomllib.loads(READERS[kind][0])
+    change(document, data.draw(changes(document)))
+    lines = [f"{in_toml(str(key))} = {in_toml(value)}\n" for key, value in document.items()]
+    read(kind, tmp_path_factory.mktemp("any") / "mine.toml", "".join(lines).encode())
+
+
+@kinds
+@pytest.mark.parametrize("value", [*TEXTS, *NUMBERS])
+def test_odd_texts_and_numbers_in_place_of_others(kind: str, value: str, path: Path) -> None:
+    text = READERS[kind][0]
+    for old in ('"ok"', '"same"', "28.24509150000006", "22", "0.0041", '"reshard"', "[2, 4]", "1"):
+        for new in (in_toml(value), value):
+            content = text.replace(f"= {old}", f"= {new}", 1)
+            read(kind, path, content.encode("utf-8", "replace"))
+
+
+@kinds
+def test_what_is_no_file(kind: str, tmp_path: Path) -> None:
+    for what, name in no_files(tmp_path, ".toml").items():
+        assert refusal(lambda name=name: READERS[kind][1](Path(name))), what
+
+
+@kinds
+def test_deep_nesting_is_refused(kind: str, path: Path) -> None:
+    assert read(kind, path, b"schema = " + b"[" * 10_000) is None
+    assert read(kind, path, b"a." * 1_000 + b"b = 1") is None
+
+
+@given(name=st.text(min_size=1, max_size=20))
+@settings(max_examples=40, deadline=None)
+def test_what_was_written_is_read_again(
+    name: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "mine.toml"
+    text = EXPECTATIONS.replace(
+        'fingerprint = "1c43c990d27fcf7e"', f"fingerprint = {in_toml(name)}"
+    )
+    expected = read("expectations", path, text.encode())
+    if expected is not None:
+        assert read("expectations", path, to_toml(expected).encode()) == expected
