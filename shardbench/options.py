@@ -42,6 +42,11 @@ Seconds = Annotated[
 Seed = Annotated[int, typer.Option(help="Seed of the order of the calls and of the resampling.")]
 
 
+# A suite is measured with these by any command: stored results count only where they are the same.
+SUITE_BUDGET = 60.0
+SUITE_SECONDS = 10.0
+
+
 def found_registry() -> Registry:
     """Return the registry, and say which families could not be loaded."""
     registry = load_registry()

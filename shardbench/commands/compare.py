@@ -41,7 +41,7 @@ def compare(
         str, typer.Option(help="The variant to compare with, instead of the family's reference.")
     ] = "",
     budget: Budget = 120.0,
-    seconds: Seconds = 60.0,
+    seconds: Seconds = 30.0,
     seed: Seed = 0,
     memory: Memory = None,
     json: Annotated[

@@ -8,7 +8,17 @@ import typer
 from harness.errors import UsageError
 from harness.measuring.comparison import Settings
 from harness.sweeps.sweep import is_outdated, plan_sweep, set_aside
-from shardbench.options import Budget, Memory, Seconds, Seed, found_registry, messages, settings_of
+from shardbench.options import (
+    SUITE_BUDGET,
+    SUITE_SECONDS,
+    Budget,
+    Memory,
+    Seconds,
+    Seed,
+    found_registry,
+    messages,
+    settings_of,
+)
 from shardbench.results_file import measuring_into, tell_damaged
 from shardbench.sweeping import measure
 
@@ -23,8 +33,8 @@ def report(
     large: Annotated[
         bool, typer.Option(help="Measure the large problems of the suite too.")
     ] = False,
-    budget: Budget = 60.0,
-    seconds: Seconds = 20.0,
+    budget: Budget = SUITE_BUDGET,
+    seconds: Seconds = SUITE_SECONDS,
     seed: Seed = 0,
     memory: Memory = None,
 ) -> None:

@@ -30,6 +30,8 @@ from harness.sweeps.sweep import (
 )
 from reports.formatting import plural
 from shardbench.options import (
+    SUITE_BUDGET,
+    SUITE_SECONDS,
     Budget,
     Memory,
     Seconds,
@@ -71,8 +73,8 @@ def sweep_command(
             help="How many problems to measure at once here; more than one disturb each other."
         ),
     ] = 1,
-    budget: Budget = 60.0,
-    seconds: Seconds = 20.0,
+    budget: Budget = SUITE_BUDGET,
+    seconds: Seconds = SUITE_SECONDS,
     seed: Seed = 0,
     memory: Memory = None,
     fresh: Annotated[bool, typer.Option(help="Measure again what is measured already.")] = False,
