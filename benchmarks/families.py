@@ -120,7 +120,10 @@ class _FamilyBenchmarks:
 
 
 def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[float]:
-    """Time a variant and its family's reference in turns; return the ratio of each pair."""
+    """Time a variant and its family's reference in turns; return the ratio of each pair.
+
+    To four digits, since asv shows of a figure all that there are.
+    """
     reference = family.reference.name
     prepared = {name: family.find(name).prepared(problem) for name in (reference, variant)}
     try:
@@ -129,7 +132,7 @@ def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[fl
         for each in prepared.values():
             each.close()
     pairs = zip(times[variant].cpu_s, times[reference].cpu_s, strict=True)
-    return [mine / theirs for mine, theirs in pairs if mine > 0 and theirs > 0]
+    return [float(f"{mine / theirs:.4g}") for mine, theirs in pairs if mine > 0 and theirs > 0]
 
 
 def _calls_in_a_sample(checked: Checked) -> int:
