@@ -36,6 +36,8 @@ class GateCommand(TyperCommand):
             raise
         except (Exception, SystemExit) as error:  # rich exits where standard error is gone
             _tell(error)
+        finally:
+            _empty_buffers()
         raise typer.Exit(HARNESS_FAILED)
 
 
@@ -67,16 +69,26 @@ def write_out(text: str) -> None:
         output.write(text.encode(encoding, "replace").decode(encoding))
         output.flush()
     except BrokenPipeError:
-        _discard_the_rest()
+        _discard_the_rest(1)
     except OSError as error:
-        _discard_the_rest()
+        _discard_the_rest(1)
         raise ShardbenchError(
             f"The verdict cannot be written: {error.strerror or error}."
         ) from None
 
 
-def _discard_the_rest() -> None:
-    """Have nothing left that fails when the interpreter empties its buffers at the end."""
+def _empty_buffers() -> None:
+    """Write what is left now: where the interpreter fails to at its end, it exits with 120."""
+    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            _discard_the_rest(descriptor)
+
+
+def _discard_the_rest(descriptor: int) -> None:
+    """Have what is left in a buffer go nowhere."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
+    os.dup2(nowhere, descriptor)
     os.close(nowhere)

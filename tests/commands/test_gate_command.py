@@ -334,7 +334,15 @@ class TestProcess:
         _, err = process.communicate(timeout=60)
         assert (process.returncode, err) == (code, b"")
 
-    def test_both_outputs_gone_is_never_a_success(self, start, tmp_path: Path):
+    @pytest.mark.parametrize("buffered", [True, False])
+    def test_both_outputs_gone_is_never_a_success(
+        self, start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buffered: bool
+    ):
+        # What is still in a buffer when Python ends would make it exit with 120.
+        if buffered:
+            monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+        else:
+            monkeypatch.setenv("PYTHONUNBUFFERED", "1")
         reader, writer = os.pipe()
         os.close(reader)
         try:
