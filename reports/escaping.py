@@ -1,12 +1,14 @@
 """Texts of results made fit for where they are shown: HTML, Markdown, CSV, one line of a page."""
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from markupsafe import Markup, escape
 
 from harness.errors import printable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MOST_NESTED = 20
 _SOURCE = re.compile(r"\b([\w.-]+/[\w.-]+)#(\d+)\b")
@@ -45,16 +47,22 @@ def sources(text: str) -> Markup:
 def markdown(text: str) -> str:
     """Return Markdown that shows a text as it is, but for names in backticks, which are code."""
     parts = _CODE.split(" ".join(text.split()))  # every other one stood in backticks
-    return "".join(code(part) if place % 2 else _plain(part) for place, part in enumerate(parts))
+    return "".join(
+        code_in_table(part) if place % 2 else _plain(part) for place, part in enumerate(parts)
+    )
 
 
 def code(text: str) -> str:
-    """Return a text as Markdown's code, fit for a field of a table."""
-    text = " ".join(text.split()).replace("|", "\\|")
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    if not longest:
-        return f"`{text}`"
-    return f"{'`' * (longest + 1)} {text} {'`' * (longest + 1)}"
+    """Return a text as Markdown's code, between more backticks than it has in a row."""
+    text = " ".join(text.split()) or " "
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    space = " " if "`" in (text[0], text[-1]) else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def code_in_table(text: str) -> str:
+    """Return a text as Markdown's code that stays in its field of a table."""
+    return code(text).replace("|", "\\|")
 
 
 def _plain(text: str) -> str:
@@ -62,13 +70,15 @@ def _plain(text: str) -> str:
     return _MARKS.sub(r"\\\g<0>", text)
 
 
-def csv(frame: pd.DataFrame) -> str:
+def csv(frame: "pd.DataFrame") -> str:
     """Return a frame as CSV; a text that a spreadsheet would compute gets an apostrophe before it.
 
     Numbers stay numbers, negative ones too.
     """
+    from pandas.api.types import is_numeric_dtype  # a second to import, and only reports need it
+
     held = frame.rename(columns=_inert)
-    for column in held.columns[[not pd.api.types.is_numeric_dtype(t) for t in held.dtypes]]:
+    for column in held.columns[[not is_numeric_dtype(t) for t in held.dtypes]]:
         held[column] = held[column].map(_inert)
     return held.to_csv(index=False)
 

@@ -11,7 +11,7 @@ import jinja2
 
 from harness.errors import UsageError, printable
 from reports.drawing import Drawing
-from reports.escaping import code, csv, markdown, prose, sources
+from reports.escaping import code_in_table, csv, markdown, prose, sources
 from reports.findings import findings
 from reports.formatting import plural
 from reports.frames import Results, read_results
@@ -131,7 +131,7 @@ def _templates() -> jinja2.Environment:
         "prose": prose,
         "sources": sources,
         "md": markdown,
-        "md_code": code,
+        "md_code": code_in_table,
         "csv_link": _csv_link,
     }
     environment.filters.update(filters)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from harness.errors import printable
 from harness.gates.gate import Deviation, GateVerdict, Judged, Kind, Value
+from reports.escaping import code, code_in_table
 from reports.formatting import MISSING, interval, number
 
 UNFINISHED = "## Error: the gate did not finish, so nothing is judged\n"
@@ -221,19 +222,7 @@ def _expected_table(judged: Sequence[Judged]) -> str:
 
 def _table(titles: Sequence[str], entries: Iterable[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
-    lines += [f"| {' | '.join(_entry(text) for text in entry)} |" for entry in entries]
+    lines += [
+        f"| {' | '.join(text and code_in_table(text) for text in entry)} |" for entry in entries
+    ]
     return "\n".join(lines)
-
-
-def _entry(text: str) -> str:
-    """Write code that stays in its field of a table."""
-    return code(text).replace("|", "\\|") if text else ""
-
-
-def code(text: str) -> str:
-    """Write text as code, between more backticks than it has in a row."""
-    text = " ".join(text.split()) or " "
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * (longest + 1)
-    space = " " if "`" in (text[0], text[-1]) else ""
-    return f"{fence}{space}{text}{space}{fence}"

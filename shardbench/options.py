@@ -12,8 +12,8 @@ from harness.measuring.comparison import Settings
 from harness.measuring.sampling import SamplingRule
 from harness.processes.following import SETUP_SECONDS
 from harness.processes.limits import default_memory_gib
-from harness.profiles.profiling import replace_file
 from harness.registry import Registry, load_registry
+from harness.writing import replace_file
 
 messages = Console(stderr=True, highlight=False, markup=False)
 

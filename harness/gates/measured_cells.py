@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ShardbenchError, UsageError
+from harness.errors import ShardbenchError
 from harness.storage.results import Damage, read_records
 
 
@@ -77,8 +77,6 @@ def read_cells(path: Path) -> dict[str, MeasuredCell]:
         ShardbenchError: it cannot be read, holds no cell, a line is damaged or torn, or a cell is
             there twice with different contents.
     """
-    if path.exists() and not path.is_file():
-        raise UsageError(f"{path} cannot be read: it must be a file, no folder, pipe or device.")
     damaged: list[Damage] = []
     records: dict[str, Mapping[str, Any]] = {}
     for record in read_records(path, damaged.append):

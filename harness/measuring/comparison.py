@@ -7,8 +7,8 @@ from typing import Any
 from harness.errors import ShardbenchError, UsageError
 from harness.machine import environment
 from harness.measuring.check import Checked
+from harness.measuring.noting import note_check, note_failure, note_times
 from harness.measuring.sampling import Limits, SamplingRule, Times
-from harness.measuring.verdict import explain, judge
 from harness.naming import CellId, ProblemId, WorkloadSpec
 from harness.processes.children import Child, child, start_server
 from harness.processes.following import SETUP_SECONDS, Event, Listener, Outcome, OverBudget, follow
@@ -17,7 +17,7 @@ from harness.processes.messages import CheckDone, Failed, ProfileDone, SamplingD
 from harness.processes.worker import Job, run_check, run_profile, run_sampling
 from harness.profiles.flames import Profiled
 from harness.registry import Family, Goal, Registry, Variant, load_registry
-from harness.storage.results import Cell, Stored, summary
+from harness.storage.results import Cell, Stored
 from harness.topologies import Topology
 
 
@@ -222,7 +222,7 @@ class Comparison:
             cell.reason = f"needs {', '.join(missing)}"
             return
         if self._unbuilt is not None:
-            self._give_up(cell, self._unbuilt)
+            note_failure(cell, self._unbuilt)
             return
         memory_gib = self._settings.memory_gib
         with child(run_check, self._job, variant.name, memory_gib=memory_gib) as process:
@@ -235,31 +235,9 @@ class Comparison:
             self._unbuilt = outcome  # it would be for the next one, and take as long
         if isinstance(outcome, CheckDone):
             self._checked[variant.name] = outcome.checked
-            cell.fingerprint = outcome.checked.fingerprint
-            cell.quality = dict(outcome.checked.quality)
-            cell.counters = dict(outcome.checked.counters)
-            cell.phases = dict(outcome.checked.phases)
-            cell.peak_memory_bytes = outcome.checked.peak_memory_bytes
-            cell.memory_before_bytes = outcome.checked.memory_before_bytes
-            cell.facts = outcome.facts
-            cell.size_name, cell.size = _size(outcome.facts)
-        else:
-            self._give_up(cell, outcome)
-
-    def _give_up(self, cell: Cell, outcome: Any) -> None:
-        if isinstance(outcome, OverBudget):
-            cell.status = "over budget"
-            cell.reason = f"stopped after {outcome.elapsed_s:.0f} s"
-            cell.projection_s = outcome.projection()
-            cell.peak_memory_bytes = outcome.peak_memory_bytes or cell.peak_memory_bytes
-            if outcome.last:
-                cell.progress = {**asdict(outcome.last[1]), "elapsed_s": outcome.last[0]}
-        else:
-            # One that passed its check has a part in this, whatever it says later.
-            has_no_part = outcome.not_applicable and cell.variant not in self._checked
-            cell.status = "not applicable" if has_no_part else "failed"
-            cell.reason = outcome.reason
-            cell.output = (outcome.output or None) if cell.status == "failed" else None
+            note_check(cell, outcome.checked, outcome.facts)
+        elif not isinstance(outcome, tuple):  # of several variants alone it is said whose it is
+            note_failure(cell, outcome)
 
     def _follow(
         self, process: Child, event: Event, times: dict[str, Times] | None = None
@@ -336,15 +314,15 @@ class Comparison:
                 break
             if isinstance(outcome, tuple):
                 stopped, reason = outcome
-                self._give_up(cells[stopped], reason)
+                note_failure(cells[stopped], reason)
                 names = [name for name in names if name != stopped]
             else:
                 for name in names:
-                    self._give_up(cells[name], outcome)
+                    note_failure(cells[name], outcome)
                 names = []
             times = {name: Times() for name in names}
         for name in names:
-            self._fill_times(cells[name], times[name], times.get(reference))
+            note_times(cells[name], times[name], times.get(reference), self._settings.sampling)
 
     def _limits(self) -> Limits:
         """Return by variant the ratios that a goal of this comparison is about."""
@@ -355,34 +333,6 @@ class Comparison:
                 limits.setdefault(goal.variant, []).append(1 / goal.limit)
         return limits
 
-    def _fill_times(self, cell: Cell, times: Times, reference: Times | None) -> None:
-        cell.wall_s, cell.cpu_s = summary(times.wall_s), summary(times.cpu_s)
-        cell.thread_cpu_s = summary(times.thread_cpu_s)
-        if cell.decision == "reference" or reference is None:
-            return
-        if cell.decision is None:
-            cell.verdict_reason = "nothing to compare the decision with"
-            return
-        rule = self._settings.sampling
-        try:
-            ratio = times.ratio_to(reference)
-        except ValueError as error:
-            cell.verdict, cell.verdict_reason = "inconclusive", str(error)
-            return
-        if ratio is not None:
-            cell.ratio = asdict(ratio)
-            cell.verdict = judge(ratio, rule.noise_floor)
-            ended = rule.why_ended(len(times.blocks))
-            cell.verdict_reason = explain(ratio, rule.noise_floor, ended)
-
 
 def _is_on(goal: Goal, workload: WorkloadSpec, topology: Topology) -> bool:
     return ProblemId.parse(goal.problem) == ProblemId(workload, topology.name, topology.gpus)
-
-
-def _size(facts: dict[str, float | str]) -> tuple[str | None, float | None]:
-    name = next(iter(facts), None)
-    if name is None:
-        return None, None
-    value = facts[name]
-    return (name, float(value)) if isinstance(value, int | float) else (None, None)

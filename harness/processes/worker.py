@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -115,12 +115,7 @@ def run_sampling(
         )
         send(SamplingDone(times))
 
-    def close() -> None:
-        for variant in prepared.values():
-            with suppress(BaseException):  # the times are taken; the rest ends with the process
-                variant.close()
-
-    _child(connection, body, close)
+    _child(connection, body, prepared)
 
 
 def run_profile(
@@ -146,12 +141,7 @@ def run_profile(
         )
         send(ProfileDone(profiled))
 
-    def close() -> None:
-        for variant in prepared.values():
-            with suppress(BaseException):  # the profiles are taken; the rest ends with the process
-                variant.close()
-
-    _child(connection, body, close)
+    _child(connection, body, prepared)
 
 
 class _BadInput(Exception):
@@ -169,9 +159,9 @@ def _build(job: Job) -> tuple[Family[Any, Any], Any]:
 def _child(
     connection: Connection,
     body: Callable[[Callable[[Message], None]], None],
-    close: Callable[[], None] | None = None,
+    prepared: Mapping[str, Prepared[Any]] | None = None,
 ) -> None:
-    """Send what `body` sends or why it failed, then call `close`."""
+    """Send what `body` sends or why it failed, then close what was prepared."""
     send = _sender(connection)
     try:
         body(send)
@@ -182,8 +172,10 @@ def _child(
         with suppress(Exception):
             sys.stdout.flush()
         send(_failure(error))
-    if close is not None:
-        close()
+    if prepared is not None:
+        for variant in prepared.values():
+            with suppress(BaseException):  # all is told; the rest ends with the process
+                variant.close()
         send(Closed())
 
 

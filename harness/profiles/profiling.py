@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -14,7 +13,6 @@ from pyinstrument.renderers import ConsoleRenderer, HTMLRenderer, SpeedscopeRend
 from pyinstrument.session import Session
 
 from harness.clock import Clock
-from harness.errors import ShardbenchError
 from harness.measuring.sampling import timed_turn
 from harness.profiles.flames import NOTHING, Profile, Profiled, Stack, Weight
 from harness.profiles.frame_names import FrameNames
@@ -242,30 +240,3 @@ def _text_renderer() -> ConsoleRenderer:
     )
     renderer.processors.remove(processors.group_library_frames_processor)
     return renderer
-
-
-def write_files(files: dict[str, str], stem: Path) -> list[Path]:
-    """Write each text to `stem` with its suffix; raises ShardbenchError where that fails."""
-    written = []
-    try:
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        for suffix, text in files.items():
-            written.append(replace_file(stem.with_name(f"{stem.name}.{suffix}"), text))
-    except OSError as error:
-        raise ShardbenchError(f"The profile cannot be written: {error}.") from None
-    return written
-
-
-def replace_file(path: Path, text: str) -> Path:
-    """Write a file whole or not at all; what is there and is no file, a device, is written to."""
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
-        return path
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except (OSError, ValueError):
-        partial.unlink(missing_ok=True)
-        raise
-    return path

@@ -231,6 +231,10 @@ class Question:
         )
 
 
+class TorchDiffers(Exception):
+    """Torch chooses by other rules here, so that its own search must answer."""
+
+
 def cheapest_strategy(
     mesh: DeviceMesh,
     op_schema: OpSchema,
@@ -243,7 +247,7 @@ def cheapest_strategy(
     which no input has to be moved, the elements of a foreach op the first one that costs nothing.
     Arguments, options and errors are those of torch's function.
     """
-    with suppress(NotImplementedError):
+    with suppress(TorchDiffers):
         question = _question(mesh, op_schema, single_mesh_dim_strategies, **options)
         if winners := question.winners():
             return OpStrategy([question.op_spec(each) for each in winners])
@@ -265,18 +269,18 @@ def searched_exactly() -> Iterator[None]:
 
 
 def encode(placement: Placement | None) -> int:
-    """Return a placement's code; raises NotImplementedError if torch has other rules for it."""
+    """Return a placement's code; raises TorchDiffers if torch has other rules for it."""
     if placement is None or type(placement) is Replicate:
         return REPLICATE
     if type(placement) is Shard and placement.dim >= 0:
         return int(placement.dim)
     if type(placement) is Partial and placement.reduce_op in _PARTIAL:
         return _PARTIAL[placement.reduce_op]
-    raise NotImplementedError("This is not a plain placement.")
+    raise TorchDiffers("This is not a plain placement.")
 
 
 def operand_of(spec: DTensorSpec, mesh: DeviceMesh, targets: Codes, may_stay: bool) -> Operand:
-    """Return a tensor as an operand; raises NotImplementedError if torch moves it otherwise."""
+    """Return a tensor as an operand; raises TorchDiffers if torch moves it otherwise."""
     source = tuple([encode(placement) for placement in spec.placements])
     if (
         (spec.mesh is not mesh and spec.mesh != mesh)
@@ -285,7 +289,7 @@ def operand_of(spec: DTensorSpec, mesh: DeviceMesh, targets: Codes, may_stay: bo
         or not DTensorSpec.is_default_device_order(spec.shard_order)
         or max(source) >= spec.ndim
     ):
-        raise NotImplementedError("torch redistributes this tensor differently.")
+        raise TorchDiffers("torch redistributes this tensor differently.")
     topology, shards = prices.MeshTopoInfo.build_from_mesh(mesh), spec.num_shards
     gigabytes = prices.spec_to_bytes(spec) / shards / 1024 / 1024 / 1024
     mesh_dims = range(mesh.ndim)[:: -1 if shards > 1 else 1]
@@ -320,7 +324,7 @@ def _question(
         or _redistribute._FORCE_MIN_COST_REDISTRIBUTION_PLAN
         or not mesh._is_current_rank_part_of_mesh()
     ):
-        raise NotImplementedError("torch chooses differently here.")
+        raise TorchDiffers("torch chooses differently here.")
     operands = [
         operand_of(each.strategies[0].output_spec, mesh, targets, allow_uneven_sharding)
         for each, targets in zip(inputs, wanted, strict=True)

@@ -10,7 +10,6 @@ import typer
 from harness.errors import UsageError
 from harness.measuring.comparison import Comparison
 from harness.naming import CellId
-from harness.profiles.profiling import write_files
 from shardbench.cells import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.options import (
     Budget,
@@ -19,6 +18,7 @@ from shardbench.options import (
     found_registry,
     messages,
     settings_of,
+    write,
 )
 from shardbench.progress import progress_display
 
@@ -70,17 +70,19 @@ def profile(
     with progress_display(str(comparison.problem)) as listen:
         profiled = comparison.profile(names, seconds, listen)
     profiles = [profiled[each].profile for each in names]
-    written = []
-    for each in names:
-        stem = out / comparison.cell_id(each).file_stem
-        written += write_files(profiled[each].files, stem)
     pair = CellId(question.family.name, "-against-".join(names), comparison.problem)
-    page = flame_page(profiles, str(comparison.problem))
-    written += write_files({"flames.html": page}, out / pair.file_stem)
+    files = {
+        out / f"{comparison.cell_id(each).file_stem}.{suffix}": text
+        for each in names
+        for suffix, text in profiled[each].files.items()
+    }
+    files[out / f"{pair.file_stem}.flames.html"] = flame_page(profiles, str(comparison.problem))
+    for path, text in files.items():
+        write(path, text)
     print(profiled[name].files["txt"])  # noqa: T201
     for sentence in (*overview(profiles), "", *explanation(profiles)):
         print(sentence)  # noqa: T201
-    for path in written:
+    for path in files:
         messages.print(f"Wrote {path}", soft_wrap=True)
 
 

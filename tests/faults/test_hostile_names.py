@@ -229,7 +229,7 @@ def test_markdown_shows_a_text_as_it_is(text, shown):
 
 def test_code_in_markdown_may_hold_backticks():
     assert code("a") == "`a`"
-    assert code("a`b``c") == "``` a`b``c ```"
+    assert code("a`b``c") == "```a`b``c```"
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1+1|cmd", "@SUM(1)"])
