@@ -17,7 +17,8 @@ from harness.registry import ENTRY_POINTS
 _PACKAGES = ("torch", "torchrec", "fbgemm-gpu-cpu", "fbgemm-gpu", "numpy", "numba", "scipy")
 
 
-def _installed_versions() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
+    """Return the versions of the packages that decide how a planner behaves."""
     versions = {}
     for package in _PACKAGES:
         try:
@@ -67,7 +68,7 @@ def environment(seed: int) -> dict[str, Any]:
         "shardbench": metadata.version("shardbench"),
         "code": source_digest(),
         "python": platform.python_version(),
-        "packages": _installed_versions(),
+        "packages": installed_versions(),
         "system": f"{platform.system()} {platform.machine()}",
         "machine": _machine(cores),
         "cpu": _processor(),

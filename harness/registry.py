@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Any, Generic, TypeVar, cast
 
 from harness import upstreams
+from harness.captured_file import Names, is_captured_file, read_captured, read_json
 from harness.declarations import (
     Claim,
     Counter,
@@ -45,6 +46,7 @@ __all__ = [
     "Goal",
     "InfeasibleDecision",
     "Measured",
+    "Names",
     "NotApplicable",
     "Planning",
     "Prepared",
@@ -63,11 +65,14 @@ __all__ = [
     "Workload",
     "WorkloadSpec",
     "at_most",
+    "is_captured_file",
     "is_observing",
     "load_registry",
     "one_of",
     "positive_int",
+    "read_captured",
     "read_file",
+    "read_json",
     "unknown",
     "whole_number",
 ]
@@ -180,6 +185,9 @@ class Family(Generic[P, D]):
         studies: the family's part of the report.
         goals: what its variants are to reach, and the report says whether they do.
         planning: how `shardbench plan` plans with it, None where it does not.
+        capturing: a context manager for `harness.capture`, None where there is none. It is given
+            how names are written, and gives a function that returns what was captured so far, as
+            plain JSON types; that raises ShardbenchError where it cannot be written down.
     """
 
     name: str
@@ -201,6 +209,9 @@ class Family(Generic[P, D]):
     studies: tuple[Study, ...] = ()
     goals: tuple[Goal, ...] = ()
     planning: Planning[P, D] | None = None
+    capturing: Callable[[Names], AbstractContextManager[Callable[[], Mapping[str, Any]]]] | None = (
+        None
+    )
     variants: dict[str, Variant[P, D]] = field(default_factory=dict)
 
     def variant(
