@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
-from harness.machine import installed_versions
 from harness.reading import read_file
+from harness.versions import installed_versions
 from harness.writing import replace_file
 
 CAPTURED_SUFFIXES = (".json", ".json.gz")

@@ -13,20 +13,7 @@ from typing import Any
 import psutil
 
 from harness.registry import ENTRY_POINTS
-
-_PACKAGES = ("torch", "torchrec", "fbgemm-gpu-cpu", "fbgemm-gpu", "numpy", "numba", "scipy")
-
-
-def installed_versions() -> dict[str, str]:
-    """Return the versions of the packages that decide how a planner behaves."""
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
-
+from harness.versions import installed_versions
 
 def _processor() -> str:
     try:
