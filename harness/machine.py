@@ -15,6 +15,7 @@ import psutil
 from harness.registry import ENTRY_POINTS
 from harness.versions import installed_versions
 
+
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

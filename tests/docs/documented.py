@@ -1,0 +1,88 @@
+"""The commands that README and docs show: in blocks of code, inside sentences and in tables."""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+_PROGRAMS = ("shardbench", "make", "asv", "python", ".venv/bin/python", "pip", "git", "pre-commit")
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"(`+)((?:.|\n(?!\n))+?)\1")
+_ROW = re.compile(r"^\|(.*)\|$", re.MULTILINE)
+# What stands for something else: an ellipsis, words in capitals such as FILE or N.
+_PLACEHOLDER = re.compile(r"\.\.\.|…|(?<![\w.-])[A-Z][A-Z_]*(?![\w=.-])")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command line as words, and the document that shows it."""
+
+    document: str
+    text: str
+
+    @property
+    def words(self) -> list[str]:
+        """The words, with what a shell would do to quotes done, and without redirections."""
+        return shlex.split(self.text.partition(" | ")[0].partition(" > ")[0], comments=True)
+
+    @property
+    def id(self) -> str:
+        """A name for a test."""
+        return f"{self.document}: {self.text}"
+
+
+def documents() -> list[Path]:
+    """Return README, docs and what else is written for people."""
+    return [
+        *sorted(ROOT.glob("*.md")),
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]
+
+
+def commands(paths: Iterable[Path]) -> list[Command]:
+    """Return every command that is shown and complete, once, in the order of the documents."""
+    found: dict[str, Command] = {}
+    for path in paths:
+        name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
+        for text in _shown(path.read_text(encoding="utf-8")):
+            found.setdefault(text, Command(name, text))
+    return list(found.values())
+
+
+def _shown(document: str) -> Iterator[str]:
+    for match in _FENCE.finditer(document):
+        if match[1] in ("", "sh", "bash", "console"):
+            for line in match[2].replace("\\\n", " ").splitlines():
+                yield from _command(line.removeprefix("$ "))
+    prose = _FENCE.sub("", document)
+    yield from _in_tables(prose)
+    for match in _SPAN.finditer(prose):
+        yield from _command(match[2].strip())
+
+
+def _in_tables(prose: str) -> Iterator[str]:
+    """Yield the commands of tables whose heading begins one that the first cells go on with."""
+    heading = ""
+    for match in _ROW.finditer(prose):
+        first, *others = (cell.strip() for cell in match[1].split("|"))
+        spans = re.findall(r"`([^`]*)`", first)
+        if spans and spans[0].endswith(" ..."):
+            heading = spans[0].removesuffix("...")
+        elif heading and spans:
+            for span in spans:
+                variants = [v for other in others for v in re.findall(r"^`([^`]*)`$", other)]
+                chosen = f" --variants {','.join(variants)}" if variants else ""
+                yield from _command(heading + span + chosen)
+        elif not re.fullmatch(r"[\s:-]*", first):
+            heading = ""
+
+
+def _command(line: str) -> Iterator[str]:
+    text = " ".join(line.split())
+    text = re.sub(r" +# .*", "", text)
+    program, _, rest = text.partition(" ")
+    if program in _PROGRAMS and rest and not _PLACEHOLDER.search(text):
+        yield text

@@ -1,0 +1,183 @@
+"""Every command that README and docs show is one that works, as it is written there."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from documented import ROOT, Command, commands, documents
+
+from shardbench.cells import asked
+from shardbench.cli import app
+from shardbench.options import found_registry
+
+COMMANDS = commands(documents())
+SHARDBENCH = [command for command in COMMANDS if command.words[0] == "shardbench"]
+# Files that the documents call the reader's own.
+TABLES = "name,rows,dim,pooling_factor\nuser,100000,64,1\nitem,50000,32,10\nquery,1000,16,5\n"
+COPIED = ("docs", "benchmarks", "expectations.toml", "Makefile", "asv.conf.json", "pyproject.toml")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The reader's checkout, with what documents call the reader's own files."""
+    for name in COPIED:
+        source = ROOT / name
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, tmp_path / name)
+    for name in ("my_tables.csv", "my.csv"):
+        (tmp_path / name).write_text(TABLES)
+    recorded = ROOT / "planners" / "dimspec" / "data" / "resnet50_2x2.json.gz"
+    shutil.copy(recorded, tmp_path / "my_model.json.gz")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def parsed(words: Sequence[str]) -> dict[str, Any]:
+    """Return the values of a command's arguments and options, as the program reads them."""
+    command = typer.main.get_command(app)
+    rest = list(words[1:])
+    while hasattr(command, "commands"):
+        assert rest, f"{' '.join(words)} is a group of commands"
+        name = rest.pop(0)
+        assert name in command.commands, f"there is no command '{name}'"
+        command = command.commands[name]
+    if not rest:  # the name of a command in a sentence
+        return {}
+    return dict(command.make_context(words[1], rest).params)
+
+
+def test_the_collector_sees_blocks_sentences_and_tables(tmp_path):
+    text = """
+Do `shardbench list variants`, `other thing`, or
+`shardbench compare embedding -w
+FILE` and `shardbench plan ...`.
+```
+shardbench list   # what there is
+$ shardbench compare dtensor \\
+    -w mlp
+```
+```python
+shardbench list topologies
+```
+| `shardbench compare dimspec -n 4 ...` | variant |
+| --- | ---: |
+| `-w resnet50` | `interned` |
+"""
+    path = tmp_path / "document.md"
+    path.write_text(text)
+    assert [command.text for command in commands([path])] == [
+        "shardbench list",
+        "shardbench compare dtensor -w mlp",
+        "shardbench compare dimspec -n 4 -w resnet50 --variants interned",
+        "shardbench list variants",
+    ]
+
+
+@pytest.mark.parametrize("command", SHARDBENCH, ids=lambda command: command.id)
+def test_the_program_understands_it_and_knows_what_it_names(command: Command, folder):
+    values = parsed(command.words)
+    name = next((values[key] for key in ("name", "family", "cell") if values.get(key)), "")
+    if command.words[1] in ("compare", "profile", "explain") and values:
+        found = asked(
+            found_registry(),
+            name,
+            values.get("workload"),
+            values.get("topology"),
+            values.get("gpus"),
+        )
+        chosen = ",".join(filter(None, (values.get("variants"), values.get("against"))))
+        for variant in filter(None, chosen.split(",")):
+            found.family.find(variant)
+        found.family.label(found.workload)
+
+
+@pytest.mark.parametrize(
+    "command", [each for each in COMMANDS if each.words[0] == "make"], ids=lambda each: each.id
+)
+def test_make_has_the_target(command: Command):
+    done = subprocess.run(
+        [*command.words, "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# What takes minutes is run smaller: the same command, with less time for the same.
+SMALLER = {
+    "compare": ("--seconds", "0.1"),
+    "profile": ("--seconds", "0.1"),
+    "releases": ("--rounds", "1"),
+    "report": ("--seconds", "0.1"),
+    "selftest": ("--rounds", "1"),
+    "sweep": ("--seconds", "0.1", "--budget", "2"),
+}
+# Hours, or a network: only whether the program takes them is tried.
+TOO_LONG = ("report --fresh", "report --large", "sweep default", "sweep large")
+GATE_HAS_JUDGED = (0, 1, 2)
+
+
+def runnable(command: Command) -> list[str]:
+    """Return the words to run in place of a command's."""
+    words = command.words
+    kind, arguments = words[1], words[2:]
+    if " ".join(words[1:]).startswith(TOO_LONG) or (
+        not arguments and kind not in ("list", "selftest")
+    ):
+        return [kind, "--help"]
+    return [kind, *arguments, *SMALLER.get(kind, ())]
+
+
+def needs_what_is_missing(command: Command) -> bool:
+    """Whether it names a variant that is not installed, such as a real upstream."""
+    words = set(re.split(r"[\s,/@]+", command.text))
+    return any(
+        variant.name in words and variant.missing()
+        for family in found_registry().families
+        for variant in family.variants.values()
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", dict.fromkeys(each.document for each in SHARDBENCH))
+def test_the_commands_of_a_document_run_in_their_order(document: str, folder: Path):
+    prepare = "compare reshard -w transformer[layers=2] -t dgx_h100 -n 4 --seconds 0.1"
+    for results in ("results.jsonl", "results/copying-ladder.jsonl"):
+        (folder / results).parent.mkdir(exist_ok=True)
+        run([*prepare.split(), "--results", results], folder)
+    failed = []
+    for command in SHARDBENCH:
+        if command.document != document or needs_what_is_missing(command):
+            continue
+        words = runnable(command)
+        done = run(words, folder)
+        expected = GATE_HAS_JUDGED if words[0] == "gate" else (0,)
+        if done.returncode not in expected:
+            failed.append(f"{command.text}\n{done.returncode}: {done.stderr[-1000:]}")
+    assert not failed, "\n\n".join(failed)
+
+
+def run(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "shardbench", *words],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=1200,
+        env={**os.environ, "COLUMNS": "80"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "command",
+    [each for each in COMMANDS if each.words[0] == "asv"],
+    ids=lambda each: each.id,
+)
+def test_asv_has_the_command(command: Command):
+    done = subprocess.run(
+        [sys.executable, "-m", *command.words, "--help"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
