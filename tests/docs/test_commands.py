@@ -143,7 +143,7 @@ def needs_what_is_missing(command: Command) -> bool:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.docs
 @pytest.mark.parametrize("document", dict.fromkeys(each.document for each in SHARDBENCH))
 def test_the_commands_of_a_document_run_in_their_order(document: str, folder: Path):
     prepare = "compare reshard -w transformer[layers=2] -t dgx_h100 -n 4 --seconds 0.1"
