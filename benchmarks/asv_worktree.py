@@ -71,7 +71,7 @@ class Worktree(Environment):  # type: ignore[misc]  # asv has no types
         """Make the folder that the checkout goes into."""
         Path(self._path).mkdir(parents=True, exist_ok=True)
 
-    def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:  # noqa: ARG002
+    def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:  # noqa: ARG002 - asv's
         """Check the commit out, with its own entry points."""
         if self._get_installed_commit_hash() != commit_hash:
             self._set_installed_commit_hash(None)

@@ -7,8 +7,8 @@ from benchmarks.outline import Outline
 from harness.clock import SystemClock
 from harness.measuring.check import Checked, check
 from harness.naming import ProblemId
+from harness.placing import placed_on
 from harness.registry import Family, Registry
-from harness.topologies import find_topology
 
 # By family, variant and problem: what the checked call showed, or in words why there is nothing.
 Checks = Mapping[tuple[str, str, str], Checked | str]
@@ -17,7 +17,8 @@ Checks = Mapping[tuple[str, str, str], Checked | str]
 def build(family: Family[Any, Any], problem: str) -> Any:
     """Build a problem from its id; raises UsageError where the id names nothing."""
     parsed = ProblemId.parse(problem)
-    return family.build(parsed.workload, find_topology(parsed.topology, parsed.gpus))
+    topology = placed_on(family, parsed.workload, parsed.topology, parsed.gpus)
+    return family.build(parsed.workload, topology)
 
 
 def check_all(registry: Registry, outlines: Mapping[str, Outline]) -> Checks:

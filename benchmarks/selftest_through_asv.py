@@ -104,7 +104,7 @@ def main() -> None:
         for _ in range(rounds):
             for variant, verdict in verdicts_of_a_round(folder).items():
                 counts[variant][verdict] += 1
-    print(json.dumps(counts, indent=2))  # noqa: T201
+    print(json.dumps(counts, indent=2))
 
 
 if __name__ == "__main__":

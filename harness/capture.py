@@ -6,12 +6,14 @@ nothing about that call; the file is what `--workload problem.json` takes.
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from harness.captured_file import CAPTURED_SUFFIXES, Names, is_captured_file, write_captured
-from harness.errors import ShardbenchError, UsageError
+from harness.errors import ShardbenchError, UsageError, one_line
 from harness.registry import load_registry
 
 
@@ -22,17 +24,19 @@ def capture(
     """Write what the planner of `family` is given inside, when it is left, also by an error.
 
     The file holds no weights and no data. Once inside, a script is never stopped: where nothing
-    can be written, or there is something that no file can hold, it is warned of.
+    can be written, or there is something that no file can hold, it is warned of. In a job of
+    several processes, those in which nothing is planned write nothing.
 
     Args:
         family: whose planner is called inside, such as `embedding`.
         path: the file, which ends in .json or .json.gz; one that is there is replaced.
         hash_names: write hashes in place of names, so that the file can be given away.
-        key: a secret for the hashes, so that names are called the same in several files; a random
+        key: a secret for the hashes, so that a name has the same hash in several files; a random
             one where it is empty.
 
     Raises:
-        UsageError: the family is unknown or cannot be captured, or the file could not be written.
+        UsageError: the family is unknown, cannot be captured or is not installed, or the file could
+            not be written, which is found out before anything inside is run.
     """
     path = Path(path)
     found = load_registry().find(family)
@@ -42,12 +46,29 @@ def capture(
         raise UsageError(f"{path} must end in {' or '.join(CAPTURED_SUFFIXES)}.")
     if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
         raise UsageError(f"{path} cannot be written.")
+    if missing := [name for name in found.requires if find_spec(name) is None]:
+        raise UsageError(f"Family '{family}' cannot be captured: {missing[0]} is not installed.")
     names = Names(hash_names, key)
     with found.capturing(names) as content:
         try:
             yield
         finally:
-            try:
-                write_captured(path, family, names, content())
-            except (OSError, ValueError, ShardbenchError) as error:
-                warnings.warn(f"{path} was not written: {error}", stacklevel=3)
+            if problem := _problem_with(path, family, names, content):
+                warnings.warn(f"{path} was not written: {problem}", stacklevel=3)
+
+
+def _problem_with(
+    path: Path, family: str, names: Names, content: Callable[[], Mapping[str, Any] | None]
+) -> str:
+    """Write the file if there is anything to write; return in words what went wrong."""
+    try:
+        captured = content()
+        if captured is not None:
+            write_captured(path, family, names, captured)
+    except OSError as error:
+        return f"{error.strerror or error}."
+    except ShardbenchError as error:
+        return str(error)
+    except Exception as error:  # a script goes on, whatever its own classes raise
+        return f"{one_line(error)}."
+    return ""

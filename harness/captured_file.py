@@ -27,7 +27,7 @@ class Names:
 
     Hashed names sort as the real ones do, since planners break ties by name. Their hashes are keyed
     with `key`, a secret that the file does not hold, so that nobody can try out likely names; with
-    a key of one's own, a name is called the same in several files.
+    a key of one's own, a name has the same hash in several files, after its place in each of them.
     """
 
     def __init__(self, hashed: bool = False, key: str = "") -> None:
@@ -111,7 +111,7 @@ def read_captured(path: str | Path, family: str) -> dict[str, Any]:
         raise UsageError(
             f"{path} was captured from family '{header['family']}', not from '{family}'."
         )
-    if header.get("version") != _VERSION:
+    if header.get("version") != _VERSION or header["version"] is True:
         raise UsageError(
             f"{path} is of version {header.get('version')!r}; this shardbench reads {_VERSION}."
         )

@@ -147,6 +147,8 @@ class RankTable:
                 "A rank table must have a figure in each row and a capacity for each of its "
                 f"columns, which are {', '.join(self.columns)}, and a bar that is one of them."
             )
+        if not all(math.isfinite(value) for row in self.rows for value in row):
+            raise RegistryError("A rank table must hold numbers, neither infinities nor NaN.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,10 @@ class UsageError(ShardbenchError):
     """Bad input: an unknown name, a malformed file. The command line exits with 2."""
 
 
+class UnknownName(UsageError):
+    """A name that is not known: perhaps somebody else knows it."""
+
+
 class RegistryError(ShardbenchError):
     """A family or a variant that contradicts itself or another one."""
 
@@ -41,13 +45,13 @@ class NotApplicable(ShardbenchError):
     """A variant that has no part in a problem of its family; its cell is no failure."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
+def unknown(kind: str, name: str, known: Iterable[str]) -> UnknownName:
     """Return the error for a name that is not known, with close names or all that is allowed."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if close:
-        return UsageError(f"Unknown {kind} '{name}'; did you mean {' or '.join(close)}?")
-    return UsageError(f"Unknown {kind} '{name}'; known are: {', '.join(names) or 'none'}.")
+        return UnknownName(f"Unknown {kind} '{name}'; did you mean {' or '.join(close)}?")
+    return UnknownName(f"Unknown {kind} '{name}'; known are: {', '.join(names) or 'none'}.")
 
 
 def printable(text: str) -> str:

@@ -8,7 +8,7 @@ from harness.clock import Clock, SystemClock
 from harness.declarations import Bound, Quality, RankTable, find_bound
 from harness.errors import ShardbenchError, UsageError, one_line
 from harness.naming import CellId, ProblemId, WorkloadSpec
-from harness.registry import Family, Measured, Planning
+from harness.registry import Family, Measured, Planning, Variant
 from harness.topologies import Topology
 
 
@@ -49,16 +49,43 @@ def plan(
         chosen.name,
         ProblemId(family.label(workload), topology.name, topology.gpus),
     )
-    if missing := chosen.missing():
-        raise ShardbenchError(f"'{chosen.name}' is not installed: it needs {', '.join(missing)}.")
+    check_installed(chosen)
     if seconds is not None and planning.limited is None:
         raise UsageError(f"Planning with family '{family.name}' takes no limit in seconds.")
     began = clock.wall()
     problem = family.build(workload, topology)
     if seconds is not None and planning.limited is not None:
         problem = planning.limited(problem, seconds)
+    decision, started, ended = decide(family, chosen, problem, clock)
+    return Planned(
+        cell,
+        planning.document(problem, decision),
+        planning.ranks(problem, decision),
+        family.quality(problem, decision),
+        family.qualities[0],
+        find_bound([asdict(quality) for quality in family.qualities]),
+        ended - started,
+        ended - began,
+    )
+
+
+def check_installed(variant: Variant[Any, Any]) -> None:
+    """Raise ShardbenchError where something is missing that a variant needs."""
+    if missing := variant.missing():
+        raise ShardbenchError(f"'{variant.name}' is not installed: it needs {', '.join(missing)}.")
+
+
+def decide(
+    family: Family[Any, Any], variant: Variant[Any, Any], problem: Any, clock: Clock
+) -> tuple[Any, float, float]:
+    """Call a variant once in this process; returns its decision, and when the call began and ended.
+
+    Raises:
+        InfeasibleDecision: the decision cannot be carried out.
+        ShardbenchError: the variant found no decision.
+    """
     try:
-        prepared = chosen.prepared(problem)
+        prepared = variant.prepared(problem)
         try:
             with prepared.installed():
                 prepared.begin()
@@ -70,19 +97,10 @@ def plan(
     except ShardbenchError:
         raise
     except Exception as error:  # a variant may raise anything, e.g. where nothing fits
-        raise ShardbenchError(f"'{chosen.name}' found no decision: {one_line(error)}") from error
+        raise ShardbenchError(f"'{variant.name}' found no decision: {one_line(error)}") from error
     decision = result.decision if isinstance(result, Measured) else result
     family.validate(problem, decision)
-    return Planned(
-        cell,
-        planning.document(problem, decision),
-        planning.ranks(problem, decision),
-        family.quality(problem, decision),
-        family.qualities[0],
-        find_bound([asdict(quality) for quality in family.qualities]),
-        ended - started,
-        ended - began,
-    )
+    return decision, started, ended
 
 
 def _planning(family: Family[Any, Any]) -> Planning[Any, Any]:

@@ -3,14 +3,12 @@
 This is the one module of `harness` that a family needs; it re-exports what else a family uses.
 """
 
-import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
-from harness import upstreams
 from harness.captured_file import Names, is_captured_file, read_captured, read_json
 from harness.declarations import (
     Claim,
@@ -30,21 +28,35 @@ from harness.errors import (
     RegistryError,
     ShardbenchError,
     UsageError,
+    one_line,
+    printable,
     unknown,
 )
+from harness.explanation import Explaining, Explanation, Question, Section
 from harness.goals import Goal, check_goals
+from harness.inventory import Column, Imported, Importing, ImportRequest, Inventory
 from harness.naming import WorkloadSpec, at_most, one_of, positive_int, whole_number
 from harness.reading import read_file
 from harness.recorder import Progress, Recorder, is_observing
-from harness.topologies import Topology
+from harness.releases.calls import count_calls
+from harness.releases.declaration import Releases
+from harness.topologies import CAPTURED, Topology, captured_topology
 from harness.upstreams import Upstream
+from harness.variants import Measured, Prepared, Variant
 
 __all__ = [
+    "CAPTURED",
     "Claim",
+    "Column",
     "Counter",
+    "Explanation",
     "Family",
     "Goal",
+    "ImportRequest",
+    "Imported",
+    "Importing",
     "InfeasibleDecision",
+    "Inventory",
     "Measured",
     "Names",
     "NotApplicable",
@@ -52,10 +64,13 @@ __all__ = [
     "Prepared",
     "Progress",
     "Quality",
+    "Question",
     "RankTable",
     "Recorder",
     "Registry",
     "RegistryError",
+    "Releases",
+    "Section",
     "ShardbenchError",
     "Study",
     "Topology",
@@ -65,11 +80,15 @@ __all__ = [
     "Workload",
     "WorkloadSpec",
     "at_most",
+    "captured_topology",
+    "count_calls",
     "is_captured_file",
     "is_observing",
     "load_registry",
+    "one_line",
     "one_of",
     "positive_int",
+    "printable",
     "read_captured",
     "read_file",
     "read_json",
@@ -81,89 +100,6 @@ ENTRY_POINTS = "shardbench.families"
 
 P = TypeVar("P")
 D = TypeVar("D")
-
-
-@dataclass(frozen=True, slots=True)
-class Measured(Generic[D]):
-    """A decision whose call was timed elsewhere, e.g. in the child process of a real upstream.
-
-    `wall_s` and `cpu_s` are seconds; they replace what the harness would have measured here.
-    """
-
-    decision: D
-    wall_s: float
-    cpu_s: float
-    counters: Mapping[str, int] = field(default_factory=dict)
-    phases: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared(Generic[D]):
-    """A variant that is ready on a problem; only `run` is timed.
-
-    `installed` is entered around each turn of this variant and left after it, also on errors: a
-    variant that changes the process does so there. `renew` is called before each call of `run`,
-    untimed: a variant that uses up what it works on makes it anew there. `close` frees what was
-    prepared.
-    """
-
-    run: Callable[[], D | Measured[D]]
-    installed: Callable[[], AbstractContextManager[Any]] = nullcontext
-    close: Callable[[], None] = lambda: None
-    renew: Callable[[], None] | None = None
-
-    def begin(self) -> None:
-        """Make ready for one call of `run`."""
-        if self.renew is not None:
-            self.renew()
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the parent package of a dotted name is missing
-        return False
-
-
-@dataclass(frozen=True, slots=True)
-class Variant(Generic[P, D]):
-    """One implementation in a family."""
-
-    name: str
-    prepare: Callable[[P], Any]
-    summary: str
-    source: str
-    same_as: str | None = None
-    is_reference: bool = False
-    claim: Claim | None = None
-    requires: tuple[str, ...] = ()
-    upstream: str = ""
-
-    def prepared(self, problem: P) -> Prepared[D]:
-        """Set the variant up on a problem; a plain function `problem -> decision` is wrapped."""
-        if self.prepares:
-            result = self.prepare(problem)
-            if isinstance(result, Prepared):
-                return cast(Prepared[D], result)
-            raise RegistryError(
-                f"Variant '{self.name}' is annotated to return Prepared but returned "
-                f"{type(result).__name__}."
-            )
-        return Prepared(run=lambda: cast(D, self.prepare(problem)))
-
-    @property
-    def prepares(self) -> bool:
-        """Whether the function sets up (is annotated `-> Prepared`) rather than decides at once."""
-        annotation = getattr(self.prepare, "__annotations__", {}).get("return", "")
-        text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-        return text.partition("[")[0].rpartition(".")[2] == "Prepared"
-
-    def missing(self) -> tuple[str, ...]:
-        """Return what is required and not installed: modules, the folder of a real upstream."""
-        missing = [name for name in self.requires if not _is_installed(name)]
-        if self.upstream and not upstreams.is_ready(self.upstream):
-            missing.append(f"{self.upstream} (make upstreams)")
-        return tuple(missing)
 
 
 @dataclass(slots=True)
@@ -180,14 +116,24 @@ class Family(Generic[P, D]):
             may slow the call, which is never the one that is measured.
         label: how a workload is called in ids, where that differs from how it is given (a file);
             raises UsageError for a workload that does not exist, before anything is built.
+        brings: the topology that a workload brings with it, named `captured`, or None where it must
+            be placed on one; raises UsageError for a file that cannot be read.
         preload: modules worth importing once before child processes start.
         benchmarks: ids of the problems that asv runs.
         studies: the family's part of the report.
         goals: what its variants are to reach, and the report says whether they do.
         planning: how `shardbench plan` plans with it, None where it does not.
+        explaining: why a decision is as it is, for `shardbench explain`; None where it does not
+            say.
         capturing: a context manager for `harness.capture`, None where there is none. It is given
             how names are written, and gives a function that returns what was captured so far, as
-            plain JSON types; that raises ShardbenchError where it cannot be written down.
+            plain JSON types, or None where another process captures it; that raises ShardbenchError
+            where it cannot be written down.
+        inventory: what a workload holds, part by part, for `shardbench workload show`; raises
+            UsageError where that depends on the machines and none are given.
+        importing: how `shardbench workload import` reads what was written for others.
+        releases: the library whose releases `shardbench releases` measures, None where there is
+            none.
     """
 
     name: str
@@ -203,15 +149,20 @@ class Family(Generic[P, D]):
     phases: tuple[str, ...] = ()
     workloads: Callable[[], Iterable[Workload]] = tuple
     label: Callable[[WorkloadSpec], WorkloadSpec] = lambda workload: workload
+    brings: Callable[[WorkloadSpec], Topology | None] = lambda workload: None
     requires: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     benchmarks: tuple[str, ...] = ()
     studies: tuple[Study, ...] = ()
     goals: tuple[Goal, ...] = ()
     planning: Planning[P, D] | None = None
-    capturing: Callable[[Names], AbstractContextManager[Callable[[], Mapping[str, Any]]]] | None = (
-        None
-    )
+    explaining: Explaining[P, D] | None = None
+    capturing: (
+        Callable[[Names], AbstractContextManager[Callable[[], Mapping[str, Any] | None]]] | None
+    ) = None
+    inventory: Callable[[WorkloadSpec, Topology | None], Inventory] | None = None
+    importing: Importing | None = None
+    releases: Releases | None = None
     variants: dict[str, Variant[P, D]] = field(default_factory=dict)
 
     def variant(

@@ -26,6 +26,9 @@ _MOST_IN_DOMAIN = 2**12
 MOST_GPUS = 2**17
 """More than any cluster has; planners keep an object for each."""
 
+CAPTURED = "captured"
+"""The topology that a captured workload brings, in ids."""
+
 _REQUIRED = ("name", "gpus_per_host", "hbm_bytes", "intra_host_bw", "hbm_bw", "hbm_to_ddr_bw")
 
 
@@ -168,6 +171,10 @@ def _topology(row: Mapping[str, str], where: str) -> Topology:
             raise UsageError(f"{where}: {field} is missing.")
     if any(letter in row["name"] for letter in "/:@"):
         raise UsageError(f"{where}: name must not hold '/', ':' or '@', which ids are made with.")
+    if row["name"].strip() == CAPTURED:
+        raise UsageError(
+            f"{where}: name must not be '{CAPTURED}', as what a captured workload brings is called."
+        )
     hbm_bytes = _bytes(row, "hbm_bytes", where)
     intra_host_bw, hbm_bw, hbm_to_ddr_bw = (
         _bandwidth(row, field, where) for field in ("intra_host_bw", "hbm_bw", "hbm_to_ddr_bw")
@@ -257,6 +264,42 @@ def presets() -> dict[str, Topology]:
     """Return the machines that come with shardbench, by name."""
     text = resources.files("harness").joinpath("data/topologies.csv").read_text(encoding="utf-8")
     return read_topologies(text, "topologies.csv")
+
+
+def captured_topology(
+    gpus: int,
+    gpus_per_host: int,
+    *,
+    hosts_per_nvlink_domain: int = 1,
+    hbm_bytes: int = 0,
+    ddr_bytes: int | None = None,
+    intra_host_bw: float = 0.0,
+    inter_host_bw: float | None = None,
+    hbm_bw: float = 0.0,
+    hbm_to_ddr_bw: float = 0.0,
+) -> Topology:
+    """Return the topology that a captured workload brings, as far as its file tells of machines.
+
+    Units are those of `Topology`; 0 is what a file does not tell. A family that needs more of its
+    own machines reads it from its file where it is given a topology of this name.
+    """
+    return Topology(
+        name=CAPTURED,
+        gpus_per_host=gpus_per_host,
+        hosts_per_nvlink_domain=hosts_per_nvlink_domain,
+        hbm_bytes=hbm_bytes,
+        ddr_bytes=ddr_bytes,
+        intra_host_bw=intra_host_bw,
+        intra_host_bw_nccl=None,
+        inter_host_bw=inter_host_bw,
+        hbm_bw=hbm_bw,
+        hbm_to_ddr_bw=hbm_to_ddr_bw,
+        gpu="",
+        hbm_basis="",
+        confidence="captured",
+        source="the captured file",
+        gpus=gpus,
+    )
 
 
 def find_topology(name: str, gpus: int) -> Topology:

@@ -5,11 +5,13 @@ that this project does not run in. `harness/upstream_child.py` is the other end.
 """
 
 import json
+import math
 import os
 import select
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -58,29 +60,37 @@ class Upstream:
         driver: What answers in the child: a file that ends in `.py`, or the name of a module that
             the child can import. Its `HANDLERS` maps each kind of request to a function from a
             request to an answer.
+        at: The folder that the upstream is in, where that is not `folder(name)`.
     """
 
-    def __init__(self, name: str, driver: str | Path) -> None:
+    def __init__(self, name: str, driver: str | Path, at: Path | None = None) -> None:
         self.name = name
+        self._folder = at
         self._driver = str(driver)
         self._child: _Child | None = None
 
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def ask(self, request: Mapping[str, Any], seconds: float | None = None) -> dict[str, Any]:
         """Return the upstream's answer to one request.
 
         Args:
             request: `kind` names one of the driver's handlers, which is given the rest; all of it
                 as JSON can hold it. Floats arrive bit for bit, both ways.
+            seconds: How long the answer may take before the child is ended; None for ever.
 
         Raises:
-            ShardbenchError: the upstream is not installed, raised, ended without an answer, or
-                answered something else than one JSON object.
+            ShardbenchError: the upstream is not installed, raised, ended without an answer, took
+                too long, or answered something else than one JSON object.
         """
         if self._child is None:
-            if not is_ready(self.name):
-                raise ShardbenchError(f"{self.name} is not installed in {folder(self.name)}.")
-            self._child = _Child(folder(self.name), self._driver)
-        line = self._child.ask(json.dumps(dict(request)))
+            found = self._folder or folder(self.name)
+            if not found.is_dir():
+                raise ShardbenchError(f"{self.name} is not installed in {found}.")
+            self._child = _Child(found, self._driver)
+        try:
+            line = self._child.ask(json.dumps(dict(request)), seconds)
+        except TimeoutError:
+            self.close()
+            raise ShardbenchError(f"{self.name} did not answer within {seconds:g} s.") from None
         if line is None:
             how = self._child.end()
             self._child = None
@@ -164,14 +174,22 @@ class _Child:
                 begun = begun[-_KEPT_LETTERS:]
         self._printed.append(begun.decode(errors="replace"))
 
-    def ask(self, line: str) -> bytes | None:
-        """Send one line and return one line, or None where the child ended before it was whole."""
+    def ask(self, line: str, seconds: float | None) -> bytes | None:
+        """Send one line and return one line, or None where the child ended before it was whole.
+
+        Raises:
+            TimeoutError: it took longer than so many seconds, and the child is killed.
+        """
+        until = math.inf if seconds is None else time.monotonic() + seconds
         with suppress(OSError), os.fdopen(self._requests, "wb", closefd=False) as stream:
             stream.write(f"{line}\n".encode())
         pieces = [self._begun]
         while b"\n" not in pieces[-1]:
             # What the child forked may keep the pipe open, so its end is looked for as well.
             gone = self._process.poll() is not None
+            if not gone and time.monotonic() > until:
+                self._process.kill()
+                raise TimeoutError
             wait = 0.0 if gone else _LOOK_FOR_CHILD_SECONDS
             if select.select([self._answers], [], [], wait)[0]:
                 piece = os.read(self._answers, 1 << 20)

@@ -8,7 +8,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from harness.measuring.verdict import CONFIDENCE
 from harness.storage.results import projected_speedup
@@ -19,6 +18,7 @@ from reports.drawing import (
     Drawing,
     colour_of,
     finish,
+    log_number,
     make_log_room,
     new_figure,
     short,
@@ -44,7 +44,6 @@ _COLUMNS = [
     *("problem", "against", "variant", "cpu_s", "times_as_fast", "low", "high", "projected"),
     *("outcome", "decision", "quality", "bound", "gap"),
 ]
-_ROUND = [step * 10.0**power for power in range(-6, 9) for step in (1, 2, 5)]
 
 
 def speedups(family: FamilyView) -> pd.DataFrame:
@@ -176,7 +175,7 @@ def draw_against(family: FamilyView) -> Iterator[Drawing]:
         handles.append(Patch(facecolor="white", edgecolor=GREY, linestyle="--", label=label))
     figure.legend(handles=handles, loc="outside upper left", ncols=2)
     make_log_room(axes)
-    _round_ticks(axes)
+    log_number(axes)
     caption = (
         f"CPU time of {listing([f'`{name}`' for name in with_whom])} over that of each variant, "
         "from calls that took turns."
@@ -205,16 +204,6 @@ def _draw_bar(axes: Axes, place: float, row: dict[str, Any], colour: str) -> Non
         axes.errorbar(reached, place, xerr=reach, color="black", capsize=3, linewidth=1)
         end, text = max(row["high"], 1.0), f"{text} ({_interval(row)})"
     write_beside(axes, end, place, text)
-
-
-def _round_ticks(axes: Axes) -> None:
-    low, high = axes.get_xlim()
-    ticks = [tick for tick in _ROUND if low * 0.999 <= tick <= high]
-    if len(ticks) > 9:
-        ticks = [tick for tick in ticks if f"{tick:e}".startswith("1")]
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: number(float(tick), trim=True)))
 
 
 def against(family: FamilyView) -> Iterator[Finding]:

@@ -18,16 +18,31 @@ from matplotlib.text import Annotation, Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
 from matplotlib.transforms import Bbox
 
-from reports.formatting import seconds
+from reports.formatting import number, seconds
 
 # Okabe and Ito's palette, which most colour-blind people can tell apart. Its yellow is left out,
 # too pale for a line on white, and a grey added.
 BLUE, VERMILION, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-ORANGE, SKY, BLACK, SILVER = "#E69F00", "#56B4E9", "#000000", "#999999"
+ORANGE, SKY, BLACK, SILVER = "#E69F00", "#56B4E9", "#000000", "#767676"
 PALETTE = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, SILVER)
 GREY, PALE = "#6B6B6B", "#D0D0D0"
+HATCHES = ("", "///", "\\\\\\\\\\\\", "---", "|||", "xxx", "+++", "/|/|", "-\\\\-\\\\")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">")
 WIDTH = 7.4
+
+# What turns around in dark mode, by the variable of the page's style that it becomes there.
+_NEUTRAL = {
+    "#000000": "ink",
+    "#ffffff": "card",
+    "#333333": "ink",
+    GREY.lower(): "figure-grey",
+    PALE.lower(): "figure-pale",
+    "#e4e4e4": "figure-grid",
+}
+_PAINT = re.compile(r"\b(fill|stroke): (#[0-9a-f]{6})")
+# Black and white that stay, because they stand on a colour that stays.
+_WHITE_ON_COLOUR, _BLACK_ON_COLOUR = "#FEFEFE", "#010101"
+
 _LONGEST_LINE, LONGEST_NAME, _MOST_LINES = 100, 50, 4
 
 _STYLE: dict[Any, Any] = {
@@ -70,11 +85,16 @@ class Drawing:
 
     @property
     def inline(self) -> str:
-        """The SVG for use inside an HTML page."""
+        """The SVG for use inside an HTML page, whose style sheet says what is light and dark."""
         body = self.svg[self.svg.index("<svg") :]
         head, rest = body.split(">", 1)
         head = re.sub(r'\s(?:xmlns(?::xlink)?|version|width|height)="[^"]*"', "", head)
-        return f"{head}>{rest}".replace("xlink:href", "href").strip()
+        return _PAINT.sub(_themed, f"{head}>{rest}".replace("xlink:href", "href")).strip()
+
+
+def _themed(paint: re.Match[str]) -> str:
+    neutral = _NEUTRAL.get(paint[2])
+    return f"{paint[1]}: var(--{neutral}, {paint[2]})" if neutral else paint[0]
 
 
 @contextmanager
@@ -122,14 +142,36 @@ def colour_of(position: int) -> str:
 
 
 def is_repeated(position: int) -> bool:
-    """Whether the nth colour was used before, so that a pattern must tell the two apart."""
+    """Whether the nth colour was used before, so that a line must tell the two apart."""
     return position >= len(PALETTE)
 
 
+def hatch_of(position: int) -> str:
+    """The pattern of the nth phase, which tells it from the others in print without colours.
+
+    There is one more pattern than colours, so that the two do not repeat together.
+    """
+    return HATCHES[position % len(HATCHES)]
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of an sRGB colour `#RRGGBB`, from 0 to 1 (WCAG 2.2)."""
+    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast of two sRGB colours, from 1 to 21 (WCAG 2.2)."""
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
 def text_colour_on(colour: str) -> str:
-    """Black or white, whichever reads better on a colour."""
-    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return "#FFFFFF" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.55 else "#000000"
+    """Black or white, whichever reads better on a colour, in the dark as by day."""
+    if colour in (BLACK, PALE):  # these turn around in the dark, and so must what stands on them
+        return "#FFFFFF" if colour == BLACK else "#000000"
+    return max(_WHITE_ON_COLOUR, _BLACK_ON_COLOUR, key=lambda each: contrast(each, colour))
 
 
 _MINUTE, _HOUR = 60.0, 3600.0
@@ -159,6 +201,21 @@ def log_time(axes: Axes, which: Literal["x", "y"]) -> None:
     axis.set_major_locator(FixedLocator(ticks))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(TIME)
+
+
+_ROUND = [step * 10.0**power for power in range(-9, 10) for step in (1, 2, 5)]
+
+
+def log_number(axes: Axes) -> None:
+    """Make the x axis logarithmic, with ticks at 1, 2, 5, 10 and so on."""
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    ticks = [tick for tick in _ROUND if low * 0.999 <= tick <= high]
+    if len(ticks) > 9:
+        ticks = [tick for tick in ticks if f"{tick:e}".startswith("1")]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: number(float(tick), trim=True)))
 
 
 TIME = FuncFormatter(lambda time, _: seconds(time, trim=True))

@@ -5,21 +5,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.text import Annotation
 
 from reports.against import draw_against
 from reports.drawing import (
     BLUE,
     GREY,
-    MARKERS,
     PALE,
     VERMILION,
     Drawing,
     colour_of,
     finish,
-    is_repeated,
+    hatch_of,
     label_points,
     linear_time,
     log_time,
@@ -30,7 +28,9 @@ from reports.drawing import (
     text_colour_on,
     write_beside,
 )
-from reports.formatting import count, gap, listing, number, percent, quantity, seconds
+from reports.formatting import gap, listing, number, percent, quantity, seconds
+from reports.growth import draw_growth
+from reports.ranks import draw_ranks
 from reports.views import FamilyView, ladder, phase_times, rows_of, tradeoff
 
 _MUCH_LONGER = 1.5
@@ -42,8 +42,9 @@ def figures(family: FamilyView) -> dict[str, list[Drawing]]:
         return {
             "ladder": list(_ladder(family)),
             "against": list(draw_against(family)),
-            "sizes": list(_sizes(family)),
+            "sizes": list(draw_growth(family)),
             "quality": list(_quality(family)),
+            "ranks": list(draw_ranks(family)),
             "phases": list(_phases(family)),
         }
 
@@ -104,85 +105,6 @@ def _claim(row: dict[str, Any]) -> str:
     return f"{number(row['published_share'])} ({steps})"
 
 
-def _sizes(family: FamilyView) -> Iterator[Drawing]:
-    points = family.sweep_points
-    for place, (sweep, group) in enumerate(points.groupby("sweep", sort=False), start=1):
-        fits = family.exponents[family.exponents["sweep"] == sweep].set_index("variant")
-        figure, axes = new_figure(4.2)
-        handles = []
-        for variant in group["variant"].unique():
-            index = family.variants.index(variant)
-            line = group[group["variant"] == variant].sort_values("size")
-            handles.append(_draw_growth(axes, line, index, _fit_label(variant, fits.loc[variant])))
-        _log_axes(axes, sorted(group["size"].unique()))
-        axes.set_xlabel(str(group["size_name"].iloc[0]))
-        axes.set_ylabel("planning time (CPU)")
-        caption = f"`{sweep}`. In brackets the 95 % interval of the exponent."
-        if group["projected"].any():
-            handles.append(
-                Line2D(
-                    [],
-                    [],
-                    marker="o",
-                    linestyle="--",
-                    color=GREY,
-                    markerfacecolor="white",
-                    label="projection, not measured",
-                )
-            )
-            caption += (
-                " Hollow points are projections of calls that passed their budget, from the "
-                "progress they had made; they take no part in the fit."
-            )
-        figure.legend(handles=handles, loc="outside right upper")
-        data = group.merge(fits[["exponent", "low", "high"]], left_on="variant", right_index=True)
-        name = "Planning time against size"
-        yield finish(figure, f"{family.slug}-size-{place}", name, caption, data)
-
-
-def _fit_label(variant: str, fit: "pd.Series[float]") -> str:
-    if math.isnan(fit["exponent"]):
-        return f"{variant}\ntoo few sizes for an exponent"
-    power = f"size^{fit['exponent']:.2f} ({fit['low']:.2f} to {fit['high']:.2f})"
-    return f"{variant}\n{power}"
-
-
-def _draw_growth(axes: Axes, line: pd.DataFrame, index: int, label: str) -> Line2D:
-    colour, marker = colour_of(index), MARKERS[index % len(MARKERS)]
-    projected = line["projected"].astype(bool)
-    measured = line[~projected]
-    look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5}
-    look["linestyle"] = "-." if is_repeated(index) else "-"
-    axes.plot(measured["size"], measured["seconds"], **look)
-    tail = pd.concat([measured.tail(1), line[projected]]).sort_values("size")
-    if projected.any():
-        axes.plot(tail["size"], tail["seconds"], color=colour, linestyle="--", linewidth=1)
-        hollow = line[projected]
-        axes.plot(
-            hollow["size"],
-            hollow["seconds"],
-            color=colour,
-            marker=marker,
-            markersize=6,
-            linestyle="none",
-            markerfacecolor="white",
-        )
-    return Line2D([], [], label=label, **look)
-
-
-def _log_axes(axes: Axes, sizes: list[float]) -> None:
-    axes.set_xscale("log")
-    log_time(axes, "y")
-    shown: list[float] = []
-    for size in sizes:
-        if not shown or math.log(size / shown[-1]) > 0.07 * math.log(sizes[-1] / sizes[0]):
-            shown.append(float(size))
-    axes.xaxis.set_major_locator(FixedLocator(shown))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: count(size)))
-    axes.grid(True)
-
-
 def _quality(family: FamilyView) -> Iterator[Drawing]:
     table = tradeoff(family)
     if len(table) < 2:
@@ -240,6 +162,8 @@ def _phases(family: FamilyView) -> Iterator[Drawing]:
         return
     spent = table.pivot(index="variant", columns="name", values="seconds").fillna(0.0)
     spent = spent.loc[table["variant"].unique(), table["name"].unique()]
+    took = spent.max() > 0
+    spent = spent.loc[:, took] if took.any() else spent
     totals = spent.sum(axis=1)
     rungs = totals[totals.index.isin(family.rungs)]
     drawn = totals <= _MUCH_LONGER * (rungs.max() if len(rungs) else totals.max())
@@ -258,11 +182,15 @@ def _phases(family: FamilyView) -> Iterator[Drawing]:
             edgecolor="white",
             linewidth=0.8,
             label=phase,
-            hatch="//" if is_repeated(index) else "",
+            hatch="" if phase == "other" else hatch_of(index),
         )
         wide = spent[phase] > 0.08 * totals.max()
         labels = (spent[phase] / totals).map(percent).where(wide, "")
-        axes.bar_label(bars, labels, label_type="center", fontsize=8, color=text_colour_on(colour))
+        written = axes.bar_label(
+            bars, labels, label_type="center", fontsize=8, color=text_colour_on(colour)
+        )
+        for text in filter(Annotation.get_text, written):
+            text.set_bbox({"facecolor": colour, "edgecolor": "none", "pad": 1.0})
         left = left + spent[phase]
     for place, total in enumerate(totals):
         write_beside(axes, total, place, seconds(total))

@@ -31,6 +31,7 @@ _NESTED = {
     "progress_done": ("progress", "done"),
     "progress_total": ("progress", "total"),
     "progress_elapsed_s": ("progress", "elapsed_s"),
+    "budget_s": ("settings", "budget"),
 }
 _NUMBERS = ("gpus", "size", "projection_s", "peak_memory_bytes", "memory_before_bytes")
 _FROM_BOUND = ("bound", "gap")

@@ -52,14 +52,18 @@ def sweeps(cells: pd.DataFrame) -> pd.DataFrame:
 
     A row per cell with `sweep` (workload without its size, on a topology; the machine, where there
     are several, since times of different machines are no sweep), `variant`, `size`,
-    `seconds` (median CPU time) and `projected`: an over-budget cell gives its projection instead.
-    Cells with a different decision are left out.
+    `seconds` (median CPU time), `projected`, `stopped` and `budget_s`: an over-budget cell gives
+    its projection instead, or its budget where it was `stopped` without one. Cells with a different
+    decision are left out.
     """
     usable = cells[(cells["decision"] != "different") & (cells["size"] > 0)]
     if usable.empty:
         return _no_sweeps()
     measured = (usable["status"] == "ok") & (usable["cpu_s"] > 0)
-    projected = (usable["status"] == "over budget") & (usable["projection_s"] > 0)
+    over = usable["status"] == "over budget"
+    projected = over & (usable["projection_s"] > 0)
+    stopped = over & ~projected & (usable["budget_s"] > 0)
+    ended = usable["projection_s"].where(projected, usable["budget_s"])
     points = pd.DataFrame(
         {
             "family": usable["family"],
@@ -67,17 +71,19 @@ def sweeps(cells: pd.DataFrame) -> pd.DataFrame:
             "size_name": usable["size_name"],
             "variant": usable["variant"],
             "size": usable["size"],
-            "seconds": usable["cpu_s"].where(measured, usable["projection_s"]),
+            "seconds": usable["cpu_s"].where(measured, ended),
             "projected": projected,
+            "stopped": stopped,
+            "budget_s": usable["budget_s"].where(over),
         }
-    )[measured | projected]
+    )[measured | projected | stopped]
     several = points.groupby(["family", "sweep"])["size"].transform("nunique") > 1
     return points[several].reset_index(drop=True)
 
 
 def _no_sweeps() -> pd.DataFrame:
-    columns = ["family", "sweep", "size_name", "variant", "size", "seconds", "projected"]
-    return pd.DataFrame(columns=columns)
+    columns = ["family", "sweep", "size_name", "variant", "size", "seconds"]
+    return pd.DataFrame(columns=[*columns, "projected", "stopped", "budget_s"])
 
 
 def _sweep_of(row: "pd.Series[str]") -> str:
@@ -89,13 +95,15 @@ def _sweep_of(row: "pd.Series[str]") -> str:
 def exponents(points: pd.DataFrame) -> pd.DataFrame:
     """Fit every variant of every sweep over its measured points; projections take no part.
 
-    A row per variant with `sizes` (how many), `smallest`, `largest`, and `exponent`, `low`,
-    `high`, `coefficient`, which are NaN with fewer than three sizes.
+    A row per variant with `sizes` (how many), `smallest`, `largest`, `over_budget` (the smallest
+    size at which it passed its budget, NaN where it never did), and `exponent`, `low`, `high`,
+    `coefficient`, which are NaN with fewer than three sizes.
     """
     rows = []
     keys = ["family", "sweep", "size_name", "variant"]
     for key, group in points.groupby(keys, sort=False):
-        measured = group[~group["projected"].astype(bool)]
+        over = group["projected"].astype(bool) | group["stopped"].astype(bool)
+        measured = group[~over]
         fit = None
         if len(measured):
             fit = fit_exponent(measured["size"].tolist(), measured["seconds"].tolist())
@@ -105,11 +113,12 @@ def exponents(points: pd.DataFrame) -> pd.DataFrame:
                 "sizes": measured["size"].nunique(),
                 "smallest": measured["size"].min(),
                 "largest": measured["size"].max(),
+                "over_budget": group["size"][over].min(),
                 "exponent": fit.exponent if fit else math.nan,
                 "low": fit.low if fit else math.nan,
                 "high": fit.high if fit else math.nan,
                 "coefficient": fit.coefficient if fit else math.nan,
             }
         )
-    columns = [*keys, "sizes", "smallest", "largest", "exponent", "low", "high", "coefficient"]
-    return pd.DataFrame(rows, columns=columns)
+    columns = [*keys, "sizes", "smallest", "largest", "over_budget"]
+    return pd.DataFrame(rows, columns=[*columns, "exponent", "low", "high", "coefficient"])

@@ -2,13 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
 
 from reports.against import against_tables
 from reports.drawing import Drawing
 from reports.figures import figures
+from reports.flame_links import Step, flames_table, steps
 from reports.formatting import listing
 from reports.frames import Results
 from reports.goals import goals_table, shortcomings
+from reports.ranks import loads_table, ranks, ranks_table
 from reports.scaling import LEAST_SIZES
 from reports.tables import (
     Table,
@@ -26,11 +31,15 @@ from reports.views import FamilyView, rows_of
 
 @dataclass(frozen=True, slots=True)
 class Captioned:
-    """A table with the sentence that says what it shows; `searchable` gives it a filter box."""
+    """A table with the sentence that says what it shows, and its `data` where it has a CSV file.
+
+    The file is `name`.csv.
+    """
 
     table: Table
     caption: str
-    searchable: bool = False
+    name: str = ""
+    data: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +56,28 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One family in the report, with the meanings of its qualities and counters."""
+    """One family in the report, with its flame graphs and what its qualities and counters mean."""
 
     family: FamilyView
     sections: tuple[Section, ...]
     qualities: tuple[tuple[str, str, str], ...]
     counters: tuple[tuple[str, str], ...]
+    steps: tuple[Step, ...] = ()
 
 
-def chapter(family: FamilyView, results: Results) -> Chapter:
-    """Draw and tabulate all that the results hold about a family."""
+def chapter(family: FamilyView, results: Results, profiles: Path | None = None) -> Chapter:
+    """Draw and tabulate all that the results, and a folder of profiles, hold about a family."""
     qualities = dict.fromkeys(
         (row["name"], f"{row['unit'] or 'no unit'}, {row['better']} is better", row["meaning"])
         for row in rows_of(family.qualities)
     )
     counters = dict.fromkeys((row["name"], row["meaning"]) for row in rows_of(family.counters))
-    return Chapter(family, tuple(_sections(family, results)), tuple(qualities), tuple(counters))
+    found = steps(family, profiles)
+    sections = tuple(_sections(family, results, found))
+    return Chapter(family, sections, tuple(qualities), tuple(counters), tuple(found))
 
 
-def _sections(family: FamilyView, results: Results) -> Iterator[Section]:
+def _sections(family: FamilyView, results: Results, found: list[Step]) -> Iterator[Section]:
     drawn = {name: tuple(drawings) for name, drawings in figures(family).items()}
     slug = family.slug
     yield Section(
@@ -83,7 +95,7 @@ def _sections(family: FamilyView, results: Results) -> Iterator[Section]:
         f"{slug}-ladder",
         "The ladder: claimed and measured",
         drawn["ladder"],
-        tuple(_ladder_tables(family)),
+        tuple(_ladder_tables(family, found)),
         note="" if drawn["ladder"] else "No two steps could be measured on one problem.",
     )
     others = [name for name in dict.fromkeys(family.against.values()) if name != family.reference]
@@ -115,6 +127,17 @@ def _sections(family: FamilyView, results: Results) -> Iterator[Section]:
         else (),
         note="" if drawn["quality"] else "No two variants have both a time and a quality.",
     )
+    view = ranks(family)
+    if view is not None:
+        yield Section(
+            f"{slug}-ranks",
+            "What each rank gets",
+            drawn["ranks"],
+            (
+                Captioned(loads_table(view), "The heaviest rank, the mean, and the capacity."),
+                Captioned(ranks_table(view), "Every rank."),
+            ),
+        )
     yield Section(
         f"{slug}-phases",
         "Where the time goes",
@@ -131,14 +154,15 @@ def _sections(family: FamilyView, results: Results) -> Iterator[Section]:
         tables=(
             Captioned(
                 cells_table(family),
-                "Every variant on every problem. Click a heading to sort.",
-                searchable=True,
+                "Every variant on every problem.",
+                f"{slug}-cells",
+                family.cells,
             ),
         ),
     )
 
 
-def _ladder_tables(family: FamilyView) -> Iterator[Captioned]:
+def _ladder_tables(family: FamilyView, found: list[Step]) -> Iterator[Captioned]:
     yield Captioned(
         ladder_table(family),
         f"Shares of `{family.reference}`'s cost on `{family.ladder_problem}`; lower is better.",
@@ -146,11 +170,18 @@ def _ladder_tables(family: FamilyView) -> Iterator[Captioned]:
     by_problem = ladder_by_problem_table(family)
     if len(by_problem.rows) > 1 and len(by_problem.columns) > 1:
         yield Captioned(by_problem, "The measured share on every problem.")
+    if found:
+        caption = (
+            "The flame graph of each step. Times in them are under the profiler, which slows small "
+            "functions most."
+        )
+        yield Captioned(flames_table(found), caption)
 
 
 def _counters(family: FamilyView) -> Section:
     table = counters_table(family)
     caption = f"Work done in one call on `{family.ladder_problem}`, counted while nothing is timed."
-    held = (Captioned(table, caption),) if table.rows else ()
+    counted = Captioned(table, caption, f"{family.slug}-counters", family.counters)
+    held = (counted,) if table.rows else ()
     note = "" if held else f"Nothing was counted on {family.ladder_problem}."
     return Section(f"{family.slug}-counters", "Counters", tables=held, note=note)

@@ -33,11 +33,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a table says in one place; `sort` orders numbers, `tone` sets apart what went wrong."""
+    """What a table says in one place.
+
+    `sort` orders numbers, `tone` sets apart what went wrong, and `link` is a file of the report.
+    """
 
     text: str
     sort: float = math.nan
     tone: Literal["", "bad", "good"] = ""
+    link: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +169,10 @@ def growth_table(family: FamilyView) -> Table:
                 MISSING if math.isnan(row["exponent"]) else f"{row['exponent']:.2f}",
                 row["exponent"],
             ),
-            Entry("too few sizes", -math.inf)
+            Entry("too few sizes")
             if math.isnan(row["exponent"])
             else Entry(f"{row['low']:.2f} to {row['high']:.2f}", row["low"]),
+            Entry(count(row["over_budget"]), row["over_budget"]),
         )
         for row in rows_of(family.exponents)
     ]
@@ -179,6 +184,7 @@ def growth_table(family: FamilyView) -> Table:
             number_column("range"),
         ),
         *(number_column("exponent"), number_column("95 % interval")),
+        number_column("over budget from"),
     )
     return new_table(columns, rows)
 

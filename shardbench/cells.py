@@ -10,8 +10,9 @@ import typer
 
 from harness.errors import UsageError
 from harness.naming import CellId, ProblemId, WorkloadSpec
+from harness.placing import placed_on
 from harness.registry import Family, Registry
-from harness.topologies import Topology, find_topology
+from harness.topologies import Topology
 
 ID = "family/variant@workload/topology:gpus"
 
@@ -23,9 +24,18 @@ WorkloadIfAny = Annotated[
 ]
 TopologyIfAny = Annotated[
     str | None,
-    typer.Option("--topology", "-t", help="A preset's name, or FILE.csv or FILE.csv#NAME."),
+    typer.Option(
+        "--topology",
+        "-t",
+        help="A preset's name, or FILE.csv or FILE.csv#NAME; a captured workload has its own.",
+    ),
 ]
-GpusIfAny = Annotated[int | None, typer.Option("--gpus", "-n", help="How many GPUs to plan for.")]
+GpusIfAny = Annotated[
+    int | None,
+    typer.Option(
+        "--gpus", "-n", help="How many GPUs to plan for; a captured workload has its own."
+    ),
+]
 
 # As asv prints a benchmark of this repository's: families.embedding.time_plan('...', '...').
 _BENCHMARK = re.compile(r"(?:\w+\.)*(?P<family>\w+)\.\w+(?P<parameters>\(.*\))", re.DOTALL)
@@ -63,22 +73,21 @@ def asked(
         if options != (None, None, None):
             raise UsageError(f"'{name}' names the problem already; leave out -w, -t and -n.")
         family, variant, problem = _of_id(registry, name)
+        given = _as_given(family, problem.workload)
         return Asked(
-            family,
-            variant,
-            _as_given(family, problem.workload),
-            find_topology(problem.topology, problem.gpus),
+            family, variant, given, placed_on(family, given, problem.topology, problem.gpus)
         )
     family_name, _, variant = name.partition("/")
     family = registry.find(family_name)
     if variant:
         family.find(variant)
-    if workload is None or topology is None or gpus is None:
+    if workload is None:
         raise UsageError(
             "Name the problem with --workload, --topology and --gpus, or with one id for all, "
             f"{ID}."
         )
-    return Asked(family, variant, WorkloadSpec.parse(workload), find_topology(topology, gpus))
+    given = WorkloadSpec.parse(workload)
+    return Asked(family, variant, given, placed_on(family, given, topology, gpus))
 
 
 def _of_id(registry: Registry, name: str) -> tuple[Family[Any, Any], str, ProblemId]:

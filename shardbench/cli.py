@@ -7,13 +7,17 @@ import typer
 
 from harness.errors import ShardbenchError, UsageError
 from shardbench.commands.compare import compare
+from shardbench.commands.explain import explain
 from shardbench.commands.gate import gate
 from shardbench.commands.list import list_command
 from shardbench.commands.plan import plan
 from shardbench.commands.profile import profile
+from shardbench.commands.releases import releases
 from shardbench.commands.report import report
 from shardbench.commands.selftest import selftest_command
 from shardbench.commands.sweep import sweep_command
+from shardbench.commands.topology import topology_app
+from shardbench.commands.workload import workload_app
 from shardbench.gate_command import GateCommand
 from shardbench.options import messages
 
@@ -28,7 +32,10 @@ app.command("list")(list_command)
 app.command(cls=GateCommand)(gate)
 app.command("selftest")(selftest_command)
 app.command("sweep")(sweep_command)
-for _command in (compare, profile, report, plan):
+app.command()(releases)
+app.add_typer(workload_app, name="workload")
+app.add_typer(topology_app, name="topology")
+for _command in (compare, profile, report, plan, explain):
     app.command()(_command)
 
 

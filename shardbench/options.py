@@ -1,5 +1,6 @@
 """Options that several commands share, and what is asked of their values."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Annotated
@@ -23,10 +24,6 @@ Workload = Annotated[
         "--workload", "-w", help="A name, name[key=value,...], or a file that its family reads."
     ),
 ]
-TopologyName = Annotated[
-    str, typer.Option("--topology", "-t", help="A preset's name, or FILE.csv or FILE.csv#NAME.")
-]
-Gpus = Annotated[int, typer.Option("--gpus", "-n", help="How many GPUs to plan for.")]
 Budget = Annotated[float, typer.Option(help="Seconds that one call may take before it is stopped.")]
 Memory = Annotated[
     float | None,
@@ -97,7 +94,17 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"{path} cannot be written: {path.parent} is read-only.")
 
 
-def write(path: Path, text: str) -> None:
+def check_folder(folder: Path) -> None:
+    """Make a folder; raises UsageError where nothing can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise UsageError(f"Folder {folder} cannot be written: {error.strerror}.") from None
+
+
+def write(path: Path, text: str | bytes) -> None:
     """Write a file whole or not at all; raises ShardbenchError where that fails."""
     try:
         replace_file(path, text)

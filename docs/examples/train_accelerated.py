@@ -69,8 +69,8 @@ def run(rank: int, meeting_point: str) -> None:
     assert losses_again == losses
     assert all(map(torch.equal, weights_again, weights))
     if rank == 0:
-        print(f"loss {losses[0]:.4f} to {losses[-1]:.4f} in {STEPS} steps, equal: yes")  # noqa: T201
-        print(info)  # noqa: T201
+        print(f"loss {losses[0]:.4f} to {losses[-1]:.4f} in {STEPS} steps, equal: yes")
+        print(info)
     dist.barrier()
     dist.destroy_process_group()
 

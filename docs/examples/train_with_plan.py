@@ -82,7 +82,7 @@ class Sharder(EmbeddingBagCollectionSharder):
     TorchRec's own sharder offers the row-wise ones on GPUs alone, though they run on CPUs too.
     """
 
-    def sharding_types(self, compute_device_type: str) -> list[str]:  # noqa: ARG002
+    def sharding_types(self, compute_device_type: str) -> list[str]:  # noqa: ARG002 - torchrec's
         """Return the types that the planner may choose from."""
         return [
             ShardingType.TABLE_WISE.value,
@@ -260,7 +260,7 @@ def described(plan: ShardingPlan) -> Iterator[str]:
 def say(rank: int, *lines: str) -> None:
     """Print lines, once for all ranks."""
     if rank == 0:
-        print(*lines, sep="\n", flush=True)  # noqa: T201
+        print(*lines, sep="\n", flush=True)
 
 
 def main() -> None:

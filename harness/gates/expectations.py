@@ -103,7 +103,7 @@ def load_expectations(path: Path) -> Expectations:
             allowed; names the file and the key.
     """
     # Path.exists raises where a name is too long or there is a loop of links.
-    if not os.path.exists(path):  # noqa: PTH110
+    if not os.path.exists(path):  # noqa: PTH110 - see above
         raise UsageError(
             f"{path} does not exist; 'shardbench gate --propose {path} --judge RESULTS.jsonl' "
             "makes one from the results of 'shardbench compare ... --results RESULTS.jsonl'."

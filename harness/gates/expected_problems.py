@@ -9,11 +9,11 @@ from harness.errors import ShardbenchError, UsageError
 from harness.gates.expectations import Expectation, Expectations
 from harness.measuring.comparison import Comparison, Settings
 from harness.naming import CellId, ProblemId
+from harness.placing import placed_on
 from harness.processes.children import start_server
 from harness.processes.following import Event
 from harness.registry import Family, Goal, Registry, load_registry
 from harness.storage.results import Cell, append_cells
-from harness.topologies import find_topology
 
 _PURPOSE = "gate"
 
@@ -86,7 +86,7 @@ def _problem(
             "must have the same 'against'."
         )
     against = names.pop()
-    topology = find_topology(given.topology, given.gpus)
+    topology = placed_on(family, given.workload, given.topology, given.gpus)
     sized = f"{given.workload}/{topology.name}:{topology.gpus}"
     goals = (
         Goal(

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from harness.clock import Clock
-from harness.declarations import find_bound
+from harness.declarations import RankTable, find_bound
 from harness.errors import RegistryError
 from harness.measuring.memory import begin_peak, peak
 from harness.recorder import observed_call
@@ -18,7 +18,8 @@ class Checked:
     """What one observed call showed. Its time includes the observing, so it is no measurement.
 
     `peak_memory_bytes` is the most resident memory during the call and `memory_before_bytes` what
-    there was just before; both are None for a call that was made elsewhere.
+    there was just before; both are None for a call that was made elsewhere. `ranks` says what each
+    rank gets, where the family can plan.
     """
 
     fingerprint: str
@@ -28,6 +29,7 @@ class Checked:
     wall_s: float
     peak_memory_bytes: int | None
     memory_before_bytes: int | None
+    ranks: RankTable | None = None
 
 
 def check(
@@ -86,7 +88,14 @@ def check(
                 f"{quality[bound.name]:g}."
             )
         return Checked(
-            family.fingerprint(result), quality, counters, phases, wall_s, reached, before
+            fingerprint=family.fingerprint(result),
+            quality=quality,
+            counters=counters,
+            phases=phases,
+            wall_s=wall_s,
+            peak_memory_bytes=reached,
+            memory_before_bytes=before,
+            ranks=family.planning.ranks(problem, result) if family.planning else None,
         )
     finally:
         prepared.close()

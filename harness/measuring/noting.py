@@ -18,6 +18,7 @@ def note_check(cell: Cell, checked: Checked, facts: dict[str, float | str]) -> N
     cell.phases = dict(checked.phases)
     cell.peak_memory_bytes = checked.peak_memory_bytes
     cell.memory_before_bytes = checked.memory_before_bytes
+    cell.ranks = asdict(checked.ranks) if checked.ranks else None
     cell.facts = facts
     cell.size_name, cell.size = _size(facts)
 

@@ -44,7 +44,7 @@ def _print_into(output: Connection) -> None:
     output.close()
     # By lines, so that what is printed is not lost when this is stopped.
     sys.stdout, sys.stderr = (
-        open(standard, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
+        open(standard, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115 - for the process's life
         for standard in (1, 2)
     )
 

@@ -108,6 +108,11 @@ def _fact(value: Any, name: str) -> None:
         _number(value, name)
 
 
+def _number_or_none(value: Any, name: str) -> None:
+    if value is not None:
+        _number(value, name)
+
+
 def _object(value: Any, name: str) -> None:
     if not isinstance(value, dict):
         raise _wrong(name, "an object")
@@ -174,6 +179,13 @@ def _ratio(value: Any, name: str) -> None:
         raise _wrong(name, "a value within its interval")
 
 
+def _ranks(value: Any, name: str) -> None:
+    _RANKS(value, name)
+    widths = {len(row) for row in value["rows"]} | {len(value["capacities"])}
+    if widths != {len(value["columns"])} or value["bar"] not in value["columns"]:
+        raise _wrong(name, "a table with as many figures in each row as it has columns")
+
+
 _SUMMARY = _record_of({"median": _amount}, {"samples": _list_of(_amount, "numbers")})
 # An interval is infinitely wide where there is a single pair, and JSON has no infinity.
 _RATIO = _record_of({"value": _positive}, dict.fromkeys(("low", "high", "pairs"), _amount))
@@ -183,6 +195,15 @@ _QUALITY = _record_of(
 _GOAL = _record_of(
     {"measure": _measure, "limit": _number} | dict.fromkeys(("text", "problem", "variant"), _text),
     dict.fromkeys(("against", "quality"), _text),
+)
+_RANKS = _record_of(
+    {
+        "columns": _list_of(_name, "names"),
+        "rows": _list_of(_list_of(_number, "numbers"), "lists of numbers"),
+        "capacities": _list_of(_number_or_none, "numbers or null"),
+        "bar": _name,
+    },
+    {},
 )
 _ENVIRONMENT = _record_of(
     {}, {"packages": _object, "load": _number} | dict.fromkeys(("machine", "started"), _text)
@@ -203,6 +224,7 @@ _FIELDS: dict[str, _Check] = {
     **dict.fromkeys(("projection_s", "peak_memory_bytes", "memory_before_bytes"), _amount),
     **dict.fromkeys(("wall_s", "cpu_s", "thread_cpu_s"), _SUMMARY),
     "ratio": _ratio,
+    "ranks": _ranks,
     "claim": _record_of(
         {"before": _number, "after": _number}, {"unit": _text, "conditions": _text}
     ),
@@ -216,6 +238,6 @@ _FIELDS: dict[str, _Check] = {
     "counter_enough": _object_of(_number_or_text),
     "qualities": _list_of(_QUALITY, "objects with a 'name'"),
     "goals": _list_of(_GOAL, "goals, each with its measure"),
-    "settings": _object,
+    "settings": _record_of({}, {"budget": _amount}),
     "environment": _ENVIRONMENT,
 }

@@ -39,7 +39,8 @@ class Cell:
     was with (lower is better); `reference` is the family's. `projection_s` is the time that an
     over-budget call would have taken, projected from its progress. `peak_memory_bytes` is the most
     resident memory during the checked call, `memory_before_bytes` what there was just before it;
-    an over-budget call had that peak or a higher one. `output` is the last that the child process
+    an over-budget call had that peak or a higher one. `ranks` is the `RankTable` of its decision,
+    where the family can plan. `output` is the last that the child process
     of a failed cell printed, with escapes for control characters.
     """
 
@@ -72,6 +73,7 @@ class Cell:
     phases: dict[str, float] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
     memory_before_bytes: int | None = None
+    ranks: dict[str, Any] | None = None
     progress: dict[str, Any] | None = None
     projection_s: float | None = None
     facts: dict[str, Any] = field(default_factory=dict)

@@ -10,10 +10,11 @@ from typing import Any
 
 from harness.errors import UsageError, unknown
 from harness.naming import WorkloadSpec
+from harness.placing import placed_on
 from harness.reading import read_file
-from harness.registry import Registry
+from harness.registry import Family, Registry
 from harness.sweeps.sweep import Step, merged
-from harness.topologies import Topology, find_topology
+from harness.topologies import CAPTURED, Topology
 
 ALL = "all"
 
@@ -90,7 +91,12 @@ def _steps(study: Mapping[str, Any], registry: Registry) -> Iterator[Step]:
         spec = WorkloadSpec.parse(workload)
         family.label(spec)  # raises where there is no such workload
         yield Step(
-            family, spec, _topology(topology), variants, against, _text(study, "purpose", "")
+            family,
+            spec,
+            _topology(family, spec, topology),
+            variants,
+            against,
+            _text(study, "purpose", ""),
         )
 
 
@@ -165,8 +171,10 @@ def _filled(
         yield workload, topology
 
 
-def _topology(text: str) -> Topology:
+def _topology(family: Family[Any, Any], workload: WorkloadSpec, text: str) -> Topology:
+    if text == CAPTURED:
+        return placed_on(family, workload, text)
     name, _, gpus = text.rpartition(":")
     if not name or not (gpus.isascii() and gpus.isdigit()) or len(gpus) > 9:
         raise UsageError(f"Topology '{text}' must be name:gpus, e.g. dgx_h100:16.")
-    return find_topology(name, int(gpus))
+    return placed_on(family, workload, name, int(gpus))

@@ -12,13 +12,14 @@ from harness.errors import ShardbenchError, UsageError, one_line
 from harness.machine import environment
 from harness.measuring.comparison import Comparison, Settings
 from harness.naming import ProblemId, WorkloadSpec
+from harness.placing import placed_on
 from harness.processes.children import start_server
 from harness.processes.following import Event
 from harness.registry import Family, Registry, load_registry
 from harness.storage.results import Cell, Stored, append_cells, read_records
 from harness.sweeps.executors import WORKER_DIED, outcomes
 from harness.sweeps.tasks import Task, measure
-from harness.topologies import Topology, find_topology
+from harness.topologies import Topology
 
 # What must be as it was for a stored result to stand for a new one.
 _SAME_CODE = ("code", "packages", "python")
@@ -107,7 +108,7 @@ def registered_steps(families: Iterable[Family[Any, Any]], large: bool = False) 
             step = Step(
                 family,
                 problem.workload,
-                find_topology(problem.topology, problem.gpus),
+                placed_on(family, problem.workload, problem.topology, problem.gpus),
                 study.variants,
                 study.against or family.reference.name,
                 study.purpose,

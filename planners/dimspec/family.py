@@ -3,11 +3,13 @@
 from contextlib import AbstractContextManager
 
 from harness.registry import Counter, Family, Quality, Recorder
+from planners.dimspec.capturing import capturing
 from planners.dimspec.decision import Decision, fingerprint, validate
+from planners.dimspec.inventory import inventory
 from planners.dimspec.problem import DimSpecProblem, build
 from planners.dimspec.quality import quality
 from planners.dimspec.suite import GOALS, STUDIES
-from planners.dimspec.workloads import label, list_workloads
+from planners.dimspec.workloads import brings, label, list_workloads
 
 
 def _observe(recorder: Recorder) -> AbstractContextManager[None]:
@@ -21,6 +23,7 @@ FAMILY: Family[DimSpecProblem, Decision] = Family(
     summary="how a tensor gets from one sharding to another: ColossalAI's conversions",
     build=build,
     label=label,
+    brings=brings,
     facts=lambda problem: problem.facts(),
     fingerprint=fingerprint,
     validate=validate,
@@ -70,6 +73,8 @@ FAMILY: Family[DimSpecProblem, Decision] = Family(
     workloads=list_workloads,
     preload=("planners.dimspec.observer",),
     benchmarks=("resnet50[calls=1000]/dgx_a100_80gb:4",),
+    inventory=inventory,
     studies=STUDIES,
     goals=GOALS,
+    capturing=capturing,
 )

@@ -33,7 +33,7 @@ class Stream:
     """Questions, the indices of those that are asked one after the other, and recorded answers.
 
     Every question is asked. `recorded` has an answer for each, None where they are not known;
-    `left_out` counts the calls that are not possible on the mesh.
+    `left_out` counts the calls that are not possible on the mesh, or could not be recorded.
     """
 
     questions: tuple[Question, ...]

@@ -1,15 +1,11 @@
-"""Recorded streams of conversions in files (.json.gz), read with every value checked."""
+"""Recorded streams of conversions in files, read with every value checked."""
 
-import gzip
-import io
-import json
 import math
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.registry import UsageError, read_file
+from harness.registry import UsageError, read_captured, read_json
 from planners.dimspec.partition import (
     MOST_MESH_AXES,
     Mesh,
@@ -19,16 +15,9 @@ from planners.dimspec.partition import (
 )
 from planners.dimspec.stream import Question, Recorded, Stream, is_possible
 
-SUFFIX = ".json.gz"
 _ANSWER = ("path", "comms", "cost")
 _PHASES = ("fwd", "bwd", "total")
 _MOST_RANK = 8
-_MOST_BYTES = 2**28  # 335 times the largest stream that was recorded
-
-
-def is_stream_file(name: str) -> bool:
-    """Whether a workload is named like a file of recorded conversions."""
-    return name.endswith(SUFFIX)
 
 
 def read_stream(
@@ -55,29 +44,26 @@ def read_stream(
     return document.stream(recorded_on, mesh, calls)
 
 
-def _parsed(path: Path) -> Any:
-    packed = read_file(path)
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
-            text = file.read(_MOST_BYTES + 1)
-    except (OSError, EOFError, zlib.error):
-        raise UsageError(f"{path} is no complete gzip file.") from None
-    if len(text) > _MOST_BYTES:
-        raise UsageError(f"{path} must hold at most {_MOST_BYTES:,} bytes of JSON text.")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise UsageError(f"{path} does not hold JSON text.") from None
+def read_mesh(path: Path) -> Mesh:
+    """Return the mesh that a stream was recorded on.
+
+    Raises:
+        UsageError: the file cannot be read, or a value in it cannot be used.
+    """
+    return _Document(str(path), _parsed(path)).mesh()
+
+
+def _parsed(path: Path) -> Mapping[str, Any]:
+    held = read_json(path)
+    return read_captured(path, "dimspec") if "shardbench" in held else held
 
 
 class _Document:
     """A parsed file, whose values are taken out checked."""
 
-    def __init__(self, file: str, held: Any) -> None:
+    def __init__(self, file: str, held: Mapping[str, Any]) -> None:
         self._file = file
-        if not isinstance(held, dict):
-            raise self._error("it must hold one JSON object")
-        self._held: Mapping[str, Any] = held
+        self._held = held
 
     def _error(self, what: str) -> UsageError:
         return UsageError(f"{self._file}: {what}.")
@@ -141,8 +127,15 @@ class _Document:
             tuple(questions[index] for index in asked_for),
             [number[index] for index in kept],
             tuple(recorded[index] for index in asked_for) if recorded else None,
-            len(sequence) - len(kept),
+            len(sequence) - len(kept) + self._left_out(),
         )
+
+    def _left_out(self) -> int:
+        """Return how many calls could not be written down where the stream was recorded."""
+        left_out = self._held.get("left_out", 0)
+        if not _is_whole(left_out) or not 0 <= left_out <= 2**53:
+            raise self._error("'left_out' must be a whole number of at least 0")
+        return int(left_out)
 
     def _question(self, mesh: Mesh, query: Any, where: str) -> Question:
         if not isinstance(query, dict):

@@ -10,13 +10,15 @@ from harness.registry import (
     Workload,
     WorkloadSpec,
     at_most,
+    captured_topology,
+    is_captured_file,
     one_of,
     positive_int,
     read_file,
     whole_number,
 )
 from planners.dimspec.partition import MOST_MESH_AXES
-from planners.dimspec.stream_file import SUFFIX, is_stream_file
+from planners.dimspec.stream_file import read_mesh
 
 MOST_RANK = 6
 MOST_CONVERSIONS = 1_000_000
@@ -32,6 +34,7 @@ MODELS = ("resnet50", "gpt12", "resnet-tiny", "mlp2")
 
 CONSTRUCTOR = "constructor"
 _DATA = Path(__file__).parent / "data"
+_MOST_DEVICES = 2**17
 _OWN_MESHES = "on meshes of its own, whatever the topology"
 
 WORKLOADS = (
@@ -93,15 +96,28 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
         UsageError: it or a parameter is unknown, or the file cannot be read.
     """
     checked(spec)
-    return spec.of_file(read_file(spec.name)) if is_stream_file(spec.name) else spec
+    return spec.of_file(read_file(spec.name)) if is_captured_file(spec.name) else spec
+
+
+def brings(spec: WorkloadSpec) -> Topology | None:
+    """Return as many GPUs as the mesh of a file has, the last axis within a host; None for others.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    if not is_captured_file(spec.name):
+        return None
+    mesh = asked_mesh(spec) or read_mesh(Path(spec.name)).shape
+    devices = math.prod(mesh)
+    return captured_topology(devices, mesh[-1]) if devices <= _MOST_DEVICES else None
 
 
 def checked(spec: WorkloadSpec) -> WorkloadSpec:
     """Return a workload as it is; raises UsageError where it or a parameter is unknown."""
-    if is_stream_file(spec.name):
+    if is_captured_file(spec.name):
         spec.check_parameters(_OF_STREAM)
     else:
-        spec.check_known("dimspec", {**_PARAMETERS, f"FILE{SUFFIX}": _OF_STREAM})
+        spec.check_known("dimspec", {**_PARAMETERS, "FILE.json.gz": _OF_STREAM})
     shape(spec)
     asked_mesh(spec)
     calls(spec)
@@ -112,7 +128,7 @@ def checked(spec: WorkloadSpec) -> WorkloadSpec:
 
 def stream_path(spec: WorkloadSpec) -> Path | None:
     """Return the file that a workload's stream is in, None where it is made instead."""
-    if is_stream_file(spec.name):
+    if is_captured_file(spec.name):
         return Path(spec.name)
     return _DATA / RECORDED[spec.name] if spec.name in RECORDED else None
 

@@ -3,13 +3,25 @@
 Nothing here imports torch before a problem is built: listing variants must be quick.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from harness.registry import Counter, Family, Quality, Recorder, Topology, WorkloadSpec
+from harness.registry import (
+    Counter,
+    Explanation,
+    Family,
+    Inventory,
+    Names,
+    Quality,
+    Question,
+    Recorder,
+    Topology,
+    WorkloadSpec,
+)
+from planners.dtensor.releases.declared import RELEASES
 from planners.dtensor.suite import GOALS, STUDIES
-from planners.dtensor.workloads import checked, list_workloads
+from planners.dtensor.workloads import brings, label, list_workloads
 
 if TYPE_CHECKING:
     from planners.dtensor.decision import Decision
@@ -46,17 +58,38 @@ def _quality(problem: "DTensorProblem", decision: "Decision") -> Mapping[str, fl
         return quality(decision)
 
 
+def _explaining(
+    problem: "DTensorProblem", decision: "Decision", question: "Question[Decision]"
+) -> Explanation:
+    from planners.dtensor.explaining import explain
+
+    return explain(problem, decision, question)
+
+
 def _observe(recorder: Recorder) -> AbstractContextManager[None]:
     from planners.dtensor.observer import observe
 
     return observe(recorder)
 
 
+def _inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
+    from planners.dtensor.inventory import inventory
+
+    return inventory(workload, topology)
+
+
+def _capturing(names: Names) -> AbstractContextManager[Callable[[], Mapping[str, Any]]]:
+    from planners.dtensor.recording import capturing
+
+    return capturing(names)
+
+
 FAMILY: Family["DTensorProblem", "Decision"] = Family(
     name="dtensor",
     summary="how each op runs on a mesh: sharding propagation of PyTorch's DTensor",
     build=_build,
-    label=checked,
+    label=label,
+    brings=brings,
     facts=_facts,
     fingerprint=_fingerprint,
     validate=_validate,
@@ -77,6 +110,12 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
         ),
         Quality(
             "worse_decisions", "", "lower", "ops that cost more than the cheapest strategy for them"
+        ),
+        Quality(
+            "unlike_recorded",
+            "",
+            "lower",
+            "results and moved inputs of a captured step that are not as they were recorded",
         ),
     ),
     observe=_observe,
@@ -99,6 +138,10 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
         "miss[dims=2]/dgx_a100_80gb:16",
         "dynamic/dgx_a100_80gb:16",
     ),
+    inventory=_inventory,
+    releases=RELEASES,
     studies=STUDIES,
     goals=GOALS,
+    explaining=_explaining,
+    capturing=_capturing,
 )

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from harness.registry import Prepared, Topology, WorkloadSpec
+from harness.registry import Prepared, Topology, WorkloadSpec, is_captured_file
 from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
 from planners.dtensor.programs import Program, build_program
+from planners.dtensor.replay import replayed
 from planners.dtensor.workloads import checked
 from planners.dtensor.world import playing_one_rank
 
@@ -28,6 +29,7 @@ class DTensorProblem:
             "mesh": " x ".join(str(size) for size in mesh.shape),
             "ranks per host": self.ranks_per_host,
             "caches": "cold" if self.program.cold else "warm",
+            **self.program.notes,
         }
 
 
@@ -37,7 +39,8 @@ def build(workload: WorkloadSpec, topology: Topology) -> DTensorProblem:
     Raises:
         UsageError: the workload is unknown or malformed, or no such mesh is possible.
     """
-    return DTensorProblem(build_program(checked(workload), topology), topology.gpus_in_domain)
+    make = replayed if is_captured_file(workload.name) else build_program
+    return DTensorProblem(make(checked(workload), topology), topology.gpus_in_domain)
 
 
 def prepare(problem: DTensorProblem, dispatch: Dispatch) -> Prepared[Decision]:
@@ -46,6 +49,7 @@ def prepare(problem: DTensorProblem, dispatch: Dispatch) -> Prepared[Decision]:
     A turn begins with cold caches; unless the program wants them so, one call warms them.
     """
     redistributions = Redistributions()
+    program = problem.program
 
     @contextmanager
     def installed() -> Iterator[None]:
@@ -53,14 +57,18 @@ def prepare(problem: DTensorProblem, dispatch: Dispatch) -> Prepared[Decision]:
             clear(dispatch)
             try:
                 with dispatch.installed():
-                    if not problem.program.cold:
-                        call(problem.program, dispatch, redistributions)
+                    if not program.cold:
+                        if program.renew is not None:
+                            program.renew()
+                        call(program, dispatch, redistributions)
                     yield
             finally:
                 clear(dispatch)
 
     return Prepared(
-        run=lambda: call(problem.program, dispatch, redistributions), installed=installed
+        run=lambda: call(program, dispatch, redistributions),
+        installed=installed,
+        renew=program.renew,
     )
 
 

@@ -1,9 +1,11 @@
 """The programs: what a call of a variant runs, on real DTensors."""
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
@@ -31,6 +33,20 @@ _SIDE = 64
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """What torch decided where a step was captured.
+
+    Attributes:
+        results: where each result lay, in the order of the program's names; None where there is one
+            more here.
+        moves: how often an op moved inputs so, all its moves as JSON text.
+    """
+
+    results: tuple[Mapping[str, Any] | None, ...]
+    moves: Counter[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """What is run, on `mesh`.
 
@@ -42,6 +58,9 @@ class Program:
         compares_values: what it makes holds no result of a made-up collective, or the same one
             each time, so that variants must agree on the values.
         is_dynamic: the first dimension differs from call to call, and is no part of the decision.
+        renew: to be called before each call of `step`, where that uses up what it works on.
+        recorded: what was decided for it elsewhere.
+        notes: what else to say of it, beside its size and its mesh.
     """
 
     mesh: DeviceMesh
@@ -52,6 +71,9 @@ class Program:
     cold: bool = False
     compares_values: bool = True
     is_dynamic: bool = False
+    renew: Callable[[], None] | None = None
+    recorded: Recorded | None = None
+    notes: Mapping[str, float | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """How good a decision is: what its redistributions cost, by torch's own model of collectives."""
 
+import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -11,6 +13,8 @@ from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy
 
 from planners.dtensor.decision import Decision, Redistribution
 from planners.dtensor.dispatch.torch_path import PROPAGATOR
+from planners.dtensor.programs import Recorded
+from planners.dtensor.writing import described, moves_of
 
 # Two sums of the same costs in different orders may differ by this share.
 _ROUNDING = 1e-9
@@ -19,7 +23,8 @@ _ROUNDING = 1e-9
 def quality(decision: Decision) -> Mapping[str, float]:
     """Return the cost of the redistributions in microseconds, and the cheapest possible.
 
-    The cheapest is that of torch's exhaustive search, for each op as it was called.
+    The cheapest is that of torch's exhaustive search, for each op as it was called. A captured step
+    is also compared with what was recorded.
     """
     known: dict[OpSchema, float] = {}
     chosen = cheapest = 0.0
@@ -31,7 +36,25 @@ def quality(decision: Decision) -> Mapping[str, float]:
         chosen += cost
         cheapest += known[each.schema]
         worse += cost > known[each.schema] * (1 + _ROUNDING)
-    return {"redistribute_us": chosen, "cheapest_us": cheapest, "worse_decisions": worse}
+    found = {"redistribute_us": chosen, "cheapest_us": cheapest, "worse_decisions": float(worse)}
+    recorded = decision.program.recorded
+    return found if recorded is None else found | {"unlike_recorded": unlike(decision, recorded)}
+
+
+def unlike(decision: Decision, recorded: Recorded) -> int:
+    """Return how many results lie elsewhere than was recorded, and inputs that moved otherwise.
+
+    Inputs are told by op and by all that it moved; of those without their like here or there, the
+    larger number counts.
+    """
+    results = sum(
+        [was] != described(result)
+        for was, result in zip(recorded.results, decision.outputs, strict=True)
+    )
+    moves = Counter(
+        (str(each.schema.op), json.dumps(moves_of(each))) for each in decision.redistributions
+    )
+    return results + max((moves - recorded.moves).total(), (recorded.moves - moves).total())
 
 
 def cost_of(redistribution: Redistribution) -> float:
@@ -52,12 +75,13 @@ def _costs_seen() -> Iterator[list[float]]:
     costs: list[float] = []
 
     def seen(strategy: OpStrategy, *rest: object) -> OpSpec:
-        if len(strategy.strategies) > 1:
-            costs.append(
-                min(
-                    sum(chain.from_iterable(each.redistribute_cost)) for each in strategy.strategies
-                )
-            )
+        known = [
+            sum(chain.from_iterable(each.redistribute_cost))
+            for each in strategy.strategies
+            if each.redistribute_cost is not None
+        ]
+        if known:
+            costs.append(min(known))
         return select(strategy, *rest)
 
     with mock.patch.object(_sharding_prop, "_select_min_cost_strategy", seen):

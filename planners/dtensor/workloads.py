@@ -1,6 +1,7 @@
 """The workloads of the dtensor family: what a program does with distributed tensors, and where."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from harness.registry import (
     Topology,
@@ -8,12 +9,20 @@ from harness.registry import (
     Workload,
     WorkloadSpec,
     at_most,
+    captured_topology,
+    is_captured_file,
     one_of,
+    positive_int,
+    read_file,
     whole_number,
 )
+from planners.dtensor.step_file import read_step
 
 OPS = ("addmm", "mm", "mul", "relu", "add-scalar", "view", "view-sharded", "t")
 """The single ops; `view` is of a replicated tensor, `view-sharded` keeps the sharded dimension."""
+
+CACHES = ("warm", "cold")
+"""Whether the calls of a captured step find their decisions remembered."""
 
 OPTIMIZERS = ("single", "foreach", "fused")
 """The implementations of torch's AdamW; `single` is its for-loop."""
@@ -70,16 +79,44 @@ _PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "dynamic": ("dims",),
     "optimizer": ("impl", "params", "dims"),
 }
+_OF_FILE = ("calls", "caches")
 
 
 def list_workloads() -> tuple[Workload, ...]:
-    """Return the named workloads."""
+    """Return the named workloads; a file that `harness.capture` wrote is a workload too."""
     return WORKLOADS
+
+
+def label(spec: WorkloadSpec) -> WorkloadSpec:
+    """Return the workload as results name it: a file by its base name and a hash of its content.
+
+    Raises:
+        UsageError: it or a parameter is unknown, or the file cannot be read.
+    """
+    checked(spec)
+    return spec.of_file(read_file(spec.name)) if is_captured_file(spec.name) else spec
+
+
+def brings(spec: WorkloadSpec) -> Topology | None:
+    """Return the ranks of a captured step, in hosts as torch counted them; None for others.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    if not is_captured_file(spec.name):
+        return None
+    step = read_step(Path(spec.name))
+    return captured_topology(step.ranks, step.ranks_per_host)
 
 
 def checked(spec: WorkloadSpec) -> WorkloadSpec:
     """Return a workload as it is; raises UsageError where it or a parameter is unknown."""
-    spec.check_known("dtensor", _PARAMETERS)
+    if is_captured_file(spec.name):
+        spec.check_parameters(_OF_FILE)
+    else:
+        spec.check_known("dtensor", {**_PARAMETERS, "FILE.json.gz": _OF_FILE})
+    calls(spec)
+    is_cold(spec)
     ops(spec)
     dims(spec)
     implementation(spec)
@@ -125,14 +162,29 @@ def random_cases(spec: WorkloadSpec) -> tuple[int, int]:
     return count, spec.get("seed", whole_number, 0, "a whole number of at least 0")
 
 
+def calls(spec: WorkloadSpec) -> int | None:
+    """Return how many calls of a captured step are made, None for all."""
+    return spec.get("calls", positive_int, None, "a whole number of at least 1")
+
+
+def is_cold(spec: WorkloadSpec) -> bool:
+    """Return whether a captured step is to be called with cold caches."""
+    return spec.get("caches", one_of(CACHES), "warm", f"one of {', '.join(CACHES)}") == "cold"
+
+
 def mesh_shape(topology: Topology, ndim: int) -> tuple[int, ...]:
     """Return the mesh of a topology's GPUs in `ndim` dimensions.
 
     Raises:
         UsageError: there are too many GPUs, or too few for so many dimensions.
     """
+    check_ranks(topology)
+    return topology.mesh_shape(ndim)
+
+
+def check_ranks(topology: Topology) -> None:
+    """Raise UsageError where a topology has more GPUs than can be played."""
     if topology.gpus > MOST_GPUS:
         raise UsageError(
             f"The dtensor family runs up to {MOST_GPUS} ranks in one process, not {topology.gpus}."
         )
-    return topology.mesh_shape(ndim)

@@ -5,6 +5,7 @@ A DTensor decides and dispatches as in a cluster; only what collectives return i
 
 import contextlib
 import logging
+import math
 from collections.abc import Iterator
 from unittest import mock
 
@@ -20,14 +21,16 @@ DEVICE = "cpu"
 
 def make_mesh(shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
     """Return a mesh over a whole world of its own; meshes of earlier worlds are void."""
-    ranks = 1
-    for size in shape:
-        ranks *= size
+    start_world(math.prod(shape))
+    return init_device_mesh(DEVICE, shape, mesh_dim_names=names)
+
+
+def start_world(ranks: int) -> None:
+    """Play rank 0 of a world of so many; meshes of worlds of another size are void."""
     if dist.is_initialized() and dist.get_world_size() != ranks:
         dist.destroy_process_group()
     if not dist.is_initialized():
         dist.init_process_group(backend="fake", rank=0, world_size=ranks, store=FakeStore())
-    return init_device_mesh(DEVICE, shape, mesh_dim_names=names)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from planners.embedding import ladder, proposers
 from planners.embedding import dynamic
 
 # isort: split
-from planners.embedding import beyond
+from planners.embedding import as_captured, beyond
 from planners.embedding.family import FAMILY
 
-__all__ = ["FAMILY", "beyond", "dynamic", "ladder", "proposers"]
+__all__ = ["FAMILY", "as_captured", "beyond", "dynamic", "ladder", "proposers"]

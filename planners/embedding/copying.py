@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
-from torchrec.distributed.planner.constants import BATCH_SIZE
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.proposers import GreedyProposer
@@ -105,8 +104,6 @@ def prepare(problem: EmbeddingProblem, copies: Copies) -> Prepared[Plan]:
         problem,
         proposer=CopyingGreedyProposer if copies.in_proposer else GreedyProposer,
         partitioner=partitioner,
-        enumerator=lambda: enumerator(
-            topology=problem.topology, batch_size=BATCH_SIZE, constraints=problem.constraints
-        ),
+        enumerator=lambda: problem.enumerator(enumerator),
     )
     return Prepared(run=lambda: plan_with(problem, make()))

@@ -4,21 +4,28 @@ Nothing here imports torchrec before a problem is built: listing variants must b
 work where torchrec is not installed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from harness.registry import (
     Counter,
+    Explanation,
     Family,
+    Names,
     Planning,
     Quality,
+    Question,
     RankTable,
     Recorder,
     Topology,
     WorkloadSpec,
 )
+from planners.embedding.captured.workload import brought, captured_label, is_captured
+from planners.embedding.importing.reading import IMPORTING
+from planners.embedding.inventory import inventory
+from planners.embedding.releases.declared import RELEASES
 from planners.embedding.suite import GOALS, STUDIES
 from planners.embedding.workloads import label, list_workloads, load_tables
 
@@ -28,6 +35,10 @@ if TYPE_CHECKING:
 
 
 def _build(workload: WorkloadSpec, topology: Topology) -> "EmbeddingProblem":
+    if is_captured(workload):
+        from planners.embedding.captured.problem import build_captured
+
+        return build_captured(workload.name, topology)
     from planners.embedding.problem import build
 
     return build(workload, topology)
@@ -72,9 +83,22 @@ def _ranks(problem: "EmbeddingProblem", plan: "Plan") -> RankTable:
             (ms, on_gpu / gib, on_host / gib)
             for ms, on_gpu, on_host in zip(perf_by_rank(problem, plan), hbm, ddr, strict=True)
         ),
-        capacities=(None, problem.usable_hbm / gib, problem.usable_ddr / gib),
+        capacities=(None, _of_all(problem.usable_hbm), _of_all(problem.usable_ddr)),
         bar="ms",
     )
+
+
+def _of_all(usable: Sequence[int]) -> float | None:
+    """Return GiB that every rank can fill, None where ranks differ."""
+    return usable[0] / 2**30 if len(set(usable)) == 1 else None
+
+
+def _explaining(
+    problem: "EmbeddingProblem", plan: "Plan", question: "Question[Plan]"
+) -> Explanation:
+    from planners.embedding.explaining.explain import explain
+
+    return explain(problem, plan, question)
 
 
 def _limited(problem: "EmbeddingProblem", seconds: float) -> "EmbeddingProblem":
@@ -87,7 +111,15 @@ def _observe(recorder: Recorder) -> AbstractContextManager[None]:
     return observe(recorder)
 
 
+def _capturing(names: Names) -> AbstractContextManager[Callable[[], Mapping[str, Any] | None]]:
+    from planners.embedding.captured.recording import recording
+
+    return recording(names)
+
+
 def _label(workload: WorkloadSpec) -> WorkloadSpec:
+    if is_captured(workload):
+        return captured_label(workload)
     load_tables(workload)  # what is wrong with it is better said before a process is started
     return label(workload)
 
@@ -97,6 +129,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
     summary="where embedding tables go: TorchRec's EmbeddingShardingPlanner",
     build=_build,
     label=_label,
+    brings=brought,
     facts=_facts,
     fingerprint=_fingerprint,
     validate=_validate,
@@ -147,5 +180,10 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
     ),
     studies=STUDIES,
     goals=GOALS,
+    inventory=inventory,
+    importing=IMPORTING,
+    releases=RELEASES,
     planning=Planning(variant="certified", document=_document, ranks=_ranks, limited=_limited),
+    explaining=_explaining,
+    capturing=_capturing,
 )

@@ -19,6 +19,7 @@ from torchrec.distributed.planner.types import Proposer, ShardingOption
 
 from harness.registry import Progress, Recorder
 from planners.embedding.planner import CompiledSearch
+from planners.embedding.releases.observing import counted_deepcopy, counted_proposals
 
 
 @contextmanager
@@ -32,7 +33,7 @@ def observe(recorder: Recorder) -> Iterator[None]:
 
     with (
         mock.patch.object(EmbeddingShardingPlanner, "plan", observed_plan),
-        mock.patch.object(copy, "deepcopy", _observed_deepcopy(recorder, copy.deepcopy)),
+        mock.patch.object(copy, "deepcopy", counted_deepcopy(recorder, copy.deepcopy)),
         mock.patch.object(
             annotations,
             "_get_annotated_method",
@@ -70,7 +71,7 @@ def _observe_components(planner: EmbeddingShardingPlanner, recorder: Recorder) -
     for proposer in planner._proposers:
         replace(proposer, "load", "propose")
         replace(proposer, "feedback", "propose")
-        proposer.propose = recorder.timed("propose", _counted_proposals(recorder, proposer.propose))
+        proposer.propose = recorder.timed("propose", counted_proposals(recorder, proposer))
     recorder.progress = lambda: _progress(recorder, planner._proposers)
 
 
@@ -99,18 +100,6 @@ def _counted_estimates(recorder: Recorder, estimate: Callable[..., None]) -> Cal
     return counted
 
 
-def _counted_proposals(
-    recorder: Recorder, propose: Callable[[], list[ShardingOption] | None]
-) -> Callable[[], list[ShardingOption] | None]:
-    def counted() -> list[ShardingOption] | None:
-        proposal = propose()
-        if proposal:
-            recorder.counters["proposals"] += 1
-        return proposal
-
-    return counted
-
-
 def _progress(recorder: Recorder, proposers: list[Proposer]) -> Progress | None:
     expected = [_expected_proposals(proposer) for proposer in proposers]
     total = None if None in expected else sum(count for count in expected if count is not None)
@@ -132,40 +121,3 @@ def _expected_proposals(proposer: Proposer) -> int | None:
     if isinstance(proposer, DynamicProgrammingProposer) and proposer._inited:
         return 1 + len(proposer._proposal_list)
     return None
-
-
-def _observed_deepcopy(recorder: Recorder, deepcopy: Callable[..., Any]) -> Callable[..., Any]:
-    """Count outermost deep copies and the objects in them, and tell copies of plans apart.
-
-    The search space that the enumerator stores is part of its own phase.
-    """
-    copying = False
-
-    def copy_and_count(original: Any, memo: dict[int, Any] | None = None) -> Any:
-        nonlocal copying
-        if copying or recorder.current is None:
-            return deepcopy(original, memo)
-        memo = {} if memo is None else memo
-        copying = True
-        try:
-            with recorder.phase(_copy_phase(original, recorder)):
-                copied = deepcopy(original, memo)
-        finally:
-            copying = False
-        recorder.counters["deepcopy_calls"] += 1
-        # The memo holds every object that was copied, and one list that keeps them alive.
-        recorder.counters["objects_copied"] += sum(key != id(memo) for key in memo)
-        return copied
-
-    return copy_and_count
-
-
-def _copy_phase(original: Any, recorder: Recorder) -> str:
-    phase = recorder.current or "other"
-    if phase == "enumerate" or original is None:
-        return phase
-    if isinstance(original, list) and original and isinstance(original[0], ShardingOption):
-        recorder.counters["plan_copies"] += 1
-        return "copy"
-    recorder.counters["device_copies"] += 1
-    return "copy_devices"

@@ -2,14 +2,18 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import PlannerError, ShardingOption
+from torchrec.distributed.types import ShardingType
 
 from harness.registry import InfeasibleDecision
-from planners.embedding.problem import KERNELS, EmbeddingProblem
+from planners.embedding.problem import EmbeddingProblem
+from planners.embedding.search.enumeration import DistinctShardEnumerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +49,15 @@ def new_planner(
     Planner, enumerator and proposers all keep state (a second plan may be wrong), so every call
     gets new ones. Statistics are left out: printing a plan is not planning.
     """
+    if problem.options is not None and "enumerator" not in components:
+        is_torchrecs = planner is EmbeddingShardingPlanner
+        kind = EmbeddingEnumerator if is_torchrecs else DistinctShardEnumerator
+        components["enumerator"] = lambda: problem.enumerator(kind)
 
     def make() -> EmbeddingShardingPlanner:
         return planner(
             topology=problem.topology,
+            batch_size=problem.batch_size,
             constraints=problem.constraints,
             storage_reservation=problem.storage_reservation(),
             stats=[],
@@ -61,16 +70,22 @@ def new_planner(
 
 def fingerprint(plan: Plan) -> str:
     """Hash what a plan says about each table: sharding type, kernel, and every shard's place."""
-    said = sorted(
-        [
-            option.fqn,
-            option.sharding_type,
-            option.compute_kernel,
-            [[shard.size, shard.offset, shard.rank] for shard in option.shards],
-        ]
-        for option in plan.options
-    )
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+    return fingerprint_of(said_by(option, option.fqn) for option in plan.options)
+
+
+def said_by(option: ShardingOption, fqn: str) -> list[Any]:
+    """Return what a plan says about a table, which is called `fqn`, as plain JSON types."""
+    return [
+        fqn,
+        option.sharding_type,
+        option.compute_kernel,
+        [[shard.size, shard.offset, shard.rank] for shard in option.shards],
+    ]
+
+
+def fingerprint_of(said: Iterable[list[Any]]) -> str:
+    """Hash what a plan says about its tables."""
+    return hashlib.sha256(json.dumps(sorted(said)).encode()).hexdigest()[:16]
 
 
 def validate(problem: EmbeddingProblem, plan: Plan) -> None:
@@ -79,26 +94,30 @@ def validate(problem: EmbeddingProblem, plan: Plan) -> None:
     Raises:
         InfeasibleDecision: it does not; says which table or rank.
     """
-    placed = [option.name for option in plan.options]
-    expected = [table.name for table in problem.tables]
+    placed = [option.fqn for option in plan.options]
+    tables = dict(zip(problem.fqns, problem.tables, strict=True))
+    expected = list(tables)
     if sorted(placed) != sorted(expected):
         wrong = sorted(set(placed) ^ set(expected)) or sorted(
             name for name in set(placed) if placed.count(name) > 1
         )
-        raise InfeasibleDecision(f"The plan does not place each table once: {wrong[0]}.")
-    rows_and_dims = {table.name: [table.rows, table.dim] for table in problem.tables}
+        raise InfeasibleDecision(
+            f"The plan does not place each table once: {wrong[0].lstrip('.')}."
+        )
     for option in plan.options:
-        if option.compute_kernel not in KERNELS:
+        if option.compute_kernel not in problem.kernels:
             raise InfeasibleDecision(
                 f"Table {option.name} uses kernel '{option.compute_kernel}', which is not allowed."
             )
-        _validate_shards(option, rows_and_dims[option.name], problem.topology.world_size)
+        table = tables[option.fqn]
+        _validate_shards(option, [table.rows, table.dim], problem.topology.world_size)
     hbm, ddr = storage_by_rank(problem, plan)
     for kind, used, usable in (("HBM", hbm, problem.usable_hbm), ("DDR", ddr, problem.usable_ddr)):
-        rank = max(range(len(used)), key=used.__getitem__)
-        if used[rank] > usable:
+        over = [part - whole for part, whole in zip(used, usable, strict=True)]
+        rank = max(range(len(over)), key=over.__getitem__)
+        if over[rank] > 0:
             raise InfeasibleDecision(
-                f"Rank {rank} needs {used[rank]} bytes of {kind} and has {usable}."
+                f"Rank {rank} needs {used[rank]} bytes of {kind} and has {usable[rank]}."
             )
 
 
@@ -111,6 +130,12 @@ def _validate_shards(option: ShardingOption, size: list[int], world_size: int) -
         (row, column), (rows, columns) = shard.offset, shard.size
         if rows > 0 and columns > 0:
             boxes.append((row, column, row + rows, column + columns))
+    if option.sharding_type == ShardingType.DATA_PARALLEL.value:
+        if sorted(shard.rank for shard in option.shards) != list(range(world_size)) or any(
+            box != (0, 0, *size) for box in boxes
+        ):
+            raise InfeasibleDecision(f"Table {option.name} is not whole on every rank.")
+        return
     area = sum((bottom - top) * (right - left) for top, left, bottom, right in boxes)
     inside = all(bottom <= size[0] and right <= size[1] for _, _, bottom, right in boxes)
     if area != size[0] * size[1] or not inside or _any_overlap(boxes):

@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -38,15 +39,24 @@ def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
 
     Each shard has its size and offset in rows and columns, its rank, and torchrec's estimates:
     `storage_bytes`, and `perf_ms` an iteration. `quality` is as `quality.quality` gives it.
+
+    Raises:
+        UsageError: two modules have a table of one name, by which a plan file knows tables.
     """
-    options = {option.name: option for option in plan.options}
+    for name, times in Counter(table.name for table in problem.tables).items():
+        if times > 1:
+            raise UsageError(f"Table {name} is in {times} modules; a plan knows tables by name.")
+    options = {option.fqn: option for option in plan.options}
     return {
         "format": FORMAT,
         "version": VERSION,
         "world_size": problem.topology.world_size,
         "local_world_size": problem.topology.local_world_size,
         "quality": quality(problem, plan),
-        "tables": [_written(table, options[table.name]) for table in problem.tables],
+        "tables": [
+            _written(table, options[fqn])
+            for fqn, table in zip(problem.fqns, problem.tables, strict=True)
+        ],
     }
 
 

@@ -1,6 +1,6 @@
 """A planning problem: tables on a topology, as the real objects that torchrec plans with."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -9,12 +9,16 @@ from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import types as torchrec_types
 from torchrec.distributed.planner.constants import BATCH_SIZE
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import StorageReservation
 from torchrec.distributed.types import ModuleSharder, ShardingType
 from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from harness.registry import Topology, UsageError, WorkloadSpec
+from planners.embedding.captured.live import LivePlanner
+from planners.embedding.captured.options import CapturedOptions
 from planners.embedding.tables import Table
 from planners.embedding.workloads import MEMORY, assigned, load_tables, memory_setting, scaled
 
@@ -46,9 +50,11 @@ class ModelParallelSharder(EmbeddingBagCollectionSharder):
 class EmbeddingProblem:
     """Tables to place, and where: everything that `EmbeddingShardingPlanner.plan` is given.
 
-    `usable_hbm` and `usable_ddr` are bytes per rank that the planner may fill. `search_seconds` is
-    how long variants may search that search by the clock; None leaves it to them. `known` keeps
-    what has been worked out about the problem.
+    `usable_hbm` and `usable_ddr` are the bytes of each rank that the planner may fill. `paths` has
+    the path of each table's module, where that is not the model itself. `options` are those that a
+    captured problem had, which also `live` tells of. `search_seconds` is how long variants may
+    search that search by the clock; None leaves it to them. `known` keeps what has been worked out
+    about the problem.
     """
 
     tables: tuple[Table, ...]
@@ -56,16 +62,37 @@ class EmbeddingProblem:
     module: nn.Module
     constraints: dict[str, torchrec_types.ParameterConstraints]
     sharders: list[ModuleSharder[nn.Module]]
-    usable_hbm: int
-    usable_ddr: int
+    usable_hbm: tuple[int, ...]
+    usable_ddr: tuple[int, ...]
     memory: str
     assigned: str
+    paths: tuple[str, ...] = ()
+    batch_size: int = BATCH_SIZE
+    kernels: frozenset[str] = frozenset(KERNELS)
+    reservation: Callable[[], StorageReservation] | None = None
+    options: CapturedOptions | None = None
+    live: LivePlanner | None = None
     search_seconds: float | None = None
     known: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
 
-    def storage_reservation(self) -> FixedPercentageStorageReservation:
+    @property
+    def fqns(self) -> tuple[str, ...]:
+        """What torchrec calls each table: its module's path, a dot, its name."""
+        paths = self.paths or ("",) * len(self.tables)
+        return tuple(f"{path}.{table.name}" for path, table in zip(paths, self.tables, strict=True))
+
+    def storage_reservation(self) -> StorageReservation:
         """Return a new reservation; torchrec's keep state, so each call needs its own."""
+        if self.reservation is not None:
+            return self.reservation()
         return FixedPercentageStorageReservation(percentage=RESERVED_FRACTION)
+
+    def enumerator(self, kind: type[EmbeddingEnumerator]) -> EmbeddingEnumerator:
+        """Return a new enumerator of this kind; what it enumerates is as it was captured."""
+        make = kind if self.options is None else self.options.enumerating(kind)
+        return make(
+            topology=self.topology, batch_size=self.batch_size, constraints=self.constraints
+        )
 
     def facts(self) -> dict[str, float | str]:
         """Describe the problem; `tables` is its size."""
@@ -73,11 +100,12 @@ class EmbeddingProblem:
             "tables": len(self.tables),
             "features": sum(table.features for table in self.tables),
             "table GiB": round(sum(table.bytes for table in self.tables) / 2**30, 2),
-            "usable HBM GiB": round(self.usable_hbm * self.topology.world_size / 2**30, 2),
-            "usable DDR GiB": round(self.usable_ddr * self.topology.world_size / 2**30, 2),
-            "batch size": BATCH_SIZE,
+            "usable HBM GiB": round(sum(self.usable_hbm) / 2**30, 2),
+            "usable DDR GiB": round(sum(self.usable_ddr) / 2**30, 2),
+            "batch size": self.batch_size,
             "memory": self.memory,
             "assigned": self.assigned,
+            **({"live plan": self.live.decision} if self.live else {}),
         }
 
 
@@ -108,8 +136,8 @@ def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
             for table in tables
         },
         sharders=[ModelParallelSharder()],
-        usable_hbm=int((1 - RESERVED_FRACTION) * device.storage.hbm),
-        usable_ddr=device.storage.ddr,
+        usable_hbm=(int((1 - RESERVED_FRACTION) * device.storage.hbm),) * topology.gpus,
+        usable_ddr=(device.storage.ddr,) * topology.gpus,
         memory=memory or "as listed",
         assigned=assigned(workload.name),
     )

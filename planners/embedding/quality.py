@@ -1,6 +1,7 @@
 """How good a plan is: torchrec's estimates, and a proven bound on them for all plans."""
 
-from torchrec.distributed.planner.constants import BATCH_SIZE
+from collections.abc import Sequence
+
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 
 from planners.embedding.plan import Plan, perf_by_rank, storage_by_rank
@@ -22,9 +23,15 @@ def quality(problem: EmbeddingProblem, plan: Plan) -> dict[str, float]:
         "gap": max_rank_ms / bound_ms - 1 if bound_ms else 0.0,
         "mean_rank_ms": mean_rank_ms,
         "imbalance": max_rank_ms / mean_rank_ms if mean_rank_ms else 1.0,
-        "hbm_peak_fraction": max(hbm) / problem.usable_hbm if problem.usable_hbm else 0.0,
-        "ddr_peak_fraction": max(ddr) / problem.usable_ddr if problem.usable_ddr else 0.0,
+        "hbm_peak_fraction": _fullest(hbm, problem.usable_hbm),
+        "ddr_peak_fraction": _fullest(ddr, problem.usable_ddr),
     }
+
+
+def _fullest(used: Sequence[int], usable: Sequence[int]) -> float:
+    return max(
+        (part / whole for part, whole in zip(used, usable, strict=True) if whole > 0), default=0.0
+    )
 
 
 def bound(problem: EmbeddingProblem) -> float:
@@ -39,13 +46,11 @@ def bound(problem: EmbeddingProblem) -> float:
 
 def arrays(problem: EmbeddingProblem) -> tuple[SearchSpace, Devices]:
     """Return the options of the problem, and what its devices can hold, as arrays."""
-    enumerator = DistinctShardEnumerator(
-        topology=problem.topology, batch_size=BATCH_SIZE, constraints=problem.constraints
-    )
+    enumerator = problem.enumerator(DistinctShardEnumerator)
     space = search_space(enumerator.enumerate(problem.module, problem.sharders))
     topology = problem.storage_reservation().reserve(
         topology=problem.topology,
-        batch_size=BATCH_SIZE,
+        batch_size=problem.batch_size,
         module=problem.module,
         sharders=problem.sharders,
         constraints=problem.constraints,

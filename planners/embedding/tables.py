@@ -18,9 +18,9 @@ COLUMNS = ("rows", "dim", "pooling_factor")
 _KNOWN = (*COLUMNS, "name", "dtype")
 
 # Wide of every published model; within them, a table's bytes fit the 64 bits that torch has.
-_MOST_ROWS = 10**12
-_MOST_DIM = 2**16
-_MOST_POOLING = 10**6
+MOST_ROWS = 10**12
+MOST_DIM = 2**16
+MOST_POOLING = 10**6
 MOST_TABLES = 100_000
 
 
@@ -84,21 +84,21 @@ def _whole(text: str) -> int:
 
 def _rows(text: str) -> int:
     rows = _whole(text)
-    if not 1 <= rows <= _MOST_ROWS:
+    if not 1 <= rows <= MOST_ROWS:
         raise ValueError(text)
     return rows
 
 
 def _dim(text: str) -> int:
     dim = _whole(text)
-    if not 1 <= dim <= _MOST_DIM or dim % 4:
+    if not 1 <= dim <= MOST_DIM or dim % 4:
         raise ValueError(text)
     return dim
 
 
 def _pooling_factors(text: str) -> tuple[float, ...]:
     factors = tuple(float(part) for part in text.split("|"))
-    if not all(0 < factor <= _MOST_POOLING for factor in factors):
+    if not all(0 < factor <= MOST_POOLING for factor in factors):
         raise ValueError(text)
     return factors
 
@@ -120,13 +120,13 @@ def _table(row: _Row) -> Table:
         name=row.read("name", _name, "without '.', which torch reserves in parameter names")
         if row.cells.get("name")
         else f"table_{row.number - 1}",
-        rows=row.read("rows", _rows, f"a whole number from 1 to {_MOST_ROWS:,}"),
+        rows=row.read("rows", _rows, f"a whole number from 1 to {MOST_ROWS:,}"),
         # fbgemm's kernels read four elements at a time.
-        dim=row.read("dim", _dim, f"a multiple of 4 from 4 to {_MOST_DIM:,}"),
+        dim=row.read("dim", _dim, f"a multiple of 4 from 4 to {MOST_DIM:,}"),
         pooling_factors=row.read(
             "pooling_factor",
             _pooling_factors,
-            f"a positive number up to {_MOST_POOLING:,}, or one per feature with '|' between them",
+            f"a positive number up to {MOST_POOLING:,}, or one per feature with '|' between them",
         ),
         dtype=row.read("dtype", _dtype, f"one of {', '.join(ITEM_BYTES)}")
         if row.cells.get("dtype")
@@ -225,8 +225,15 @@ def read_tables(path: str | Path) -> tuple[Table, ...]:
     Raises:
         UsageError: the file or a cell cannot be used; names file, data row (from 1) and field.
     """
-    file = str(path)
-    data = read_bytes(path)
+    return parse_tables(read_bytes(path), str(path))
+
+
+def parse_tables(data: bytes, file: str) -> tuple[Table, ...]:
+    """Return the tables in the content of a file, which is CSV or Parquet by its name's suffix.
+
+    Raises:
+        UsageError: as `read_tables`.
+    """
     columns: list[str] = []
     rows: list[_Row] = []
     if data:

@@ -118,7 +118,11 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
     is_file = is_table_file(spec.name)
     names = (*PUBLISHED, _SYNTHETIC.name)
     if not is_file and spec.name not in names:
-        raise unknown("workload", spec.name, (*names, *(f"FILE{suffix}" for suffix in SUFFIXES)))
+        raise unknown(
+            "workload",
+            spec.name,
+            (*names, *(f"FILE{suffix}" for suffix in (*SUFFIXES, ".json", ".json.gz"))),
+        )
     spec.check_parameters(PARAMETERS)
     memory_setting(spec)
     seed = spec.get("seed", whole_number, 0, "a whole number of at least 0")

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from harness.registry import Counter, Family, Quality, Recorder, Topology, WorkloadSpec
+from harness.registry import (
+    Counter,
+    Family,
+    Inventory,
+    Quality,
+    Recorder,
+    Topology,
+    WorkloadSpec,
+)
 from planners.reshard.suite import GOALS, STUDIES
 from planners.reshard.workloads import checked, list_workloads
 
@@ -49,6 +57,12 @@ def _observe(recorder: Recorder) -> AbstractContextManager[None]:
     return observe(recorder)
 
 
+def _inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
+    from planners.reshard.inventory import inventory
+
+    return inventory(workload, topology)
+
+
 FAMILY: Family["ReshardProblem", "ReshardDecision"] = Family(
     name="reshard",
     summary="how a program gets its communication: Paddle's static auto-parallel reshard",
@@ -79,6 +93,7 @@ FAMILY: Family["ReshardProblem", "ReshardDecision"] = Family(
     requires=("torch",),
     preload=("planners.reshard.quality", "planners.reshard.observer"),
     benchmarks=("transformer/dgx_a100_80gb:4",),
+    inventory=_inventory,
     studies=STUDIES,
     goals=GOALS,
 )

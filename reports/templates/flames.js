@@ -84,6 +84,7 @@ function description(node) {
 // and what it calls in proportion.
 function draw() {
   const pixels = graph.clientWidth;
+  if (pixels < LEAST_PIXELS) return; // no room to draw in; the next resize will draw
   const scale = 1 / (widthOf(zoomed) || 1);
   elements = new Map();
   const fragment = document.createDocumentFragment();

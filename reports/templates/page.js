@@ -1,10 +1,14 @@
 "use strict";
 
-// A number column carries its value in data-sort; entries without one stay last either way.
+const NOTHING = ["", "—"];
+
+// A number column carries its value in data-sort; entries that say nothing stay last either way.
 function compare(a, b, column, sign) {
   const [x, y] = [a.cells[column], b.cells[column]];
   if (!x.classList.contains("number")) {
-    return sign * x.textContent.localeCompare(y.textContent, "en", { numeric: true });
+    const [p, q] = [x.textContent, y.textContent];
+    if (NOTHING.includes(p) || NOTHING.includes(q)) return NOTHING.includes(p) - NOTHING.includes(q);
+    return sign * p.localeCompare(q, "en", { numeric: true });
   }
   const [p, q] = [x.dataset.sort, y.dataset.sort];
   if (p === undefined || q === undefined) return (p === undefined) - (q === undefined);
@@ -32,6 +36,7 @@ function filterRows(box) {
   box.querySelector("output").textContent = `${shown} of ${rows.length} rows`;
 }
 
+document.documentElement.classList.add("scripted");
 for (const button of document.querySelectorAll("th button")) {
   button.addEventListener("click", () => sortBy(button.closest("th")));
 }

@@ -74,7 +74,7 @@ def compare(
             append_cells(results, cells)
     document = to_json(display.document(cells), indent=2)
     if json == "-":
-        print(document)  # noqa: T201
+        print(document)
     else:
         display.show(display.comparison(cells, details))
         if json:

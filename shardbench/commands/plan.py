@@ -7,15 +7,14 @@ import typer
 
 from harness.errors import UsageError
 from harness.naming import WorkloadSpec
+from harness.placing import placed_on
 from harness.planning import plan as make_plan
 from harness.processes.following import Event
 from harness.registry import Family
 from harness.storage.results import to_json
-from harness.topologies import find_topology
 from shardbench import display, ranks
+from shardbench.cells import GpusIfAny, TopologyIfAny
 from shardbench.options import (
-    Gpus,
-    TopologyName,
     check_seconds,
     check_writable,
     found_registry,
@@ -35,8 +34,8 @@ def plan(
             help="What to shard: a CSV/Parquet file, a name, or name[key=value,...].",
         ),
     ],
-    topology: TopologyName,
-    gpus: Gpus,
+    topology: TopologyIfAny = None,
+    gpus: GpusIfAny = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the plan, as JSON.")] = Path(
         "plan.json"
     ),
@@ -51,12 +50,12 @@ def plan(
     if seconds is not None:
         check_seconds("--seconds", seconds)
     found = _planning_family(family)
+    workload = WorkloadSpec.parse(tables)
+    placed = placed_on(found, workload, topology, gpus)
     check_writable(out)
     with progress_display("") as listen:
         listen(Event("planning", variant or "the family's choice", 1, 1))
-        made = make_plan(
-            found, WorkloadSpec.parse(tables), find_topology(topology, gpus), variant, seconds
-        )
+        made = make_plan(found, workload, placed, variant, seconds)
     write(out, to_json(made.document, indent=2) + "\n")
     display.show(ranks.planned(made, all_ranks))
     messages.print(f"Wrote {out}", soft_wrap=True)

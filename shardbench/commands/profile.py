@@ -1,7 +1,5 @@
 """`shardbench profile`: where a variant's time goes, or the difference between two variants."""
 
-import errno
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +12,7 @@ from shardbench.cells import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.options import (
     Budget,
     Memory,
+    check_folder,
     check_seconds,
     found_registry,
     messages,
@@ -66,7 +65,7 @@ def profile(
         names,
         settings_of(budget, budget, 0, memory),
     )
-    _check_folder(out)  # whether it can be written is better known before
+    check_folder(out)  # whether it can be written is better known before
     with progress_display(str(comparison.problem)) as listen:
         profiled = comparison.profile(names, seconds, listen)
     profiles = [profiled[each].profile for each in names]
@@ -79,17 +78,8 @@ def profile(
     files[out / f"{pair.file_stem}.flames.html"] = flame_page(profiles, str(comparison.problem))
     for path, text in files.items():
         write(path, text)
-    print(profiled[name].files["txt"])  # noqa: T201
+    print(profiled[name].files["txt"])
     for sentence in (*overview(profiles), "", *explanation(profiles)):
-        print(sentence)  # noqa: T201
+        print(sentence)
     for path in files:
         messages.print(f"Wrote {path}", soft_wrap=True)
-
-
-def _check_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise UsageError(f"Folder {folder} cannot be written: {error.strerror}.") from None

@@ -1,4 +1,4 @@
-"""`shardbench report`: one page from a results file, or from the suite measured first."""
+"""`shardbench report`: a page from a results file, from the suite measured first, or from two."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +8,7 @@ import typer
 from harness.errors import UsageError
 from harness.measuring.comparison import Settings
 from harness.sweeps.sweep import is_outdated, plan_sweep, set_aside
+from shardbench.flames import profile_ladders
 from shardbench.options import (
     SUITE_BUDGET,
     SUITE_SECONDS,
@@ -15,6 +16,7 @@ from shardbench.options import (
     Memory,
     Seconds,
     Seed,
+    check_folder,
     found_registry,
     messages,
     settings_of,
@@ -22,13 +24,31 @@ from shardbench.options import (
 from shardbench.results_file import measuring_into, tell_damaged
 from shardbench.sweeping import measure
 
+_SECONDS_OF_A_STEP = 2.0
+
 
 def report(
     results: Annotated[
         Path | None,
         typer.Argument(help="A results file; without one the suite is measured first."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("report"),
+    other: Annotated[
+        Path | None,
+        typer.Argument(help="Another results file: what changed from RESULTS to it."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the report.", show_default="report; comparison of two files"),
+    ] = None,
+    flames: Annotated[
+        bool,
+        typer.Option(
+            "--flames", help="Profile each step of the ladders first, and link its flame graph."
+        ),
+    ] = False,
+    profiles: Annotated[
+        Path, typer.Option(help="Folder of what was profiled, to link flame graphs from.")
+    ] = Path("profiles"),
     fresh: Annotated[bool, typer.Option(help="Measure again what is measured already.")] = False,
     large: Annotated[
         bool, typer.Option(help="Measure the large problems of the suite too.")
@@ -38,21 +58,40 @@ def report(
     seed: Seed = 0,
     memory: Memory = None,
 ) -> None:
-    """Write the report: one offline page, Markdown, figures and their data."""
+    """Write the report: one offline page, Markdown, figures and their data; or what changed."""
+    if results is not None and other is not None:
+        if large or fresh or flames:
+            raise UsageError("A report of two files takes no --large, --fresh or --flames.")
+        _compare(results, other, out or Path("comparison"))
+        return
     from reports.page import write_report  # pandas and matplotlib take seconds to import
 
+    settings = settings_of(budget, seconds, seed, memory)
     if results is None:
         results = Path("results") / ("report-large.jsonl" if large else "report.jsonl")
-        settings = settings_of(budget, seconds, seed, memory)
         with measuring_into(results):
             _measure(results, settings, fresh, large)
     elif large:
         raise UsageError(f"--large measures a suite; the report of {results} takes no --large.")
     else:
         tell_damaged(results)
-    page = write_report(results, out)
+    if flames:
+        check_folder(profiles)
+        profile_ladders(results, profiles, found_registry(), settings, _SECONDS_OF_A_STEP)
+    _tell(write_report(results, out or Path("report"), profiles))
+
+
+def _compare(a: Path, b: Path, out: Path) -> None:
+    from reports.comparing.page import write_comparison
+
+    for results in (a, b):
+        tell_damaged(results)
+    _tell(write_comparison(a, b, out))
+
+
+def _tell(page: Path) -> None:
     messages.print(f"Wrote {page} and {page.with_name('report.md')}", soft_wrap=True)
-    print(page)  # noqa: T201
+    print(page)
 
 
 def _measure(results: Path, settings: Settings, fresh: bool, large: bool) -> None:

@@ -45,7 +45,7 @@ def selftest_command(
     found = tallies(measured)
     minutes = (time.monotonic() - started) / 60
     if json == "-":
-        print(_document(found, settings.sampling, minutes))  # noqa: T201
+        print(_document(found, settings.sampling, minutes))
         return
     display.show(_table(found, settings.sampling, minutes))
     if json:

@@ -198,4 +198,4 @@ def _counted(held: Mapping[str, int]) -> str:
 
 
 def _say(text: str) -> None:
-    print(text)  # noqa: T201
+    print(text)

@@ -74,7 +74,7 @@ def test_a_comparison_by_one_id(shardbench):
     ("arguments", "sentence"),
     [
         (["profile", "embedding", "upstream"], "Name the problem with --workload, --topology and"),
-        (["compare", "embedding", "-w", "dlrm-856"], "Name the problem with --workload, --topolo"),
+        (["compare", "embedding", "-w", "dlrm-856"], "is placed on no machine yet: name one"),
         (["profile", "embedding", *PROBLEM], "Name the variant to profile: FAMILY VARIANT, or on"),
         (["profile", f"embedding@{ID}"], "Name the variant to profile: FAMILY VARIANT, or one id"),
         (["profile", f"embedding/upstream@{ID}", *PROBLEM], "names the problem already; leave ou"),

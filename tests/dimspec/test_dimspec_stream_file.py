@@ -19,7 +19,7 @@ from planners.dimspec.decision import validate
 from planners.dimspec.partition import Mesh, checked_partition
 from planners.dimspec.problem import StreamProblem
 from planners.dimspec.stream import Question, Recorded, Stream
-from planners.dimspec.stream_file import is_stream_file, read_stream
+from planners.dimspec.stream_file import read_stream
 
 ANSWERED = {
     "path": ["[R, R]", "[S0, R]"],
@@ -165,10 +165,32 @@ def test_what_is_left_out_is_counted_in_the_first_calls(calls, sequence, left_ou
     assert (stream.sequence, stream.left_out) == (sequence, left_out)
 
 
-@pytest.mark.parametrize("name", ["a.json.gz", "here/there.json.gz"])
-def test_a_file_is_known_by_its_ending(name):
-    assert is_stream_file(name)
-    assert not is_stream_file(name.removesuffix(".gz"))
+def test_a_file_may_be_packed_or_not_and_have_the_header_of_a_captured_one(path):
+    expected = read_stream(write_stream(path, DOCUMENT))
+    plain = path.with_name("plain.json")
+    plain.write_text(json.dumps(DOCUMENT))
+    assert read_stream(plain) == expected
+    header = {"version": 1, "family": "dimspec", "names": "as they are", "packages": {}}
+    plain.write_text(json.dumps({"shardbench": header, **DOCUMENT}))
+    assert read_stream(plain) == expected
+    for wrong, said in (
+        ({**header, "family": "dtensor"}, " was captured from family 'dtensor', not from"),
+        ({**header, "version": 2}, " is of version 2; this shardbench reads 1."),
+        ({}, " is no file that harness.capture wrote."),
+    ):
+        plain.write_text(json.dumps({"shardbench": wrong, **DOCUMENT}))
+        with pytest.raises(UsageError) as refused:
+            read_stream(plain)
+        assert str(refused.value).startswith(f"{plain}{said}")
+
+
+def test_calls_that_could_not_be_recorded_are_left_out_too(path):
+    document = {**DOCUMENT, "left_out": 5}
+    assert read_stream(write_stream(path, document)).left_out == 5
+    assert read_stream(path, lambda recorded: (4, 2), calls=4).left_out == 6
+    assert refusal(path, {**DOCUMENT, "left_out": -1}) == (
+        "'left_out' must be a whole number of at least 0."
+    )
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path):

@@ -65,8 +65,11 @@ def _shown(document: str) -> Iterator[str]:
 
 def _in_tables(prose: str) -> Iterator[str]:
     """Yield the commands of tables whose heading begins one that the first cells go on with."""
-    heading = ""
+    heading, end = "", -1
     for match in _ROW.finditer(prose):
+        if match.start() != end + 1:  # another table
+            heading = ""
+        end = match.end()
         first, *others = (cell.strip() for cell in match[1].split("|"))
         spans = re.findall(r"`([^`]*)`", first)
         if spans and spans[0].endswith(" ..."):

@@ -17,15 +17,32 @@ from shardbench.cells import asked
 from shardbench.cli import app
 from shardbench.options import found_registry
 
-COMMANDS = commands(documents())
+# The example package has a test of its own, which installs it and runs what its README shows.
+OWN_PACKAGE = ROOT / "docs" / "examples" / "own_planners"
+COMMANDS = commands(path for path in documents() if not path.is_relative_to(OWN_PACKAGE))
 SHARDBENCH = [command for command in COMMANDS if command.words[0] == "shardbench"]
 # Files that the documents call the reader's own.
 TABLES = "name,rows,dim,pooling_factor\nuser,100000,64,1\nitem,50000,32,10\nquery,1000,16,5\n"
 COPIED = ("docs", "benchmarks", "expectations.toml", "Makefile", "asv.conf.json", "pyproject.toml")
 
 
+@pytest.fixture(scope="session")
+def captured(tmp_path_factory):
+    """What the examples of docs/capture.md write."""
+    folder = tmp_path_factory.mktemp("captured")
+    for example, name in (
+        ("capture_embedding.py", "problem.json"),
+        ("capture_step.py", "step.json.gz"),
+    ):
+        script = str(ROOT / "docs" / "examples" / example)
+        subprocess.run(
+            [sys.executable, script, str(folder / name)], capture_output=True, check=True
+        )
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, captured):
     """The reader's checkout, with what documents call the reader's own files."""
     for name in COPIED:
         source = ROOT / name
@@ -34,7 +51,10 @@ def folder(tmp_path, monkeypatch):
     for name in ("my_tables.csv", "my.csv"):
         (tmp_path / name).write_text(TABLES)
     recorded = ROOT / "planners" / "dimspec" / "data" / "resnet50_2x2.json.gz"
-    shutil.copy(recorded, tmp_path / "my_model.json.gz")
+    for name in ("my_model.json.gz", "mlp2.json.gz"):
+        shutil.copy(recorded, tmp_path / name)
+    for path in captured.iterdir():
+        shutil.copy(path, tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -112,13 +132,12 @@ def test_make_has_the_target(command: Command):
 SMALLER = {
     "compare": ("--seconds", "0.1"),
     "profile": ("--seconds", "0.1"),
-    "releases": ("--rounds", "1"),
     "report": ("--seconds", "0.1"),
     "selftest": ("--rounds", "1"),
     "sweep": ("--seconds", "0.1", "--budget", "2"),
 }
 # Hours, or a network: only whether the program takes them is tried.
-TOO_LONG = ("report --fresh", "report --large", "sweep default", "sweep large")
+TOO_LONG = ("releases", "report --fresh", "report --large", "sweep default", "sweep large")
 GATE_HAS_JUDGED = (0, 1, 2)
 
 

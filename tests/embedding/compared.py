@@ -53,7 +53,7 @@ def components(case: Any) -> dict[str, Any]:
 
 def come_to(planner: EmbeddingShardingPlanner, module: Any = None, sharders: Any = ()) -> Any:
     """Return what a call of `plan` comes to: all of the plan or of the error, and the counts."""
-    counts = lambda: (planner._num_proposals, planner._num_plans)  # noqa: E731
+    counts = lambda: (planner._num_proposals, planner._num_plans)  # noqa: E731 - read twice below
     try:
         plan = planner.plan(nn.Module() if module is None else module, list(sharders))
     except PlannerError as error:

@@ -17,7 +17,7 @@ def test_it_is_found_through_its_entry_point():
 
 
 def test_every_variant_is_in_the_ladder_or_decides_for_itself_or_surpasses_torchrec():
-    assert set(FAMILY.variants) == {*LADDER, *OWN_DECISIONS, *BEYOND}
+    assert set(FAMILY.variants) == {*LADDER, *OWN_DECISIONS, *BEYOND, "as-captured"}
     assert all(FAMILY.find(name).same_as is None for name in OWN_DECISIONS)
 
 

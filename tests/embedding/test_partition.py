@@ -121,4 +121,4 @@ def test_compiled_and_plain_python_place_alike():
 
 
 if __name__ == "__main__":
-    print(json.dumps([placements(seed) for seed in range(50)]))  # noqa: T201
+    print(json.dumps([placements(seed) for seed in range(50)]))

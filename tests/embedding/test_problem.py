@@ -47,7 +47,7 @@ def test_direct_construction_is_avoided(caplog):
 @pytest.mark.parametrize(("memory", "share"), [("roomy", 0.4), ("tight", 2.0), ("mixed", 2.0)])
 def test_memory_settings_scale_the_tables_to_the_usable_hbm(memory, share):
     built = problem(f"synthetic[tables=20,seed=3,memory={memory}]")
-    usable = built.usable_hbm * built.topology.world_size
+    usable = sum(built.usable_hbm)
     assert sum(table.bytes for table in built.tables) == pytest.approx(share * usable, rel=1e-3)
     assert built.memory == memory
 
@@ -56,9 +56,9 @@ def test_only_mixed_limits_the_host_memory():
     tight = problem("synthetic[tables=20,seed=3,memory=tight]")
     mixed = problem("synthetic[tables=20,seed=3,memory=mixed]")
     held = sum(table.bytes for table in mixed.tables)
-    assert tight.usable_ddr == find_topology("dgx_a100_80gb", 16).ddr_bytes
-    assert mixed.usable_ddr * 16 < held, "host memory alone must not hold all tables"
-    assert (mixed.usable_ddr + mixed.usable_hbm) * 16 > held
+    assert tight.usable_ddr == (find_topology("dgx_a100_80gb", 16).ddr_bytes,) * 16
+    assert sum(mixed.usable_ddr) < held, "host memory alone must not hold all tables"
+    assert sum(mixed.usable_ddr) + sum(mixed.usable_hbm) > held
 
 
 def test_the_usable_hbm_is_what_torchrec_leaves_after_its_reservation():
@@ -66,9 +66,10 @@ def test_the_usable_hbm_is_what_torchrec_leaves_after_its_reservation():
     reserved = built.storage_reservation().reserve(
         built.topology, 512, built.module, built.sharders, built.constraints
     )
-    assert {device.storage.hbm for device in reserved.devices} == {built.usable_hbm}
-    assert {device.storage.ddr for device in reserved.devices} == {built.usable_ddr}
-    assert built.usable_hbm == int((1 - RESERVED_FRACTION) * built.topology.devices[0].storage.hbm)
+    assert tuple(device.storage.hbm for device in reserved.devices) == built.usable_hbm
+    assert tuple(device.storage.ddr for device in reserved.devices) == built.usable_ddr
+    hbm = built.topology.devices[0].storage.hbm
+    assert set(built.usable_hbm) == {int((1 - RESERVED_FRACTION) * hbm)}
 
 
 def test_facts_begin_with_the_size_and_say_what_is_assigned():

@@ -12,11 +12,11 @@ from hostile import NUMBERS, TEXTS, change, changes, read_or_refused, refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness import captured_file
 from harness.errors import UsageError
 from harness.naming import CellId, ProblemId, WorkloadSpec
 from harness.registry import load_registry
 from harness.topologies import MOST_GPUS, find_topology
-from planners.dimspec import stream_file
 from planners.dimspec.stream_file import read_stream
 from planners.embedding.plan_file import constraints
 from planners.embedding.tables import COLUMNS, MOST_TABLES, read_tables
@@ -330,7 +330,7 @@ def test_text_that_is_no_document_is_no_plan_and_no_stream(folder, text):
 
 
 def test_a_stream_that_unpacks_to_too_much_is_refused_before_it_is(folder, monkeypatch):
-    monkeypatch.setattr(stream_file, "_MOST_BYTES", 2**20)
+    monkeypatch.setattr(captured_file, "_MOST_BYTES", 2**20)
     path = folder / "bomb.json.gz"
     path.write_bytes(gzip.compress(b" " * 2**22))
     assert path.stat().st_size < 2**14

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.page import _templates
+from reports.templating import templates as environment_of_templates
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("harness", "reports", "shardbench", "planners", "benchmarks")
@@ -103,7 +103,7 @@ def test_what_was_reviewed_is_still_there():
 
 
 def test_html_is_escaped_and_nothing_is_marked_safe_but_the_figures():
-    environment = _templates()
+    environment = environment_of_templates()
     templates = sorted((ROOT / "reports" / "templates").glob("*.j2"))
     assert templates
     for path in templates:

@@ -155,7 +155,7 @@ def asks_for_too_much(_: ToyProblem) -> None:
 
 @harm
 def prints_then_fails(_: ToyProblem) -> None:
-    print("\x1b[31mthe last words\x00 of <it> [bold]é")  # noqa: T201
+    print("\x1b[31mthe last words\x00 of <it> [bold]é")
     raise ValueError("after printing")
 
 
@@ -233,10 +233,10 @@ def changes_folder(problem: ToyProblem) -> Prepared[Decision]:
 @_only("stays")
 def stays(problem: ToyProblem) -> Prepared[Decision]:
     """Fail where another one has changed the folder."""
-    before = os.getcwd()  # noqa: PTH109
+    before = os.getcwd()  # noqa: PTH109 - what variants do
 
     def run() -> Decision:
-        assert os.getcwd() == before  # noqa: PTH109
+        assert os.getcwd() == before  # noqa: PTH109 - what variants do
         return round_robin(problem)
 
     return Prepared(run)

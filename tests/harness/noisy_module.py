@@ -1,3 +1,3 @@
 """Says something while it is imported, as some libraries do."""
 
-print("noise of an import")  # noqa: T201
+print("noise of an import")

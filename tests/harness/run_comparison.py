@@ -25,7 +25,7 @@ def main(workload: str, budget: str, variants: str, preload: str = "") -> None:
         Settings(float(budget), SamplingRule(seconds=0.1)),
         registry,
     )
-    print(to_json([cell.record() for cell in comparison.run()]))  # noqa: T201
+    print(to_json([cell.record() for cell in comparison.run()]))
 
 
 if __name__ == "__main__":

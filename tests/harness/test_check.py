@@ -1,6 +1,7 @@
+import json
 import math
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import toy
@@ -9,7 +10,8 @@ from fake_clock import FakeClock
 from harness.errors import InfeasibleDecision, RegistryError
 from harness.measuring.check import check
 from harness.naming import WorkloadSpec
-from harness.registry import Family, Prepared, Variant, is_observing
+from harness.registry import Family, Planning, Prepared, RankTable, Variant, is_observing
+from harness.storage.results import to_json
 from harness.topologies import find_topology
 
 PROBLEM = toy.build(WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2))
@@ -138,3 +140,21 @@ def test_after_an_error_all_is_left_and_closed(clock: FakeClock):
     assert closed == [True]
     assert toy._Observed.recorder is None
     assert not toy._World.changed
+
+
+def test_what_each_rank_gets_is_kept_where_the_family_plans(clock: FakeClock):
+    assert checked("reference", clock).ranks is None
+    table = RankTable(("dealt",), ((3.0,), (3.0,)), (None,), "dealt")
+    planning = Planning("reference", lambda *_: {}, lambda *_: table)
+    family = replace(toy.TOY, planning=planning)
+    found = check(family, toy.TOY.variants["reference"], PROBLEM, clock)
+    assert found.ranks == table
+    record = json.loads(to_json(asdict(found)))["ranks"]
+    assert record == {"columns": ["dealt"], "rows": [[3.0], [3.0]], "capacities": [None],
+                      "bar": "dealt"}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_a_rank_without_a_number_is_refused(value: float):
+    with pytest.raises(RegistryError, match="must hold numbers"):
+        RankTable(("ms",), ((value,),), (None,), "ms")

@@ -119,9 +119,10 @@ class TestTornLines:
         path = tmp_path_factory.mktemp("cut") / "results.jsonl"
         append_cells(path, [cell("a", reason="é"), cell("b", reason="\u2028"), cell("c")])
         content = path.read_bytes()
+        ends = [place for place, byte in enumerate(content) if byte == ord("\n")]
         cut = data.draw(st.integers(0, len(content)))
         path.write_bytes(content[:cut])
-        whole = (content[:cut] + b"\n").count(b"}\n")  # a line end alone may be missing
+        whole = sum(end <= cut for end in ends)  # a line end alone may be missing
         assert variants(path) == ["a", "b", "c"][:whole]
         append_cells(path, [cell("d")])
         assert variants(path) == [*["a", "b", "c"][:whole], "d"]
@@ -499,3 +500,31 @@ def test_two_that_append_at_once_lose_nothing(path: Path):
         writer.join()
     written = variants(path)
     assert [written.count(name) for name in ("a", "b", "c")] == [200, 200, 200]
+
+
+RANKS = {"columns": ["ms"], "rows": [[1.5], [2]], "capacities": [None], "bar": "ms"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_whole"),
+    [
+        ({}, True),
+        ({"rows": []}, True),
+        ({"rows": [[1.0, 2.0]]}, False),
+        ({"rows": [["1"]]}, False),
+        ({"rows": [[True]]}, False),
+        ({"rows": [1.0]}, False),
+        ({"columns": ["a", "b"]}, False),
+        ({"capacities": []}, False),
+        ({"capacities": ["x"]}, False),
+        ({"bar": "s"}, False),
+        ({"bar": None}, False),
+    ],
+)
+def test_ranks_are_a_whole_table_or_the_line_is_damaged(path: Path, changes, is_whole: bool):
+    append_cells(path, [cell(ranks=RANKS | changes), cell("b")])
+    damaged: list[Damage] = []
+    assert [r["variant"] for r in read_records(path, damaged.append)] == (
+        ["upstream", "b"] if is_whole else ["b"]
+    )
+    assert all("ranks" in damage.why for damage in damaged)

@@ -239,10 +239,10 @@ def aloof(problem: ToyProblem) -> Prepared[Decision]:
 
 @TOY.variant("prints", same_as="reference")
 def prints(problem: ToyProblem) -> Prepared[Decision]:
-    print("noise while preparing")  # noqa: T201
+    print("noise while preparing")
 
     def run() -> Decision:
-        print("noise while running")  # noqa: T201
+        print("noise while running")
         os.write(1, b"noise below Python\n")
         subprocess.run(["echo", "noise of a grandchild"], check=True)
         return round_robin(problem)

@@ -9,6 +9,8 @@ from matplotlib.text import Text
 
 import reports.against
 import reports.figures
+import reports.growth
+import reports.ranks
 from reports.drawing import finish, label_points, new_figure, style
 from reports.frames import read_results
 from reports.views import families
@@ -24,7 +26,7 @@ def draw(folder, lines):
 
     (family,) = families(read_results(write(folder / "r.jsonl", lines)))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (reports.figures, reports.against):
+        for module in (reports.figures, reports.against, reports.growth, reports.ranks):
             patch.setattr(module, "finish", keep)
         drawings = [d for some in reports.figures.figures(family).values() for d in some]
     return {d.slug: (d, figure) for d, figure in zip(drawings, made, strict=True)}
@@ -236,3 +238,23 @@ def test_problems_compared_with_another_are_not_in_the_ladder(past):
 def test_without_a_measurement_there_is_no_such_figure(tmp_path):
     lines = [line | {"ratio": None, "projection_s": None} for line in past_lines((400,), (400,))]
     assert "boxing-against" not in draw(tmp_path, lines)
+
+
+def test_where_the_budget_ended_is_drawn(tmp_path):
+    lines = [line | {"settings": {"budget": 30.0}} for line in family_lines()]
+    lines[-2] |= {"status": "over budget", "cpu_s": None, "wall_s": None, "ratio": None}
+    drawing, figure = draw(tmp_path, lines)["boxing-size-1"]
+    said = {t.get_text() for t in texts_of(figure)}
+    assert {"budget of a call, 30 s (wall)", "stopped there, takes longer"} <= said
+    (limit,) = [line for line in figure.axes[0].lines if line.get_linestyle() == ":"]
+    assert list(limit.get_ydata()) == [30.0, 30.0]
+    (mark,) = [
+        line
+        for line in figure.axes[0].lines
+        if line.get_markerfacecolor() == "white" and line.get_marker() == "^"
+    ]
+    assert (mark.get_xdata().tolist(), mark.get_ydata().tolist()) == ([80.0], [30.0])
+    data = drawing.data.set_index(["variant", "size"])
+    assert data.loc[("even", 80.0), "stopped"]
+    assert data.loc[("exhaustive", 80.0), "projected"]
+    assert_no_overlap(figure)

@@ -2,6 +2,7 @@ import base64
 import re
 import shutil
 from html.parser import HTMLParser
+from typing import get_args
 
 import pandas as pd
 import pytest
@@ -9,6 +10,7 @@ from made_up_results import cell, family_lines, over_budget, past_lines, write
 
 import reports.page
 from harness.errors import UsageError
+from harness.storage.results import Decision, Status
 from reports.page import write_report
 
 VOID = {"meta", "input", "link", "img", "br", "hr"}
@@ -310,3 +312,28 @@ def test_bad_results_leave_no_folder(tmp_path):
     with pytest.raises(UsageError):
         write_report(tmp_path / "r.jsonl", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+WORDS = (
+    *("family", "variant", "reference", "workload", "topology", "problem", "decision"),
+    *("fingerprint", "quality", "bound", "counter", "cell", "claim", "verdict"),
+)
+
+
+def test_the_glossary_has_every_word_and_every_outcome(report):
+    terms = re.findall(r"<dt>(.*?)</dt>", report[0].read_text())
+    said = ", ".join(terms).lower()
+    assert set(WORDS) <= {term.lower() for term in terms}
+    verdicts = ("faster", "slower", "same", "inconclusive", "met", "missed", "not measured")
+    for outcome in (*get_args(Status), *get_args(Decision), *verdicts, "not compared", "not run"):
+        assert re.search(rf"\b{outcome}\b", said), outcome
+    assert "at 99 %" in report[0].read_text()
+
+
+def test_tables_of_cells_and_counters_have_their_data(report):
+    text, folder = report[0].read_text(), report[0].parent
+    for name in ("boxing-cells", "boxing-counters"):
+        encoded = re.search(rf'href="data:text/csv;base64,([^"]*)" download="{name}.csv"', text)
+        assert encoded
+        data = base64.b64decode(encoded[1]).decode()
+        assert data == (folder / "data" / f"{name}.csv").read_text()

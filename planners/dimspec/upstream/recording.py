@@ -1,14 +1,96 @@
-"""Every conversion that building a model's strategies asks for, as a file can keep it."""
+"""Every conversion that ColossalAI is asked for, as a file can keep it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import colossalai
 from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 
-from planners.dimspec.upstream.constructor import build, described
-from planners.dimspec.upstream.forms import device_mesh, pairs_of, partition_of
+from planners.dimspec.upstream.forms import pairs_of, partition_of, values_of
+
+
+class Recording:
+    """What has been asked and answered so far: distinct questions on one mesh, and their order.
+
+    A file holds one mesh. Questions on another one than the first, or for the forward pass only,
+    are counted and left out.
+    """
+
+    def __init__(self) -> None:
+        self.queries: list[dict[str, Any]] = []
+        self.sequence: list[int] = []
+        self.left_out = 0
+        self._mesh: tuple[Any, ...] | None = None
+        self._indices: dict[Any, int] = {}
+        self._lock = Lock()
+
+    def add(self, manager: Any, key: tuple[Any, ...], found: Any) -> None:
+        """Write a question down, as `_key_of` told it before it was answered, and its answer."""
+        with self._lock:
+            mesh, *question = key
+            if self._mesh is None:
+                self._mesh = mesh
+            if mesh != self._mesh or manager.forward_only:
+                self.left_out += 1
+                return
+            index = self._indices.setdefault(tuple(question), len(self.queries))
+            if index == len(self.queries):
+                self.queries.append(_query(*question, *found))
+            self.sequence.append(index)
+
+    def content(self) -> dict[str, Any]:
+        """Return the stream in JSON types; it has no mesh where nothing was asked."""
+        shape, alpha, beta = self._mesh or ((), (), ())
+        return {
+            "source": f"conversions that ColossalAI {colossalai.__version__} was asked for",
+            "mesh_shape": list(shape),
+            "mesh_alpha": [float(each) for each in alpha],
+            "mesh_beta": [float(each) for each in beta],
+            "queries": self.queries,
+            "sequence": self.sequence,
+            "left_out": self.left_out,
+        }
+
+
+def _key_of(source: Any, target: Any) -> tuple[Any, ...]:
+    shape = tuple(source.entire_shape)
+    return values_of(source.device_mesh), shape, partition_of(source), partition_of(target)
+
+
+def _query(shape: Any, source: Any, target: Any, path: Any, comms: Any, cost: Any) -> Any:
+    return {
+        "shape": list(shape),
+        "src": pairs_of(source),
+        "dst": pairs_of(target),
+        "path": [str(spec.sharding_sequence) for spec in path],
+        "comms": [comm.comm_pattern.name for comm in comms],
+        "cost": {
+            "fwd": float(cost["forward"]),
+            "bwd": float(cost["backward"]),
+            "total": float(cost["total"]),
+        },
+    }
+
+
+@contextmanager
+def recording() -> Iterator[Recording]:
+    """Write down every conversion that this process asks for, until left."""
+    recorded = Recording()
+    upstream = ShapeConsistencyManager.shape_consistency
+
+    def shape_consistency(manager: Any, source_spec: Any, target_spec: Any) -> Any:
+        key = _key_of(source_spec, target_spec)
+        found = upstream(manager, source_spec, target_spec)
+        recorded.add(manager, key, found)
+        return found
+
+    ShapeConsistencyManager.shape_consistency = shape_consistency
+    try:
+        yield recorded
+    finally:
+        ShapeConsistencyManager.shape_consistency = upstream
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -18,60 +100,17 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         request: `model`, a name of MODELS, and `mesh_shape`.
 
     Returns:
-        `source`, `model`, `mesh_shape`, `mesh_alpha` and `mesh_beta` (per mesh axis, cost units),
-        `fingerprint`, `nodes` and `strategies` as `constructor.described` has them; `queries`, the
-        distinct questions with their answers; and `sequence`, the questions by index, in order.
+        `model`; `fingerprint`, `nodes` and `strategies` as `constructor.described` has them; and
+        what `Recording.content` returns: mesh (alpha and beta per axis, in cost units), `queries`,
+        the distinct questions with their answers, and `sequence`, the questions by index, in order.
     """
-    with _recording() as (queries, sequence):
+    from planners.dimspec.upstream.constructor import build, described
+
+    with recording() as recorded:
         constructor, _ = build({"model": request["model"], "mesh_shape": request["mesh_shape"]})
     figures = described(constructor)
-    mesh = device_mesh(request["mesh_shape"])
     return {
-        "source": "conversions asked for by the StrategiesConstructor of ColossalAI "
-        f"{colossalai.__version__}",
         "model": request["model"],
-        "mesh_shape": list(mesh.shape),
-        "mesh_alpha": [float(alpha) for alpha in mesh.mesh_alpha],
-        "mesh_beta": [float(beta) for beta in mesh.mesh_beta],
         **{name: figures[name] for name in ("fingerprint", "nodes", "strategies")},
-        "queries": queries,
-        "sequence": sequence,
+        **recorded.content(),
     }
-
-
-@contextmanager
-def _recording() -> Iterator[tuple[list[dict[str, Any]], list[int]]]:
-    queries: list[dict[str, Any]] = []
-    sequence: list[int] = []
-    indices: dict[Any, int] = {}
-    upstream = ShapeConsistencyManager.shape_consistency
-
-    def shape_consistency(manager: Any, source_spec: Any, target_spec: Any) -> Any:
-        shape = tuple(source_spec.entire_shape)
-        source, target = partition_of(source_spec), partition_of(target_spec)
-        found = upstream(manager, source_spec, target_spec)
-        index = indices.setdefault((shape, source, target), len(queries))
-        if index == len(queries):
-            path, comms, cost = found
-            queries.append(
-                {
-                    "shape": list(shape),
-                    "src": pairs_of(source),
-                    "dst": pairs_of(target),
-                    "path": [str(spec.sharding_sequence) for spec in path],
-                    "comms": [comm.comm_pattern.name for comm in comms],
-                    "cost": {
-                        "fwd": float(cost["forward"]),
-                        "bwd": float(cost["backward"]),
-                        "total": float(cost["total"]),
-                    },
-                }
-            )
-        sequence.append(index)
-        return found
-
-    ShapeConsistencyManager.shape_consistency = shape_consistency
-    try:
-        yield queries, sequence
-    finally:
-        ShapeConsistencyManager.shape_consistency = upstream

@@ -1,0 +1,1 @@
+"""A family and a variant of one's own for shardbench."""

@@ -1,0 +1,105 @@
+"""The family by its behaviour: against all cuts that there are, and through shardbench itself."""
+
+import json
+from itertools import accumulate, combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from own_planners.pipeline import FAMILY
+from own_planners.pipeline.chain import Chain, Cut, quality, validate
+
+from harness.clock import SystemClock
+from harness.errors import InfeasibleDecision, UsageError
+from harness.measuring.check import check
+from harness.registry import Question, WorkloadSpec, load_registry
+from harness.topologies import find_topology
+
+
+@st.composite
+def chains(draw):
+    """Return a short chain with small costs, so that many cuts are equally good."""
+    costs = draw(st.lists(st.integers(1, 6), min_size=1, max_size=8))
+    return Chain((0, *accumulate(costs)), draw(st.integers(1, len(costs))))
+
+
+def decided(name, chain):
+    """Return what a variant decides."""
+    cut = FAMILY.find(name).prepared(chain).run()
+    validate(chain, cut)
+    return cut
+
+
+@given(chains())
+def test_both_find_the_best_cut_with_the_longest_first_stages(chain):
+    """Of all cuts, by trying them."""
+    cuts = [
+        Cut((*ends, chain.layers))
+        for ends in combinations(range(1, chain.layers), chain.stages - 1)
+    ]
+    best = min(cuts, key=lambda cut: (quality(chain, cut)["slowest_stage"], [-e for e in cut.ends]))
+    assert decided("exact", chain) == decided("bisected", chain) == best
+
+
+@given(chains(), st.integers(0, 7))
+def test_an_explanation_tells_of_cuts_that_there_are(chain, rank):
+    """No move of an end of the best cut betters its slowest stage."""
+    cut = decided("exact", chain)
+    told = FAMILY.explaining(chain, cut, Question(rank % chain.stages)).document
+    slowest = quality(chain, cut)["slowest_stage"]
+    assert max(told["flop"]) / 10**12 == slowest
+    assert all(slowest_then >= slowest for _, _, slowest_then in told["moves"])
+
+
+@given(chains())
+def test_no_variant_betters_the_bound(chain):
+    """Neither does the one that decides for itself."""
+    for name in FAMILY.variants:
+        figures = quality(chain, decided(name, chain))
+        assert figures["slowest_stage"] >= figures["bound"] * (1 - 1e-12)
+
+
+def test_it_is_found_by_its_entry_point_and_counts_what_it_does():
+    """Bisection asks for few sums, dynamic programming for many."""
+    family = load_registry().find("pipeline")
+    chain = family.build(WorkloadSpec.parse("uneven[layers=30]"), find_topology("dgx_h100", 4))
+    seen = {
+        name: check(family, family.find(name), chain, SystemClock()) for name in family.variants
+    }
+    assert seen["exact"].fingerprint == seen["bisected"].fingerprint
+    assert seen["exact"].counters["sums"] > 1000 > seen["bisected"].counters["sums"] > 0
+    assert seen["bisected"].counters["lookups"] > 0
+    assert seen["equal-counts"].counters == {"sums": 0, "lookups": 0}
+
+
+@pytest.mark.parametrize("ends", [(1, 3), (2, 1, 3), (1, 2, 4), (1, 2, 2)])
+def test_a_cut_that_is_none_is_refused(ends):
+    """Each stage has a layer, each layer a stage."""
+    with pytest.raises(InfeasibleDecision):
+        validate(Chain((0, 1, 2, 3), 3), Cut(ends))
+
+
+@pytest.mark.parametrize(
+    "held", [{}, {"flop": []}, {"flop": [1, 0]}, {"flop": [1.5]}, {"flop": [True]}, {"flop": 7}]
+)
+def test_a_file_that_is_no_chain_gets_one_sentence(tmp_path, held):
+    """Before anything is built."""
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps(held))
+    with pytest.raises(UsageError, match=r"layers\.json"):
+        FAMILY.label(WorkloadSpec(str(path)))
+
+
+def test_a_file_is_a_workload(tmp_path):
+    """Results call it by its name and content."""
+    path = tmp_path / "layers.json"
+    path.write_text('{"flop": [3, 1, 2]}')
+    spec = WorkloadSpec(str(path))
+    assert FAMILY.build(spec, find_topology("dgx_h100", 2)).until == (0, 3, 4, 6)
+    assert str(FAMILY.label(spec)).startswith("layers.json#")
+
+
+def test_fewer_layers_than_gpus_is_bad_input():
+    """It says how many there are."""
+    with pytest.raises(UsageError, match="3 layers"):
+        FAMILY.build(WorkloadSpec.parse("uneven[layers=3]"), find_topology("dgx_h100", 8))

@@ -1,0 +1,121 @@
+"""Which releases a user asks for: versions, ranges of them, and the one that is installed."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata
+
+from packaging.version import InvalidVersion, Version
+
+from harness.errors import ShardbenchError, UsageError
+
+INSTALLED = "installed"
+_INDEX_SECONDS = 120.0
+
+
+def releases_in(words: Iterable[str], on_index: Callable[[], Sequence[str]]) -> list[str]:
+    """Return the releases that words ask for, oldest first, `installed` last.
+
+    Args:
+        words: Each a version, `1.5.0..1.9.2` for all on the index from one to the other, either of
+            which may be left out, or `installed`.
+        on_index: Returns the versions on the index; called once, where there is a range.
+
+    Raises:
+        UsageError: a word is none of these, or there is no release in a range.
+        ShardbenchError: the index cannot be asked.
+    """
+    found: dict[Version, str] = {}
+    known: list[str] | None = None
+    installed = False
+    for word in words:
+        if word == INSTALLED:
+            installed = True
+        elif ".." in word:
+            if known is None:
+                known = list(on_index())
+            for release in _within(word, known):
+                found.setdefault(Version(release), release)
+        else:
+            found.setdefault(version_of(word), word)
+    ordered = [found[version] for version in sorted(found)]
+    return ordered + [INSTALLED] * installed
+
+
+def version_of(text: str) -> Version:
+    """Return a version; raises UsageError for a text that is none."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        raise UsageError(
+            f"'{text}' is no release; write a version such as 1.5.0, a range such as 1.5.0..1.9.2, "
+            f"or {INSTALLED}."
+        ) from None
+
+
+def _within(word: str, known: Iterable[str]) -> list[str]:
+    first, _, last = word.partition("..")
+    low, high = (version_of(each) if each else None for each in (first, last))
+    if low and high and low > high:
+        raise UsageError(f"The range {word} ends before it begins.")
+    chosen = [
+        each
+        for each in known
+        if (low is None or low <= Version(each)) and (high is None or Version(each) <= high)
+    ]
+    if not chosen:
+        raise UsageError(f"There is no release in the range {word} on the index.")
+    return chosen
+
+
+def releases_on_index(library: str) -> list[str]:
+    """Ask pip which releases of a library there are for this interpreter, final ones only.
+
+    Args:
+        library: Its name on the index.
+
+    Raises:
+        ShardbenchError: pip does not know; its reason is in the sentence.
+    """
+    ask = [sys.executable, "-m", "pip", "index", "versions", "--disable-pip-version-check"]
+    try:
+        done = subprocess.run(
+            [*ask, "--retries", "1", library],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_INDEX_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ShardbenchError(
+            f"The package index did not say within {_INDEX_SECONDS:.0f} s which releases of "
+            f"{library} there are."
+        ) from None
+    listed = re.search(r"^Available versions: (.+)$", done.stdout, re.MULTILINE)
+    if done.returncode != 0 or listed is None:
+        raise ShardbenchError(
+            f"The package index does not say which releases of {library} there are: "
+            f"{pip_reason(done.stderr)}"
+        )
+    # A local version such as 2.13.0+cpu is a build of a release, not another one.
+    return [each.strip() for each in listed[1].split(",") if "+" not in each]
+
+
+def pip_reason(printed: str) -> str:
+    """Return what pip gives as the reason for a failure, as one sentence."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
+    reason = (errors or lines or ["pip gives no reason"])[-1]
+    # pip lists all versions there are before it says what is wrong.
+    reason = re.sub(r"\s*\(from versions: [^)]*\)", "", reason)
+    return reason.rstrip(".") + "."
+
+
+def installed_release(library: str) -> str:
+    """Return the version of a library in this environment; raises UsageError where it is not."""
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        raise UsageError(f"{library} is not installed here.") from None

@@ -1,0 +1,185 @@
+"""Drives DTensor of one release of torch, in a child process that has it on its import path.
+
+`harness.releases` asks, with the requests that `harness.releases.declaration.Releases` describes.
+The programs are `ops` and `mlp` of the family, on what releases from 2.5 on have in public, but for
+the fake process group and the caches, which no release lets a program reach otherwise. One step on
+cold caches is the phase `miss`; the step after it is the phase `hit`.
+"""
+
+import gc
+import hashlib
+import importlib
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from harness.registry import UsageError, WorkloadSpec, count_calls
+from planners.dtensor.workloads import ROUNDS, checked, ops
+
+Step = Callable[[], list[torch.Tensor]]
+
+_PROPAGATOR = DTensor._op_dispatcher.sharding_propagator
+
+
+def times(request: dict[str, Any]) -> dict[str, Any]:
+    """Run a step on cold caches, and the same again: process CPU seconds."""
+    step = _step(request)
+    _forget()
+    gc.collect()
+    gc.disable()
+    try:
+        start = time.process_time()
+        step()
+        between = time.process_time()
+        step()
+        end = time.process_time()
+    finally:
+        gc.enable()
+    return {
+        "release": _release(),
+        "cpu_s": end - start,
+        "phases": {"miss": between - start, "hit": end - between},
+    }
+
+
+def counts(request: dict[str, Any]) -> dict[str, Any]:
+    """Run a step on cold caches, and the same again, counted."""
+    step = _step(request)
+    step()  # what is imported late is imported
+    _forget()
+    outputs, calls = count_calls(step)
+    hits = _hits()
+    _, warm = count_calls(step)
+    hits = _hits() - hits
+    return {
+        "release": _release(),
+        "counters": {
+            "misses": _misses(step),
+            "hits": hits,
+            "warm_calls": sum(warm.values()),
+        },
+        "fingerprint": _fingerprint(outputs),
+        "quality": {},
+        "calls": calls,
+    }
+
+
+def _release() -> str:
+    return str(torch.__version__)
+
+
+def _forget() -> None:
+    debug = importlib.import_module("torch.distributed.tensor.debug")
+    for name in ("_clear_fast_path_sharding_prop_cache", "_clear_python_sharding_prop_cache"):
+        clear = getattr(debug, name, None)
+        if clear is not None:
+            clear()
+    clear = getattr(_PROPAGATOR.propagate_op_sharding, "cache_clear", None)
+    if clear is not None:
+        clear()
+
+
+def _hits() -> int:
+    """Return the decisions found since the caches were cleared, in Python and, since 2.10, C++."""
+    in_cpp = getattr(torch._C, "_get_DTensor_sharding_propagator_cache_stats", None)
+    in_python = _PROPAGATOR.propagate_op_sharding.cache_info().hits
+    return int(in_python + (in_cpp()[0] if in_cpp else 0))
+
+
+def _misses(step: Step) -> int:
+    """Run a step on cold caches, and return how many decisions it makes.
+
+    What C++ does not find it asks Python for by this name; before 2.10 Python's cache knows.
+    """
+    _forget()
+    made = 0
+    propagate = _PROPAGATOR.propagate_op_sharding_non_cached
+
+    def counted(*args: Any) -> Any:
+        nonlocal made
+        made += 1
+        return propagate(*args)
+
+    with mock.patch.object(_PROPAGATOR, "propagate_op_sharding_non_cached", counted, create=True):
+        step()
+    return max(made, int(_PROPAGATOR.propagate_op_sharding.cache_info().misses))
+
+
+def _step(request: dict[str, Any]) -> Step:
+    return _build(request["workload"], request["topology"]["gpus"])
+
+
+@cache
+def _build(workload: str, ranks: int) -> Step:
+    spec = checked(WorkloadSpec.parse(workload))
+    if spec.name not in ("ops", "mlp") or "dims" in spec.parameters:
+        raise UsageError(f"Releases are measured on ops and mlp of one dimension, not on {spec}.")
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    dist.init_process_group(backend="fake", rank=0, world_size=ranks, store=FakeStore())
+    mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("tensor",))
+    return _ops(mesh, ops(spec)) if spec.name == "ops" else _mlp(mesh)
+
+
+def _ops(mesh: DeviceMesh, names: tuple[str, ...]) -> Step:
+    def placed(*shape: int, shard: bool = False) -> DTensor:
+        placements = [Shard(0) if shard else Replicate()]
+        return DTensor.from_local(torch.randn(shape), mesh, placements, run_check=False)
+
+    rows, whole = placed(4, 16, shard=True), placed(4, 16)
+    weight, bias = placed(16, 8), placed(8)
+    size = rows.shape[0]
+    known: dict[str, Callable[[], torch.Tensor]] = {
+        "addmm": lambda: torch.addmm(bias, rows, weight),
+        "mm": lambda: torch.mm(rows, weight),
+        "mul": lambda: torch.mul(rows, rows),
+        "relu": lambda: torch.relu(rows),
+        "add-scalar": lambda: rows + 1.0,
+        "view": lambda: whole.view(4, 4, 4),
+        "view-sharded": lambda: rows.view(size, 4, 4),
+        "t": lambda: torch.t(rows),
+    }
+    return lambda: [known[name]() for _ in range(ROUNDS) for name in names]
+
+
+def _mlp(mesh: DeviceMesh) -> Step:
+    hidden = 8 * mesh.size()
+    module = torch.nn.Sequential(
+        torch.nn.Linear(16, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 16)
+    )
+    module = parallelize_module(module, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    batch = torch.randn(4, 16)
+
+    def step() -> list[torch.Tensor]:
+        module.zero_grad()
+        output = module(batch)
+        output.sum().backward()
+        return [output.detach(), *(weight.grad for weight in module.parameters())]
+
+    return step
+
+
+def _fingerprint(outputs: list[torch.Tensor]) -> str:
+    digest = hashlib.sha256()
+    for output in outputs:
+        placements = str(output.placements) if isinstance(output, DTensor) else "local"
+        digest.update(f"{placements} {list(output.shape)} {output.dtype}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+HANDLERS = {"times": times, "counts": counts}

@@ -1,0 +1,142 @@
+"""Local tensors that know their shape, stride and type, and remember what an op makes of those.
+
+They need no memory and no computing. The meta device does neither, but many of its kernels are
+written in Python and take a millisecond, a hundred times what dispatching takes; here each is asked
+once for every op on tensors of such shapes, and what it said is looked up from then on.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves, tree_map
+
+DEVICE = "cpu"
+"""The device that they say they are on."""
+
+
+class Layout:
+    """Shape and stride in elements, and type; there is one object for each."""
+
+    __slots__ = ("dtype", "shape", "stride")
+
+    def __init__(self, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> None:
+        self.shape, self.stride, self.dtype = shape, stride, dtype
+
+    def on_meta_device(self) -> torch.Tensor:
+        """Return a tensor of this layout that an op can be tried on."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta")
+
+
+class _Given(NamedTuple):
+    """What an op returns that it was given, by its place among all that it was given."""
+
+    place: int
+
+
+_layouts: dict[tuple[Any, ...], Layout] = {}
+_known: dict[tuple[Any, ...], Any] = {}
+
+
+def layout_of(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Layout:
+    """Return the layout of a tensor."""
+    key = (tuple(shape), tuple(stride), dtype)
+    return _layouts.setdefault(key, Layout(*key))
+
+
+def forget() -> None:
+    """Forget what ops make."""
+    _known.clear()
+
+
+class Shaped(torch.Tensor):
+    """A tensor of a layout, without values.
+
+    An op in place that changes a layout raises TypeError: such a tensor keeps its own.
+    """
+
+    form: Layout
+
+    @staticmethod
+    def __new__(cls, layout: Layout) -> "Shaped":
+        """Return a new tensor."""
+        made: Shaped = torch.Tensor._make_wrapper_subclass(
+            cls, layout.shape, layout.stride, dtype=layout.dtype, device=DEVICE
+        )
+        made.form = layout
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(
+        cls,
+        op: OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return what the op makes, by what is known of it."""
+        key = (op, _key(args), _key(kwargs.items()) if kwargs else ())
+        if key in _known:
+            made = _known[key]
+        else:
+            made = _known[key] = _asked(op, args, kwargs or {})
+        return Shaped(made) if type(made) is Layout else _made(made, args, kwargs)
+
+
+def _key(values: Any) -> tuple[Any, ...]:
+    return tuple(
+        [
+            value.form
+            if type(value) is Shaped
+            else _key(value)
+            if isinstance(value, list | tuple)
+            else (value.shape, value.stride(), value.dtype)
+            if isinstance(value, torch.Tensor)
+            else value
+            if type(value) is int
+            else (type(value), value)  # 1.0 and True make another type
+            for value in values
+        ]
+    )
+
+
+def _asked(op: OpOverload, args: Any, kwargs: Any) -> Any:
+    tried = tree_map(_on_meta_device, (args, kwargs))
+    given = {id(each): place for place, each in enumerate(tree_leaves(tried))}
+    before = [_state(each) for each in tree_leaves(tried)]
+    made = op(*tried[0], **tried[1])
+    if [_state(each) for each in tree_leaves(tried)] != before:
+        raise TypeError(f"{op} changes the layout of what it is given.")
+
+    def told(each: Any) -> Any:
+        if not isinstance(each, torch.Tensor):
+            return each
+        place = given.get(id(each))
+        return layout_of(each.shape, each.stride(), each.dtype) if place is None else _Given(place)
+
+    return tree_map(told, made)
+
+
+def _on_meta_device(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return torch.device("meta")
+    if isinstance(value, torch.Tensor):
+        return layout_of(value.shape, value.stride(), value.dtype).on_meta_device()
+    return value
+
+
+def _state(value: Any) -> Any:
+    return (value.shape, value.stride()) if isinstance(value, torch.Tensor) else None
+
+
+def _made(template: Any, args: Any, kwargs: Any) -> Any:
+    if type(template) is Layout:
+        return Shaped(template)
+    if type(template) is _Given:
+        return tree_leaves((args, kwargs or {}))[template.place]
+    if isinstance(template, list | tuple):
+        return type(template)([_made(each, args, kwargs) for each in template])
+    return template

@@ -1,0 +1,53 @@
+"""Hears the calls of a method, whichever class derived from another has its own."""
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def heard(base: type, method: str, listener: Callable[..., Any]) -> Iterator[None]:
+    """Have a listener make each call of a method, of a class and of those derived from it.
+
+    Of calls inside one another, as by `super()`, it makes the outermost in a thread.
+    """
+    inside = threading.local()
+
+    def replacement(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            make = functools.partial(original, owner, *args, **kwargs)
+            if getattr(inside, "a_call", False):
+                return make()
+            inside.a_call = True
+            try:
+                return listener(make, owner, *args, **kwargs)
+            finally:
+                inside.a_call = False
+
+        return call
+
+    own = {kind: vars(kind)[method] for kind in _derived(base) if method in vars(kind)}
+    replaced = {
+        kind: original
+        for kind, original in own.items()
+        if callable(original) and not getattr(original, "__isabstractmethod__", False)
+    }
+    for kind, original in replaced.items():
+        setattr(kind, method, replacement(original))
+    try:
+        yield
+    finally:
+        for kind, original in replaced.items():
+            setattr(kind, method, original)
+
+
+def _derived(base: type) -> set[type]:
+    """Return a class and all that derive from it."""
+    kinds: set[type] = {base}
+    children: list[type] = base.__subclasses__()
+    for kind in children:
+        kinds |= _derived(kind)
+    return kinds

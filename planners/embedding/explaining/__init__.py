@@ -1,0 +1,1 @@
+"""Why a plan is as it is, for `shardbench explain`."""

@@ -1,0 +1,189 @@
+"""What an explanation of a plan says, as records; as JSON they are `shardbench explain --out`.
+
+Milliseconds are torchrec's estimates, `ms` of one rank unless they are said to be a table's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The rank whose memory of a kind is fullest by its share: bytes used, and what it may use."""
+
+    kind: str
+    rank: int
+    bytes: int
+    usable_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTable:
+    """A table in the argument for the bound.
+
+    `option` costs `ms`, all its shards together, and is the cheapest that the argument `shards`
+    allows. `with_memory` costs `with_memory_ms`, and is the one that it has in the relaxed plan of
+    the argument `memory` or `hosts`, where one of these binds; else it is the same.
+    `placed` costs `placed_ms`, and is the option in the plan that is explained.
+    """
+
+    table: str
+    option: str
+    ms: float
+    with_memory: str
+    with_memory_ms: float
+    placed: str
+    placed_ms: float
+
+    @property
+    def excess_ms(self) -> float:
+        """What the plan spends on it beyond the bound, on all ranks together."""
+        return self.placed_ms - self.with_memory_ms
+
+
+@dataclass(frozen=True, slots=True)
+class BoundExplained:
+    """The bound, by argument: `proven` milliseconds, of which `binding` is the first to prove all.
+
+    `table` is the one that the argument `table` is about. `needed_bytes` is what the cheapest
+    options would take of each kind of memory on all ranks together, `usable_bytes` what there is.
+    """
+
+    ms: float
+    binding: str
+    proven: Mapping[str, float]
+    meaning: Mapping[str, str]
+    table: str
+    needed_bytes: Mapping[str, int]
+    usable_bytes: Mapping[str, int]
+    tables: tuple[BoundTable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedShard:
+    """A shard on the rank: `size` in rows and columns; `ms` is the sum of `perf_ms`."""
+
+    table: str
+    sharding_type: str
+    compute_kernel: str
+    size: tuple[int, int]
+    ms: float
+    share: float
+    perf_ms: Mapping[str, float]
+    hbm_bytes: int
+    ddr_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankExplained:
+    """A rank, its shards from the dearest on."""
+
+    rank: int
+    ms: float
+    perf_ms: Mapping[str, float]
+    hbm_bytes: int
+    ddr_bytes: int
+    shards: tuple[PlacedShard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """An option of a table, with all others left where they are.
+
+    `ms` and bytes are of all its shards together, `largest_shard_ms` of its dearest one. With it,
+    the slowest rank would be `slowest_rank` with `slowest_rank_ms`, and the rank that is looked at
+    would have `this_rank_ms`; these are None where it is not possible, and `why_not` says why:
+    where it is for lack of memory, of `lacking` kind, a shard needs `needed_bytes`, and
+    `free_bytes` are free where it may go.
+    `present` is the option as it is placed now.
+    """
+
+    sharding_type: str
+    compute_kernel: str
+    shards: int
+    ms: float
+    largest_shard_ms: float
+    hbm_bytes: int
+    ddr_bytes: int
+    present: bool
+    slowest_rank: int | None
+    slowest_rank_ms: float | None
+    this_rank_ms: float | None
+    why_not: str
+    lacking: str
+    needed_bytes: int
+    free_bytes: int
+
+    @property
+    def option(self) -> str:
+        """The option as people read it."""
+        return f"{self.shards} x {self.sharding_type} {self.compute_kernel}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableExplained:
+    """A table on the rank, and what else it could be; what is not, by `left_out`, and why."""
+
+    table: str
+    rank_ms: float
+    alternatives: tuple[Alternative, ...]
+    left_out: Mapping[str, str]
+
+    @property
+    def best(self) -> Alternative:
+        """The alternative with which the slowest rank is fastest; as it is now, if none helps."""
+        possible = (each for each in self.alternatives if each.slowest_rank_ms is not None)
+        return min(possible, key=lambda each: (each.slowest_rank_ms or 0.0, not each.present))
+
+
+@dataclass(frozen=True, slots=True)
+class DifferentTable:
+    """A table that the other plan places otherwise: `ms` of all its shards, `here` and `there`.
+
+    `mean_ms` is what it adds to the mean of the ranks here and not there. `alone_ms` is the slowest
+    rank of this plan with this table alone placed as it is there; `fits` says whether the memory
+    left here holds it so.
+    """
+
+    table: str
+    here: str
+    there: str
+    here_ms: float
+    there_ms: float
+    mean_ms: float
+    alone_ms: float
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """The difference to another variant's plan.
+
+    `slowest_ms` and `mean_ms` are of that plan. Of the slowest rank's difference,
+    `by_options_ms` is the difference of the means, which the tables' `mean_ms` add up to, and
+    `by_balance_ms` the rest: how much farther the slowest rank is from the mean.
+    """
+
+    variant: str
+    slowest_ms: float
+    mean_ms: float
+    by_options_ms: float
+    by_balance_ms: float
+    other_options: int
+    other_ranks: int
+    tables: tuple[DifferentTable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanExplained:
+    """Why a plan is as it is; `ranks_ms` has one figure for each rank."""
+
+    slowest_rank: int
+    slowest_ms: float
+    mean_ms: float
+    ranks_ms: tuple[float, ...]
+    bound: BoundExplained
+    memory: tuple[Memory, ...]
+    rank: RankExplained
+    tables: tuple[TableExplained, ...]
+    against: Against | None

@@ -1,0 +1,1 @@
+"""Tables that were written down for others: spreadsheets, TorchEasyRec's configs, models."""

@@ -1,0 +1,34 @@
+"""Tables as the content of a file that `read_tables` reads."""
+
+import csv
+import io
+from collections.abc import Sequence
+
+from planners.embedding.tables import Table
+
+_COLUMNS = ("name", "rows", "dim", "pooling_factor", "dtype")
+
+
+def pooling_text(table: Table) -> str:
+    """Return the pooling factors of a table's features, with '|' between them."""
+    return "|".join(f"{factor!r}".removesuffix(".0") for factor in table.pooling_factors)
+
+
+def content_of(tables: Sequence[Table], file: str) -> bytes:
+    """Return the content of a file of tables, CSV or Parquet by its name's suffix."""
+    rows = [(each.name, each.rows, each.dim, pooling_text(each), each.dtype) for each in tables]
+    if file.lower().endswith(".parquet"):
+        return _parquet(rows)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([_COLUMNS, *rows])
+    return text.getvalue().encode()
+
+
+def _parquet(rows: Sequence[tuple[str | int, ...]]) -> bytes:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    held = pa.table(dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)))
+    sink = io.BytesIO()
+    parquet.write_table(held, sink)
+    return sink.getvalue()

@@ -1,0 +1,103 @@
+"""What an embedding workload holds: its tables, with rows, dimensions, pooling and bytes."""
+
+from collections.abc import Sequence
+
+from harness.registry import Column, Inventory, Topology, UsageError, WorkloadSpec
+from planners.embedding.captured.workload import is_captured
+from planners.embedding.importing.writing import pooling_text
+from planners.embedding.tables import Table
+from planners.embedding.workloads import assigned, load_tables, memory_setting
+
+_COLUMNS = (
+    Column("name", title="table"),
+    Column("rows", kind="count", scale="log"),
+    Column("dim", unit="elements", kind="count", scale="linear"),
+    Column("features", kind="count", is_shown=False),
+    Column("pooling_factor", is_shown=False),
+    Column("indices", title="pooling", unit="indices a sample", kind="number", scale="log"),
+    Column("dtype"),
+    Column("bytes", kind="bytes", scale="log"),
+    Column("sample_bytes", unit="bytes looked up a sample", kind="bytes", is_shown=False),
+)
+
+_UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "bytes": 1}
+
+
+def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
+    """Return the tables of a workload.
+
+    Raises:
+        UsageError: it is unknown or malformed, or its tables depend on a topology that is missing.
+    """
+    notes: tuple[str, ...] = ()
+    if made_up := assigned(workload.name):
+        notes = (f"Assigned here, not published: {made_up}",)
+    return inventory_of(_tables(workload, topology), f"Tables of {workload}", notes)
+
+
+def _tables(workload: WorkloadSpec, topology: Topology | None) -> Sequence[Table]:
+    if not is_captured(workload):
+        tables = load_tables(workload)
+        if memory_setting(workload) is None:
+            return tables
+    if topology is None:
+        raise UsageError(
+            f"What workload '{workload}' holds depends on the machines; name them with --topology "
+            "and --gpus."
+        )
+    if is_captured(workload):
+        from planners.embedding.captured.problem import build_captured
+
+        return build_captured(workload.name, topology).tables
+    from planners.embedding.problem import build
+
+    return build(workload, topology).tables
+
+
+def inventory_of(tables: Sequence[Table], title: str, notes: tuple[str, ...] = ()) -> Inventory:
+    """Return an inventory of tables."""
+    features = sum(table.features for table in tables)
+    rows = sum(table.rows for table in tables)
+    indices = sum(sum(table.pooling_factors) for table in tables)
+    looked_up = sum(_sample_bytes(table) for table in tables)
+    summary = (
+        f"{_counted(len(tables), 'table')} for {_counted(features, 'feature')}, "
+        f"{_counted(rows, 'row')}, {_in_bytes(sum(table.bytes for table in tables))}; "
+        f"a sample looks up {indices:,.4g} rows, {_in_bytes(looked_up)}"
+    )
+    return Inventory(
+        title=title,
+        part="table",
+        columns=_COLUMNS,
+        rows=tuple(
+            (
+                table.name,
+                table.rows,
+                table.dim,
+                table.features,
+                pooling_text(table),
+                sum(table.pooling_factors),
+                table.dtype,
+                table.bytes,
+                _sample_bytes(table),
+            )
+            for table in tables
+        ),
+        summary=summary,
+        sort="bytes",
+        notes=notes,
+    )
+
+
+def _sample_bytes(table: Table) -> float:
+    """Return the mean bytes of the rows that a sample looks up."""
+    return sum(table.pooling_factors) * table.row_bytes
+
+
+def _in_bytes(value: float) -> str:
+    unit = next((unit for unit in ("GiB", "MiB", "KiB") if value >= _UNITS[unit]), "bytes")
+    return f"{value / _UNITS[unit]:,.4g} {unit}"
+
+
+def _counted(amount: int, noun: str) -> str:
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"

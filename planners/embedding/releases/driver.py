@@ -1,0 +1,67 @@
+"""Drives one release of torchrec's planner, in a child process that has it on its import path.
+
+`harness.releases` asks, with the requests that `harness.releases.declaration.Releases` describes.
+What is timed is planned in a request of its own, since counting slows down what it counts.
+"""
+
+import gc
+import time
+from importlib import metadata
+from typing import Any
+
+from harness.registry import Recorder, Topology, WorkloadSpec, count_calls
+from planners.embedding.releases.observing import counted, phases
+from planners.embedding.releases.planning import ReleaseProblem, build, fingerprint, max_rank_ms
+
+_problems: dict[str, ReleaseProblem] = {}
+
+
+def times(request: dict[str, Any]) -> dict[str, Any]:
+    """Plan once, timed: process CPU seconds of the whole, and of each phase."""
+    problem = _problem(request)
+    recorder = Recorder()
+    gc.collect()
+    gc.disable()
+    try:
+        with phases(recorder), recorder.call():
+            cpu = time.process_time()
+            problem.plan()
+            cpu = time.process_time() - cpu
+    finally:
+        gc.enable()
+    return {
+        "release": metadata.version("torchrec"),
+        "cpu_s": cpu,
+        "phases": dict(recorder.phases),
+    }
+
+
+def counts(request: dict[str, Any]) -> dict[str, Any]:
+    """Plan once, counted, and enumerate once more with every call counted."""
+    problem = _problem(request)
+    recorder = Recorder()
+    with phases(recorder), counted(recorder), recorder.call():
+        plan = problem.plan()
+    enumerator = problem.enumerator()
+    _, calls = count_calls(lambda: enumerator.enumerate(problem.module, problem.sharders))
+    return {
+        "release": metadata.version("torchrec"),
+        "counters": dict(recorder.counters),
+        "fingerprint": fingerprint(plan),
+        "quality": {"max_rank_ms": max_rank_ms(problem, plan)},
+        "calls": calls,
+    }
+
+
+def _problem(request: dict[str, Any]) -> ReleaseProblem:
+    """Build a problem, once in a child, and enumerate it, so that what is imported late is."""
+    key = f"{request['workload']} {request['topology']}"
+    if key not in _problems:
+        workload = WorkloadSpec.parse(request["workload"])
+        problem = build(workload, Topology(**request["topology"]))
+        problem.enumerate()
+        _problems[key] = problem
+    return _problems[key]
+
+
+HANDLERS = {"times": times, "counts": counts}

@@ -1,0 +1,1 @@
+"""`shardbench report A B`: what changed between two results files."""

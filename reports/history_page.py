@@ -1,0 +1,218 @@
+"""A library's history as a figure and as one Markdown page."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from harness.releases.declaration import Releases
+from reports.drawing import (
+    PALE,
+    WIDTH,
+    Drawing,
+    colour_of,
+    finish,
+    linear_time,
+    name_rows,
+    short,
+    style,
+)
+from reports.formatting import plural, seconds
+from reports.history import Chapter, Span, findings, makers, ratio_to, rows, times_text
+
+_MOST_MODULES = 4
+_LEGEND: dict[str, Any] = {"columnspacing": 1.0, "handlelength": 1.2, "handletextpad": 0.5}
+_ROW_INCHES, _AROUND_INCHES = 0.26, 1.05
+
+
+def data(declared: Releases, chapters: Sequence[Chapter]) -> pd.DataFrame:
+    """Return all rows of a history."""
+    return pd.DataFrame([row for each in chapters for row in rows(each, declared.counters)])
+
+
+def draw(declared: Releases, chapters: Sequence[Chapter]) -> Drawing | None:
+    """Draw calls and CPU time by release, a row of axes for each problem; None without any."""
+    shown = [each for each in chapters if each.run]
+    if not shown:
+        return None
+    modules = _modules(shown)
+    heights = [_ROW_INCHES * len(each.run) + _AROUND_INCHES for each in shown]
+    with style():
+        figure = Figure(figsize=(WIDTH, sum(heights) + 0.3), layout="constrained")
+        FigureCanvasAgg(figure)
+        grid = figure.subplots(len(shown), 2, squeeze=False, height_ratios=heights)
+        for (left, right), chapter in zip(grid, shown, strict=True):
+            _calls(left, chapter, modules)
+            _times(right, chapter)
+        handles, labels = grid[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower left", ncols=len(labels), **_LEGEND)
+        handles, labels = grid[0][1].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower right", ncols=len(labels), **_LEGEND)
+        title = f"{declared.library}: calls and CPU time by release"
+        caption = (
+            f"Left: Python calls of {declared.profiled}, exact, by the module that makes them. "
+            "Right: CPU time of one plan, the median of rounds in which the releases took turns, "
+            f"with the least and the most of {declared.profiled}."
+        )
+        return finish(figure, "history", title, caption, data(declared, chapters))
+
+
+def _modules(chapters: Sequence[Chapter]) -> list[str]:
+    """Return the modules that make most calls, in any release, the same for all problems."""
+    most: dict[str, float] = {}
+    for chapter in chapters:
+        for made in makers(chapter).values():
+            whole = sum(made.values())
+            for module, calls in made.items():
+                most[module] = max(most.get(module, 0.0), calls / whole)
+    return sorted(most, key=lambda each: -most[each])[:_MOST_MODULES]
+
+
+def _calls(axes: Axes, chapter: Chapter, modules: Sequence[str]) -> None:
+    made = makers(chapter)
+    names = [each.name for each in chapter.run]
+    start = [0] * len(names)
+    for position, module in enumerate([*modules, "others"]):
+        if module == "others":
+            widths = [sum(v for k, v in made[each].items() if k not in modules) for each in names]
+        else:
+            widths = [made[each].get(module, 0) for each in names]
+        colour = PALE if module == "others" else colour_of(position)
+        axes.barh(range(len(names)), widths, 0.7, start, color=colour, label=module)
+        start = [a + b for a, b in zip(start, widths, strict=True)]
+    name_rows(axes, names)
+    axes.set_title(f"{short(chapter.problem, 44)}\ncalls of {chapter.profiled}", loc="left")
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _in_short(value)))
+    axes.grid(axis="x")
+
+
+def _in_short(value: float) -> str:
+    if value >= 1e6:
+        return f"{value / 1e6:g} M"
+    return f"{value / 1e3:g} k" if value >= 1e3 else f"{value:g}"
+
+
+def _times(axes: Axes, chapter: Chapter) -> None:
+    timed = [(place, each) for place, each in enumerate(chapter.run) if each.profiled and each.rest]
+    name_rows(axes, [each.name for each in chapter.run])
+    axes.set_title(f"\nCPU time, {plural(len(chapter.rounds), 'round')}", loc="left")
+    axes.grid(axis="x")
+    for place, each in timed:
+        assert each.profiled is not None
+        assert each.rest is not None
+        first = place == timed[0][0]
+        axes.barh(
+            place,
+            each.profiled.median,
+            0.7,
+            color=colour_of(5),
+            label=chapter.profiled if first else None,
+            xerr=[
+                [each.profiled.median - each.profiled.low],
+                [each.profiled.high - each.profiled.median],
+            ],
+            error_kw={"elinewidth": 0.9, "capsize": 2},
+        )
+        axes.barh(
+            place,
+            each.rest.median,
+            0.7,
+            each.profiled.median,
+            color=PALE,
+            label="rest" if first else None,
+        )
+    if timed:
+        linear_time(axes)
+
+
+def page(
+    declared: Releases,
+    chapters: Sequence[Chapter],
+    environment: Mapping[str, Any],
+    command: str,
+    figure: str,
+) -> str:
+    """Return the history as Markdown.
+
+    Args:
+        declared: The library.
+        chapters: A chapter for each problem.
+        environment: What it was measured with.
+        command: What measures it.
+        figure: The figure's file, beside the page; empty without one.
+    """
+    packages = ", ".join(f"{name} {version}" for name, version in environment["packages"].items())
+    lines = [f"# {declared.library}, release by release", ""]
+    if figure:
+        lines += [f"![Calls and CPU time by release]({figure})", ""]
+    for chapter in chapters:
+        lines += [f"## {chapter.problem}", "", *markdown_table(declared, chapter), ""]
+        lines += [*(f"* {_escaped(each)}" for each in findings(chapter)), ""]
+    lines += [
+        "## How it was measured",
+        "",
+        f"`{command}`",
+        "",
+        f"Each release ran in a child process of its own on Python {environment['python']} with "
+        f"{packages or 'no other package'}, on {environment['cpu']} ({environment['cores']} "
+        "cores). Calls are Python calls, built-in functions included, counted in a call of their "
+        f"own; they are exact. {load_note(chapters)}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def load_note(chapters: Sequence[Chapter]) -> str:
+    """Say how CPU times came about, and whether the machine was quiet."""
+    rounds = max((len(each.rounds) for each in chapters), default=0)
+    if not rounds:
+        return "CPU times were not measured."
+    load = max(each.load for each in chapters if each.rounds)
+    quiet = load <= 1.1
+    return (
+        f"CPU times are medians of up to {plural(rounds, 'round')} in which the releases took "
+        f"turns; the load was {'at most' if quiet else 'up to'} {load:g} a core"
+        + ("." if quiet else ", so that they are unquiet: compare counts.")
+    )
+
+
+def markdown_table(declared: Releases, chapter: Chapter) -> list[str]:
+    """Return a chapter's table as lines of Markdown."""
+    counter = next(iter(declared.counters))
+    profiled = chapter.profiled
+    head = ["release", f"calls of {profiled}", "to previous", "to oldest"]
+    head += [f"CPU of {profiled}", "CPU of the rest", counter, "decision"]
+    lines = [f"| {' | '.join(head)} |", "| --- |" + " ---: |" * 6 + " --- |"]
+    before = None
+    for each in chapter.releases:
+        if each.counts is None:
+            lines.append(f"| {each.name} | | | | | | | not run: {_escaped(each.reason)} |")
+            continue
+        cells = [
+            each.name,
+            f"{each.counts.all_calls:,}",
+            times_text(ratio_to(before, each)),
+            times_text(ratio_to(chapter.run[0], each)),
+            _span_text(each.profiled),
+            _span_text(each.rest),
+            f"{each.counts.counters.get(counter, 0):,}",
+            each.decision,
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+        before = each
+    return lines
+
+
+def _span_text(span: Span | None) -> str:
+    if span is None:
+        return "-"
+    return f"{span} ({seconds(span.low)} to {seconds(span.high)})"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")

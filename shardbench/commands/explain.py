@@ -1,0 +1,74 @@
+"""`shardbench explain`: why a variant's decision is as it is."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.errors import UsageError
+from harness.explaining import Explained
+from harness.explaining import explain as make_explanation
+from harness.processes.following import Event
+from harness.storage.results import to_json
+from shardbench import display, explanations
+from shardbench.cells import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
+from shardbench.options import check_writable, found_registry, messages, write
+from shardbench.progress import progress_display
+
+FORMAT = "shardbench-explanation"
+VERSION = 1
+
+
+def explain(
+    cell: Annotated[
+        str,
+        typer.Argument(help=f"FAMILY/VARIANT; or one id for all, {ID}, or a benchmark of asv's."),
+    ],
+    workload: WorkloadIfAny = None,
+    topology: TopologyIfAny = None,
+    gpus: GpusIfAny = None,
+    against: Annotated[
+        str, typer.Option(help="Another variant: what it decides otherwise, and what that makes.")
+    ] = "",
+    rank: Annotated[
+        int | None, typer.Option(help="The rank to look at; the heaviest unless given.")
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many parts of it to show in detail.")] = 3,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write it to a file, .md or .json.")
+    ] = None,
+) -> None:
+    """Say why a decision is as it is: what bounds it, and what each alternative would cost."""
+    question = asked(found_registry(), cell, workload, topology, gpus)
+    if not question.variant:
+        raise UsageError(f"Name the variant to explain: FAMILY/VARIANT, or one id, {ID}.")
+    if out is not None:
+        if out.suffix not in (".md", ".json"):
+            raise UsageError(f"{out} cannot be written: its name must end in .md or .json.")
+        check_writable(out)
+    with progress_display("") as listen:
+        listen(Event("planning", question.variant, 1, 1))
+        made = make_explanation(
+            question.family, question.variant, question.workload, question.topology,
+            against, rank, top,
+        )  # fmt: skip
+    if out is None:
+        display.show(explanations.shown(made))
+        return
+    write(out, _document(made) if out.suffix == ".json" else explanations.as_markdown(made))
+    for sentence in made.explanation.sentences:
+        print(sentence)
+    messages.print(f"Wrote {out}", soft_wrap=True)
+
+
+def _document(made: Explained) -> str:
+    held = {
+        "format": FORMAT,
+        "version": VERSION,
+        "cell": str(made.cell),
+        "against": made.against,
+        "planning_s": made.planning_s,
+        "sentences": list(made.explanation.sentences),
+        "explanation": made.explanation.document,
+    }
+    return to_json(held, indent=2) + "\n"

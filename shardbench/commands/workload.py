@@ -1,0 +1,187 @@
+"""`shardbench workload`: what a workload holds, and workloads from what was written for others."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.errors import UnknownName, UsageError, unknown
+from harness.inventory import Importing, ImportRequest, Inventory
+from harness.naming import WorkloadSpec
+from harness.placing import placed_on
+from harness.registry import Family, Registry
+from reports import inventories
+from shardbench import display, inventory_display
+from shardbench.cells import GpusIfAny, TopologyIfAny
+from shardbench.options import check_writable, found_registry, messages, write
+
+_DRAWN = (".svg", ".png")
+_SUFFIXES = (*_DRAWN, ".csv")
+# What the command to go on with names; any topology would do.
+_EXAMPLE = "-t dgx_h100 -n 16"
+
+workload_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Draw what a workload holds, or import one from what was written for others.",
+)
+
+
+@workload_app.command("show")
+def show(
+    workload: Annotated[
+        str, typer.Argument(help="A name, name[key=value,...], or a file that its family reads.")
+    ],
+    family: Annotated[str, typer.Option(help="The family, if several know the workload.")] = "",
+    topology: TopologyIfAny = None,
+    gpus: GpusIfAny = None,
+    sort: Annotated[str, typer.Option(help="The column by which parts are ordered.")] = "",
+    top: Annotated[int, typer.Option(min=1, help="How many parts to show.")] = 10,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write a figure (.svg, .png) or every part (.csv)."),
+    ] = None,
+) -> None:
+    """Draw what a workload holds: a summary, distributions, the largest parts."""
+    if out is not None:
+        if out.suffix.lower() not in _SUFFIXES:
+            raise UsageError(f"{out} must end in {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}.")
+        check_writable(out)
+    spec = WorkloadSpec.parse(workload)
+    found = _family_of(found_registry(), spec, family)
+    if found.inventory is None:
+        raise UsageError(f"What a workload of family '{found.name}' holds cannot be shown.")
+    if topology is None and gpus is None:
+        placed = found.brings(spec)
+    else:
+        placed = placed_on(found, spec, topology, gpus)
+    held = found.inventory(spec, placed)
+    sort = sort or held.sort
+    held.place(sort)
+    if out is None:
+        display.show(inventory_display.inventory(held, sort, top))
+        return
+    _write(out, held, sort, top)
+    messages.print(held.summary, soft_wrap=True)
+    messages.print(f"Wrote {out}", soft_wrap=True)
+
+
+def _write(out: Path, held: Inventory, sort: str, top: int) -> None:
+    suffix = out.suffix.lower()
+    if suffix == ".csv":
+        write(out, inventories.to_csv(held, held.rows))
+        return
+    drawing = inventories.draw(held, sort, top)
+    write(out, drawing.svg if suffix == ".svg" else drawing.png)
+
+
+def _family_of(registry: Registry, spec: WorkloadSpec, name: str) -> Family[Any, Any]:
+    """Return the family that knows a workload by name, or else the one that reads it as a file."""
+    if name:
+        family = registry.find(name)
+        family.label(spec)
+        return family
+    named = [
+        family
+        for family in registry.families
+        if spec.name in {workload.name for workload in family.workloads()}
+    ]
+    if named:
+        return _only(named, spec)
+    able: list[Family[Any, Any]] = []
+    errors: list[UsageError] = []
+    for family in registry.families:
+        try:
+            family.label(spec)
+            family.brings(spec)  # reads whose captured file it is
+            able.append(family)
+        except UnknownName:
+            pass
+        except UsageError as error:
+            errors.append(error)
+    if able:
+        return _only(able, spec)
+    if errors:
+        raise errors[0]
+    names = {workload.name for family in registry.families for workload in family.workloads()}
+    raise unknown("workload", spec.name, names)
+
+
+def _only(families: list[Family[Any, Any]], spec: WorkloadSpec) -> Family[Any, Any]:
+    if len(families) > 1:
+        names = ", ".join(family.name for family in families)
+        raise UsageError(f"Workload '{spec}' is known to several families; name one: {names}.")
+    return families[0]
+
+
+@workload_app.command("import")
+def import_workload(
+    source: Annotated[str, typer.Argument(help="A file, or module:function, whose code is run.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")],
+    form: Annotated[
+        str, typer.Option("--format", help="What the source is; by its name unless given.")
+    ] = "auto",
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="FIELD=COLUMN: which column of the source holds a field; repeatable."),
+    ] = None,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(help="FIELD=VALUE: what a field is where the source lacks it; repeatable."),
+    ] = None,
+    family: Annotated[str, typer.Option(help="The family to import for, if several can.")] = "",
+) -> None:
+    """Import a workload that was written for others."""
+    found, importing = _importing_family(found_registry(), family)
+    _check_target(source, out)
+    request = ImportRequest(
+        source=source,
+        target=str(out),
+        format="" if form == "auto" else form,
+        columns=_pairs("--column", column or []),
+        assumed=_pairs("--assume", assume or []),
+    )
+    imported = importing.read(request)
+    write(out, imported.content)
+    display.show(inventory_display.outcome(imported, imported.inventory.sort))
+    command = f"shardbench compare {found.name} -w {shlex.quote(str(out))} {_EXAMPLE}"
+    messages.print(f"Wrote {out}; go on with\n  {command}", soft_wrap=True)
+
+
+def _importing_family(registry: Registry, name: str) -> tuple[Family[Any, Any], Importing]:
+    able = [family for family in registry.families if family.importing]
+    if name:
+        able = [family for family in [registry.find(name)] if family.importing]
+        if not able:
+            raise UsageError(f"Workloads of family '{name}' cannot be imported.")
+    if len(able) != 1:
+        names = ", ".join(family.name for family in able) or "none"
+        raise UsageError(f"Name a family with --family; those that can import are: {names}.")
+    assert able[0].importing is not None
+    return able[0], able[0].importing
+
+
+def _check_target(source: str, out: Path) -> None:
+    """Refuse a target that no workload can be called, or that is the source itself."""
+    check_writable(out)
+    try:
+        named = WorkloadSpec.parse(str(out))
+    except UsageError:
+        named = WorkloadSpec("")
+    if named != WorkloadSpec(str(out)):
+        raise UsageError(f"{out} cannot be named as a workload: leave out '[', ']' and '@'.")
+    if out.exists() and Path(source).exists() and out.samefile(source):
+        raise UsageError(f"{out} is the source itself; write to another file.")
+
+
+def _pairs(option: str, given: list[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in given:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not (key and equals and value):
+            raise UsageError(f"{option} must be given as FIELD=..., not '{text}'.")
+        if key in pairs:
+            raise UsageError(f"{option} gives '{key}' twice.")
+        pairs[key] = value
+    return pairs

@@ -1,0 +1,123 @@
+"""`shardbench releases`: a library of a wheel folder, installed and driven for real."""
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
+from toy_releases import declared, family, write_wheel
+
+from harness.registry import Registry
+from shardbench.cli import main
+
+ALL = ("1.0.0", "1.5.0", "2.0.0")
+ONE = ("-p", "toy[size=3]/dgx_a100_80gb:8")
+
+
+@pytest.fixture
+def shardbench(capsys, monkeypatch, tmp_path):
+    wheels = tmp_path / "wheels"
+    for release, scans in zip(ALL, (1, 1, 10), strict=True):
+        write_wheel(wheels, release, scans)
+    registry = Registry([family(declared(tmp_path))])
+    monkeypatch.setattr("shardbench.commands.releases.found_registry", lambda: registry)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["releases", *arguments])
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return run
+
+
+def test_a_range_is_installed_measured_and_drawn(shardbench, tmp_path):
+    code, out, _ = shardbench("toylib", "1.0.0..2.0.0", "--repeat", "2")
+    assert code == 0
+    table = [line.split()[0] for line in out.splitlines() if line.startswith(ALL)]
+    assert table[:3] == list(ALL)
+    assert "2.0.0: enumerate makes" in out
+    assert "toylib.look" in out
+    assert "All 3 releases decide the same." in out
+    assert sorted(each.name for each in (tmp_path / "history").iterdir()) == [
+        *("history.csv", "history.jsonl", "history.md", "history.png", "history.svg")
+    ]
+    with (tmp_path / "history" / "history.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["release"] for row in rows] == [*ALL, *ALL]
+    assert (tmp_path / "upstreams" / "releases" / "toylib-1.5.0").is_dir()
+
+
+def test_a_release_that_is_not_there_is_told_and_the_rest_goes_on(shardbench):
+    code, out, err = shardbench("toylib", "1.0.0", "9.9.9", "--repeat", "2", *ONE)
+    assert code == 0
+    assert "toylib 9.9.9 could not be installed: No matching distribution found" in err
+    assert "9.9.9 was not run: " in out
+    assert "\n1.0.0 " in out
+
+
+def test_nothing_that_runs_is_a_failure(shardbench):
+    code, out, _ = shardbench("toylib", "9.9.9", "--repeat", "2", *ONE)
+    assert code == 1
+    assert "9.9.9 was not run: " in out
+
+
+def test_without_an_index_a_range_has_what_is_installed(shardbench, monkeypatch, tmp_path):
+    shardbench("toylib", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "none"))
+    code, out, err = shardbench("toylib", "1.0.0..", "--repeat", "2", *ONE)
+    assert code == 0
+    assert "A range has only the releases that are installed." in err
+    assert [line.split()[0] for line in out.splitlines() if line.startswith(ALL)][:2] == [
+        "1.0.0",
+        "2.0.0",
+    ]
+
+
+def test_a_given_folder_is_measured(shardbench, tmp_path):
+    shardbench("toylib", "1.0.0", "--repeat", "2", *ONE)
+    held = tmp_path / "upstreams" / "releases" / "toylib-1.0.0"
+    given = ("--at", f"1.0.0={held}", "--out", "two")
+    code, out, _ = shardbench("toylib", *given, "--repeat", "2", *ONE)
+    assert code == 0
+    assert "\n1.0.0 " in out
+
+
+def test_the_second_run_measures_nothing(shardbench, tmp_path):
+    first = shardbench("toylib", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
+    stored = (tmp_path / "history" / "history.jsonl").read_bytes()
+    second = shardbench("toylib", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
+    assert (tmp_path / "history" / "history.jsonl").read_bytes() == stored
+    assert first[1] == second[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["toylid", "1.0.0"], "Unknown library with releases to measure, 'toylid'"),
+        (["toylib", "newest"], "'newest' is no release; write a version"),
+        (["toylib", "2.0.0..1.0.0"], "The range 2.0.0..1.0.0 ends before it begins."),
+        (["toylib", "5.0.0..6.0.0"], "There is no release in the range 5.0.0..6.0.0"),
+        (["toylib", "installed"], "toylib is not installed here."),
+        (["toylib", "1.0.0", "--repeat", "1"], "--repeat must be at least 2, not 1."),
+        (["toylib", "1.0.0", "--seconds", "0"], "--seconds must be a positive number"),
+        (["toylib", "1.0.0", "--budget", "nan"], "--budget must be a positive number"),
+        (["toylib", "1.0.0", "-p", "toy"], "Problem 'toy' is malformed"),
+        (["toylib", "1.0.0", "-p", "toy/none:8"], "Unknown topology 'none'"),
+        (["toylib", "--at", "1.0.0"], "--at must be VERSION=FOLDER"),
+        (["toylib", "--at", "1.0.0=nowhere"], "nowhere is no folder"),
+        (["toylib", "1.0.0", "--out", "wheels/toylib-1.0.0-py3-none-any.whl"], "cannot be written"),
+    ],
+)
+def test_bad_input_gets_one_sentence(shardbench, arguments, sentence):
+    code, out, err = shardbench(*arguments)
+    assert code == 2
+    assert out == ""
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1

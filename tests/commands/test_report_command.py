@@ -1,0 +1,58 @@
+"""`shardbench report`, with two files and with flame graphs of real variants."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from harness.errors import UsageError
+from shardbench.cli import app, main
+
+SMALL = ["reshard", "-w", "micro[ops=50,inserts=5]", "-t", "dgx_a100_80gb", "-n", "4"]
+SOME = ["--variants", "sync-once,delta-sync", "--seconds", "0.05"]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("measured") / "results.jsonl"
+    made = CliRunner().invoke(app, ["compare", *SMALL, *SOME, "--results", str(path)])
+    assert made.exit_code == 0, made.output
+    return path
+
+
+def test_flame_graphs_of_each_step_are_made_and_linked(results, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = CliRunner().invoke(app, ["report", str(results), "--flames"])
+    assert made.exit_code == 0, made.output
+    text = (tmp_path / "report" / "index.html").read_text()
+    pages = sorted((tmp_path / "report" / "flames").iterdir())
+    assert len(pages) == 3
+    for page in pages:
+        assert f'href="flames/{page.name}"' in text
+        assert "shardbench profile" in page.read_text()
+    assert len(list((tmp_path / "profiles").iterdir())) == 3
+
+
+def test_two_files_make_a_comparison(results, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = CliRunner().invoke(app, ["report", str(results), str(results)])
+    assert made.exit_code == 0, made.output
+    text = (tmp_path / "comparison" / "index.html").read_text()
+    assert "none decides, counts or rates anything otherwise" in text
+    assert "CPU time in A (information)" in text
+
+
+@pytest.mark.parametrize("option", ["--fresh", "--large", "--flames"])
+def test_what_measures_is_not_for_two_files(results, option, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = CliRunner().invoke(app, ["report", str(results), str(results), option])
+    assert isinstance(made.exception, UsageError)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_second_file_is_one_sentence(results, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(results), "missing.jsonl"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "missing.jsonl cannot be read: No such file or directory.\n"

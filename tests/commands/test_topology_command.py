@@ -1,0 +1,227 @@
+"""`shardbench topology`: what a user types, sees, and finds in files."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.machines import reading
+from harness.machines.gpus import require_gpu_kind
+from harness.machines.matrix import parse_matrix
+from harness.machines.seen import SeenGpu, SeenNic
+from harness.topologies import find_topology, presets
+from shardbench import cli, machine_views
+
+ROOT = Path(__file__).parents[2]
+OUTPUTS = ROOT / "tests/machines/data"
+EXAMPLES = ROOT / "docs/examples/topologies"
+
+
+@pytest.fixture
+def topology(capsys, monkeypatch, tmp_path):
+    """Run in an empty folder; returns exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exit_info:
+            cli.main(["topology", *arguments])
+        out, err = capsys.readouterr()
+        return int(exit_info.value.code or 0), out, err
+
+    return run
+
+
+class TestCapture:
+    def test_a_saved_matrix_gives_a_file_that_every_command_reads(self, topology, tmp_path):
+        saved = str(OUTPUTS / "nv18_8_nvswitch.txt")
+        code, out, err = topology(
+            *("capture", "-o", "dgx.csv", "--from-topo", saved, "--gpu", "H100 SXM"),
+            *("--nic-gbits", "400", "--host-memory-gib", "2048"),
+        )
+        assert (code, err.strip()) == (0, "Wrote dgx.csv")
+        assert "450 GB/s" in out
+        found, preset = find_topology("dgx.csv", 16), presets()["dgx_h100"]
+        for field in ("hbm_bytes", "ddr_bytes", "intra_host_bw", "inter_host_bw", "hbm_bw"):
+            assert getattr(found, field) == getattr(preset, field)
+        assert topology("check", "dgx.csv", "-n", "64")[0] == 0
+        assert topology("show", "dgx.csv")[0] == 0
+
+    def test_of_the_machine_at_hand_nothing_is_taken_for_a_saved_matrix(self, topology):
+        saved = str(OUTPUTS / "l40s_4.txt")
+        assert topology("capture", "-o", "l.csv", "--from-topo", saved, "--gpu", "L40S")[0] == 0
+        found = find_topology("l.csv", 4)
+        assert (found.ddr_bytes, found.inter_host_bw) == (None, None)
+
+    def test_without_a_gpu_it_says_what_can_be_seen_and_writes_nothing(
+        self, topology, monkeypatch, tmp_path
+    ):
+        unseen = reading.SeenByNvml(unseen=("NVML: no driver answers",))
+        monkeypatch.setattr(reading, "read_gpus", lambda: unseen)
+        code, _, err = topology("capture", "-o", "mine.csv")
+        assert code == 1
+        lines = err.splitlines()
+        assert lines[0].startswith("Seen: host memory, ")
+        assert "Not seen: NVML: no driver answers" in lines
+        assert lines[-1].startswith("No GPU can be seen here: run this on the machine with")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_with_gpus_all_is_taken_from_them(self, topology, monkeypatch):
+        """Recorded answers in place of a driver's; what reads them needs a machine with GPUs."""
+        gpus = tuple(
+            SeenGpu(
+                "NVIDIA A100-SXM4-40GB",
+                f"0000:0{n}:00.0",
+                memory_bytes=42505076736,
+                memory_from="NVML",
+                memory_clock=1215000,
+                bus_width=5120,
+                pcie_generation=4,
+                pcie_width=16,
+                links=("switch",) * 12,
+                link_raw_bw=25e6,
+            )
+            for n in range(8)
+        )
+        seen = reading.SeenByNvml(gpus, {}, ("GPU0-GPU1",))
+        monkeypatch.setattr(reading, "read_gpus", lambda: seen)
+        monkeypatch.setattr(reading, "with_torch", lambda gpus: (gpus, []))
+        monkeypatch.setattr(reading, "host_memory_bytes", lambda: 2**40)
+        nics = [SeenNic(f"mlx5_{n}", 200.0, True) for n in range(8)]
+        monkeypatch.setattr(reading, "read_nics", lambda: nics)
+        code, out, _ = topology("capture", "-o", "a100.csv", "--name", "ours")
+        assert code == 0
+        assert "No peer-to-peer access between GPU0-GPU1" in out
+        found, preset = find_topology("a100.csv", 8), presets()["dgx_a100_40gb"]
+        assert found.name == "ours"
+        assert found.hbm_bytes == preset.hbm_bytes
+        assert found.intra_host_bw == preset.intra_host_bw
+        assert found.inter_host_bw == preset.inter_host_bw
+        assert found.hbm_bw == 1555200000
+        assert found.ddr_bytes == 2**37
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["-o", "m.txt"], "m.txt must end in .csv"),
+            (["-o", "no/m.csv"], "no is not a folder"),
+            (["-o", "m.csv", "--name", "a b"], "not 'a b'"),
+            (["-o", "m.csv", "--name", "a\n#b"], "A topology's name must be"),
+            (["-o", "m.csv", "--gpu", "T4"], "--gpu goes with --from-topo"),
+            (["-o", "m.csv", "--from-topo", "none.txt"], "none.txt cannot be read"),
+            (["-o", "m.csv", "--from-topo", "X"], "name them with --gpu"),
+            (["-o", "m.csv", "--from-topo", "X", "--gpu", "H100"], "may be any of H100-SXM5-80GB"),
+            (["-o", "m.csv", "--from-topo", "X", "--gpu", "GB300"], "hbm_bytes of the GPU 'GB300'"),
+            (["-o", "m.csv", "--nic-gbits", "-1"], "--nic-gbits must be a positive number"),
+            (["-o", "m.csv", "--host-memory-gib", "inf"], "--host-memory-gib must be a positive"),
+        ],
+    )
+    def test_what_cannot_be_captured_is_told_and_nothing_written(
+        self, topology, tmp_path, arguments, said
+    ):
+        saved = str(OUTPUTS / "h100_4_hgx.txt")
+        code, _, err = topology("capture", *(saved if word == "X" else word for word in arguments))
+        assert (code, said in err, list(tmp_path.iterdir())) == (2, True, [])
+
+
+class TestShow:
+    @pytest.mark.parametrize("name", sorted(presets()))
+    def test_presets_fit_a_terminal(self, name):
+        preset = presets()[name]
+        for gpus in (1, preset.domain_size, 3 * preset.domain_size):
+            console = Console(width=80, record=True, file=io.StringIO())
+            console.print(machine_views.topology(preset.sized(gpus)))
+            lines = console.export_text().splitlines()
+            assert lines[0].startswith(f"{name}: ")
+            assert max(map(len, lines)) <= 80
+
+    def test_bandwidths_are_told_for_people_and_as_stored(self, topology):
+        code, out, _ = topology("show", "gb200_nvl72_tray4", "-n", "144")
+        assert code == 0
+        assert "domain 1: 72 GPUs of 18 hosts, 900 GB/s inside, one way" in out
+        assert "network, 50 GB/s for each GPU" in out
+        assert "900000000 bytes/ms" in out
+        assert "183.7 GiB" in out
+
+    @pytest.mark.parametrize("file", sorted(OUTPUTS.glob("*.txt")), ids=lambda file: file.stem)
+    def test_saved_matrices_fit_a_terminal_and_keep_their_pairs(self, file):
+        matrix = parse_matrix(file.read_text(encoding="utf-8"), file.name)
+        console = Console(width=80, record=True, file=io.StringIO())
+        console.print(machine_views.matrix(file.name, matrix, require_gpu_kind("A100 SXM4 40GB")))
+        lines = console.export_text().splitlines()
+        assert max(map(len, lines)) <= 80
+        for gpu in matrix.gpus:
+            row = next(line.split() for line in lines if line.split()[:1] == [gpu])
+            kinds = [matrix.link(gpu, other).replace("X", "·") for other in matrix.gpus]
+            assert row[1:] == kinds
+
+    @pytest.mark.parametrize("suffix", ["svg", "png"])
+    @pytest.mark.parametrize(
+        "shown", ["dgx_h100", "gb200_nvl72_tray4", "v100_x8", str(EXAMPLES / "v100_mesh.txt")]
+    )
+    def test_figures_are_written(self, topology, tmp_path, shown, suffix):
+        code, _, err = topology("show", shown, "--out", f"links.{suffix}")
+        assert (code, err.strip()) == (0, f"Wrote links.{suffix}")
+        content = (tmp_path / f"links.{suffix}").read_bytes()
+        assert content.startswith(b"<?xml" if suffix == "svg" else b"\x89PNG")
+        if suffix == "svg" and shown.endswith(".txt"):
+            assert b"NV2" in content
+            assert b"NODE" in content
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["dgx_h10"], "did you mean dgx_h100"),
+            (["none.txt"], "none.txt cannot be read"),
+            (["none.csv"], "none.csv cannot be read"),
+            (["dgx_h100", "-n", "12"], "multiple of it, not 12"),
+            (["dgx_h100", "--gpu", "T4"], "--gpu goes with a saved matrix"),
+            (["dgx_h100", "--out", "a.pdf"], "must end in .svg or .png"),
+            ([str(OUTPUTS / "l40s_4.txt"), "-n", "4"], "--gpus goes with a topology"),
+            ([str(ROOT / "Makefile")], "no matrix of `nvidia-smi topo -m`"),
+        ],
+    )
+    def test_what_cannot_be_shown_is_told(self, topology, arguments, said):
+        code, _, err = topology("show", *arguments)
+        assert (code, said in err) == (2, True)
+
+
+class TestCheck:
+    def test_the_example_has_its_traps(self, topology):
+        code, out, _ = topology("check", str(EXAMPLES / "traps.csv"))
+        assert code == 1
+        assert "row 1 (mine): 6 findings; compared with the data sheet of H100-SXM5-80GB" in out
+        assert out.count("      write ") == 6
+
+    def test_torchrecs_arguments_are_checked(self, topology):
+        code, out, _ = topology("check", str(EXAMPLES / "torchrec_nvl72.json"))
+        assert code == 1
+        assert "write local_world_size=72, without pod_size" in out
+
+    @pytest.mark.parametrize("name", sorted(presets()))
+    def test_presets_are_clean(self, topology, name):
+        code, out, _ = topology("check", name)
+        assert (code, f"{name}: nothing found; compared with the data sheet of" in out) == (0, True)
+
+    def test_one_of_several_rows_can_be_named(self, topology, tmp_path):
+        lines = (EXAMPLES / "traps.csv").read_text().splitlines()
+        good = "good,H100 SXM,8,1,85020639232,274877906944,450000000,50000000,3350000000,31500000"
+        (tmp_path / "two.csv").write_text("\n".join([*lines, good]) + "\n")
+        assert topology("check", "two.csv")[0] == 1
+        assert topology("check", "two.csv#good")[0] == 0
+        code, _, err = topology("check", "two.csv#none")
+        assert (code, err.strip()) == (2, "two.csv lists no topology 'none'.")
+
+    def test_what_cannot_be_read_ends_with_2(self, topology, tmp_path):
+        (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")
+        (tmp_path / "empty.csv").touch()
+        for name in ("none.csv", "none.json", "nowhere", "bytes.csv", "empty.csv"):
+            code, _, err = topology("check", name)
+            assert (code, len(err.strip().splitlines())) == (2, 1), err
+
+    def test_what_a_file_holds_cannot_write_to_the_terminal(self, topology, tmp_path):
+        row = "a\x1b[2J,T\x1b4,\x1b,1,1,1,1,1,1,1"
+        header = (EXAMPLES / "traps.csv").read_text().splitlines()[1]
+        (tmp_path / "bad.csv").write_text(f"{header}\n{row}\n")
+        code, out, _ = topology("check", "bad.csv")
+        assert (code, "\x1b" in out) == (1, False)

@@ -1,0 +1,227 @@
+"""`shardbench workload`: what a user types and sees, and which files are there afterwards."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.capture import capture
+from harness.inventory import Column, Inventory
+from harness.registry import load_registry
+from harness.topologies import find_topology
+from planners.embedding.problem import build
+from planners.embedding.tables import read_tables
+from planners.embedding.workloads import WorkloadSpec, load_tables
+from shardbench import inventory_display
+from shardbench.cli import main
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+ON_MACHINES = ["-t", "dgx_h100", "-n", "16"]
+
+
+@pytest.fixture
+def workload(capsys, monkeypatch, tmp_path):
+    """Run `shardbench workload` in an empty folder; returns exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exit_info:
+            main(["workload", *arguments])
+        out, err = capsys.readouterr()
+        return int(exit_info.value.code or 0), out, err
+
+    return run
+
+
+def refused(result: tuple[int, str, str]) -> str:
+    code, out, err = result
+    assert (code, out) == (2, "")
+    assert len(err.strip().splitlines()) == 1
+    assert not list(Path.cwd().iterdir())
+    return err.strip()
+
+
+def shown(inventory: Inventory, sort: str = "weight", top: int = 10) -> list[str]:
+    console = Console(width=80, file=io.StringIO(), force_terminal=False)
+    console.print(inventory_display.inventory(inventory, sort, top))
+    return console.file.getvalue().splitlines()
+
+
+def test_tables_are_shown_with_summary_distributions_and_the_largest(workload):
+    code, out, _ = workload("show", "dlrm-856[tables=60,seed=1]", "--top", "3")
+    assert code == 0
+    tables = load_tables(WorkloadSpec.parse("dlrm-856[tables=60,seed=1]"))
+    assert "60 tables for 60 features, 233,456,527 rows, 90.11 GiB" in out
+    assert "Assigned here, not published: dimension, pooling factor." in out
+    assert "The 3 largest tables of 60 by bytes" in out
+    largest = sorted(tables, key=lambda table: -table.bytes)[:3]
+    assert re.findall(r"^(table_\d+) ", out, re.MULTILINE) == [table.name for table in largest]
+    for title in ("rows", "dim (elements)", "pooling (indices a sample)", "bytes"):
+        assert re.search(rf"(?m)(^| ){re.escape(title)}\s", out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["resnet50"], "2,658 distinct conversions, asked for 39,737 times"),
+        (["random[conversions=30]"], "30 distinct conversions"),
+        (["all-pairs[rank=2]", "-t", "dgx_h100", "-n", "8"], "distinct conversions"),
+        (["transformer", *ON_MACHINES], "4 layers, 189 ops on 2 x 8 ranks"),
+        (["micro[ops=20,inserts=3]", *ON_MACHINES], "21 ops"),
+        (["mlp", "-t", "dgx_h100", "-n", "8"], "24 ops a call on a mesh of 8"),
+        (["miss[dims=2,cases=40]", *ON_MACHINES], "40 ops a call on a mesh of 2 x 8"),
+        (["synthetic[tables=5,memory=tight]", *ON_MACHINES], "5 tables"),
+    ],
+)
+def test_every_family_shows_what_its_workloads_hold(workload, arguments, said):
+    code, out, err = workload("show", *arguments)
+    assert (code, err) == (0, "")
+    assert said in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["dlrm-85"], "did you mean dlrm-856"),
+        (["nothing"], "Unknown workload 'nothing'"),
+        (["none.csv"], "none.csv cannot be read"),
+        (["dlrm-856[size=3]"], "Unknown parameter"),
+        (["dlrm-856[", "--top", "3"], "malformed"),
+        (["dlrm-856", "--family", "dtensor"], "Unknown workload"),
+        (["dlrm-856", "--family", "nobody"], "Unknown family 'nobody'"),
+        (["dlrm-856", "--sort", "byte"], "Unknown column 'byte'; did you mean bytes?"),
+        (["dlrm-856", "--out", "x.pdf"], "x.pdf must end in .svg, .png or .csv."),
+        (["dlrm-856", "--out", "no/x.svg"], "no is not a folder"),
+        (["transformer"], "depends on the machines"),
+        (["mlp"], "depends on the machines"),
+        (["synthetic[memory=tight]"], "depends on the machines"),
+        (["all-pairs"], "depends on the machines"),
+        (["dlrm-856", "-t", "dgx_h10", "-n", "8"], "did you mean dgx_h100"),
+        (["constructor"], "once ColossalAI has run"),
+        (["paddle", *ON_MACHINES], "once Paddle has run"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_in_one_sentence(workload, arguments, said):
+    assert said in refused(workload("show", *arguments))
+
+
+def test_a_figure_and_a_file_are_written(workload):
+    for name, begins in (("a.svg", b"<?xml"), ("a.png", b"\x89PNG"), ("a.csv", b"name,rows,dim")):
+        code, _, err = workload("show", "dlrm-dcnv2", "--out", name)
+        assert code == 0
+        assert err.strip().endswith(f"Wrote {name}")
+        assert Path(name).read_bytes().startswith(begins)
+    svg = Path("a.svg").read_text()
+    assert "The 10 largest tables of 26 by bytes" in svg
+    assert "Tables by dim (elements)" in svg
+
+
+def test_the_file_that_is_written_is_a_workload_itself(workload):
+    workload("show", "merlin-tiny", "--out", "a.csv")
+    assert read_tables("a.csv") == load_tables(WorkloadSpec("merlin-tiny"))
+
+
+WEIGHT = Column("weight", unit="kg", kind="number", scale="linear")
+
+
+def crates(*rows: tuple[str, float]) -> Inventory:
+    columns = (Column("name", title="crate"), WEIGHT)
+    return Inventory("Crates", "crate", columns, rows, "all of them", "weight")
+
+
+@pytest.mark.parametrize(
+    "name", ["日本語" * 20, "x" * 300, "\x1b[31m\n\ttab", "[red]:tm:", "", "עברית", "\u202eabc"]
+)
+def test_names_of_any_kind_stay_in_their_column(name):
+    lines = shown(crates((name, 10), ("plain", 5)))
+    table = lines[-2:]
+    assert all(line.isprintable() for line in lines)
+    cells = [Console().measure(line).maximum for line in lines if line]
+    assert max(cells) <= 80
+    assert [re.search(r" (10|5) ", f"{line} ") is not None for line in table] == [True, True]
+
+
+def test_a_captured_file_is_shown_by_the_family_that_it_is_from(workload):
+    from torchrec.distributed.planner import EmbeddingShardingPlanner
+
+    problem = build(WorkloadSpec("synthetic", {"tables": "3"}), find_topology("dgx_h100", 8))
+    planner = EmbeddingShardingPlanner(
+        topology=problem.topology, constraints=problem.constraints, debug=False
+    )
+    with capture("embedding", "mine.json"):
+        planner.plan(problem.module, problem.sharders)
+    code, out, err = workload("show", "mine.json")
+    assert (code, err) == (0, "")
+    rows = sum(table.rows for table in problem.tables)
+    assert f"3 tables for 3 features, {rows:,} rows" in out
+    code, _, err = workload("show", "mine.json", "--family", "dtensor")
+    assert code == 2
+    assert "captured from family 'embedding'" in err
+
+
+def test_one_part_and_none_are_shown_too():
+    assert "The one crate" in shown(crates(("a", 0)))[-3]
+    assert any("All 0 crates" in line for line in shown(crates()))
+
+
+def test_an_import_writes_a_workload_and_says_how_to_go_on(workload):
+    code, out, err = workload("import", str(EXAMPLES / "my_tables.csv"), "-o", "my tables.csv")
+    assert code == 0
+    assert "shardbench compare embedding -w 'my tables.csv' -t dgx_h100 -n 16" in err
+    assert [table.name for table in read_tables("my tables.csv")] == [
+        "user", "item", "query_words", "city", "age_band"
+    ]  # fmt: skip
+    assert "- dim was rounded up to a multiple of 4, which fbgemm's kernels need: age_band" in out
+    code, out, _ = workload("show", "my tables.csv", "--sort", "rows", "--top", "2")
+    assert code == 0
+    assert re.findall(r"^(\w+) .*fp", out, re.MULTILINE) == ["item", "user"]
+
+
+@pytest.mark.parametrize("source", ["model.config", "my_model.py"])
+def test_the_examples_of_the_docs_are_imported(workload, monkeypatch, source):
+    if source.endswith(".py"):
+        monkeypatch.syspath_prepend(EXAMPLES)
+        source = "my_model:build"
+    else:
+        source = str(EXAMPLES / source)
+    code, out, _ = workload("import", source, "-o", "out.parquet")
+    assert code == 0
+    assert "Assumed, since the source does not say it:" in out
+    assert "Left out:" in out
+    assert load_registry().find("embedding").label(WorkloadSpec("out.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["none.csv", "-o", "x.csv"], "none.csv cannot be read"),
+        (["none:build", "-o", "x.csv"], "No module named 'none'"),
+        (["none.csv", "-o", "x.txt"], "must end in .csv or .parquet"),
+        (["none.csv", "-o", "x[1].csv"], "leave out '[', ']' and '@'"),
+        (["none.csv", "-o", "no/x.csv"], "no is not a folder"),
+        (["none.csv", "-o", "x.csv", "--format", "xml"], "Unknown format 'xml'"),
+        (["none.csv", "-o", "x.csv", "--column", "rows"], "must be given as FIELD=..."),
+        (["none.csv", "-o", "x.csv", "--assume", "=5"], "must be given as FIELD=..."),
+        (["none.csv", "-o", "x.csv", *["--assume", "dim=5"] * 2], "gives 'dim' twice"),
+        (["none.csv", "-o", "x.csv", "--family", "reshard"], "cannot be imported"),
+        (["none.data", "-o", "x.csv"], "cannot be told from its name"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused_and_nothing_written(workload, arguments, said):
+    assert said in refused(workload("import", *arguments))
+
+
+def test_the_source_is_never_written_over(workload):
+    Path("mine.csv").write_text("hash_size,dim\n5,4\n")
+    code, _, err = workload("import", "mine.csv", "-o", "./mine.csv")
+    assert (code, err) == (2, "mine.csv is the source itself; write to another file.\n")
+    assert Path("mine.csv").read_text() == "hash_size,dim\n5,4\n"
+
+
+def test_a_failed_import_leaves_what_was_there(workload):
+    Path("mine.csv").write_text("hash_size,dim\nmany,4\n")
+    Path("out.csv").write_text("rows,dim,pooling_factor\n5,4,1\n")
+    assert workload("import", "mine.csv", "-o", "out.csv")[0] == 2
+    assert Path("out.csv").read_text() == "rows,dim,pooling_factor\n5,4,1\n"

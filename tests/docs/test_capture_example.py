@@ -1,0 +1,44 @@
+"""The capture example and its page, run as a reader would."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "docs" / "examples" / "capture_embedding.py"
+
+
+def run(*words: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, *words],
+        capture_output=True, text=True, check=False, cwd=folder, timeout=300,
+        env={**os.environ, "COLUMNS": "80"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_live_planners_decision_is_found_again(tmp_path):
+    printed = run(str(EXAMPLE), "problem.json", folder=tmp_path)
+    assert {line.split()[0] for line in printed.splitlines()} == {"user", "item", "shop"}
+    compared = run(
+        "-m", "shardbench", "compare", "embedding", "-w", "problem.json",
+        "--variants", "as-captured,default", "--against", "default", "--seconds", "0.1",
+        folder=tmp_path,
+    )  # fmt: skip
+    shown = " ".join(compared.split())
+    assert re.search(r"problem\.json#[0-9a-f]{8}/captured:16", shown)
+    decision = re.search(r"live plan: (\w{16})", shown)[1]
+    assert re.search(rf"{decision} default, as-captured", shown)
+
+
+def test_the_captured_problem_is_planned(tmp_path):
+    run(str(EXAMPLE), "problem.json.gz", "--hash-names", folder=tmp_path)
+    shown = run(
+        "-m", "shardbench", "plan", "-w", "problem.json.gz", "-o", "plan.json", folder=tmp_path
+    )
+    assert "captured:16" in shown
+    (name, *_) = re.findall(r'"name": "(.*)"', (tmp_path / "plan.json").read_text())
+    assert re.fullmatch(r"\d_[0-9a-f]{12}", name)

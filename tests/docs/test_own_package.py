@@ -1,0 +1,135 @@
+"""The example package, installed as a reader would install it, and used by every command."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "docs" / "examples" / "own_planners"
+PROBLEM = ("-w", "uneven[layers=30,seed=1]", "-t", "dgx_a100_80gb", "-n", "4")
+
+
+def content(folder: Path) -> dict[str, str]:
+    """Return a hash of each file of the example, leaving out what Python and pytest cache."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(part.startswith((".", "__")) for part in path.parts[-3:-1])
+    }
+
+
+class User:
+    """Somebody in a folder of their own, with the package installed beside shardbench."""
+
+    def __init__(self, folder: Path) -> None:
+        self.package = folder / "own_planners"  # a build leaves files where the source is
+        shutil.copytree(EXAMPLE, self.package)
+        self.site, self.work = folder / "site", folder / "work"
+        self.work.mkdir()
+
+    def run(self, *arguments: str, cwd: Path | None = None) -> str:
+        """Run Python on some arguments; it must end well."""
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            capture_output=True, text=True, check=False, cwd=cwd or self.work, timeout=200,
+            env={**os.environ, "PYTHONPATH": str(self.site), "COLUMNS": "80"},
+        )  # fmt: skip
+        assert done.returncode == 0, f"{arguments}: {done.stdout[-2000:]} {done.stderr[-2000:]}"
+        return done.stdout
+
+    def shardbench(self, *arguments: str) -> str:
+        """Run a command of shardbench's."""
+        return self.run("-m", "shardbench", *arguments)
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> User:
+    made = User(tmp_path_factory.mktemp("own"))
+    made.run(
+        "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps",
+        "--no-build-isolation", "--no-index", "--target", str(made.site), str(made.package),
+    )  # fmt: skip
+    return made
+
+
+def test_both_are_listed(user: User):
+    listed = user.shardbench("list")
+    for name in ("pipeline/exact", "pipeline/bisected", "embedding/memory-balanced", "gpt3-175b"):
+        assert name in listed
+
+
+def test_its_family_is_compared(user: User):
+    said = user.shardbench("compare", "pipeline", *PROBLEM, "--seconds", "0.1", "--json", "-")
+    rows = {row["variant"]: row for row in json.loads(said)["rows"]}
+    assert {name: row["status"] for name, row in rows.items()} == dict.fromkeys(rows, "ok")
+    assert rows["exact"]["fingerprint"] == rows["bisected"]["fingerprint"]
+    assert rows["bisected"]["decision"] == "same"
+    assert rows["equal-counts"]["decision"] == "own"
+    assert rows["exact"]["counters"]["sums"] > rows["bisected"]["counters"]["sums"] > 0
+    for row in rows.values():
+        assert row["quality"]["slowest_stage"] >= row["quality"]["bound"]
+    assert set(rows["exact"]["phases"]) >= {"bounding", "cutting"}
+
+
+def test_its_variant_stands_beside_those_of_shardbench(user: User):
+    said = user.shardbench(
+        "compare", "embedding", "-w", "synthetic[tables=3]", "-t", "dgx_h100", "-n", "8",
+        "--variants", "memory-balanced", "--against", "upstream", "--seconds", "0.1",
+    )  # fmt: skip
+    assert re.search(r"memory-balanced .* own ", said)
+
+
+def test_it_plans_explains_and_shows_what_there_is(user: User):
+    problem = ("-w", "gpt3-175b", "-t", "dgx_a100_80gb", "-n", "16")
+    assert "slowest_stage" in user.shardbench("plan", "--family", "pipeline", *problem)
+    stages = json.loads((user.work / "plan.json").read_text())["stages"]
+    assert [layer for stage in stages for layer in stage["layers"]] == list(range(97))
+    told = user.shardbench("explain", "pipeline/equal-counts", *PROBLEM, "--against", "exact")
+    assert "What bounds the result is the mean of the stages" in told
+    assert "The slowest stage of exact costs" in told
+    assert "97 layers" in user.shardbench("workload", "show", "gpt3-175b")
+
+
+def test_its_studies_are_swept_reported_and_proposed_for_a_gate(user: User):
+    user.shardbench("sweep", "pipeline", "--seconds", "0.1")
+    cells = (user.work / "results" / "pipeline.jsonl").read_text().splitlines()
+    assert len(cells) == 9
+    assert {json.loads(cell)["status"] for cell in cells} == {"ok"}
+    user.shardbench("report", "results/pipeline.jsonl", "--out", "report")
+    page = (user.work / "report" / "index.html").read_text()
+    assert "time against quality" in page
+    assert "own-planners" in page
+    user.shardbench("gate", "--propose", "expected.toml", "--judge", "results/pipeline.jsonl")
+    expected = (user.work / "expected.toml").read_text()
+    assert "pipeline" in expected
+    assert "fingerprint" in expected
+
+
+def test_its_own_tests_pass(user: User):
+    passed = user.run("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=user.package)
+    assert re.search(r"\d+ passed", passed)
+
+
+def test_nothing_here_changes_and_without_it_all_is_as_before(user: User):
+    assert content(EXAMPLE) == {
+        name: digest
+        for name, digest in content(user.package).items()
+        if not name.startswith("build/") and ".egg-info/" not in name
+    }
+    assert not (EXAMPLE / "build").exists()
+    away = user.site.rename(user.site.with_name("away"))
+    try:
+        listed = user.shardbench("list")
+        assert "pipeline/" not in listed
+        assert "memory-balanced" not in listed
+        assert "embedding/certified" in listed
+        assert "table" in user.shardbench("workload", "show", "synthetic[tables=3]")
+    finally:
+        away.rename(user.site)

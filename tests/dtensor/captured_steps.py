@@ -1,0 +1,97 @@
+"""Steps of small models that are captured: tensor-parallel, sequence-parallel, fully sharded."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from harness.capture import capture
+from harness.naming import WorkloadSpec
+from planners.dtensor import FAMILY
+from planners.dtensor.modules import mlp, transformer_block
+from planners.dtensor.problem import DTensorProblem
+from planners.dtensor.world import make_mesh
+
+Step = Callable[[], list[torch.Tensor]]
+
+
+def _trained(model: torch.nn.Module, batch: torch.Tensor, **adamw: bool) -> Step:
+    optimizer = torch.optim.AdamW(model.parameters(), **adamw)
+
+    def step() -> list[torch.Tensor]:
+        optimizer.zero_grad()
+        loss = model(batch).pow(2).mean()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return [loss, norm, *model.parameters()]
+
+    return step
+
+
+def mlp_step() -> Step:
+    """Forward, backward and AdamW of a tensor-parallel MLP."""
+    torch.manual_seed(0)
+    return _trained(mlp(make_mesh((8,), ("tensor",))), torch.randn(4, 16), foreach=True)
+
+
+def block_step() -> Step:
+    """The same of a tensor- and sequence-parallel transformer block, op by op in the optimizer."""
+    torch.manual_seed(0)
+    block = transformer_block(make_mesh((4,), ("tensor",)))
+    return _trained(block, torch.randn(2, 8, 32), foreach=False)
+
+
+class _Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(8, 8)
+        self.up = torch.nn.Linear(8, 16)
+        self.down = torch.nn.Linear(16, 8)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.down(torch.relu(self.up(self.embedding(rows)))) * 1.0
+
+
+def sharded_step() -> Step:
+    """The same of a tensor-parallel and fully sharded model, on a mesh of two dimensions."""
+    torch.manual_seed(0)
+    mesh = make_mesh((2, 4), ("data", "tensor"))
+    plan = {
+        "embedding": RowwiseParallel(input_layouts=Replicate()),
+        "up": ColwiseParallel(),
+        "down": RowwiseParallel(),
+    }
+    model = fully_shard(parallelize_module(_Model(), mesh["tensor"], plan), mesh=mesh["data"])
+    return _trained(model, torch.arange(4), fused=True)
+
+
+STEPS = {"mlp": mlp_step, "block": block_step, "sharded": sharded_step}
+
+
+def captured(path: Path, step: Callable[[], Any], **options: Any) -> Any:
+    """Capture one call of a step, and return what it returned."""
+    with capture("dtensor", path, **options):
+        return step()
+
+
+def problem_in(path: Path, **parameters: str) -> DTensorProblem:
+    """Build the problem of a captured file on the ranks that it brings."""
+    workload = WorkloadSpec(str(path), parameters)
+    topology = FAMILY.brings(workload)
+    assert topology is not None
+    return FAMILY.build(workload, topology)
+
+
+def bits(tensors: list[torch.Tensor]) -> list[bytes]:
+    """Return the local values of tensors."""
+    local = (each._local_tensor if isinstance(each, DTensor) else each for each in tensors)
+    return [each.detach().contiguous().numpy().tobytes() for each in local]

@@ -1,0 +1,50 @@
+"""The driver of torch's releases, on the installed one."""
+
+from dataclasses import asdict
+
+import pytest
+
+from harness.errors import ShardbenchError
+from harness.naming import ProblemId
+from harness.releases.installing import installed_place
+from harness.topologies import find_topology
+from harness.upstreams import Upstream
+from planners.dtensor.family import FAMILY
+
+
+@pytest.fixture(scope="module")
+def installed():
+    assert FAMILY.releases is not None
+    place = installed_place("torch")
+    with Upstream("torch", FAMILY.releases.driver, place.folder) as upstream:
+        yield upstream
+
+
+def request(workload: str, kind: str) -> dict[str, object]:
+    problem = ProblemId.parse(f"{workload}/dgx_a100_80gb:8")
+    topology = find_topology(problem.topology, problem.gpus)
+    return {"kind": kind, "workload": workload, "topology": asdict(topology)}
+
+
+@pytest.mark.parametrize(
+    ("workload", "ops", "misses"),
+    [("ops[op=mm]", 20, 1), ("ops[op=mm+relu+t]", 60, 3), ("ops", 160, 8)],
+)
+def test_each_op_is_decided_once_and_found_from_then_on(installed, workload, ops, misses):
+    answer = installed.ask(request(workload, "counts"))
+    assert answer["counters"]["misses"] == misses
+    assert answer["counters"]["hits"] == ops
+    assert sum(answer["calls"].values()) > answer["counters"]["warm_calls"]
+    assert answer["release"] == installed_place("torch").release
+
+
+def test_a_miss_costs_more_than_a_hit(installed):
+    installed.ask(request("mlp", "counts"))
+    phases = installed.ask(request("mlp", "times"))["phases"]
+    assert phases["miss"] > phases["hit"] > 0
+
+
+@pytest.mark.parametrize("workload", ["dynamic", "ops[dims=2]"])
+def test_other_programs_are_refused_in_one_sentence(installed, workload):
+    with pytest.raises(ShardbenchError, match="Releases are measured on ops and mlp"):
+        installed.ask(request(workload, "counts"))

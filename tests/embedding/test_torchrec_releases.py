@@ -1,0 +1,84 @@
+"""The driver of torchrec's releases, on the installed one, against the family on the same one."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from harness.naming import ProblemId
+from harness.recorder import Recorder
+from harness.releases.installing import Place, installed_place
+from harness.topologies import find_topology
+from harness.upstreams import Upstream
+from planners.embedding.family import FAMILY
+
+ROOT = Path(__file__).parents[2]
+PROBLEMS = (
+    "dlrm-856[tables=4,seed=1]/dgx_a100_80gb:8",
+    "synthetic[tables=6,seed=7,memory=tight]/dgx_h100:16",
+    "dlrm-856[tables=3,seed=2,memory=roomy]/gb200_nvl72_tray4:72",
+)
+
+
+def request(problem: str, kind: str) -> dict[str, object]:
+    found = ProblemId.parse(problem)
+    topology = find_topology(found.topology, found.gpus)
+    return {"kind": kind, "workload": str(found.workload), "topology": asdict(topology)}
+
+
+@pytest.fixture(scope="module")
+def installed():
+    assert FAMILY.releases is not None
+    place = installed_place("torchrec")
+    with Upstream("torchrec", FAMILY.releases.driver, place.folder) as upstream:
+        yield upstream
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_it_decides_and_counts_as_the_upstream_variant(installed, problem):
+    answer = installed.ask(request(problem, "counts"))
+    found = ProblemId.parse(problem)
+    built = FAMILY.build(found.workload, find_topology(found.topology, found.gpus))
+    run = FAMILY.find("upstream").prepared(built).run
+    recorder = Recorder()
+    with FAMILY.observe(recorder), recorder.call():
+        plan = run()
+    assert answer["fingerprint"] == FAMILY.fingerprint(plan)
+    expected = FAMILY.quality(built, plan)["max_rank_ms"]
+    assert answer["quality"]["max_rank_ms"] == pytest.approx(expected, rel=1e-9)
+    assert answer["counters"] == dict(recorder.counters)
+    assert FAMILY.releases is not None
+    assert set(answer["counters"]) <= set(FAMILY.releases.counters)
+
+
+def test_calls_of_the_enumeration_are_the_same_each_time_and_name_who_makes_them(installed):
+    one, two = (installed.ask(request(PROBLEMS[0], "counts"))["calls"] for _ in range(2))
+    assert one == two
+    scans = sum(calls for name, calls in one.items() if name.startswith("annotations."))
+    assert scans > 0.5 * sum(one.values())
+
+
+def test_the_phases_add_up_to_the_call(installed):
+    answer = installed.ask(request(PROBLEMS[0], "times"))
+    assert FAMILY.releases is not None
+    assert set(answer["phases"]) == set(FAMILY.releases.phases)
+    assert sum(answer["phases"].values()) == pytest.approx(answer["cpu_s"], rel=0.2)
+
+
+def kept() -> list[Place]:
+    folder = ROOT / "upstreams" / "releases"
+    return [
+        Place(path.name.removeprefix("torchrec-"), path, "index")
+        for path in sorted(folder.glob("torchrec-*"))
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not kept(), reason="shardbench releases torchrec installs them")
+@pytest.mark.parametrize("place", kept(), ids=lambda place: place.release)
+def test_every_installed_release_decides_as_this_one(installed, place):
+    assert FAMILY.releases is not None
+    with Upstream(place.release, FAMILY.releases.driver, place.folder) as upstream:
+        answer = upstream.ask(request(PROBLEMS[0], "counts"))
+    assert answer["release"] == place.release
+    assert answer["fingerprint"] == installed.ask(request(PROBLEMS[0], "counts"))["fingerprint"]

@@ -1,0 +1,111 @@
+"""A library of several releases as wheels in a folder, a driver of it, and a family that has it."""
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from harness.recorder import Recorder
+from harness.registry import Family
+from harness.releases.declaration import Releases
+
+LIBRARY = "toylib"
+
+DRIVER = """
+import os, time
+import toylib
+from harness.registry import count_calls
+from importlib import metadata
+
+def enumerate_all(size):
+    return toylib.enumerate_options(size)
+
+def size(request):
+    return int(request["workload"].partition("size=")[2].rstrip("]") or 3)
+
+def times(request):
+    start = time.process_time()
+    enumerate_all(size(request))
+    return {"release": toylib.RELEASE, "cpu_s": time.process_time() - start + 0.001,
+            "phases": {"enumerate": 0.25 * float(toylib.RELEASE[0]), "other": 0.5}}
+
+def counts(request):
+    plan, calls = count_calls(lambda: enumerate_all(size(request)))
+    return {"release": toylib.RELEASE, "counters": {"copies": toylib.COPIES},
+            "fingerprint": str(plan), "quality": {"cost": 1.0}, "calls": calls}
+
+HANDLERS = {"times": times, "counts": counts}
+"""
+
+SOURCE = """
+import time
+RELEASE = "{release}"
+COPIES = {copies}
+
+def look(option):
+    return dir(option)
+
+def enumerate_options(size):
+    for option in range(size * {scans}):
+        look(option)
+    return list(range(size))
+"""
+
+
+def write_wheel(
+    folder: Path, release: str, scans: int = 1, copies: int = 0, source: str = ""
+) -> Path:
+    """Write a wheel of the library, which scans `scans` times for each option."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{LIBRARY}-{release}-py3-none-any.whl"
+    info = f"{LIBRARY}-{release}.dist-info"
+    files = {
+        f"{LIBRARY}/__init__.py": source
+        or SOURCE.format(release=release, scans=scans, copies=copies),
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {LIBRARY}\nVersion: {release}\n"
+        "Requires-Dist: something-that-does-not-exist\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\n"
+        "Tag: py3-none-any\n",
+    }
+    record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, text in {**files, f"{info}/RECORD": record}.items():
+            wheel.writestr(name, text)
+    return path
+
+
+def declared(folder: Path) -> Releases:
+    """Return the library as a family declares it, its driver written into a folder."""
+    driver = folder / "driver" / "driver.py"
+    driver.parent.mkdir(parents=True, exist_ok=True)
+    driver.write_text(DRIVER)
+    return Releases(
+        library=LIBRARY,
+        driver=driver,
+        problems=("toy[size=3]/dgx_a100_80gb:8", "toy[size=30]/dgx_a100_80gb:8"),
+        profiled="enumerate",
+        phases=("enumerate", "other"),
+        counters={"copies": "copies that were made"},
+    )
+
+
+def family(releases: Releases) -> Family[Any, Any]:
+    """Return a family that has the library, with a reference and nothing else."""
+
+    def observe(_: Recorder) -> Iterator[None]:
+        raise NotImplementedError
+
+    found: Family[Any, Any] = Family(
+        name="toy-releases",
+        summary="",
+        build=lambda workload, topology: None,
+        fingerprint=str,
+        validate=lambda problem, decision: None,
+        quality=lambda problem, decision: {},
+        facts=lambda problem: {},
+        qualities=(),
+        observe=observe,  # type: ignore[arg-type]
+        releases=releases,
+    )
+    found.variant("reference", reference=True)(lambda problem: problem)
+    return found

@@ -1,0 +1,8 @@
+"""The helpers of these tests, which they import by name."""
+
+import sys
+from pathlib import Path
+
+HERE = str(Path(__file__).parent)
+if HERE not in sys.path:
+    sys.path.insert(0, HERE)

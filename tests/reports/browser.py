@@ -1,0 +1,80 @@
+"""Pages in headless Chromium: what they show, log, ask the network for, and how wide they are."""
+
+import base64
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.chrome.service import Service
+
+CHROMIUM, DRIVER = which("chromium"), which("chromedriver")
+needs_chromium = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver (Debian: chromium-driver)"
+)
+
+
+class Browser:
+    """A browser without a window. `open` also notes what is wrong with a page."""
+
+    def __init__(self, driver: webdriver.Chrome) -> None:
+        self.driver = driver
+
+    def open(self, page: Path, width: int = 1280) -> None:
+        self.resize(width)
+        self.complaints()  # those of the page before
+        self.driver.get(page.resolve().as_uri())
+
+    def resize(self, width: int) -> None:
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    def be_dark(self, dark: bool) -> None:
+        feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def complaints(self) -> list[str]:
+        """What was logged, and what was asked for that is neither a file nor in the page."""
+        logged = [entry["message"] for entry in self.driver.get_log("browser")]
+        events = [json.loads(e["message"])["message"] for e in self.driver.get_log("performance")]
+        asked = [
+            event["params"]["request"]["url"]
+            for event in events
+            if event["method"] == "Network.requestWillBeSent"
+        ]
+        return logged + [url for url in asked if not url.startswith(("file:", "data:"))]
+
+    def overflow(self) -> int:
+        """By how many pixels the page is wider than the window."""
+        return int(self.run("return document.documentElement.scrollWidth - innerWidth"))
+
+    def pdf(self) -> bytes:
+        """Print to PDF; once more where Chromium gives up, as it does on a machine under load."""
+        try:
+            made = self.driver.execute_cdp_cmd("Page.printToPDF", {})
+        except WebDriverException:
+            made = self.driver.execute_cdp_cmd("Page.printToPDF", {})
+        return base64.b64decode(made["data"])
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start the browser that is installed; nothing is downloaded."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM or ""
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    try:
+        yield Browser(driver)
+    finally:
+        driver.quit()

@@ -1,0 +1,122 @@
+"""What each rank gets under two plans."""
+
+import pytest
+from made_up_ranks import COLUMNS, ranks, with_ranks
+from made_up_results import cell, family_lines, over_budget, write
+from matplotlib.text import Text
+
+import reports.ranks
+from reports.drawing import finish, style
+from reports.frames import read_results
+from reports.page import write_report
+from reports.ranks import draw_ranks, loads_table, ranks_table
+from reports.views import families
+
+
+def family_of(folder, lines):
+    (family,) = families(read_results(write(folder / "r.jsonl", lines)))
+    return family
+
+
+def view_of(folder, lines):
+    return reports.ranks.ranks(family_of(folder, lines))
+
+
+def test_the_reference_stands_beside_the_best_other_plan(tmp_path):
+    view = view_of(tmp_path, with_ranks(family_lines((10,))))
+    assert view is not None
+    assert view.problem == "crates[boxes=10,seed=1]/toy_rack:4"
+    assert view.variants == ("slow-copy", "exhaustive")
+    assert view.of("exhaustive", "ms")["value"].tolist() == pytest.approx([4.55, 9.1, 13.65, 18.2])
+    assert view.names == ["ms", "HBM GiB"], "no rank has anything of the third"
+
+
+def test_where_more_is_better_the_best_plan_is_another(tmp_path):
+    lines = with_ranks(family_lines((10,)))
+    for line in lines:
+        line["qualities"] = [line["qualities"][0] | {"better": "higher"}]
+    view = view_of(tmp_path, lines)
+    assert view is not None
+    assert view.variants == ("slow-copy", "even")
+
+
+def test_the_same_plan_is_not_set_beside_itself(tmp_path):
+    lines = with_ranks(
+        [
+            cell(decision="reference", fingerprint="one"),
+            cell("twin", ratio=0.5, same_as="slow-copy", decision="same", fingerprint="one"),
+        ]
+    )
+    view = view_of(tmp_path, lines)
+    assert view is not None
+    assert view.variants == ("slow-copy",)
+
+
+def test_where_the_reference_was_stopped_another_stands_first(tmp_path):
+    lines = [
+        over_budget("slow-copy", 10),
+        *with_ranks([cell("even", quality={"max_widget_ms": 2.0}), cell("odd")]),
+    ]
+    view = view_of(tmp_path, lines)
+    assert view is not None
+    assert view.variants == ("even", "odd")
+
+
+@pytest.mark.parametrize("told", [None, {**ranks(1.0), "rows": []}])
+def test_results_that_tell_of_no_ranks_have_no_such_section(tmp_path, told):
+    lines = [line | {"ranks": told} for line in family_lines((10,))]
+    assert view_of(tmp_path, lines) is None
+    page = write_report(write(tmp_path / "r.jsonl", lines), tmp_path / "out")
+    assert "What each rank gets" not in page.read_text()
+
+
+def test_the_tables_hold_every_rank_and_the_heaviest(tmp_path):
+    view = view_of(tmp_path, with_ranks(family_lines((10,)), amount=6))
+    assert view is not None
+    table = ranks_table(view)
+    assert [column.title for column in table.columns] == [
+        "rank", "ms, slow-copy", "ms, exhaustive", "HBM GiB, slow-copy", "HBM GiB, exhaustive"
+    ]  # fmt: skip
+    assert [row[0].text for row in table.rows] == ["0", "1", "2", "3", "4", "5"]
+    assert [entry.text for entry in table.rows[5]] == ["5", "20.0", "18.2", "15.0", "15.0"]
+    loads = {
+        (row[0].text, row[1].text): [e.text for e in row[2:]] for row in loads_table(view).rows
+    }
+    assert loads["slow-copy", "ms"] == ["20.0", "5", "11.7", "1.71", "—", "—"]
+    assert loads["exhaustive", "HBM GiB"] == ["15.0", "5", "12.5", "1.20", "16.0", "94 %"]
+
+
+@pytest.mark.parametrize("amount", [1, 4, 128, 3000])
+def test_the_figure_has_a_bar_for_each_rank_and_the_capacity(tmp_path, amount, monkeypatch):
+    made = []
+
+    def keep(figure, *rest):
+        made.append(figure)
+        return finish(figure, *rest)
+
+    monkeypatch.setattr(reports.ranks, "finish", keep)
+    with style():
+        (drawing,) = draw_ranks(family_of(tmp_path, with_ranks(family_lines((10,)), amount)))
+    axes = made[0].axes
+    assert len(axes) == 4
+    if amount <= 128:
+        assert [len(each.patches) for each in axes] == [amount] * 4
+    lines = [line for each in axes for line in each.lines if line.get_linestyle() == "--"]
+    assert [line.get_ydata()[0] for line in lines] == [16.0, 16.0], "of memory, not of time"
+    said = {text.get_text() for text in made[0].findobj(Text)}
+    assert any(text.startswith("slow-copy\nmost 20.0") for text in said)
+    assert any(text.startswith("exhaustive\nmost 18.2") for text in said)
+    assert len(drawing.data) == 2 * amount * len(COLUMNS)
+    assert len(drawing.svg) < 200_000
+
+
+def test_the_report_has_figure_tables_and_data(tmp_path):
+    lines = with_ranks(family_lines((10,)))
+    page = write_report(write(tmp_path / "r.jsonl", lines), tmp_path / "out")
+    assert "What each rank gets" in page.read_text()
+    assert (page.parent / "figures" / "boxing-ranks.png").exists()
+    data = (page.parent / "data" / "boxing-ranks.csv").read_text()
+    assert "exhaustive,3,ms,18.2,,True" in data
+    assert "![What each rank gets](figures/boxing-ranks.png)" in (
+        page.with_name("report.md").read_text()
+    )
