@@ -192,6 +192,10 @@ def _frame_of_cells(rows: list[dict[str, Any]]) -> pd.DataFrame:
     outcome = outcome.where(~differs, DIFFERENT)
     cells["outcome"] = outcome.where(cells["status"] == "ok", cells["status"])
     cells.loc[cells["outcome"] == "", "outcome"] = "not compared"
+    # A call that was stopped tells nothing of its problem; the others on it know how large it is.
+    problems = cells.groupby(["family", "problem"])
+    cells["size"] = problems["size"].transform("first")
+    cells["size_name"] = problems["size_name"].transform("max")
     return cells
 
 

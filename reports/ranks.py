@@ -177,8 +177,10 @@ def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
             said = f"most {number(float(most))}, mean {number(float(mean))}"
             plan = f"{short(variant, _LONGEST_NAME)}\n" if place == 0 else ""
             axes.set_title(f"{plan}{said}", loc="left")
-            axes.set_ylim(bottom=min(0.0, float(held["value"].min())))
             axes.grid(axis="y")
+        # Once for the row, whose axes are shared: a limit that is set stops them from growing.
+        lows = [float(view.of(variant, name)["value"].min()) for variant in view.variants]
+        row[0].set_ylim(bottom=min(0.0, *lows))
         row[0].set_ylabel(short(name, _LONGEST_NAME))
     for axes in grid[-1]:
         axes.set_xlabel("rank")

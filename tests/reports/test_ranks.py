@@ -86,6 +86,24 @@ def test_the_tables_hold_every_rank_and_the_heaviest(tmp_path):
     assert loads["exhaustive", "HBM GiB"] == ["15.0", "5", "12.5", "1.20", "16.0", "94 %"]
 
 
+def test_both_plans_are_drawn_whole_on_one_scale(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        reports.ranks, "finish", lambda figure, *rest: made.append(figure) or finish(figure, *rest)
+    )
+    lines = with_ranks(family_lines((10,)))
+    for line in lines:
+        if line["cell"].startswith("boxing/exhaustive@"):
+            line["ranks"]["rows"] = [[3 * each for each in row] for row in line["ranks"]["rows"]]
+    with style():
+        list(draw_ranks(family_of(tmp_path, lines)))
+    for left, right in zip(made[0].axes[::2], made[0].axes[1::2], strict=True):
+        assert left.get_ylim() == right.get_ylim()
+        heights = [bar.get_height() for bar in (*left.patches, *right.patches)]
+        assert max(heights) <= left.get_ylim()[1]
+        assert left.get_ylim()[0] <= 0
+
+
 @pytest.mark.parametrize("amount", [1, 4, 128, 3000])
 def test_the_figure_has_a_bar_for_each_rank_and_the_capacity(tmp_path, amount, monkeypatch):
     made = []
