@@ -30,6 +30,7 @@ def placed_on(
     brought = family.brings(workload)
     if brought is None:
         if name is None:
+            family.label(workload)  # that there is none of that name is said first
             raise UsageError(
                 f"Workload '{workload}' of family '{family.name}' is placed on no machine yet: "
                 "name one with --topology, and with --gpus how many GPUs."

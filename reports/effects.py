@@ -142,7 +142,8 @@ def _phases(family: FamilyView) -> Iterator[Finding]:
     fastest = str(reached.nsmallest(1, "ratio")["variant"].iloc[0])
     last_claimed = str(claimed["variant"].iloc[-1]) if len(claimed) else fastest
     for rung in dict.fromkeys((last_claimed, fastest)):
-        if (before - spent[rung]).idxmax() != _UNATTRIBUTED:  # that says nothing of where it went
+        # Time that is not attributed says nothing of where it went, and no time has no shares.
+        if spent[rung].sum() > 0 and (before - spent[rung]).idxmax() != _UNATTRIBUTED:
             yield _shrinkage(family, rung, before, spent[rung])
 
 

@@ -157,9 +157,9 @@ def runnable(command: Command) -> list[str]:
     """Return the words to run in place of a command's."""
     words = command.words
     kind, arguments = words[1], words[2:]
-    if " ".join(words[1:]).startswith(TOO_LONG) or (
-        not arguments and kind not in ("list", "selftest")
-    ):
+    if not parsed(words) and kind not in ("list", "selftest"):  # a name in a sentence
+        return [*words[1:], "--help"]
+    if " ".join(words[1:]).startswith(TOO_LONG):
         return [kind, "--help"]
     return [kind, *arguments, *SMALLER.get(kind, ())]
 

@@ -264,7 +264,7 @@ def test_what_is_wrong_is_said_in_one_sentence(workload: str, said: str) -> None
 
 def test_an_unknown_name_is_answered_with_all_that_is_allowed() -> None:
     said = error_of("nothing-alike-it[tables=3]")
-    assert said.startswith("Unknown workload 'nothing-alike-it'; known are: FILE.csv, FILE.parquet")
+    assert said.startswith("Unknown workload 'nothing-alike-it'; known are: FILE.csv, FILE.json")
     assert all(name in said for name in NAMES)
 
 
