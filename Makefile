@@ -1,4 +1,4 @@
-# make report | report-large | test | test-docs | bench | gate | lint | upstreams: each sets up its virtual environment first, when needed.
+# make report | report-large | test | test-long | test-docs | bench | gate | lint | upstreams: each sets up its virtual environment first, when needed.
 # GPU=1 uses a second environment, with the CUDA builds of torch and fbgemm.
 
 PYTHON ?= python3.11
@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 FBGEMM := fbgemm-gpu$(if $(GPU),,-cpu)==1.8.0
 
-.PHONY: setup upstreams report report-large test test-docs test-slow bench bench-smoke gate lint clean
+.PHONY: setup upstreams report report-large test test-long test-docs test-slow bench bench-smoke gate lint clean
 
 setup: $(READY)
 
@@ -37,7 +37,11 @@ report-large: setup
 	$(BIN)/shardbench report --large --budget 200 --out report-large
 
 test: setup
-	$(BIN)/python -m pytest -m "not slow and not docs" -n auto --dist loadfile
+	$(BIN)/python -m pytest -m "not long and not slow and not docs" -n auto --dist loadfile
+
+# Examples, releases and what else takes many seconds; CI runs them too.
+test-long: setup
+	$(BIN)/python -m pytest -m long -n auto --dist loadfile
 
 # Every command that README and docs show.
 test-docs: setup

@@ -14,6 +14,8 @@ from asv.environment import EnvironmentUnavailable
 
 from benchmarks.asv_worktree import Worktree, write_entry_points
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 
 PROJECT = """

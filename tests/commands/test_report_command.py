@@ -20,6 +20,7 @@ def results(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_flame_graphs_of_each_step_are_made_and_linked(results, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = CliRunner().invoke(app, ["report", str(results), "--flames"])

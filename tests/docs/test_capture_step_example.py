@@ -5,10 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from harness.clock import SystemClock
 from harness.measuring.check import check
 from harness.naming import WorkloadSpec
 from planners.dtensor import FAMILY
+
+pytestmark = pytest.mark.long
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "capture_step.py"
 

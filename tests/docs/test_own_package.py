@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "own_planners"
 PROBLEM = ("-w", "uneven[layers=30,seed=1]", "-t", "dgx_a100_80gb", "-n", "4")

@@ -11,6 +11,8 @@ from harness.topologies import find_topology
 from harness.upstreams import Upstream
 from planners.dtensor.family import FAMILY
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def installed():

@@ -95,6 +95,7 @@ def test_it_is_planned_again_as_it_was(tmp_path, seed, hash_names):
         assert now.fingerprint == was.fingerprint
 
 
+@pytest.mark.long
 @settings(SLOW, max_examples=8)
 @given(seed=st.integers(0, 2**32), hash_names=st.booleans())
 def test_variants_decide_as_the_live_planner_with_their_settings(tmp_path, seed, hash_names):
@@ -161,6 +162,7 @@ print(captured(live, Path(sys.argv[1])).fingerprint)
 """
 
 
+@pytest.mark.long
 def test_the_order_of_options_is_the_live_planners_whatever_its_hash_seed(tmp_path):
     found = {}
     for seed in ("1", "2"):

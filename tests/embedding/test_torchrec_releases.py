@@ -12,6 +12,8 @@ from harness.topologies import find_topology
 from harness.upstreams import Upstream
 from planners.embedding.family import FAMILY
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 PROBLEMS = (
     "dlrm-856[tables=4,seed=1]/dgx_a100_80gb:8",
