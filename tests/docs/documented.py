@@ -87,5 +87,7 @@ def _command(line: str) -> Iterator[str]:
     text = " ".join(line.split())
     text = re.sub(r" +# .*", "", text)
     program, _, rest = text.partition(" ")
-    if program in _PROGRAMS and rest and not _PLACEHOLDER.search(text):
+    # In quotes, capitals are names such as H100 SXM, unless they are what a parameter is.
+    unquoted = re.sub(r'"(?![^"]*=[A-Z]+[],])[^"]*"', "", text)
+    if program in _PROGRAMS and rest and not _PLACEHOLDER.search(unquoted):
         yield text

@@ -150,7 +150,8 @@ SMALLER = {
 }
 # Hours, or a network: only whether the program takes them is tried.
 TOO_LONG = ("releases", "report --fresh", "report --large", "sweep default", "sweep large")
-GATE_HAS_JUDGED = (0, 1, 2)
+# A gate says what it found; a machine without a GPU has no topology to capture.
+ANSWERS = {"gate": (0, 1, 2), "topology capture -o machine.csv": (0, 1)}
 
 
 def runnable(command: Command) -> list[str]:
@@ -187,7 +188,7 @@ def test_the_commands_of_a_document_run_in_their_order(document: str, folder: Pa
             continue
         words = runnable(command)
         done = run(words, folder)
-        expected = GATE_HAS_JUDGED if words[0] == "gate" else (0,)
+        expected = ANSWERS.get(words[0]) or ANSWERS.get(" ".join(words)) or (0,)
         if done.returncode not in expected:
             failed.append(f"{command.text}\n{done.returncode}: {done.stderr[-1000:]}")
     assert not failed, "\n\n".join(failed)
