@@ -1,10 +1,7 @@
 """The decision: a sharding plan, its fingerprint and its validation."""
 
-import hashlib
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
@@ -14,6 +11,7 @@ from torchrec.distributed.types import ShardingType
 from harness.registry import InfeasibleDecision
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.torchrec_objects import fingerprint_of, said_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +69,6 @@ def new_planner(
 def fingerprint(plan: Plan) -> str:
     """Hash what a plan says about each table: sharding type, kernel, and every shard's place."""
     return fingerprint_of(said_by(option, option.fqn) for option in plan.options)
-
-
-def said_by(option: ShardingOption, fqn: str) -> list[Any]:
-    """Return what a plan says about a table, which is called `fqn`, as plain JSON types."""
-    return [
-        fqn,
-        option.sharding_type,
-        option.compute_kernel,
-        [[shard.size, shard.offset, shard.rank] for shard in option.shards],
-    ]
-
-
-def fingerprint_of(said: Iterable[list[Any]]) -> str:
-    """Hash what a plan says about its tables."""
-    return hashlib.sha256(json.dumps(sorted(said)).encode()).hexdigest()[:16]
 
 
 def validate(problem: EmbeddingProblem, plan: Plan) -> None:

@@ -1,49 +1,32 @@
 """A planning problem: tables on a topology, as the real objects that torchrec plans with."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import torch
 from torch import nn
-from torchrec.distributed.embedding_types import EmbeddingComputeKernel
-from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import types as torchrec_types
 from torchrec.distributed.planner.constants import BATCH_SIZE
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import StorageReservation
-from torchrec.distributed.types import ModuleSharder, ShardingType
-from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.distributed.types import ModuleSharder
 
-from harness.registry import Topology, UsageError, WorkloadSpec
+from harness.registry import Topology, WorkloadSpec
 from planners.embedding.captured.live import LivePlanner
 from planners.embedding.captured.options import CapturedOptions
 from planners.embedding.tables import Table
+from planners.embedding.torchrec_objects import (
+    KERNELS,
+    RESERVED_FRACTION,
+    ModelParallelSharder,
+    embedding_bags,
+)
 from planners.embedding.workloads import MEMORY, assigned, load_tables, memory_setting, scaled
-
-# What torchrec's planner examples and TorchEasyRec reserve for everything but embeddings.
-RESERVED_FRACTION = 0.15
-KERNELS = (EmbeddingComputeKernel.FUSED.value, EmbeddingComputeKernel.FUSED_UVM_CACHING.value)
 
 # How many of the tables' bytes the host memory of a `mixed` problem can hold. At twice the usable
 # HBM at least 0.63 of them must leave it, since a cached table keeps a fifth of itself there; at
 # 0.75 no proposer of torchrec 1.8.0 places synthetic[tables=30,seed=7] on 16 GPUs.
 _MIXED_DDR_SHARE = 0.8
-
-_DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
-
-
-class ModelParallelSharder(EmbeddingBagCollectionSharder):
-    """TorchRec's sharder without data parallelism, which none of the kernels here can do."""
-
-    def sharding_types(self, compute_device_type: str) -> list[str]:
-        """Return torchrec's sharding types but `data_parallel`, in its order."""
-        return [
-            sharding_type
-            for sharding_type in super().sharding_types(compute_device_type)
-            if sharding_type != ShardingType.DATA_PARALLEL.value
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +111,7 @@ def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
     return EmbeddingProblem(
         tables=tables,
         topology=placed_on,
-        module=_embedding_bags(tables),
+        module=embedding_bags(tables),
         constraints={
             table.name: torchrec_types.ParameterConstraints(
                 compute_kernels=list(KERNELS), pooling_factors=list(table.pooling_factors)
@@ -166,22 +149,3 @@ def torchrec_topology(topology: Topology) -> torchrec_types.Topology:
             compute_device="cuda", use_hardware_based_bandwidth=True
         ),
     )
-
-
-def _embedding_bags(tables: Sequence[Table]) -> EmbeddingBagCollection:
-    try:
-        return EmbeddingBagCollection(
-            device=torch.device("meta"),
-            tables=[
-                EmbeddingBagConfig(
-                    name=table.name,
-                    num_embeddings=table.rows,
-                    embedding_dim=table.dim,
-                    data_type=_DATA_TYPES[table.dtype],
-                    feature_names=[f"{table.name}:{index}" for index in range(table.features)],
-                )
-                for table in tables
-            ],
-        )
-    except KeyError as error:  # torch refuses the names of its own attributes, such as `type`
-        raise UsageError(f"A table's name is refused by torch: {error.args[0]}.") from None

@@ -50,7 +50,7 @@ def block_step() -> Step:
     return _trained(block, torch.randn(2, 8, 32), foreach=False)
 
 
-class _Model(torch.nn.Module):
+class Model(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = torch.nn.Embedding(8, 8)
@@ -70,7 +70,7 @@ def sharded_step() -> Step:
         "up": ColwiseParallel(),
         "down": RowwiseParallel(),
     }
-    model = fully_shard(parallelize_module(_Model(), mesh["tensor"], plan), mesh=mesh["data"])
+    model = fully_shard(parallelize_module(Model(), mesh["tensor"], plan), mesh=mesh["data"])
     return _trained(model, torch.arange(4), fused=True)
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from captured_steps import Model
 from random_programs import described
 from small_world import checked, mesh_of, placed, problem_of, running
 from torch.distributed.fsdp import fully_shard
@@ -90,17 +91,6 @@ def test_training_ends_with_the_same_bits(options):
     assert _trained(ShapeClass(), **options) == expected
 
 
-class _Model(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = torch.nn.Embedding(8, 8)
-        self.up = torch.nn.Linear(8, 16)
-        self.down = torch.nn.Linear(16, 8)
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return self.down(torch.relu(self.up(self.embedding(rows)))) * 1.0
-
-
 def _trained_in_two_dimensions(dispatch: Dispatch) -> list[Any]:
     """Return all but the values of parameters and norms; values come from fake collectives."""
     mesh = mesh_of(2, 2)
@@ -110,7 +100,7 @@ def _trained_in_two_dimensions(dispatch: Dispatch) -> list[Any]:
         "down": RowwiseParallel(),
     }
     with running(dispatch):
-        model = fully_shard(parallelize_module(_Model(), mesh["middle"], plan), mesh=mesh["outer"])
+        model = fully_shard(parallelize_module(Model(), mesh["middle"], plan), mesh=mesh["outer"])
         optimizer = torch.optim.AdamW(model.parameters())
         norms = []
         for rows in (4, 6, 4):

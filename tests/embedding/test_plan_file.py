@@ -17,8 +17,9 @@ from planners.embedding import FAMILY
 from planners.embedding.plan import Plan
 from planners.embedding.plan_file import JsonPlanLoader, constraints, document
 from planners.embedding.planner import Planner
-from planners.embedding.problem import EmbeddingProblem, ModelParallelSharder, build
+from planners.embedding.problem import EmbeddingProblem, build
 from planners.embedding.quality import quality
+from planners.embedding.torchrec_objects import ModelParallelSharder
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,8 @@ import pytest
 
 from harness.registry import UsageError, WorkloadSpec
 from harness.topologies import find_topology, presets
-from planners.embedding.problem import RESERVED_FRACTION, build, torchrec_topology
+from planners.embedding.problem import build, torchrec_topology
+from planners.embedding.torchrec_objects import RESERVED_FRACTION
 
 
 def problem(workload: str, topology: str = "dgx_a100_80gb", gpus: int = 16):

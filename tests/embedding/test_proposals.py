@@ -5,7 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from random_options import Case, random_case
 from torchrec.distributed.planner.proposers import (
@@ -69,6 +69,8 @@ def streamed(case: Case, proposer, rating=lambda number: None):
 @given(random=randoms)
 def test_streams_propose_as_torchrec_does(name, random):
     case = random_case(random, most_tables=8)
+    # Where devices have less than nothing in all, torchrec's bins are of negative size.
+    assume((devices_of(case.topology).storage[:, :2].sum(0) > 0).all())
     assert streamed(case, NEW[name]()) == upstream(case, NEW[name]())
 
 

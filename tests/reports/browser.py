@@ -12,8 +12,10 @@ import pytest
 from selenium import webdriver
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import WebDriverWait
 
 CHROMIUM, DRIVER = which("chromium"), which("chromedriver")
+SECONDS = 60
 needs_chromium = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver (Debian: chromium-driver)"
 )
@@ -28,7 +30,15 @@ class Browser:
     def open(self, page: Path, width: int = 1280) -> None:
         self.resize(width)
         self.complaints()  # those of the page before
-        self.driver.get(page.resolve().as_uri())
+        address = page.resolve().as_uri()
+        self.driver.get(address)
+        # Under load, Chromium has come back before the page was there.
+        WebDriverWait(self.driver, SECONDS).until(
+            lambda _: (
+                self.run("return [location.href, document.readyState]") == [address, "complete"]
+            ),
+            f"{page} was not opened",
+        )
 
     def resize(self, width: int) -> None:
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}

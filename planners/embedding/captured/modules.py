@@ -11,7 +11,6 @@ from torchrec import optim as torchrec_optim
 from torchrec.distributed.planner.utils import sharder_name
 from torchrec.distributed.types import ModuleSharder
 from torchrec.modules.embedding_configs import (
-    DataType,
     EmbeddingBagConfig,
     EmbeddingConfig,
     PoolingType,
@@ -22,10 +21,10 @@ from harness.registry import ShardbenchError
 from planners.embedding.captured.fields import Fields, Malformed
 from planners.embedding.captured.sharders import BAGS, SEQUENCES
 from planners.embedding.tables import ITEM_BYTES, MOST_DIM, MOST_ROWS, MOST_TABLES
+from planners.embedding.torchrec_objects import DATA_TYPES
 
 _KINDS = {EmbeddingBagCollection: BAGS, EmbeddingCollection: SEQUENCES}
 _DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
-_DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
 # What torchrec's estimate of an optimizer's state tells apart; "other" is any other class.
 _OPTIMIZERS = {
     "SGD": (torch.optim.SGD, torchrec_optim.SGD),
@@ -154,7 +153,7 @@ class CapturedTable:
             "name": self.name,
             "num_embeddings": self.rows,
             "embedding_dim": self.dim,
-            "data_type": _DATA_TYPES[self.dtype],
+            "data_type": DATA_TYPES[self.dtype],
             "feature_names": list(self.features),
         }
 

@@ -23,8 +23,8 @@ from planners.embedding.captured.modules import Sharded, module_written, sharded
 from planners.embedding.captured.options import options_written
 from planners.embedding.captured.sharders import sharder_written
 from planners.embedding.captured.topology import devices_written, topology_written
-from planners.embedding.plan import fingerprint_of, said_by
 from planners.embedding.planner import Planner
+from planners.embedding.torchrec_objects import fingerprint_of, said_by
 
 Call = Callable[[], Any]
 

@@ -4,14 +4,9 @@ Only what releases from 1.2.0 to 1.9.2 have alike is used, so nothing here may i
 beside this folder that work with the installed release alone. A test holds the two together.
 """
 
-import hashlib
-import json
 from dataclasses import dataclass
 
-import torch
 from torch import nn
-from torchrec.distributed.embedding_types import EmbeddingComputeKernel
-from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.constants import BATCH_SIZE
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
@@ -20,26 +15,17 @@ from torchrec.distributed.planner.proposers import GreedyProposer
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption
 from torchrec.distributed.planner.types import Topology as TorchrecTopology
-from torchrec.distributed.types import ShardingType
-from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from harness.registry import Topology, UsageError, WorkloadSpec
-from planners.embedding.tables import Table
+from planners.embedding.torchrec_objects import (
+    KERNELS,
+    RESERVED_FRACTION,
+    ModelParallelSharder,
+    embedding_bags,
+    fingerprint_of,
+    said_by,
+)
 from planners.embedding.workloads import MEMORY, load_tables, memory_setting, scaled
-
-_RESERVED_FRACTION = 0.15
-_KERNELS = (EmbeddingComputeKernel.FUSED.value, EmbeddingComputeKernel.FUSED_UVM_CACHING.value)
-_DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
-
-
-class ModelParallelSharder(EmbeddingBagCollectionSharder):
-    """TorchRec's sharder without data parallelism, which neither kernel can do."""
-
-    def sharding_types(self, compute_device_type: str) -> list[str]:
-        """Return torchrec's sharding types but `data_parallel`, in its order."""
-        every: list[str] = super().sharding_types(compute_device_type)
-        return [each for each in every if each != ShardingType.DATA_PARALLEL.value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +53,7 @@ class ReleaseProblem:
         planner = EmbeddingShardingPlanner(
             topology=self.topology,
             enumerator=self.enumerator(),
-            storage_reservation=FixedPercentageStorageReservation(percentage=_RESERVED_FRACTION),
+            storage_reservation=FixedPercentageStorageReservation(percentage=RESERVED_FRACTION),
             proposer=GreedyProposer(),
             partitioner=GreedyPerfPartitioner(),
             constraints=self.constraints,
@@ -85,14 +71,14 @@ def build(workload: WorkloadSpec, topology: Topology) -> ReleaseProblem:
     if memory == "mixed":
         raise UsageError("Releases are measured with tables in GPU memory, not with memory=mixed.")
     if memory is not None:
-        usable = int(topology.hbm_bytes * (1 - _RESERVED_FRACTION)) * topology.gpus
+        usable = int(topology.hbm_bytes * (1 - RESERVED_FRACTION)) * topology.gpus
         tables = scaled(tables, int(MEMORY[memory] * usable))
     return ReleaseProblem(
         torchrec_topology(topology),
-        _module(tables),
+        embedding_bags(tables),
         {
             table.name: ParameterConstraints(
-                compute_kernels=list(_KERNELS), pooling_factors=list(table.pooling_factors)
+                compute_kernels=list(KERNELS), pooling_factors=list(table.pooling_factors)
             )
             for table in tables
         },
@@ -118,34 +104,9 @@ def torchrec_topology(topology: Topology) -> TorchrecTopology:
     )
 
 
-def _module(tables: tuple[Table, ...]) -> nn.Module:
-    return EmbeddingBagCollection(
-        device=torch.device("meta"),
-        tables=[
-            EmbeddingBagConfig(
-                name=table.name,
-                num_embeddings=table.rows,
-                embedding_dim=table.dim,
-                data_type=_DATA_TYPES[table.dtype],
-                feature_names=[f"{table.name}:{index}" for index in range(table.features)],
-            )
-            for table in tables
-        ],
-    )
-
-
 def fingerprint(plan: list[ShardingOption]) -> str:
     """Hash what a plan says about each table, as the family does."""
-    said = sorted(
-        [
-            option.fqn,
-            option.sharding_type,
-            option.compute_kernel,
-            [[shard.size, shard.offset, shard.rank] for shard in option.shards],
-        ]
-        for option in plan
-    )
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+    return fingerprint_of(said_by(option, option.fqn) for option in plan)
 
 
 def max_rank_ms(problem: ReleaseProblem, plan: list[ShardingOption]) -> float:

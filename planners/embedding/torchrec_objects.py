@@ -1,0 +1,72 @@
+"""Objects of torchrec that all its releases have alike, and what a plan says by them.
+
+Releases from 1.2.0 on are driven by this module too, so it imports nothing that they lack.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torchrec.distributed.embedding_types import EmbeddingComputeKernel
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner.types import ShardingOption
+from torchrec.distributed.types import ShardingType
+from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+from harness.registry import UsageError
+from planners.embedding.tables import Table
+
+# What torchrec's planner examples and TorchEasyRec reserve for everything but embeddings.
+RESERVED_FRACTION = 0.15
+KERNELS = (EmbeddingComputeKernel.FUSED.value, EmbeddingComputeKernel.FUSED_UVM_CACHING.value)
+DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
+
+
+class ModelParallelSharder(EmbeddingBagCollectionSharder):
+    """TorchRec's sharder without data parallelism, which none of the kernels here can do."""
+
+    def sharding_types(self, compute_device_type: str) -> list[str]:
+        """Return torchrec's sharding types but `data_parallel`, in its order."""
+        return [
+            sharding_type
+            for sharding_type in super().sharding_types(compute_device_type)
+            if sharding_type != ShardingType.DATA_PARALLEL.value
+        ]
+
+
+def embedding_bags(tables: Sequence[Table]) -> EmbeddingBagCollection:
+    """Return a module of the tables on the meta device; raises UsageError for refused names."""
+    try:
+        return EmbeddingBagCollection(
+            device=torch.device("meta"),
+            tables=[
+                EmbeddingBagConfig(
+                    name=table.name,
+                    num_embeddings=table.rows,
+                    embedding_dim=table.dim,
+                    data_type=DATA_TYPES[table.dtype],
+                    feature_names=[f"{table.name}:{index}" for index in range(table.features)],
+                )
+                for table in tables
+            ],
+        )
+    except KeyError as error:  # torch refuses the names of its own attributes, such as `type`
+        raise UsageError(f"A table's name is refused by torch: {error.args[0]}.") from None
+
+
+def said_by(option: ShardingOption, fqn: str) -> list[Any]:
+    """Return what a plan says about a table, which is called `fqn`, as plain JSON types."""
+    return [
+        fqn,
+        option.sharding_type,
+        option.compute_kernel,
+        [[shard.size, shard.offset, shard.rank] for shard in option.shards],
+    ]
+
+
+def fingerprint_of(said: Iterable[list[Any]]) -> str:
+    """Hash what a plan says about its tables."""
+    return hashlib.sha256(json.dumps(sorted(said)).encode()).hexdigest()[:16]
