@@ -1,6 +1,20 @@
-"""Settings for all tests: hypothesis without deadlines, and the same examples in every run."""
+"""Settings for all tests: hypothesis without deadlines, and tests of real releases apart."""
 
+import pytest
 from hypothesis import settings
+
+from harness.upstreams import is_ready
 
 settings.register_profile("shardbench", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("shardbench")
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let what drives real releases be among the long tests, where they are installed."""
+    for item in items:
+        for mark in item.iter_markers("upstreams"):
+            item.add_marker(pytest.mark.long)
+            if missing := [release for release in mark.args if not is_ready(release)]:
+                reason = f"{missing[0]} is not installed; make upstreams installs it."
+                item.add_marker(pytest.mark.skip(reason=reason))

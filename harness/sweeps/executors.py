@@ -131,8 +131,10 @@ class LocalProcesses(Executor):
         """End the workers, at once where not to `wait` for what they do."""
         if wait and not cancel_futures:
             self._threads.shutdown()
+        # Before the workers end, so that the death of none is answered by trying its task again.
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self._writer.close()
-        self._threads.shutdown(cancel_futures=True)
+        self._threads.shutdown()
         self._reader.close()
 
 

@@ -7,16 +7,12 @@ from harness.errors import ShardbenchError
 from harness.measuring.check import check
 from harness.naming import WorkloadSpec
 from harness.topologies import find_topology
-from harness.upstreams import is_ready
 from planners.dimspec import FAMILY
 
 REAL = ("colossalai-0.4.0", "colossalai-0.4.1", "colossalai-0.4.1+interned")
 LIKE = {"colossalai-0.4.0": "eager-dict", "colossalai-0.4.1": "lazy-dict"}
 
-pytestmark = pytest.mark.skipif(
-    not all(is_ready(release) for release in LIKE),
-    reason="ColossalAI is not installed; make upstreams installs it",
-)
+pytestmark = pytest.mark.upstreams(*LIKE)
 
 
 def checked(name: str, workload: str, gpus: int = 4):

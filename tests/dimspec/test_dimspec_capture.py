@@ -13,7 +13,7 @@ from harness.measuring.check import check
 from harness.naming import WorkloadSpec
 from harness.registry import ShardbenchError, UsageError
 from harness.topologies import find_topology
-from harness.upstreams import Upstream, is_ready
+from harness.upstreams import Upstream
 from planners.dimspec import FAMILY
 from planners.dimspec.capturing import record
 
@@ -83,10 +83,7 @@ def fails(request):
 HANDLERS = {"captures": captures, "fails": fails}
 """
 
-installed = pytest.mark.skipif(
-    not is_ready(RELEASE),
-    reason="ColossalAI is not installed; planners/dimspec/upstream/install.sh does that.",
-)
+installed = pytest.mark.upstreams(RELEASE)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 import planners.dimspec
 from harness.errors import ShardbenchError
-from harness.upstreams import Upstream, is_ready
+from harness.upstreams import Upstream
 from planners.dimspec.partition import Mesh, all_partitions
 
 BEFORE, AFTER = RELEASES = "colossalai-0.4.0", "colossalai-0.4.1"
@@ -128,10 +128,7 @@ def left(request):
 HANDLERS = {"restores": restores, "answers": answers, "left": left}
 """
 
-pytestmark = pytest.mark.skipif(
-    not all(map(is_ready, RELEASES)),
-    reason="ColossalAI is not installed; planners/dimspec/upstream/install.sh does that.",
-)
+pytestmark = pytest.mark.upstreams(*RELEASES)
 
 
 @pytest.fixture(scope="module")

@@ -18,14 +18,22 @@ PROBLEM = "toy[size=3]/dgx_a100_80gb:8"
 RULE = Rule(repeat=3, seconds=60, budget=60)
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    wheels = tmp_path / "wheels"
+def installed(release: str, folder: Path, wheels: Path) -> Place:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PIP_NO_INDEX", "1")
+        environment.setenv("PIP_FIND_LINKS", str(wheels))
+        return install(LIBRARY, release, folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where two releases are installed."""
+    wheels, folder = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("releases")
     write_wheel(wheels, "1.0.0", scans=1)
     write_wheel(wheels, "2.0.0", scans=10, copies=4)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
-    return tmp_path / "releases"
+    for release in ("1.0.0", "2.0.0"):
+        installed(release, folder, wheels)
+    return folder
 
 
 @pytest.fixture
@@ -130,13 +138,12 @@ def test_lines_of_another_environment_are_left_alone(
 def test_a_release_that_cannot_run_says_why_and_the_others_go_on(
     library: Releases,
     places: list[Place],
-    folder: Path,
     tmp_path: Path,
     source: str,
     reason: str,
 ) -> None:
     write_wheel(tmp_path / "wheels", "9.0.0", source=source)
-    broken = install(LIBRARY, "9.0.0", folder)
+    broken = installed("9.0.0", tmp_path / "releases", tmp_path / "wheels")
     rule = Rule(repeat=2, seconds=60, budget=2)
     history = measured(library, [*places, broken], tmp_path / "history.jsonl", rule)
     found = history.not_run[PROBLEM, "9.0.0"]
@@ -179,7 +186,7 @@ def test_a_damaged_line_is_told_and_left_out(
 @pytest.mark.parametrize("field", ["counters", "fingerprint", "calls", "quality"])
 @pytest.mark.parametrize("value", [None, 3, ["x"], {"x": "y"}, {"x": True}])
 def test_a_wrong_type_inside_a_line_is_damage(
-    library: Releases, places: list[Place], tmp_path: Path, field: str, value: object
+    library: Releases, tmp_path: Path, field: str, value: object
 ) -> None:
     path = tmp_path / "history.jsonl"
     environment = environment_of(library)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.errors import ShardbenchError
-from harness.upstreams import Upstream, is_ready
+from harness.upstreams import Upstream
 
 BEFORE, AFTER = RELEASES = "paddle-2.6.2", "paddle-3.3.1"
 DRIVER = Path(__file__).parents[2] / "planners" / "reshard" / "upstream" / "driver.py"
@@ -68,10 +68,7 @@ def changed(request):
 HANDLERS = {{"changed": changed}}
 """
 
-pytestmark = pytest.mark.skipif(
-    not all(map(is_ready, RELEASES)),
-    reason="PaddlePaddle is not installed; planners/reshard/upstream/install.sh does that.",
-)
+pytestmark = pytest.mark.upstreams(*RELEASES)
 
 
 @pytest.fixture(scope="module")

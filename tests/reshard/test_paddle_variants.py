@@ -6,14 +6,10 @@ from harness.clock import SystemClock
 from harness.measuring.check import check
 from harness.naming import WorkloadSpec
 from harness.topologies import find_topology
-from harness.upstreams import is_ready
 from planners.reshard import FAMILY
 from planners.reshard.suite import PADDLE
 
-pytestmark = pytest.mark.skipif(
-    not all(is_ready(release) for release in ("paddle-2.6.2", "paddle-3.3.1")),
-    reason="Paddle is not installed; make upstreams installs it",
-)
+pytestmark = pytest.mark.upstreams("paddle-2.6.2", "paddle-3.3.1")
 
 
 @pytest.fixture(scope="module")
