@@ -32,6 +32,7 @@ _HEADER = struct.Struct("!i")  # how multiprocessing's connections begin a messa
 _NO_MESSAGE = Failed("The child process sent something that is no message.")
 
 _preloaded: tuple[str, ...] = ()
+_imported: frozenset[str] = frozenset()  # what the server that runs was told to import
 _running: set[int] = set()
 _starting = threading.Lock()
 
@@ -201,15 +202,29 @@ def start_server(preload: tuple[str, ...]) -> None:
     """Start the process that children are forked from, with heavy modules imported once.
 
     Hash randomisation is off in it: torchrec enumerates options in the order of a set of strings,
-    so plans with ties would otherwise differ from run to run.
+    so plans with ties would otherwise differ from run to run. A server that has not imported these
+    modules is ended first, unless it has children: each would import them for itself.
     """
     global _preloaded
-    _preloaded = preload
-    _ensure_server()
+    with _starting:
+        if not _imported.issuperset(preload) and not _running:
+            _end_server()
+        _preloaded = preload
+        _ensure_server()
+
+
+def _end_server() -> None:
+    server = _server_pid()
+    if server is not None:
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(server, signal.SIGKILL)
+            os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)  # multiprocessing asks for it too
 
 
 def _ensure_server() -> None:
     """Start it with its settings where it does not run, or does no more: a child may end it."""
+    global _imported
+    server = _server_pid()
     settings = {"PYTHONHASHSEED": "0", PRELOAD: " ".join(_preloaded)}
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
@@ -218,6 +233,8 @@ def _ensure_server() -> None:
             ["harness.processes.worker", "harness.processes.preload"]
         )
         forkserver.ensure_running()
+        if _server_pid() != server:
+            _imported = frozenset(_preloaded)
     finally:
         for name, value in before.items():
             if value is None:
