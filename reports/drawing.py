@@ -117,6 +117,8 @@ def new_figure(height: float) -> tuple[Figure, Axes]:
 def finish(figure: Figure, slug: str, title: str, caption: str, data: pd.DataFrame) -> Drawing:
     """Write a figure as SVG and PNG, the same bytes every time."""
     _shorten_texts(figure)
+    figure.draw_without_rendering()
+    figure.set_layout_engine(None)  # all has its place, which each file would seek anew, twice
     svg, png = io.StringIO(), io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": slug}):
         empty = dict.fromkeys(("Creator", "Date", "Format", "Type"))

@@ -5,7 +5,9 @@ from hypothesis import settings
 
 from harness.upstreams import is_ready
 
-settings.register_profile("shardbench", deadline=None, derandomize=True, max_examples=100)
+settings.register_profile("shardbench", deadline=None, derandomize=True, max_examples=50)
+# pytest --hypothesis-profile=anew: other examples in every run.
+settings.register_profile("anew", settings.get_profile("shardbench"), derandomize=False)
 settings.load_profile("shardbench")
 
 

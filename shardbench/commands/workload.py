@@ -11,7 +11,7 @@ from harness.inventory import Importing, ImportRequest, Inventory
 from harness.naming import WorkloadSpec
 from harness.placing import placed_on
 from harness.registry import Family, Registry
-from reports import inventories
+from reports.inventories import to_csv
 from shardbench import display, inventory_display
 from shardbench.cells import GpusIfAny, TopologyIfAny
 from shardbench.options import check_writable, found_registry, messages, write
@@ -70,9 +70,11 @@ def show(
 def _write(out: Path, held: Inventory, sort: str, top: int) -> None:
     suffix = out.suffix.lower()
     if suffix == ".csv":
-        write(out, inventories.to_csv(held, held.rows))
+        write(out, to_csv(held, held.rows))
         return
-    drawing = inventories.draw(held, sort, top)
+    from reports.inventory_figure import draw  # matplotlib takes a second to import
+
+    drawing = draw(held, sort, top)
     write(out, drawing.svg if suffix == ".svg" else drawing.png)
 
 

@@ -79,7 +79,7 @@ def test_no_drawn_conversion_is_cheaper(question):
     assert found == pytest.approx(least[tuple(sorted(question.target))], rel=1e-12, abs=1e-12)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(questions(most_axes=3, most_rank=4))
 def test_its_cost_is_the_true_sum_and_greed_never_finds_less(question):
     cheapest, greedy = asked(Cheapest(), question), asked(Interned(), question)

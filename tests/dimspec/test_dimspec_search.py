@@ -168,7 +168,7 @@ def all_to_all(alpha, beta, n, elements):
     return alpha + beta * (n - 1) / n / n * elements * (n / 2) + 0.001
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(
     size=st.integers(1, 9),
     alpha=st.floats(0, 10),

@@ -397,7 +397,7 @@ def change(document: Any, way: tuple[Any, ...], what: str, value: Any) -> None:
         document += [document[last]]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     changes=st.lists(
         st.tuples(st.sampled_from(PLACES), st.sampled_from(["put", "drop", "twice"]), json_values),

@@ -274,7 +274,7 @@ def test_a_tensor_is_not_split_into_all_that_there_could_be(document, path):
 
 def test_any_change_to_a_file_is_taken_or_refused_in_a_sentence(document, path):
     @settings(
-        max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+        max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
     )
     @given(wanted=changes({key: document[key] for key in document if key != "shardbench"}))
     def check(wanted):

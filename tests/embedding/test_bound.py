@@ -45,21 +45,21 @@ def in_units(space, milliseconds):
     )
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(problems())
 def test_no_plan_is_below_a_bound(problem):
     best = least_rating(*problem)
     assert all(bound <= best * (1 + RELATIVE) for bound in bounds(*problem))
 
 
-@settings(max_examples=120)
+@settings(max_examples=40)
 @given(problems())
 def test_of_the_two_bounds_the_better_one_is_told(problem):
     linear, _, hinted, best = bounds(*problem)
     assert best == max(linear, hinted)
 
 
-@settings(max_examples=120)
+@settings(max_examples=40)
 @given(problems(kinds=tuple(KINDS)[:4], overfull=False, host_ranks=1))
 def test_the_integer_bound_is_reached_where_each_host_has_one_rank(problem):
     """Then the programme knows all about every plan but grids, which it takes for freer."""
@@ -68,7 +68,7 @@ def test_the_integer_bound_is_reached_where_each_host_has_one_rank(problem):
     assert best * (1 - 3e-3) <= reached <= best * (1 + RELATIVE)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problems())
 def test_the_relaxed_plan_has_an_option_of_each_table(problem):
     space, placed_on = problem

@@ -97,7 +97,7 @@ def no_grid_without_a_host(problem):
 small_problems = problems(overfull=True).filter(no_grid_without_a_host)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(small_problems, st.integers(0, 3))
 def test_a_plan_is_legal_and_fits_and_is_at_or_above_the_bound(problem, seed):
     space, placed_on = problem
@@ -112,7 +112,7 @@ def test_a_plan_is_legal_and_fits_and_is_at_or_above_the_bound(problem, seed):
     assert lower_bound(space, placed_on).milliseconds <= found.rating * (1 + 1e-9)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(small_problems, st.integers(0, 3))
 def test_a_plan_is_never_worse_than_those_that_are_proposed(problem, seed):
     found = briefly(*problem, seed)
@@ -132,7 +132,7 @@ def test_a_proposed_plan_stands_where_the_search_comes_to_none_as_good():
     assert briefly(*problem).rating == proposed(*problem).rating == least_rating(*problem) == 3.0
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(small_problems)
 def test_on_large_problems_a_plan_is_found_wherever_one_is_proposed(problem):
     with pytest.MonkeyPatch.context() as patch:
@@ -170,7 +170,7 @@ def without_ssd(case):
     return case
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.randoms(use_true_random=False), st.booleans(), st.booleans())
 def test_a_planner_finds_no_worse_a_plan_or_none_for_the_same_reason(random, towers, with_ssd):
     case = random_case(random, most_tables=4, towers=towers)

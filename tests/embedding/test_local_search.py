@@ -65,7 +65,7 @@ def has_a_bound(problem):
 some_problems = problems(kinds=tuple(KINDS)[:5], overfull=False).filter(has_a_bound)
 
 
-@settings(max_examples=120)
+@settings(max_examples=40)
 @given(some_problems, st.integers(0, 9), st.integers(0, 2), st.sampled_from([1, 40, 600]))
 def test_the_books_are_right(problem, seed, doublings, rounds):
     space, placed_on = problem
@@ -78,7 +78,7 @@ def test_the_books_are_right(problem, seed, doublings, rounds):
         assert state.perf == pytest.approx(expected[:, 0], abs=1e-9 * largest)
 
 
-@settings(max_examples=120)
+@settings(max_examples=40)
 @given(some_problems, st.integers(0, 9), st.sampled_from([1, 40, 600]))
 def test_plans_are_legal(problem, seed, rounds):
     space, placed_on = problem
@@ -90,7 +90,7 @@ def test_plans_are_legal(problem, seed, rounds):
         assert ranks in ways(space, placed_on, number)
 
 
-@settings(max_examples=120)
+@settings(max_examples=40)
 @given(some_problems, st.integers(0, 9), st.sampled_from([0, 40, 600]))
 def test_the_best_plan_is_legal_and_fits_and_rates_what_is_said(problem, seed, rounds):
     space, placed_on = problem
@@ -106,7 +106,7 @@ def test_the_best_plan_is_legal_and_fits_and_rates_what_is_said(problem, seed, r
     assert state.best_rating == pytest.approx(held[:, 0].max(), rel=1e-9)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(some_problems, st.integers(0, 9))
 def test_the_best_plan_only_becomes_better_and_the_target_with_it(problem, seed):
     tables, state = constructed(*problem, seed)
@@ -117,7 +117,7 @@ def test_the_best_plan_only_becomes_better_and_the_target_with_it(problem, seed)
         assert state.figures[TARGET] == target_of(state.best_rating, before[BOUND])
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(some_problems)
 def test_a_cold_search_takes_nothing_worse(problem):
     tables, state = constructed(*problem)

@@ -69,7 +69,7 @@ def assert_placed_as_upstream(case: Case, rows, partitioner) -> int:
     return len(expected) - int(np.isnan(expected).sum())
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(random=randoms, sort_by=st.sampled_from(SortBy), balance_modules=st.booleans())
 def test_rows_are_placed_as_by_the_greedy_partitioner(random, sort_by, balance_modules):
     case = random_case(random)
@@ -77,7 +77,7 @@ def test_rows_are_placed_as_by_the_greedy_partitioner(random, sort_by, balance_m
     assert_placed_as_upstream(case, random_rows(random, case), partitioner)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     random=randoms,
     searches=st.integers(0, 12),

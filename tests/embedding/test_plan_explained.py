@@ -182,7 +182,7 @@ def test_every_rank_can_be_asked_for():
         assert found(CASES[0], top=1, rank=rank).rank.rank == rank
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6))
 def test_the_arguments_prove_what_the_bound_says_and_the_first_that_does_is_binding(seed):
     case = random_case(Random(seed), towers=False)

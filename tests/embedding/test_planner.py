@@ -113,7 +113,7 @@ def test_an_unknown_mode_is_refused_in_one_sentence():
         new_planner(problem(), mode="x")
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     random=randoms,
     proposer=st.sampled_from(

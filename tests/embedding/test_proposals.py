@@ -65,7 +65,7 @@ def streamed(case: Case, proposer, rating=lambda number: None):
 
 
 @pytest.mark.parametrize("name", NEW)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(random=randoms)
 def test_streams_propose_as_torchrec_does(name, random):
     case = random_case(random, most_tables=8)
@@ -74,7 +74,7 @@ def test_streams_propose_as_torchrec_does(name, random):
     assert streamed(case, NEW[name]()) == upstream(case, NEW[name]())
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(random=randoms, threshold=st.integers(0, 8), given_ratings=st.lists(ratings, min_size=50))
 def test_a_threshold_stops_the_greedy_proposer_where_torchrec_stops(
     random, threshold, given_ratings

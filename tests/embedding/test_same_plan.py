@@ -67,7 +67,7 @@ PARTITIONERS = {
 
 
 @pytest.mark.parametrize("proposer", PROPOSERS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(random=randoms, partitioner=st.sampled_from(sorted(PARTITIONERS)))
 def test_planners_come_to_the_same(proposer, random, partitioner):
     case = random_case(random, unit=random.choice([1, 8 * MEGABYTE]), most_tables=8)

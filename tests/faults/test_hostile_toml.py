@@ -101,7 +101,7 @@ def test_any_bytes(
 
 @kinds
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_change_of_what_is_valid(
     kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

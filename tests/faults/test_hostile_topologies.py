@@ -49,7 +49,7 @@ def test_the_file_that_is_changed_here_can_be_read(path):
     assert read(path, written(COLUMNS).encode()).gpus_per_host == 8
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(content=st.binary(max_size=100) | st.text('namegpus_,"\n\r\x0b\x1c\u2028#', max_size=80))
 def test_any_content_is_read_or_refused(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "any.csv"
@@ -57,7 +57,7 @@ def test_any_content_is_read_or_refused(tmp_path_factory, content):
     read_or_refused(lambda: read(path, data), str(path))
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(
     changed=st.dictionaries(
         st.sampled_from([*COLUMNS, "another", ""]),

@@ -126,7 +126,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("hostile")
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(
     content=st.binary(max_size=200) | st.text('rowsdimpl,_"\n\r0 \x00', max_size=60).map(str.encode)
 )
@@ -137,7 +137,7 @@ def test_any_bytes_are_tables_or_refused(folder, suffix, content):
     read_or_refused(lambda: read_tables(path), str(path))
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(
     at=st.integers(0, len(TABLES)),
     length=st.integers(0, 8),
@@ -277,7 +277,7 @@ def test_the_plan_that_is_changed_here_can_be_read(folder):
     assert list(constraints(write_plan(folder, PLAN))) == ["a"]
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(wanted=changes(PLAN))
 def test_a_changed_plan_is_read_or_refused(folder, wanted):
     plan = copy.deepcopy(PLAN)

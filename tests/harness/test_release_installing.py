@@ -3,8 +3,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from toy_releases import LIBRARY, write_wheel
 
@@ -22,6 +24,16 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     return folder
+
+
+def living(group: int) -> list[psutil.Process]:
+    """The processes of a group that have not ended."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 def test_a_release_gets_a_folder_without_what_it_depends_on(wheels: Path, tmp_path: Path) -> None:
@@ -72,6 +84,9 @@ def test_a_killed_installation_leaves_no_release_and_the_next_one_succeeds(
         time.sleep(0.005)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    while living(process.pid):  # pip among them, which may hold the lock that it was forked with
+        assert time.monotonic() < until
+        time.sleep(0.05)
     assert not (folder / "toylib-4.0.0").exists()
     assert list(folder.glob(".toylib-4.0.0.*.partial")) != []
     write_wheel(wheels, "4.0.0")
