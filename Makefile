@@ -41,7 +41,7 @@ test: setup
 
 # Examples, releases and what else takes many seconds; CI runs them too.
 test-long: setup
-	$(BIN)/python -m pytest -m long -n auto --dist loadfile
+	$(BIN)/python -m pytest -m "long and not slow" -n auto --dist loadfile
 
 # Every command that README and docs show.
 test-docs: setup
