@@ -13,6 +13,7 @@ from harness.goals import MIB, standing
 from harness.measuring.verdict import CONFIDENCE
 from harness.storage.results import Cell, projected_speedup
 from reports.formatting import gap as percent_gap
+from reports.formatting import number
 
 _ROW_FIELDS = (
     "variant",
@@ -131,7 +132,7 @@ def _times_and_qualities(cells: Sequence[Cell]) -> Table:
     for cell in cells:
         table.add_row(
             cell.variant,
-            f"{cell.cpu_s['median']:.3g}" if cell.cpu_s else "-",
+            number(cell.cpu_s["median"]) if cell.cpu_s else "-",
             *([_projected(cell, against) or "-"] if is_projected else _ratio(cell)),
             *([_verdict_and_decision(cell)] if bound else [_verdict(cell), cell.decision or "-"]),
             *(_bounded(cell, bound) if bound else [_figure(cell, quality)]),
@@ -141,7 +142,7 @@ def _times_and_qualities(cells: Sequence[Cell]) -> Table:
 
 def _projected(cell: Cell, against: Cell | None) -> str:
     found = projected_speedup(cell.record(), against.record()) if against else None
-    return f"≥ {found:.3g}x" if found else ""
+    return f"≥ {number(found)}x" if found else ""
 
 
 def _ratio(cell: Cell) -> tuple[str, str]:
@@ -150,13 +151,16 @@ def _ratio(cell: Cell) -> tuple[str, str]:
         return "-", "-"
     value, low, high = (cell.ratio[name] for name in ("value", "low", "high"))
     reach = max(high - value, value - low) / value
-    text = f"{value:.3f}" if 0.1 <= value < 1 else f"{value:#.3g}" if value >= 1 else f"{value:.2g}"
+    text = f"{value:.2g}" if value < 0.1 else number(value)
     digits = 0 if reach >= 0.01 else 1
     return text, f"±{reach * 100:.{digits}f} %" if reach < 1000 else "unbounded"
 
 
 def _figure(cell: Cell, quality: str) -> str:
-    return f"{cell.quality[quality]:.4g}" if quality in cell.quality else "-"
+    if quality not in cell.quality:
+        return "-"
+    value = cell.quality[quality]
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def _bounded(cell: Cell, bound: Bound) -> tuple[str, str]:
@@ -241,7 +245,7 @@ def _goals(cells: Sequence[Cell]) -> list[RenderableType]:
     table = new_table("\nGoals", "goal", "measured", "outcome")
     for goal in (goal for cell in cells for goal in cell.goals):
         found = standing(goal, records)
-        measured = found.measured(lambda value, unit: f"{value:.3g} {unit}".strip())
+        measured = found.measured(lambda value, unit: f"{number(value)} {unit}".strip())
         table.add_row(Text(goal["text"]), measured, Text(found.outcome, style=_tone(found.outcome)))
     return [table] if table.rows else []
 
@@ -256,7 +260,7 @@ def _seconds(cells: Sequence[Cell]) -> Table:
     for cell in cells:
         if cell.wall_s:
             measured = (cell.wall_s, cell.cpu_s, cell.thread_cpu_s)
-            medians = (f"{each['median']:.3g}" if each else "-" for each in measured)
+            medians = (number(each["median"]) if each else "-" for each in measured)
             table.add_row(cell.variant, *medians)
     return table
 

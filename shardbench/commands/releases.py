@@ -28,7 +28,7 @@ from harness.releases.naming import INSTALLED, releases_in, releases_on_index
 from harness.storage.locking import hold
 from harness.topologies import find_topology
 from harness.writing import replace_file
-from reports.formatting import plural
+from reports.formatting import number, plural
 from reports.history import Chapter, Span, chapters, findings, ratio_to, times_text
 from shardbench import display
 from shardbench.options import check_seconds, found_registry, messages, write
@@ -234,7 +234,10 @@ def _shown(declared: Releases, chapter: Chapter) -> RenderableType:
 def _milliseconds(span: Span | None) -> tuple[str, str]:
     if span is None:
         return "-", "-"
-    return f"{1e3 * span.median:.3g}", f"{1e3 * span.low:.3g}-{1e3 * span.high:.3g}"
+    median, low, high = (
+        number(1e3 * each, trim=True) for each in (span.median, span.low, span.high)
+    )
+    return median, f"{low}-{high}"
 
 
 def _tell(text: str) -> None:
