@@ -142,9 +142,9 @@ def test_make_has_the_target(command: Command):
 
 # What takes minutes is run smaller: the same command, with less time for the same.
 SMALLER = {
-    "compare": ("--seconds", "0.1"),
+    "compare": ("--seconds", "0.1", "--budget", "5"),
     "profile": ("--seconds", "0.1"),
-    "report": ("--seconds", "0.1"),
+    "report": ("--seconds", "0.1", "--budget", "5"),
     "selftest": ("--rounds", "1"),
     "sweep": ("--seconds", "0.1", "--budget", "2"),
 }
