@@ -14,14 +14,16 @@ setup: $(READY)
 
 # torch goes first and pinned, so that no other package can pull another build of it. torchrec goes
 # in with --no-deps: it declares fbgemm-gpu, the CUDA build, whose files would overwrite those of
-# fbgemm-gpu-cpu and break the import on a machine without CUDA.
+# fbgemm-gpu-cpu and break the import on a machine without CUDA. Compiled kernels are kept beside
+# their sources; here they are compiled once, and not by all processes of a first run at a time.
 $(READY): requirements.txt pyproject.toml Makefile
-	@echo "Setting up $(VENV) (one to five minutes, once)"
+	@echo "Setting up $(VENV) (two to six minutes, once)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) "$$(grep '^torch==' requirements.txt)"
 	@$(PIP) -r requirements.txt $(FBGEMM)
 	@$(PIP) --no-deps torchrec==1.8.0
 	@$(PIP) --no-deps --editable .
+	@$(BIN)/python -c "from planners.embedding.search.warm_up import warm_up; warm_up()"
 	@touch $@
 
 # Real releases to compare with, each in a folder of its own; nothing else needs them.

@@ -1,0 +1,44 @@
+"""Compiling ahead: after it, no search compiles anything."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = """
+from random import Random
+
+from random_options import random_case
+
+from planners.embedding.search import dynamic_programming, kernels, local_search
+from planners.embedding.search.certified import best_plan
+from planners.embedding.search.space import devices_of, search_space
+from planners.embedding.search.warm_up import warm_up
+
+USED = (
+    dynamic_programming._fill_bins,
+    dynamic_programming._trace,
+    kernels.place_rows,
+    local_search.construct,
+    local_search.improve,
+)
+
+
+def compiled():
+    return [len(each.signatures) for each in USED]
+
+
+warm_up()
+assert compiled() == [1] * len(USED), compiled()
+for seed in range(10):
+    case = random_case(Random(seed), towers=False)
+    best_plan(search_space(case.options), devices_of(case.topology), seconds=0.01)
+assert compiled() == [1] * len(USED), compiled()
+"""
+
+
+def test_no_search_compiles_what_was_not_compiled_ahead():
+    here = Path(__file__).parent
+    path = [str(here), str(here.parents[1])]
+    code = f"import sys; sys.path[:0] = {path!r}\n{SCRIPT}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
