@@ -26,6 +26,7 @@ COMMANDS = commands(path for path in documents() if not path.is_relative_to(OWN_
 SHARDBENCH = [command for command in COMMANDS if command.words[0] == "shardbench"]
 # Files that the documents call the reader's own.
 TABLES = "name,rows,dim,pooling_factor\nuser,100000,64,1\nitem,50000,32,10\nquery,1000,16,5\n"
+RESULTS = ("results.jsonl", "results/copying-ladder.jsonl", "before.jsonl", "after.jsonl")
 COPIED = ("docs", "benchmarks", "expectations.toml", "Makefile", "asv.conf.json", "pyproject.toml")
 
 
@@ -179,7 +180,7 @@ def needs_what_is_missing(command: Command) -> bool:
 @pytest.mark.parametrize("document", dict.fromkeys(each.document for each in SHARDBENCH))
 def test_the_commands_of_a_document_run_in_their_order(document: str, folder: Path):
     prepare = "compare reshard -w transformer[layers=2] -t dgx_h100 -n 4 --seconds 0.1"
-    for results in ("results.jsonl", "results/copying-ladder.jsonl"):
+    for results in RESULTS:
         (folder / results).parent.mkdir(exist_ok=True)
         run([*prepare.split(), "--results", results], folder)
     failed = []
