@@ -23,7 +23,7 @@ $(READY): requirements.txt pyproject.toml Makefile
 	@$(PIP) -r requirements.txt $(FBGEMM)
 	@$(PIP) --no-deps torchrec==1.8.0
 	@$(PIP) --no-deps --editable .
-	@$(BIN)/python -c "from planners.embedding.search.warm_up import warm_up; warm_up()"
+	@for each in $(wildcard planners/*/search/warm_up.py); do $(BIN)/python -P $$each || exit 1; done
 	@touch $@
 
 # Real releases to compare with, each in a folder of its own; nothing else needs them.

@@ -60,3 +60,7 @@ def _option(name: str, milliseconds: float, sharding_type: str) -> ShardingOptio
         compute_kernel="fused",
         shards=shards,
     )
+
+
+if __name__ == "__main__":
+    warm_up()
