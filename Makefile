@@ -21,7 +21,7 @@ $(READY): requirements.txt pyproject.toml Makefile
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) "$$(grep '^torch==' requirements.txt)"
 	@$(PIP) -r requirements.txt $(FBGEMM)
-	@$(PIP) --no-deps torchrec==1.8.0
+	@$(PIP) --no-deps torchrec==1.9.2
 	@$(PIP) --no-deps --editable .
 	@for each in $(wildcard planners/*/search/warm_up.py); do $(BIN)/python -P $$each || exit 1; done
 	@touch $@

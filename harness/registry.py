@@ -40,6 +40,7 @@ from harness.reading import read_file
 from harness.recorder import Progress, Recorder, is_observing
 from harness.releases.calls import count_calls
 from harness.releases.declaration import Releases
+from harness.supported_releases import SupportedReleases
 from harness.topologies import CAPTURED, Topology, captured_topology
 from harness.upstreams import Upstream
 from harness.variants import Measured, Prepared, Variant
@@ -73,6 +74,7 @@ __all__ = [
     "Section",
     "ShardbenchError",
     "Study",
+    "SupportedReleases",
     "Topology",
     "Upstream",
     "UsageError",
