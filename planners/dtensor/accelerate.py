@@ -1,6 +1,6 @@
 """Quicker sharding decisions for a program that is there already: one call switches them on.
 
-from planners.dtensor.accelerate import accelerate
+from shardbench import accelerate
 
 accelerated = accelerate()
 train()
@@ -11,11 +11,12 @@ from contextlib import ExitStack
 from threading import Lock
 from types import TracebackType
 
-from harness.registry import UsageError
-from planners.dtensor.cheapest import searched_exactly
-from planners.dtensor.dispatch.base import CacheInfo
-from planners.dtensor.dispatch.meta import asked_directly
-from planners.dtensor.dispatch.shape_class import ShapeClass
+import torch
+
+from harness.registry import SupportedReleases, UsageError
+from planners.dtensor.dispatch.base import CacheInfo, Dispatch
+
+SUPPORTED = SupportedReleases("torch", ("2.13.0", "2.15.0"))
 
 _switch = Lock()
 
@@ -24,17 +25,23 @@ class Accelerated:
     """DTensor's dispatch while it is accelerated, in all threads of the process.
 
     Ops on DTensors decide and compute as they do in torch; what differs is how long that takes.
-    It ends with `stop`, or with the `with` block that it is used in.
+    It ends with `stop`, or with the `with` block that it is used in, in whatever order other
+    contexts end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, check: float = 0.0, any_release: bool = False) -> None:
+        if not isinstance(check, int | float) or not 0 <= check <= 1:
+            raise UsageError(f"check must be a share of the ops from 0 to 1, not {check!r}.")
         if not _switch.acquire(blocking=False):
             raise UsageError("DTensor's dispatch is accelerated already; stop that one first.")
-        self._dispatch = ShapeClass()
+        self._dispatch = Dispatch()
         self._installed = ExitStack()
         try:
-            self._installed.enter_context(searched_exactly())
-            self._installed.enter_context(asked_directly())
+            if SUPPORTED.allow("accelerate()", torch.__version__, any_release=any_release):
+                # Another release may not have all that is imported there.
+                from planners.dtensor.dispatch.self_checking import SelfChecking
+
+                self._dispatch = SelfChecking(check)
             self._installed.enter_context(self._dispatch.installed())
         except BaseException:
             self._installed.close()
@@ -43,10 +50,10 @@ class Accelerated:
         self._is_on = True
 
     def cache_info(self) -> CacheInfo:
-        """Return hits, misses, entries and bytes of the cache so far.
+        """Return hits, misses, entries and bytes of the cache so far, checks and differences.
 
         Ops in place, with several results or with lists of tensors go through torch's own cache
-        and are not counted here.
+        and are not counted here, and neither are ops that redistribute after their first time.
         """
         return self._dispatch.cache_info()
 
@@ -73,13 +80,21 @@ class Accelerated:
         self.stop()
 
 
-def accelerate() -> Accelerated:
+def accelerate(*, check: float = 0.0, any_release: bool = False) -> Accelerated:
     """Switch quicker sharding decisions on, for all DTensors of this process.
+
+    On a release of torch that it was not tested with it warns once and changes nothing.
+
+    Args:
+        check: Share of the ops, from 0 to 1, that torch decides too. Where the two decisions
+            differ, torch's is carried out, a `DifferentDecision` warning names the op and its
+            specs, and torch dispatches that op from then on.
+        any_release: Accelerate whatever release of torch is installed.
 
     Returns:
         What tells of the cache, and switches them off again.
 
     Raises:
-        UsageError: they are on already.
+        UsageError: they are on already, or `check` is no share.
     """
-    return Accelerated()
+    return Accelerated(check=check, any_release=any_release)

@@ -18,13 +18,14 @@ in keyword arguments, ...) is left to torch's own function.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from typing import Any
 
+from torch._ops import OpOverload
 from torch.distributed._functional_collectives import _are_we_tracing
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Partial, Placement, Replicate, Shard, _redistribute
@@ -255,13 +256,21 @@ def cheapest_strategy(
 
 
 @contextmanager
-def searched_exactly() -> Iterator[None]:
+def searched_exactly(but_for: Container[OpOverload] = ()) -> Iterator[None]:
     """Make torch's propagation of single-dim strategies use `cheapest_strategy`.
 
     Modules that have imported torch's function by name keep using that one.
+
+    Args:
+        but_for: Ops that torch searches exhaustively; may change meanwhile.
     """
     replaced = utils.expand_to_full_mesh_op_strategy
-    utils.expand_to_full_mesh_op_strategy = cheapest_strategy
+
+    def searched(mesh: DeviceMesh, schema: OpSchema, *rest: Any, **options: Any) -> OpStrategy:
+        search = replaced if schema.op in but_for else cheapest_strategy
+        return search(mesh, schema, *rest, **options)
+
+    utils.expand_to_full_mesh_op_strategy = searched
     try:
         yield
     finally:

@@ -19,11 +19,11 @@ from torch.distributed.tensor._dispatch import OpDispatcher
 
 from harness.registry import Names, ShardbenchError, UsageError
 from planners.dtensor.decision import Redistributions, redistribution
+from planners.dtensor.dispatch.handlers import Below, Handlers, Overlay, consulted
 from planners.dtensor.dispatch.torch_path import (
     DISPATCHER,
     PROPAGATOR,
     Args,
-    Handler,
     Kwargs,
     modes_active,
 )
@@ -87,31 +87,19 @@ class _Recorder:
         self._inside = threading.local()
         self._lock = threading.Lock()
         self._torch_handlers = OpDispatcher()._custom_op_handlers
-        self._table: _Table | None = None
+        self._overlay: Overlay | None = None
+        self._sizes: Sizes = ()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Stand between C++ and torch's dispatcher until left."""
-        replaced: type[OpDispatcher] = type(DISPATCHER)
-        recorder, is_on = self, True
+        with self._moved.recorded(), consulted(self._layer, outermost=True):
+            yield
 
-        class RecordingDispatcher(replaced):
-            @property
-            def _custom_op_handlers(self) -> Mapping[OpOverload, Handler]:
-                found = getattr(replaced, "_custom_op_handlers", None)
-                own = found.fget(self) if found else self.__dict__["_custom_op_handlers"]
-                return recorder.handlers(own) if is_on else own
+    def _layer(self, below: Below) -> Callable[[OpDispatcher], Handlers]:
+        return lambda _: self.handlers(below())
 
-        with self._moved.recorded():
-            DISPATCHER.__class__ = RecordingDispatcher
-            try:
-                yield
-            finally:
-                is_on = False
-                if type(DISPATCHER) is RecordingDispatcher:
-                    DISPATCHER.__class__ = replaced
-
-    def handlers(self, own: dict[OpOverload, Handler]) -> Mapping[OpOverload, Handler]:
+    def handlers(self, own: Handlers) -> Handlers:
         """Return what C++ is to look an op up in."""
         if getattr(self._inside, "an_op", False):
             return own
@@ -125,10 +113,10 @@ class _Recorder:
             len(PROPAGATOR.op_to_rules),
             len(PROPAGATOR.op_single_dim_strategy_funcs),
         )
-        table = self._table
-        if table is None or table.own is not own or table.sizes != sizes:
-            table = self._table = _Table(own, sizes, self._noted)
-        return table
+        if self._overlay is None or self._overlay.own is not own or self._sizes != sizes:
+            self._overlay = Overlay(own, dict.fromkeys(decided_ops() | own.keys(), self._noted))
+            self._sizes = sizes
+        return self._overlay
 
     def _noted(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Let torch run an op, and write down what it was given and what it made of it."""
@@ -179,29 +167,3 @@ class _Recorder:
                 )
                 raise ShardbenchError(f"No op on a DTensor was seen{unwritten}.")
             return {**self._writer.content(self._names), "left_out": dict(self._left_out)}
-
-
-class _Table(dict[OpOverload, Handler]):
-    """The recorder for every op; who changes this table changes torch's own.
-
-    `loss_parallel` adds handlers to it and takes them away again.
-    """
-
-    def __init__(self, own: dict[OpOverload, Handler], sizes: Sizes, noted: Handler) -> None:
-        super().__init__(dict.fromkeys(decided_ops() | own.keys(), noted))
-        self.own = own
-        self.sizes = sizes
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        """Add handlers to torch's own table."""
-        self.own.update(*args, **kwargs)
-
-    def pop(self, *args: Any) -> Any:
-        """Take a handler out of torch's own table."""
-        return self.own.pop(*args)
-
-    def __setitem__(self, op: OpOverload, handler: Handler) -> None:
-        self.own[op] = handler
-
-    def __delitem__(self, op: OpOverload) -> None:
-        del self.own[op]

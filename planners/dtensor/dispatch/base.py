@@ -5,12 +5,20 @@ from typing import NamedTuple
 
 
 class CacheInfo(NamedTuple):
-    """What a cache has been asked and what it holds; 0 bytes where that is not known of it."""
+    """Counts of a cache: what it was asked and what it holds.
+
+    Attributes:
+        bytes: 0 where that is not known of a cache.
+        checks: ops that were compared with torch's own decision.
+        differences: those of them that torch decides otherwise.
+    """
 
     hits: int
     misses: int
     entries: int
     bytes: int
+    checks: int = 0
+    differences: int = 0
 
 
 NOTHING_KEPT = CacheInfo(0, 0, 0, 0)

@@ -11,8 +11,8 @@ import torch
 from torch._ops import OpOverload
 from torch.distributed.tensor import DTensor
 
-from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.bounded import BoundedTable
+from planners.dtensor.dispatch.handlers import by_torch
 from planners.dtensor.dispatch.plans import (
     Key,
     KeyRule,
@@ -22,14 +22,7 @@ from planners.dtensor.dispatch.plans import (
     local_args,
     make_dtensor,
 )
-from planners.dtensor.dispatch.torch_path import (
-    DISPATCHER,
-    Args,
-    Handler,
-    Kwargs,
-    alias_storage,
-    traits,
-)
+from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, alias_storage, traits
 
 Table = BoundedTable[Key, Plan]
 Missed = Callable[[OpOverload, Args, Kwargs, Key], Any]
@@ -50,40 +43,34 @@ def handler_of(op: OpOverload, table: Table, tally: Tally, general: Handler) -> 
     return general
 
 
-def of_any_form(op: OpOverload, table: Table, tally: Tally, missed: Missed) -> Handler:
+def of_any_form(rule: KeyRule, table: Table, tally: Tally, missed: Missed) -> Handler:
     """Return a handler for arguments of all forms.
 
     `missed` does all there is to do for an op on whose key no plan is known.
     """
     plans = table.entries
-    key_of = KeyRule.of(op).key
+    key_of = rule.key
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         key = key_of(args, kwargs)
         if key is None:
-            return torch_path.dispatch(op, args, kwargs)
+            return by_torch(op, args, kwargs)
         plan = plans.get(key)
         tensors = (value for value in args if type(value) is DTensor)
         # Specs with the same hashes may be others: the plan's may have been changed since.
         if plan is None or not all(map(adopt, tensors, plan.specs)):
             return missed(op, args, kwargs, key)
+        if plan.output is None:
+            return by_torch(op, args, kwargs)
         tally.hits += 1
-        return carried_out(plan, op, args, kwargs)
+        # Not by the plan's entry, which is known to be right for the forms below only.
+        made = op._op(*local_args(args, plan.rewritten), **kwargs)
+        result = make_dtensor(DTensor, made, plan.output, requires_grad=made.requires_grad)
+        if plan.is_view:
+            alias_storage(result, next(value for value in args if type(value) is DTensor))
+        return result
 
     return handler
-
-
-def carried_out(plan: Plan, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-    """Return what an op makes by a plan that was made for the specs of these arguments."""
-    if plan.output is None:
-        info = DISPATCHER._unwrap_to_op_info_impl(op, args, kwargs, False)
-        return torch_path.carry_out(op, args, kwargs, info, plan.sharding)
-    # Not by the plan's entry, which is known to be right for the forms below only.
-    made = op._op(*local_args(args, plan.rewritten), **kwargs)
-    result = make_dtensor(DTensor, made, plan.output, requires_grad=made.requires_grad)
-    if plan.is_view:
-        alias_storage(result, next(value for value in args if type(value) is DTensor))
-    return result
 
 
 def _of_one(table: Table, is_view: bool, tally: Tally, general: Handler) -> Handler:

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.base import CacheInfo, Dispatch
+from planners.dtensor.dispatch.handlers import by_torch, handling
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR, Args, Kwargs
 
 
@@ -27,7 +28,7 @@ class Handled(Dispatch):
 
     def installed(self) -> AbstractContextManager[None]:
         """Return what registers the handler for those ops."""
-        return torch_path.handling(dict.fromkeys(torch_path.ops_with_strategies(), self.dispatch))
+        return handling(dict.fromkeys(torch_path.ops_with_strategies(), self.dispatch))
 
     def dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Run an op on DTensors and return what it makes."""
@@ -112,7 +113,7 @@ class FirstCache(Handled):
         mesh = try_find_mesh_from_args(op, leaves)
         for leaf in leaves:
             if isinstance(leaf, DTensor) and leaf.device_mesh != mesh:
-                return torch_path.dispatch(op, args, kwargs)
+                return by_torch(op, args, kwargs)
         args_schema = pytree.tree_map(lambda each: _spec(each, op, mesh), args)
         kwargs_schema = pytree.tree_map(lambda each: _spec(each, op, mesh), kwargs)
         key = _FirstKey(op, args_schema, kwargs_schema)

@@ -2,10 +2,13 @@
 
 An op on specs that it has met is one look into a table, the op on the local tensors, and the
 result wrapped: no schema, no flattening, no spec built, also where torch goes through its slow
-path for a number among tensors or a view of a sharded one. What torch would not decide from the
-inputs alone, or would do more with, is left to torch: active dispatch modes (debugging, fake
-tensors, tracing), symbolic sizes, placements with state, ops in place, with several results or
-lists of tensors. An op that redistributes is carried out by torch; only its decision is kept.
+path for a number among tensors or a view of a sharded one. An op that it has not met is dispatched
+by torch, whole, and a plan is what torch was seen to do. So torch's cache is filled as it would be
+without this one, and dropping plans never changes a decision.
+
+What torch would not decide from the inputs alone, or would do more with, is left to torch: active
+dispatch modes (debugging, fake tensors, tracing), symbolic sizes, placements with state, ops in
+place, with several results or lists of tensors, and ops that redistribute.
 """
 
 from collections.abc import Iterator
@@ -19,18 +22,13 @@ from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.base import CacheInfo, Dispatch
 from planners.dtensor.dispatch.bounded import BoundedTable
 from planners.dtensor.dispatch.construction import made_plainly
-from planners.dtensor.dispatch.forms import Table, carried_out, handler_of, of_any_form
-from planners.dtensor.dispatch.plans import Key, Plan, Tally, compiled
+from planners.dtensor.dispatch.forgetting import following_torch
+from planners.dtensor.dispatch.forms import Table, handler_of, of_any_form
+from planners.dtensor.dispatch.handlers import handling, watched
+from planners.dtensor.dispatch.plans import Key, KeyRule, Plan, Tally, plan_of
 from planners.dtensor.dispatch.size import bytes_held
 from planners.dtensor.dispatch.specs import SpecTable
-from planners.dtensor.dispatch.torch_path import (
-    DISPATCHER,
-    PROPAGATOR,
-    Args,
-    Handler,
-    Kwargs,
-    traits,
-)
+from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, traits
 
 MOST_PLANS = 1024
 """How many plans are kept for one op, unless told otherwise."""
@@ -44,24 +42,46 @@ class Interned(Dispatch):
         self.specs = SpecTable()
         self._most_plans = most_plans
         self._tables: dict[OpOverload, Table] = {}
+        self._handlers: dict[OpOverload, Handler] = {}
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Take over the ops that make one tensor of tensors given one by one."""
-        handlers = {
+        self._handlers = {
             op: self._handler(op)
             for op in torch_path.ops_with_strategies()
             if traits(op).makes_one_tensor
         }
-        with made_plainly(), self.specs.filled(), torch_path.handling(handlers):
+        with (
+            made_plainly(),
+            self.specs.filled(),
+            following_torch(self.forget, self.give_back),
+            handling(self._handlers),
+        ):
             yield
 
     def clear(self) -> None:
         """Forget all plans and specs, and the tally."""
-        for table in self._tables.values():
-            table.clear()
+        self.forget()
         self.specs.clear()
         self.tally.hits = self.tally.misses = 0
+
+    def forget(self) -> None:
+        """Forget all plans."""
+        for table in self._tables.values():
+            table.clear()
+
+    def give_back(self, op: OpOverload) -> None:
+        """Forget an op's plans, and leave the op to torch until this is installed anew."""
+        self._handlers.pop(op, None)
+        if op in self._tables:
+            self._tables[op].clear()
+
+    def plan_for(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Plan | None:
+        """Return the plan that is known for an op on these arguments."""
+        key = KeyRule.of(op).key(args, kwargs)
+        table = self._tables.get(op)
+        return table.entries.get(key) if table and key else None
 
     def cache_info(self) -> CacheInfo:
         """Tell of what is kept; the specs in the table count as bytes, not as entries."""
@@ -79,25 +99,19 @@ class Interned(Dispatch):
 
     def _general(self, op: OpOverload, table: Table) -> Handler:
         """Return what handles an op for which no plan was found at once."""
-        return of_any_form(op, table, self.tally, partial(self._missed, table))
+        rule = KeyRule.of(op)
+        return of_any_form(rule, table, self.tally, partial(self._missed, rule, table))
 
-    def _missed(self, table: Table, op: OpOverload, args: Args, kwargs: Kwargs, key: Key) -> Any:
-        """Let torch decide an op that no plan is known for, keep the plan and carry it out."""
+    def _missed(
+        self, rule: KeyRule, table: Table, op: OpOverload, args: Args, kwargs: Kwargs, key: Key
+    ) -> Any:
+        """Let torch dispatch an op that no plan is known for, and keep what it was seen to do."""
         self.tally.misses += 1
-        plan = self.decided(op, args, kwargs)
-        if plan is None:
-            return torch_path.dispatch(op, args, kwargs)
-        table.add(key, plan)
-        return carried_out(plan, op, args, kwargs)
-
-    def decided(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Plan | None:
-        """Return the plan of what torch decides; None where torch decomposes the op instead.
-
-        Errors are torch's own, from the way through the op that it goes itself.
-        """
-        info = DISPATCHER.unwrap_to_op_info(op, args, kwargs)
-        try:
-            sharding = PROPAGATOR.propagate_op_sharding_non_cached(info.schema)
-        except Exception:
-            return None
-        return compiled(op, args, info.schema, sharding)
+        made, decided = watched(op, args, kwargs)
+        if KeyRule.of(op) != rule:  # somebody has changed which arguments matter
+            self.give_back(op)
+            return made
+        plan = plan_of(op, args, kwargs, made, decided)
+        if plan is not None:
+            table.add(key, plan)
+        return made

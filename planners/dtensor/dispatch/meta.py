@@ -5,7 +5,7 @@ for shapes it has not seen, up to several. For matrix products, pointwise ops an
 the meta device gives the same answer at once: all of it is the op's own code in C++.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -58,16 +58,21 @@ def is_plain(op: OpOverload) -> bool:
 
 
 @contextmanager
-def asked_directly() -> Iterator[None]:
-    """Let torch ask the meta device, for the ops and in the cases that are plain."""
+def asked_directly(but_for: Container[OpOverload] = ()) -> Iterator[None]:
+    """Let torch ask the meta device, for the ops and in the cases that are plain.
+
+    Args:
+        but_for: Ops for which torch asks fake tensors; may change meanwhile.
+    """
     ask_fake_tensors = PROPAGATOR._propagate_tensor_meta_non_cached
 
     def ask(schema: OpSchema) -> Any:
         if (
             is_plain(schema.op)
+            and schema.op not in but_for
             and not schema.kwargs_schema
-            and (not is_pointwise(schema.op) or _are_alike(schema))
             and not (modes_active() or _are_we_tracing())
+            and (not is_pointwise(schema.op) or _are_alike(schema))
         ):
             meta = meta_of(schema)
             if meta is not None:

@@ -12,8 +12,10 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from planners.dtensor.dispatch.handlers import Decided
 from planners.dtensor.dispatch.specs import is_plain
 from planners.dtensor.dispatch.torch_path import (
+    DISPATCHER,
     PROPAGATOR,
     Args,
     Kwargs,
@@ -53,37 +55,51 @@ class Tally:
     misses: int = 0
 
 
-def compiled(op: OpOverload, args: Args, schema: OpSchema, sharding: OutputSharding) -> Plan:
-    """Make a plan of what torch decided for an op called with these arguments."""
-    specs = specs_of(args)
-    output: DTensorSpec | None = sharding.output_spec
-    rewritten: tuple[tuple[int, Any], ...] = ()
+def plan_of(op: OpOverload, args: Args, kwargs: Kwargs, made: Any, decided: Decided) -> Plan | None:
+    """Return a plan that does what torch was seen to do; None where torch takes the op apart."""
+    sharding, schema = decided.sharding, decided.schema
+    if type(made) is not DTensor or (sharding is None and not decided.is_remembered):
+        return None
+    if sharding is None and not decided.is_moved:
+        sharding = OutputSharding(made._spec)
+    elif sharding is None:  # torch does not tell what it remembered, so it decides once more
+        schema = DISPATCHER.unwrap_to_op_info(op, args, kwargs).schema
+        sharding = PROPAGATOR.propagate_op_sharding_non_cached(schema)
+    output = sharding.output_spec
+    rewritten: tuple[tuple[int, Any], ...] | None = ()
     if not (isinstance(output, DTensorSpec) and output.mesh._is_current_rank_part_of_mesh()):
         output = None
     elif sharding.needs_redistribute:
-        suggested = sharding.redistribute_schema
-        is_only_rewritten = (
-            sharding.use_val_from_redistribute_schema
-            and suggested.op is op
-            and len(suggested.args_schema) == len(args)
-            and all(
-                spec.placements == other.placements
-                for spec, other in zip(schema.args_schema, suggested.args_schema, strict=True)
-                if isinstance(spec, DTensorSpec)
-            )
+        rewritten = _rewritten(op, schema, sharding)
+    if output is None or rewritten is None or output != made._spec:
+        return Plan(specs_of(args), sharding, None, (), op._op, traits(op).is_view)
+    hash(output)
+    entry = quickest_entry(op, args, rewritten)
+    return Plan(specs_of(args), sharding, output, rewritten, entry, traits(op).is_view)
+
+
+def _rewritten(
+    op: OpOverload, schema: OpSchema, sharding: OutputSharding
+) -> tuple[tuple[int, Any], ...] | None:
+    """Return the arguments that are others on this rank; None where torch also moves tensors."""
+    suggested = sharding.redistribute_schema
+    is_only_rewritten = (
+        sharding.use_val_from_redistribute_schema
+        and suggested.op is op
+        and len(suggested.args_schema) == len(schema.args_schema)
+        and all(
+            spec.placements == other.placements
+            for spec, other in zip(schema.args_schema, suggested.args_schema, strict=True)
+            if isinstance(spec, DTensorSpec)
         )
-        if is_only_rewritten:
-            rewritten = tuple(
-                (position, value)
-                for position, value in enumerate(suggested.args_schema)
-                if not isinstance(value, DTensorSpec)
-            )
-        else:
-            output = None
-    if output is not None:
-        hash(output)
-    compute = op._op if output is None else quickest_entry(op, args, rewritten)
-    return Plan(specs, sharding, output, rewritten, compute, traits(op).is_view)
+    )
+    if not is_only_rewritten:
+        return None
+    return tuple(
+        (position, value)
+        for position, value in enumerate(suggested.args_schema)
+        if not isinstance(value, DTensorSpec)
+    )
 
 
 class _OpsSeen(TorchDispatchMode):

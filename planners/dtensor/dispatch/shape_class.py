@@ -23,14 +23,16 @@ from planners.dtensor.dispatch.bounded import BoundedTable
 from planners.dtensor.dispatch.forms import Table, of_any_form
 from planners.dtensor.dispatch.interned import Interned
 from planners.dtensor.dispatch.meta import PRODUCTS, is_pointwise
-from planners.dtensor.dispatch.plans import Key, Plan, local_args, make_dtensor, specs_of
-from planners.dtensor.dispatch.specs import with_meta
-from planners.dtensor.dispatch.torch_path import (
-    Args,
-    Handler,
-    Kwargs,
-    traits,
+from planners.dtensor.dispatch.plans import (
+    Key,
+    KeyRule,
+    Plan,
+    local_args,
+    make_dtensor,
+    specs_of,
 )
+from planners.dtensor.dispatch.specs import with_meta
+from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, strategy_of, traits
 
 MOST_CLASSES = 1024
 """How many classes are kept for one op, unless told otherwise."""
@@ -55,9 +57,9 @@ class ShapeClass(Interned):
         self._most_classes = most_classes
         self._classes: dict[OpOverload, Classes] = {}
 
-    def clear(self) -> None:
-        """Forget all classes, plans and specs, and the tally."""
-        super().clear()
+    def forget(self) -> None:
+        """Forget all classes and plans."""
+        super().forget()
         for classes in self._classes.values():
             classes.clear()
 
@@ -69,8 +71,11 @@ class ShapeClass(Interned):
         exact = super()._general(op, table)
         if not has_classes(op):
             return exact
+        rule = KeyRule.of(op)
         classes = self._classes.setdefault(op, BoundedTable(self._most_classes))
-        by_size = of_any_form(op, table, self.tally, partial(self._missed_in, classes, table))
+        by_size = of_any_form(
+            rule, table, self.tally, partial(self._missed_in, classes, rule, table)
+        )
 
         def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
             if has_new_spec(args) and not kwargs:
@@ -84,6 +89,7 @@ class ShapeClass(Interned):
     def _missed_in(
         self,
         classes: "Classes",
+        rule: KeyRule,
         table: Table,
         op: OpOverload,
         args: Args,
@@ -98,19 +104,20 @@ class ShapeClass(Interned):
             hash(made._spec)
             table.add(key, Plan(specs_of(args), None, made._spec, (), op._op, is_view=False))
             return made
-        result = self._missed(table, op, args, kwargs, key)
+        result = self._missed(rule, table, op, args, kwargs, key)
         plan = table.entries.get(key)
         if plan is not None and of_class and is_by_placements(plan):
             assert plan.output is not None
             shape, stride, _ = plan.output.tensor_meta
             order = order_of(shape, stride)
             if order is not None:
-                classes.add(of_class, Known(plan.output.mesh, plan.output, order))
+                known = Known(plan.output.mesh, plan.output, order, strategy_of(op))
+                classes.add(of_class, known)
         return result
 
     def _made(self, op: OpOverload, args: Args, known: "Known | None") -> DTensor | None:
         """Return the result of an op by its class; None where torch has to look at it."""
-        if known is None:
+        if known is None or known.strategy is not strategy_of(op):
             return None
         try:
             made = op._op(*local_args(args, ()))
@@ -128,12 +135,13 @@ class ShapeClass(Interned):
 class Known(NamedTuple):
     """Where the result of an op lies on inputs of a class, and in which order in memory.
 
-    The mesh is kept alive with it.
+    The mesh is kept alive with it. It holds as long as torch has the same strategy for the op.
     """
 
     mesh: DeviceMesh
     output: DTensorSpec
     order: tuple[int, ...]
+    strategy: object
 
 
 Classes = BoundedTable[Key | None, Known]

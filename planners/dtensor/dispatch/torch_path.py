@@ -4,8 +4,7 @@ What replaces a part of the way calls the other parts here, so that in-place ops
 the mesh, debug modes and random ops stay torch's business.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -75,10 +74,7 @@ def traits(op: OpOverload) -> Traits:
 
 
 def ops_with_strategies() -> list[OpOverload]:
-    """Return the ops that torch can propagate and that a handler may take over.
-
-    Random ops and those with a handler of torch's own are not among them.
-    """
+    """Return the ops that torch can propagate and that a handler may take over: not random ones."""
     known = {
         *PROPAGATOR.op_strategy_funcs,
         *PROPAGATOR.op_to_rules,
@@ -86,46 +82,13 @@ def ops_with_strategies() -> list[OpOverload]:
         torch.ops.aten.detach.default,
         torch.ops.aten.alias.default,
     }
-    return [
-        op
-        for op in known
-        if op not in DISPATCHER._custom_op_handlers and op not in DISPATCHER._random_ops
-    ]
+    return [op for op in known if op not in DISPATCHER._random_ops]
 
 
-@contextmanager
-def handling(handlers: Mapping[OpOverload, Handler]) -> Iterator[None]:
-    """Let torch call these handlers instead of dispatching their ops.
-
-    C++ asks for handlers at the start of each op. While a dispatch mode is active (debugging, fake
-    tensors, tracing) it is shown torch's own only.
-    """
-    own: Mapping[OpOverload, Handler] = DISPATCHER._custom_op_handlers
-    all_handlers = {**own, **handlers}
-
-    replaced: type[OpDispatcher] = type(DISPATCHER)
-
-    class HandlingDispatcher(OpDispatcher):
-        @property
-        def _custom_op_handlers(self) -> Mapping[OpOverload, Handler]:
-            return own if modes_active() else all_handlers
-
-    DISPATCHER.__class__ = HandlingDispatcher
-    try:
-        yield
-    finally:
-        DISPATCHER.__class__ = replaced
-
-
-def dispatch(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-    """Dispatch an op as torch does where C++ has no key for it, with torch's cache in Python."""
-    info = DISPATCHER.unwrap_to_op_info(op, args, kwargs)
-    sharding = DISPATCHER._propagate_op_sharding_dispatch_slow_path(
-        op, args, kwargs, info, try_cache=True
-    )
-    if not isinstance(sharding, OutputSharding):
-        return sharding  # an op without a strategy was decomposed and is done
-    return carry_out(op, args, kwargs, info, sharding)
+def strategy_of(op: OpOverload) -> object:
+    """Return what torch decides an op by, as registered; None where there is nothing."""
+    found = PROPAGATOR.op_single_dim_strategy_funcs.get(op)
+    return PROPAGATOR.op_strategy_funcs.get(op) if found is None else found
 
 
 def carry_out(

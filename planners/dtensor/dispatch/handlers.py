@@ -1,0 +1,209 @@
+"""Handlers of ours beside those of torch's dispatcher, which C++ looks up before each op.
+
+Torch keeps one dictionary of handlers, and everybody reaches it: `loss_parallel` adds to it,
+`context_parallel` assigns another one, users have their own. So it is never touched here. C++ has
+looked the dispatcher up once and asks that object for its handlers; that object alone answers with
+ours as well. Python code finds a second object under `DTensor._op_dispatcher`, which shares all its
+state and is plainly torch's. An op goes to torch's handler where there is one.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._dispatch import OpDispatcher
+from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
+from torch.utils._python_dispatch import _disable_current_modes
+
+from planners.dtensor.dispatch.torch_path import DISPATCHER, Args, Handler, Kwargs, modes_active
+
+Handlers = dict[OpOverload, Handler]
+
+Below = Callable[[], Handlers]
+Layer = Callable[[Below], Callable[[OpDispatcher], Handlers]]
+"""Makes what answers C++, from what answers without it."""
+
+this_thread = threading.get_ident
+
+_HANDLERS = "_custom_op_handlers"
+
+
+class Overlay(dict[OpOverload, Handler]):
+    """What C++ looks ops up in; who changes it from Python changes torch's own handlers."""
+
+    def __init__(self, own: Handlers, handlers: Mapping[OpOverload, Handler]) -> None:
+        super().__init__(handlers)
+        self.own = own
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Add handlers to torch's own."""
+        self.own.update(*args, **kwargs)
+
+    def pop(self, *args: Any) -> Any:
+        """Take a handler out of torch's own."""
+        return self.own.pop(*args)
+
+    def __setitem__(self, op: OpOverload, handler: Handler) -> None:
+        self.own[op] = handler
+
+    def __delitem__(self, op: OpOverload) -> None:
+        del self.own[op]
+
+
+@dataclass(slots=True)
+class Decided:
+    """What torch was seen to decide for an op.
+
+    Attributes:
+        schema: the op as torch was asked about it; None where it remembered its decision.
+        sharding: the decision; None where it remembered it, or takes the op apart.
+        is_remembered: torch found the decision in its cache.
+        is_moved: torch looked at the arguments one by one, as it does to redistribute them.
+    """
+
+    op: OpOverload
+    schema: OpSchema | None = None
+    sharding: OutputSharding | None = None
+    is_moved: bool = False
+
+    @property
+    def is_remembered(self) -> bool:
+        """Whether torch found its decision in its own cache."""
+        return self.schema is None
+
+
+_with_torch: dict[int, Decided | None] = {}
+"""Threads in which torch dispatches an op by itself, and what it is seen to decide there."""
+
+
+class _LayeredDispatcher(OpDispatcher):
+    """The dispatcher that C++ asks: its handlers come from the layers, all else from torch."""
+
+    def _propagate_op_sharding_dispatch_slow_path(
+        self, op: OpOverload, args: Any, kwargs: Any, info: Any, *rest: Any, **options: Any
+    ) -> Any:
+        decided = _with_torch.get(this_thread())
+        if decided is None or decided.op is not op or decided.schema is not None:
+            return super()._propagate_op_sharding_dispatch_slow_path(
+                op, args, kwargs, info, *rest, **options
+            )
+        decided.schema = info.schema
+        found = super()._propagate_op_sharding_dispatch_slow_path(
+            op, args, kwargs, info, *rest, **options
+        )
+        if isinstance(found, OutputSharding):
+            decided.sharding = found
+        return found
+
+    def _unwrap_to_op_info_impl(self, op: OpOverload, *rest: Any, **options: Any) -> Any:
+        decided = _with_torch.get(this_thread())
+        if decided is not None and decided.op is op:
+            decided.is_moved = True
+        return super()._unwrap_to_op_info_impl(op, *rest, **options)
+
+
+_layers: list[tuple[bool, Layer]] = []
+_changing = threading.Lock()
+
+
+@contextmanager
+def consulted(layer: Layer, outermost: bool = False) -> Iterator[None]:
+    """Let C++ take its handlers from a layer until left; layers may end in any order.
+
+    A layer is asked before those that began earlier, and an outermost one before all others.
+    """
+    _let_cpp_find_the_dispatcher()
+    entry = outermost, layer
+    with _changing:
+        _layers.append(entry)
+        _apply_layers()
+    try:
+        yield
+    finally:
+        with _changing:
+            _layers.remove(entry)
+            _apply_layers()
+
+
+def _apply_layers() -> None:
+    if not _layers:
+        DISPATCHER.__class__ = OpDispatcher
+        DTensor._op_dispatcher = DISPATCHER
+        return
+    below: Below = partial(vars(DISPATCHER).__getitem__, _HANDLERS)
+    for _, layer in sorted(_layers, key=itemgetter(0)):
+        answer = layer(below)
+        below = partial(answer, DISPATCHER)
+    _LayeredDispatcher._custom_op_handlers = property(
+        answer, lambda self, handlers: vars(self).__setitem__(_HANDLERS, handlers)
+    )
+    DISPATCHER.__class__ = _LayeredDispatcher
+    seen_by_python = object.__new__(OpDispatcher)
+    seen_by_python.__dict__ = vars(DISPATCHER)
+    DTensor._op_dispatcher = seen_by_python
+
+
+def _let_cpp_find_the_dispatcher() -> None:
+    """Dispatch an op that needs no mesh: C++ keeps the dispatcher that it finds at its first op."""
+    if not _layers:
+        tensor = torch.Tensor._make_wrapper_subclass(DTensor, (), dtype=torch.float32)
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            torch.ops.aten.is_same_size.default(tensor, tensor)
+
+
+@contextmanager
+def handling(handlers: Mapping[OpOverload, Handler]) -> Iterator[None]:
+    """Let torch call these handlers instead of dispatching their ops, until left.
+
+    Where torch has a handler of its own for an op, that one is called. While a dispatch mode is
+    active (debugging, fake tensors, tracing), and for what `by_torch` dispatches, torch has its own
+    handlers only. An op that is taken out of `handlers` is torch's again from the next op on.
+    """
+
+    def layer(below: Below) -> Callable[[OpDispatcher], Handlers]:
+        known: Handlers = {}
+        known_by: Handlers = known
+        count = -1
+        overlay = known
+
+        def answer(_: OpDispatcher) -> Handlers:
+            nonlocal known, known_by, count, overlay
+            own = below()
+            if modes_active() or (_with_torch and this_thread() in _with_torch):
+                return own
+            if own != known or own is not known_by or count != len(handlers):
+                overlay = Overlay(own, {**handlers, **own})
+                known, known_by, count = dict(own), own, len(handlers)
+            return overlay
+
+        return answer
+
+    with consulted(layer):
+        yield
+
+
+def by_torch(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+    """Let torch dispatch an op as if there were no handler of ours."""
+    thread = this_thread()
+    _with_torch[thread] = None
+    try:
+        return op(*args, **kwargs)
+    finally:
+        del _with_torch[thread]
+
+
+def watched(op: OpOverload, args: Args, kwargs: Kwargs) -> tuple[Any, Decided]:
+    """Let torch dispatch an op, and return with its result what torch was seen to decide."""
+    thread = this_thread()
+    decided = _with_torch[thread] = Decided(op)
+    try:
+        return op(*args, **kwargs), decided
+    finally:
+        del _with_torch[thread]
