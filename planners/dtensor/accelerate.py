@@ -30,7 +30,7 @@ class Accelerated:
     """
 
     def __init__(self, *, check: float = 0.0, any_release: bool = False) -> None:
-        if not isinstance(check, int | float) or not 0 <= check <= 1:
+        if type(check) not in (int, float) or not 0 <= check <= 1:
             raise UsageError(f"check must be a share of the ops from 0 to 1, not {check!r}.")
         if not _switch.acquire(blocking=False):
             raise UsageError("DTensor's dispatch is accelerated already; stop that one first.")

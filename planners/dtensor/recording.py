@@ -32,8 +32,6 @@ from planners.dtensor.writing import CannotBeWritten, Writer
 PUBLIC_NAMESPACES = frozenset(("aten", "prims", "c10d_functional", "_c10d_functional"))
 """Whose ops have names that everybody knows."""
 
-Sizes = tuple[int, ...]
-
 _switch = threading.Lock()
 
 
@@ -87,8 +85,6 @@ class _Recorder:
         self._inside = threading.local()
         self._lock = threading.Lock()
         self._torch_handlers = OpDispatcher()._custom_op_handlers
-        self._overlay: Overlay | None = None
-        self._sizes: Sizes = ()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -97,26 +93,32 @@ class _Recorder:
             yield
 
     def _layer(self, below: Below) -> Callable[[OpDispatcher], Handlers]:
-        return lambda _: self.handlers(below())
+        """Answer C++ with the recorder for every op, but for what is dispatched on its behalf."""
+        sizes: tuple[int, ...] = ()
+        overlay: Handlers = {}
 
-    def handlers(self, own: Handlers) -> Handlers:
-        """Return what C++ is to look an op up in."""
-        if getattr(self._inside, "an_op", False):
-            return own
-        if modes_active():
-            with self._lock:
-                self._left_out["under a dispatch mode"] += 1
-            return own
-        sizes = (
-            len(own),
-            len(PROPAGATOR.op_strategy_funcs),
-            len(PROPAGATOR.op_to_rules),
-            len(PROPAGATOR.op_single_dim_strategy_funcs),
-        )
-        if self._overlay is None or self._overlay.own is not own or self._sizes != sizes:
-            self._overlay = Overlay(own, dict.fromkeys(decided_ops() | own.keys(), self._noted))
-            self._sizes = sizes
-        return self._overlay
+        def answer(_: OpDispatcher) -> Handlers:
+            nonlocal sizes, overlay
+            own = below()
+            if getattr(self._inside, "an_op", False):
+                return own
+            if modes_active():
+                with self._lock:
+                    self._left_out["under a dispatch mode"] += 1
+                return own
+            now = (
+                id(own),
+                len(own),
+                len(PROPAGATOR.op_strategy_funcs),
+                len(PROPAGATOR.op_to_rules),
+                len(PROPAGATOR.op_single_dim_strategy_funcs),
+            )
+            if now != sizes:
+                overlay = Overlay(below, dict.fromkeys(decided_ops() | own.keys(), self._noted))
+                sizes = now
+            return overlay
+
+        return answer
 
     def _noted(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Let torch run an op, and write down what it was given and what it made of it."""

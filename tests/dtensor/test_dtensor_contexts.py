@@ -146,10 +146,8 @@ def test_everybody_reaches_torchs_own_handlers(mesh):
 
 
 def test_it_begins_inside_loss_parallel_and_outlives_it(mesh):
-    before, expected = (
-        torch_now(),
-        described(lost(mesh, placed(mesh, torch.arange(4), Replicate())), True),
-    )
+    rows = placed(mesh, torch.arange(4), Replicate())
+    before, expected = torch_now(), described(lost(mesh, rows), True)
     stack = ExitStack()
     stack.enter_context(loss_parallel())
     accelerated = accelerate()

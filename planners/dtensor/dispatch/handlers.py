@@ -38,23 +38,23 @@ _HANDLERS = "_custom_op_handlers"
 class Overlay(dict[OpOverload, Handler]):
     """What C++ looks ops up in; who changes it from Python changes torch's own handlers."""
 
-    def __init__(self, own: Handlers, handlers: Mapping[OpOverload, Handler]) -> None:
+    def __init__(self, own: "Below", handlers: Mapping[OpOverload, Handler]) -> None:
         super().__init__(handlers)
-        self.own = own
+        self._own = own
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Add handlers to torch's own."""
-        self.own.update(*args, **kwargs)
+        self._own().update(*args, **kwargs)
 
     def pop(self, *args: Any) -> Any:
         """Take a handler out of torch's own."""
-        return self.own.pop(*args)
+        return self._own().pop(*args)
 
     def __setitem__(self, op: OpOverload, handler: Handler) -> None:
-        self.own[op] = handler
+        self._own()[op] = handler
 
     def __delitem__(self, op: OpOverload) -> None:
-        del self.own[op]
+        del self._own()[op]
 
 
 @dataclass(slots=True)
@@ -137,16 +137,17 @@ def _apply_layers() -> None:
         DISPATCHER.__class__ = OpDispatcher
         DTensor._op_dispatcher = DISPATCHER
         return
-    below: Below = partial(vars(DISPATCHER).__getitem__, _HANDLERS)
+    state = vars(DISPATCHER)
+    below: Below = lambda: state[_HANDLERS]  # noqa: E731 - quicker than a method of a dictionary
     for _, layer in sorted(_layers, key=itemgetter(0)):
         answer = layer(below)
         below = partial(answer, DISPATCHER)
     _LayeredDispatcher._custom_op_handlers = property(
-        answer, lambda self, handlers: vars(self).__setitem__(_HANDLERS, handlers)
+        answer, lambda _, handlers: state.__setitem__(_HANDLERS, handlers)
     )
     DISPATCHER.__class__ = _LayeredDispatcher
     seen_by_python = object.__new__(OpDispatcher)
-    seen_by_python.__dict__ = vars(DISPATCHER)
+    seen_by_python.__dict__ = state
     DTensor._op_dispatcher = seen_by_python
 
 
@@ -159,34 +160,40 @@ def _let_cpp_find_the_dispatcher() -> None:
 
 
 @contextmanager
-def handling(handlers: Mapping[OpOverload, Handler]) -> Iterator[None]:
+def handling(handlers: Mapping[OpOverload, Handler]) -> Iterator[Callable[[OpOverload], None]]:
     """Let torch call these handlers instead of dispatching their ops, until left.
 
     Where torch has a handler of its own for an op, that one is called. While a dispatch mode is
     active (debugging, fake tensors, tracing), and for what `by_torch` dispatches, torch has its own
-    handlers only. An op that is taken out of `handlers` is torch's again from the next op on.
+    handlers only. Gives what hands an op back to torch for the rest of the time.
     """
+    left = dict(handlers)
+    known: Handlers | None = None
 
     def layer(below: Below) -> Callable[[OpDispatcher], Handlers]:
-        known: Handlers = {}
-        known_by: Handlers = known
-        count = -1
-        overlay = known
+        nonlocal known
+        known = None
+        overlay: Handlers = {}
 
         def answer(_: OpDispatcher) -> Handlers:
-            nonlocal known, known_by, count, overlay
+            nonlocal known, overlay
             own = below()
             if modes_active() or (_with_torch and this_thread() in _with_torch):
                 return own
-            if own != known or own is not known_by or count != len(handlers):
-                overlay = Overlay(own, {**handlers, **own})
-                known, known_by, count = dict(own), own, len(handlers)
+            if own != known:  # some ten entries, which are the same objects
+                overlay = Overlay(below, {**left, **own})
+                known = dict(own)
             return overlay
 
         return answer
 
+    def give_back(op: OpOverload) -> None:
+        nonlocal known
+        left.pop(op, None)
+        known = None
+
     with consulted(layer):
-        yield
+        yield give_back
 
 
 def by_torch(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:

@@ -11,7 +11,7 @@ dispatch modes (debugging, fake tensors, tracing), symbolic sizes, placements wi
 place, with several results or lists of tensors, and ops that redistribute.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -42,12 +42,12 @@ class Interned(Dispatch):
         self.specs = SpecTable()
         self._most_plans = most_plans
         self._tables: dict[OpOverload, Table] = {}
-        self._handlers: dict[OpOverload, Handler] = {}
+        self._hand_back: Callable[[OpOverload], None] = lambda op: None
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Take over the ops that make one tensor of tensors given one by one."""
-        self._handlers = {
+        handlers = {
             op: self._handler(op)
             for op in torch_path.ops_with_strategies()
             if traits(op).makes_one_tensor
@@ -56,7 +56,7 @@ class Interned(Dispatch):
             made_plainly(),
             self.specs.filled(),
             following_torch(self.forget, self.give_back),
-            handling(self._handlers),
+            handling(handlers) as self._hand_back,
         ):
             yield
 
@@ -73,7 +73,7 @@ class Interned(Dispatch):
 
     def give_back(self, op: OpOverload) -> None:
         """Forget an op's plans, and leave the op to torch until this is installed anew."""
-        self._handlers.pop(op, None)
+        self._hand_back(op)
         if op in self._tables:
             self._tables[op].clear()
 
