@@ -44,6 +44,9 @@ _PARTIAL = {"sum": -2, "avg": -3, "min": -4, "max": -5, "product": -6}
 Combination = tuple[int, ...]
 """The index of a strategy for each mesh dim, from the outermost on; perhaps only the first few."""
 
+# Options of torch's that change nothing for sizes that are numbers, and for inputs on one mesh.
+_WITHOUT_EFFECT = frozenset(("allow_unbacked_sharding", "different_mesh_args"))
+
 # Bounds are added up in another order than costs, and so are rounded differently.
 _ROUND_DOWN = 1 - 1e-9
 
@@ -314,21 +317,22 @@ def _question(
     input_index: int = 1,
     inplace_op: bool = False,
     allow_uneven_sharding: bool = False,
-    is_valid_strategy_cb: Callable[..., bool] | None = None,
-    **_: object,
+    **others: object,
 ) -> Question:
     columns = list(zip(*strategies, strict=False))
     codes = [tuple([encode(placement) for placement in column]) for column in columns]
     wanted = [codes[at] for at in range(input_index, len(columns)) if any(columns[at])]
     inputs = op_schema.args_strategy
     if (
-        is_valid_strategy_cb
+        any(value is not None for name, value in others.items() if name not in _WITHOUT_EFFECT)
         or op_schema.kwargs_strategy
         or not 0 < len(inputs) == len(wanted)
         or any(len(each.strategies) != 1 for each in inputs)
         or any(len(each) != len(columns) for each in strategies)
         or not all(all(column) for column in columns[input_index:] if any(column))
         or not (all(columns[0]) or (input_index > 1 and not inplace_op))
+        or any(any(column) and not all(column) for column in columns)
+        or (op_schema.return_type_list_tensor_like() and type(output_tensor_meta) in (list, tuple))
         or _are_we_tracing()
         or _redistribute._FORCE_MIN_COST_REDISTRIBUTION_PLAN
         or not mesh._is_current_rank_part_of_mesh()

@@ -272,7 +272,12 @@ def test_an_accelerated_program_can_be_captured_in_any_order_of_ends(mesh, tmp_p
 @contextmanager
 def op_strategy_context(op: OpOverload, strategy: Any, info: RuntimeSchemaInfo) -> Iterator[None]:
     """Give an op another strategy until left, as torch's own tests do."""
-    tables = PROPAGATOR.op_strategy_funcs, PROPAGATOR.op_to_schema_info
+    tables: tuple[dict[OpOverload, Any], ...] = (
+        PROPAGATOR.op_strategy_funcs,
+        PROPAGATOR.op_to_schema_info,
+        PROPAGATOR.op_single_dim_strategy_funcs,  # which torch looks at first
+        PROPAGATOR.op_to_schema_info_for_single_dim_strategy,
+    )
     before = [table.pop(op, None) for table in tables]
     register_op_strategy(op, info)(strategy)
     try:
@@ -322,6 +327,7 @@ def test_what_torch_remembers_of_an_earlier_strategy_is_remembered(mesh):
             accelerated = begun()
             made.append(softmaxed(mesh))
             register_op_strategy(aten._softmax.default, RuntimeSchemaInfo(1))(on_replicated)
+            PROPAGATOR.op_single_dim_strategy_funcs.pop(aten._softmax.default, None)
             made.append(softmaxed(mesh))
             _clear_sharding_prop_cache()
             made.append(softmaxed(mesh))
