@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 FBGEMM := fbgemm-gpu$(if $(GPU),,-cpu)==1.8.0
 
-.PHONY: setup upstreams report report-large test test-long test-docs test-slow bench bench-smoke gate lint clean
+.PHONY: setup upstreams report report-large test test-long test-docs test-slow test-torch bench bench-smoke gate lint clean
 
 setup: $(READY)
 
@@ -48,6 +48,12 @@ test-long: setup
 # Every command that README and docs show.
 test-docs: setup
 	$(BIN)/python -m pytest tests/docs/test_commands.py -m docs -n auto
+
+# The dtensor family under another release of torch, which the index has with CUDA only (5.4 GB).
+TORCH ?= 2.15.0
+test-torch:
+	@planners/dtensor/upstream/install.sh $(PYTHON) upstreams $(TORCH)
+	PYTHONPATH=. upstreams/torch-$(TORCH)/bin/python -m pytest tests/dtensor -m "not slow" -p no:cacheprovider
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

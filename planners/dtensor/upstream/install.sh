@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Install a release of torch, and what the tests of the family need, in an environment of its own.
+#
+# usage: install.sh PYTHON ROOT RELEASE      e.g. install.sh python3.11 upstreams 2.15.0
+set -euo pipefail
+
+if [[ $# -ne 3 ]]; then
+    echo "usage: $0 PYTHON ROOT RELEASE" >&2
+    exit 2
+fi
+python=$1 release=$3
+place=$2/torch-$release
+requirements=$(dirname "$0")/../../../requirements.txt
+
+if [[ -e $place/.ready ]]; then
+    echo "torch $release is there"
+    exit
+fi
+echo "Installing torch $release into $place (several gigabytes where its build has CUDA)"
+rm -rf "$place" # an interrupted run's
+mkdir -p "$2"
+"$python" -m venv "$place"
+pip=("$place/bin/python" -m pip --disable-pip-version-check install --quiet)
+"${pip[@]}" "torch==$release"
+"${pip[@]}" -r <(grep -v '^torch==' "$requirements")
+touch "$place/.ready"
