@@ -138,9 +138,13 @@ class TableEntry(_Entry, frozen=True):
         check_kernel(self.name, self.sharding_type, self.compute_kernel, compute_device)
         check_tiling(self.name, self.sharding_type, shards, size, world_size)
         check_layout(self.name, self.sharding_type, shards, size, world_size, local_world_size)
-        if self.compute_kernel not in _WHOLE_IN_MEMORY:
-            return
         for number, shard in enumerate(shards):
+            if compute_device == "cpu" and 0 in shard.size:
+                raise InfeasibleDecision(
+                    f"Shard {number} of table {self.name} is empty; no kernel trains that on cpu."
+                )
+            if self.compute_kernel not in _WHOLE_IN_MEMORY:
+                continue
             weights = shard.size[0] * shard.size[1] * ITEM_BYTES.get(self.dtype, 0)
             if shard.storage.hbm + shard.storage.ddr < weights:
                 raise InfeasibleDecision(
@@ -210,14 +214,15 @@ def read_plan(
         if header.version != VERSION or isinstance(header.version, bool):
             raise UsageError(f"{path} is a plan of version {header.version}; it must be {VERSION}.")
         plan = msgspec.json.decode(data, type=PlanDocument)
-        for ranks in (world_size, topology and topology.world_size):
-            if ranks not in (None, plan.world_size):
-                raise UsageError(f"{path} is for {plan.world_size} ranks, not for {ranks}.")
-        plan.check(topology)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path} is a damaged plan: {_explained(error, data)}.") from None
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):
         raise UsageError(f"{path} is no plan: it must be JSON.") from None
+    for ranks in (world_size, topology and topology.world_size):
+        if ranks not in (None, plan.world_size):
+            raise UsageError(f"{path} is for {plan.world_size} ranks, not for {ranks}.")
+    try:
+        plan.check(topology)
     except InfeasibleDecision as error:
         raise UsageError(f"{path} cannot be trained: {error}") from None
     return plan
