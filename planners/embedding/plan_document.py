@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -173,12 +174,11 @@ class PlanDocument(_Entry, frozen=True):
         name, times = names.most_common(1)[0]
         if times > 1:
             raise InfeasibleDecision(f"It places table {name} {times} times.")
+        device = topology.compute_device if topology else "cuda"
         for table in self.tables:
-            table.check(
-                self.world_size,
-                topology.local_world_size if topology else self.local_world_size,
-                topology.compute_device if topology else "cuda",
-            )
+            table.check(self.world_size, self.local_world_size, device)
+            if topology:
+                table.check(self.world_size, topology.local_world_size, device)
         if topology:
             check_memory(
                 [entry.shard() for table in self.tables for entry in table.shards],
@@ -233,7 +233,6 @@ def _explained(error: msgspec.ValidationError, data: bytes) -> str:
     text = str(error)
     found = re.search(r"\$\.tables\[(\d+)\]", text)
     if found:
-        table = msgspec.json.decode(data)["tables"][int(found[1])]
-        if isinstance(table, dict) and "name" in table:
-            text += f", table {table['name']}"
+        with suppress(ValueError, LookupError, TypeError):  # the rest of it may be damaged, too
+            text += f", table {msgspec.json.decode(data)['tables'][int(found[1])]['name']}"
     return text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
@@ -674,6 +674,8 @@ def fuzzed(tmp_path_factory):
     removed=st.integers(0, 2),
     put=st.binary(max_size=2) | st.sampled_from([b"0", b"1", b"9", b"-", b".", b"e", b'"', b","]),
 )
+@example(position=BYTES.index(b"0.0004"), removed=0, put=b"\x80")
+@example(position=11949, removed=0, put=b"e")  # a number out of range
 def test_a_file_with_a_changed_byte_is_a_plan_or_refused(
     golden_problem, usable, fuzzed, position, removed, put
 ):
@@ -694,6 +696,7 @@ def test_a_file_with_a_changed_byte_is_a_plan_or_refused(
         max_size=3,
     )
 )
+@example(changes=[(("local_world_size",), 1)])
 def test_a_file_with_changed_fields_is_a_plan_or_refused(golden_problem, usable, fuzzed, changes):
     said = copy.deepcopy(SAID)
     for (*outer, last), value in changes:
