@@ -129,7 +129,8 @@ def cache(request):
                         str(spec(each, mesh).sharding_sequence) for each in (source, target)
                     )
                     held = manager.cached_spec_pairs_transform_path[pair]
-                    assert held[0] is found[0] and held[1] is found[1]
+                    assert held[0] is found[0]
+                    assert held[1] is found[1]
             seen.append(entries(manager))
             manager.cached_spec_pairs_transform_path[("[R, R, R]", "[S0, R, R]")] = (["old"], [])
             manager.cached_spec_pairs_transform_path[("x", "y")] = ([], [])
