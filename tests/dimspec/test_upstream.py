@@ -34,99 +34,7 @@ OF_MLP2 = {
     "difference_calls": 95_055,
 }
 
-OWN_DRIVER = """
-from planners.dimspec.upstream import stubs
-
-stubs.install()
-
-from colossalai.tensor.shape_consistency import ShapeConsistencyManager
-from colossalai.tensor.sharding_spec import ShardingSpec
-from copy import deepcopy
-
-from harness.errors import UsageError
-from planners.dimspec.upstream.accelerate import accelerate
-from planners.dimspec.upstream.counting import counting
-from planners.dimspec.upstream.forms import device_mesh
-
-SHAPE = (64, 32, 16)
-
-
-def spec(partition, mesh=None):
-    return ShardingSpec(mesh or device_mesh((4, 4)), SHAPE, dim_partition_dict=dict(partition))
-
-
-def method():
-    return vars(ShapeConsistencyManager)["shape_consistency"]
-
-
-def restores(request):
-    upstream = method()
-    with accelerate() as accelerated:
-        assert method() is not upstream
-        try:
-            accelerate()
-        except UsageError as error:
-            refused = str(error)
-    after_block = method() is upstream
-    accelerated.stop()
-    try:
-        with accelerate(), counting():
-            raise KeyError
-    except KeyError:
-        pass
-    return {"after_block": after_block, "after_error": method() is upstream, "refused": refused}
-
-
-def answers(request):
-    mesh = device_mesh((4, 4))
-    source, target = spec({1: [0, 1]}, mesh), spec({0: [0, 1]}, deepcopy(mesh))
-    manager = ShapeConsistencyManager()
-    with accelerate() as accelerated:
-        path, comms, cost = manager.shape_consistency(source, target)
-        first = path[0] is source, [str(each.sharding_sequence) for each in path]
-        described = [str(comm) for comm in comms]
-        path.clear(), comms.clear(), cost.clear()
-        source.__init__(mesh, SHAPE, dim_partition_dict={1: [0]})
-        again = manager.shape_consistency(spec({1: [0, 1]}, deepcopy(mesh)), target)
-        searches = accelerated.searches
-        manager.shape_consistency(spec({1: [0, 1]}), target)  # another mesh
-        nothing = manager.shape_consistency(target, target)
-    return {
-        "first": first,
-        "comms": described,
-        "again": [str(each.sharding_sequence) for each in again[0]],
-        "costs": again[2],
-        "same_comms": [str(comm) for comm in again[1]] == described,
-        "of_comm": str(again[1][0].sharding_spec.sharding_sequence),
-        "of_mesh": again[1][0].device_mesh is mesh,
-        "searches": [searches, accelerated.searches],
-        "nothing": nothing,
-    }
-
-
-def left(request):
-    manager = ShapeConsistencyManager()
-    with accelerate() as accelerated:
-        manager.forward_only = True
-        try:
-            cost = manager.shape_consistency(spec({0: [0]}), spec({}))[2]
-        finally:
-            manager.forward_only = False
-        try:
-            manager.shape_consistency(spec({0: [1, 0]}), spec({}))
-        except Exception as error:
-            order = f"{type(error).__name__}: {error}"
-        cube = device_mesh((2, 2, 2))
-        try:
-            manager.shape_consistency(spec({0: [2]}, cube), spec({}, cube))
-        except Exception as error:
-            third_axis = f"{type(error).__name__}: {error}"
-    return {"cost": cost, "order": order, "third_axis": third_axis,
-            "left": accelerated.left_to_upstream, "searches": accelerated.searches}
-
-
-HANDLERS = {"restores": restores, "answers": answers, "left": left}
-"""
+OWN_DRIVER = Path(__file__).parent / "accelerated_driver.py"
 
 pytestmark = pytest.mark.upstreams(*RELEASES)
 
@@ -137,11 +45,9 @@ def upstreams() -> Iterator[dict[str, Upstream]]:
         yield {name: stack.enter_context(Upstream(name, DRIVER)) for name in RELEASES}
 
 
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[Upstream]:
-    driver = tmp_path / "own_driver.py"
-    driver.write_text(OWN_DRIVER)
-    with Upstream(AFTER, driver) as upstream:
+@pytest.fixture(params=RELEASES)
+def own(request: pytest.FixtureRequest) -> Iterator[Upstream]:
+    with Upstream(request.param, OWN_DRIVER) as upstream:
         yield upstream
 
 
@@ -342,3 +248,39 @@ def test_accelerate_leaves_to_upstream_what_it_does_not_answer(own: Upstream) ->
     assert found["third_axis"] == "KeyError: ('S2', 'R')"
     assert found["left"] == 3
     assert found["searches"] == 0
+
+
+def test_upstreams_cache_holds_what_upstream_would_put_there(own: Upstream) -> None:
+    found = own.ask({"kind": "cache"})
+    assert found["equal"]
+    assert found["entries"] == [36, 37, 1]
+    assert found["searches"] == 26
+
+
+def test_accelerate_leaves_classes_of_the_users_own_to_upstream(own: Upstream) -> None:
+    found = own.ask({"kind": "others"})
+    assert found["asked"] == 1
+    assert found["cost"] >= 1e6
+    assert found["left"] == 2
+
+
+def test_accelerate_may_end_before_what_began_after_it(own: Upstream) -> None:
+    found = own.ask({"kind": "orders"})
+    assert found["within"]
+    assert found["searches"] == [0, 1]
+    assert found["left"] == 1
+    assert found["after"]
+
+
+def test_threads_get_the_answers_of_one(own: Upstream) -> None:
+    assert own.ask({"kind": "threads"})["equal"]
+
+
+def test_on_other_releases_upstream_searches_after_one_warning(own: Upstream) -> None:
+    found = own.ask({"kind": "other_release"})
+    first, second, insisted = found["warned"]
+    assert first[:2] == second[:2] == [False, 0]
+    assert [len(text) for text in (first[2], second[2], insisted[2])] == [1, 0, 0]
+    assert "was tested with colossalai 0.4.0, 0.4.1, not with 0.5.0" in first[2][0]
+    assert insisted[:2] == [True, 1]
+    assert found["after"]

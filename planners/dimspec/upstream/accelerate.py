@@ -10,15 +10,18 @@ from threading import Lock
 from types import TracebackType
 from typing import Any
 
+import colossalai
 from colossalai.device.device_mesh import DeviceMesh
 from colossalai.tensor.comm_spec import CollectiveCommPattern, CommSpec
 from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 from colossalai.tensor.sharding_spec import ShardingSpec
 
-from harness.registry import InfeasibleDecision, UsageError
+from harness.registry import InfeasibleDecision, SupportedReleases, UsageError
 from planners.dimspec.interned import Interned
 from planners.dimspec.partition import Mesh, PartitionError
 from planners.dimspec.upstream.forms import dictionary_of, partition_of, values_of
+
+RELEASES = SupportedReleases("colossalai", ("0.4.0", "0.4.1"))
 
 Answer = tuple[list[ShardingSpec], list[CommSpec], dict[str, float]]
 
@@ -28,16 +31,21 @@ _switch = Lock()
 
 
 class _Known:
-    """The answer to one question, without its source; the objects are in every such answer."""
+    """The answer to one question, without its source; the objects are in every such answer.
 
-    __slots__ = ("backward", "comms", "forward", "specs", "total")
+    `sequences` are those of source and target as text, by which upstream keeps its last answers.
+    """
+
+    __slots__ = ("backward", "comms", "forward", "sequences", "specs", "total")
 
     def __init__(
         self,
+        sequences: tuple[str, str],
         specs: tuple[ShardingSpec, ...],
         comms: tuple[CommSpec, ...],
         cost: tuple[float, float, float],
     ) -> None:
+        self.sequences = sequences
         self.specs = specs
         self.comms = comms
         self.forward, self.backward, self.total = cost
@@ -46,30 +54,40 @@ class _Known:
 class Accelerated:
     """ColossalAI's search for conversions while it is accelerated, in all threads of the process.
 
-    Paths, communication and costs are upstream's own, to the last bit; what differs is how long
-    finding them takes, and that `cached_spec_pairs_transform_path` stays empty. Specs of a path
-    after its first one are shared between answers and must not be changed. Questions that the
-    search here has no answer to are left to upstream, and those for the forward pass only.
+    Paths, communication, costs and `cached_spec_pairs_transform_path` are upstream's own, to the
+    last bit; what differs is how long finding them takes, and that specs of a path after its first
+    one are shared between answers and must not be changed. Questions that the search here has no
+    answer to are left to upstream, and those for the forward pass only, of other classes of meshes
+    and managers, and all of them on a release that it was not tested with.
     It ends with `stop`, or with the `with` block that it is used in.
     """
 
-    def __init__(self) -> None:
-        if not _switch.acquire(blocking=False):
-            raise UsageError("ColossalAI's search is accelerated already; stop that one first.")
+    def __init__(self, *, is_supported: bool = True) -> None:
         self.searches = 0
         self.left_to_upstream = 0
+        self._is_on = False
+        if not is_supported:
+            return
+        if not _switch.acquire(blocking=False):
+            raise UsageError("ColossalAI's search is accelerated already; stop that one first.")
         self._tensors = Interned()
-        self._meshes: dict[tuple[Any, ...], DeviceMesh] = {}
+        self._process_groups: dict[int, Any] = {}
         self._known: dict[tuple[Any, ...], _Known | None] = {}
         self._upstream = ShapeConsistencyManager.shape_consistency
-        ShapeConsistencyManager.shape_consistency = self._replacement()
+        self._replacement = self._replacing()
+        ShapeConsistencyManager.shape_consistency = self._replacement
         self._is_on = True
 
     def stop(self) -> None:
-        """Give ColossalAI its search back."""
+        """Give ColossalAI its search back.
+
+        Where somebody has since put a method in its place that calls this one, that stays, and
+        this one calls upstream's from now on.
+        """
         if self._is_on:
             self._is_on = False
-            ShapeConsistencyManager.shape_consistency = self._upstream
+            if ShapeConsistencyManager.shape_consistency is self._replacement:
+                ShapeConsistencyManager.shape_consistency = self._upstream
             _switch.release()
 
     def __enter__(self) -> "Accelerated":
@@ -83,19 +101,20 @@ class Accelerated:
     ) -> None:
         self.stop()
 
-    def _replacement(self) -> Any:
+    def _replacing(self) -> Any:
         known = self._known
 
         def shape_consistency(
             manager: ShapeConsistencyManager, source_spec: ShardingSpec, target_spec: ShardingSpec
         ) -> Answer:
-            if manager.forward_only:
+            if not self._is_on or not _is_plain(manager, source_spec, target_spec):
                 return self._ask_upstream(manager, source_spec, target_spec)
             mesh = source_spec.device_mesh
+            groups = mesh._process_group_dict
             key = (
                 values_of(mesh),
                 # Copies of a mesh share their process groups, which the answer is carried out with.
-                id(mesh._process_group_dict),
+                id(groups),
                 mesh.is_initialized,
                 source_spec.entire_shape,
                 len(target_spec.entire_shape),
@@ -105,13 +124,18 @@ class Accelerated:
             try:
                 found = known[key]
             except KeyError:
-                self._meshes.setdefault(key[:3], mesh)  # while it is kept, its id is no other's
+                self._process_groups[id(groups)] = groups  # while kept, its id is no other's
                 found = known[key] = self._search(source_spec, target_spec)
+            except TypeError:  # a shape, or axes, of no type that upstream makes
+                found = None
             if found is None:
                 return self._ask_upstream(manager, source_spec, target_spec)
+            path = [source_spec, *found.specs] if found.specs else []
+            comms = [*found.comms]
+            manager.cached_spec_pairs_transform_path[found.sequences] = (path, comms)
             return (
-                [source_spec, *found.specs] if found.specs else [],
-                [*found.comms],
+                path,
+                comms,
                 {"forward": found.forward, "backward": found.backward, "total": found.total},
             )
 
@@ -150,11 +174,28 @@ class Accelerated:
             )
             for spec, comm in zip(specs, found.comms, strict=False)
         ]
-        return _Known(tuple(specs[1:]), tuple(comms), found.cost)
+        sequences = (str(source.sharding_sequence), str(target.sharding_sequence))
+        return _Known(sequences, tuple(specs[1:]), tuple(comms), found.cost)
 
 
-def accelerate() -> Accelerated:
+def _is_plain(manager: ShapeConsistencyManager, source: ShardingSpec, target: ShardingSpec) -> bool:
+    """Return whether all classes are upstream's own, whose methods the search here replaces."""
+    return (
+        type(manager) is ShapeConsistencyManager
+        and type(source) is ShardingSpec
+        and type(target) is ShardingSpec
+        and type(source.device_mesh) is DeviceMesh
+        and not manager.forward_only
+    )
+
+
+def accelerate(*, any_release: bool = False) -> Accelerated:
     """Switch quicker conversions on, for ColossalAI's planner in this process.
+
+    On a release that it was not tested with it warns, once, and switches nothing on.
+
+    Args:
+        any_release: Whether to switch them on with any release of ColossalAI.
 
     Returns:
         What counts the searches, and switches them off again.
@@ -162,4 +203,6 @@ def accelerate() -> Accelerated:
     Raises:
         UsageError: they are on already.
     """
-    return Accelerated()
+    installed = colossalai.__version__
+    is_supported = RELEASES.allow("accelerate()", installed, any_release=any_release)
+    return Accelerated(is_supported=is_supported)
