@@ -4,12 +4,13 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from threading import Barrier, Event
+from threading import Barrier, Event, Thread
 from typing import Any
 
 import pytest
 import torch
 from small_world import counted, mesh_of, placed, running
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from planners.dtensor.dispatch.bounded import BoundedTable
@@ -99,3 +100,24 @@ def test_the_cache_may_be_read_while_another_thread_adds_to_it():
         sys.setswitchinterval(interval)
     assert entries == sorted(entries)
     assert entries[-1] == 300
+
+
+@pytest.mark.parametrize("kind", [Interned, ShapeClass])
+def test_an_equal_mesh_of_another_rank_gets_no_plan_of_the_first_one(kind):
+    """Threads that play ranks have meshes by the number of their thread, which is used again."""
+    first = mesh_of(4)
+    last = DeviceMesh("cpu", [0, 1, 2, 3], mesh_dim_names=first.mesh_dim_names, _rank=3)
+    assert last == first
+    made: list[tuple[Any, ...]] = []
+
+    def play(mesh: DeviceMesh) -> None:
+        x = placed(mesh, counted(2, 8), Shard(0))
+        each = [torch.relu(x), x + 1, x.view(-1, 2, 4)] * 2
+        made.append(tuple(one._spec.mesh.get_coordinate() for one in each))
+
+    with running(kind()):
+        for mesh in (first, last):
+            thread = Thread(target=play, args=(mesh,))
+            thread.start()
+            thread.join()
+    assert made == [((0,),) * 6, ((3,),) * 6]

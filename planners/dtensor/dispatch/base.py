@@ -1,7 +1,7 @@
 """What every way to dispatch has: it is installed, it may be cleared, it tells of its cache."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class CacheInfo(NamedTuple):
@@ -27,7 +27,7 @@ NOTHING_KEPT = CacheInfo(0, 0, 0, 0)
 class Dispatch:
     """Torch's own dispatch; what differs from it is a subclass."""
 
-    def installed(self) -> AbstractContextManager[None]:
+    def installed(self) -> AbstractContextManager[Any]:
         """Return what puts this in torch's place and takes it away again."""
         return nullcontext()
 

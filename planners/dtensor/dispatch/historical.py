@@ -26,7 +26,7 @@ from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR, Args, K
 class Handled(Dispatch):
     """A dispatch that takes every op with a strategy over, unless a mode is active."""
 
-    def installed(self) -> AbstractContextManager[None]:
+    def installed(self) -> AbstractContextManager[Any]:
         """Return what registers the handler for those ops."""
         return handling(dict.fromkeys(torch_path.ops_with_strategies(), self.dispatch))
 

@@ -158,13 +158,21 @@ def specs_of(args: Args) -> tuple[DTensorSpec, ...]:
 
 
 def same(spec: DTensorSpec, known: DTensorSpec) -> bool:
-    """Whether a spec equals one with the same hash; quick where they share their parts."""
-    return (
+    """Whether a spec equals one with the same hash; quick where they share their parts.
+
+    Its mesh must be a slice of the same mesh: one that was made at another time may be equal and
+    yet be that of another rank, or of process groups that are gone.
+    """
+    if (
         spec.tensor_meta is known.tensor_meta
         and spec.placements is known.placements
         and spec.mesh is known.mesh
         and spec.shard_order is known.shard_order
-    ) or spec == known
+    ):
+        return True
+    return spec == known and (
+        spec.mesh is known.mesh or spec.mesh._get_root_mesh() is known.mesh._get_root_mesh()
+    )
 
 
 def adopt(tensor: DTensor, known: DTensorSpec) -> bool:
