@@ -9,6 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("harness", "planners", "reports", "shardbench")
 
 
 class MadeEnvironment:

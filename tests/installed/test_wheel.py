@@ -11,13 +11,12 @@ from email import message_from_bytes
 from pathlib import Path
 
 import pytest
-from environments import ROOT, MadeEnvironment
+from environments import PACKAGES, ROOT, MadeEnvironment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 pytestmark = pytest.mark.long
 
-PACKAGES = ("harness", "planners", "reports", "shardbench")
 # A training job has its own builds of these.
 OF_THE_JOB = {"torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu"}
 TABLES = "name,rows,dim,pooling_factor\nuser,100000,64,1\nitem,50000,32,10\nquery,1000,16,5\n"
