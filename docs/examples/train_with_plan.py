@@ -41,7 +41,7 @@ from torchrec.optim.keyed import CombinedOptimizer, KeyedOptimizerWrapper
 from torchrec.optim.optimizers import in_backward_optimizer_filter
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from planners.embedding.planner import Planner
+from shardbench import Planner
 
 RANKS = 2
 SAMPLES = 16  # a rank and step

@@ -1,6 +1,6 @@
 """Quicker sharding decisions for a program that is there already: one call switches them on.
 
-from planners.dtensor.accelerate import accelerate
+from shardbench import accelerate
 
 accelerated = accelerate()
 train()
