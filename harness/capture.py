@@ -1,7 +1,11 @@
 """Capture what a live planner is given, in a file that every variant can be run on.
 
-`with capture("embedding", "problem.json"):` around a script's own call of its planner changes
-nothing about that call; the file is what `--workload problem.json` takes.
+from shardbench import capture
+
+with capture("embedding", "problem.json"):
+    plan = planner.plan(model, sharders)
+
+Nothing about the call inside is changed; the file is what `--workload problem.json` takes.
 """
 
 import os

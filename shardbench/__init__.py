@@ -1,1 +1,71 @@
-"""The command line."""
+"""The names for programs of your own; the command line is beside them, in `shardbench.cli`.
+
+from shardbench import Planner, accelerate, capture
+
+Importing shardbench imports nothing else. A name is looked up when it is first used, and is the
+object of its module, which is named below: it prints, pickles and compares as such.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what mypy and an editor read; the table below is what runs
+    from harness.capture import capture
+    from planners.dimspec.upstream.accelerate import accelerate as accelerate_colossalai
+    from planners.dtensor.accelerate import accelerate
+    from planners.embedding.plan_file import JsonPlanLoader, plan_constraints
+    from planners.embedding.planner import Planner
+
+__all__ = [
+    "JsonPlanLoader",
+    "Planner",
+    "accelerate",
+    "accelerate_colossalai",
+    "capture",
+    "plan_constraints",
+]
+
+_HOMES = {
+    "JsonPlanLoader": "planners.embedding.plan_file:JsonPlanLoader",
+    "Planner": "planners.embedding.planner:Planner",
+    "accelerate": "planners.dtensor.accelerate:accelerate",
+    "accelerate_colossalai": "planners.dimspec.upstream.accelerate:accelerate",
+    "capture": "harness.capture:capture",
+    "plan_constraints": "planners.embedding.plan_file:plan_constraints",
+}
+
+_PACKAGES = {"fbgemm_gpu": "fbgemm-gpu, or fbgemm-gpu-cpu where there is no CUDA"}
+
+
+def __getattr__(name: str) -> Any:
+    """Return what a name stands for, and keep it.
+
+    Raises:
+        AttributeError: there is no such name.
+        ModuleNotFoundError: it needs a library that is not installed.
+    """
+    if name == "__version__":
+        from importlib import metadata  # as long to import as all of the rest
+
+        return metadata.version("shardbench")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'shardbench' has no attribute '{name}'")
+    module, _, attribute = _HOMES[name].partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if not library or find_spec(library):  # a release without that module: its error says so
+            raise
+        raise ModuleNotFoundError(
+            f"{name} needs {library}, which is not installed: "
+            f"pip install {_PACKAGES.get(library, library)}",
+            name=error.name,
+        ) from None
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -24,7 +24,7 @@ from torchrec.distributed.planner.types import (
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-from harness.capture import capture
+from shardbench import capture
 
 TABLES = {"user": (5_000_000, 64), "item": (20_000_000, 128), "shop": (40_000, 32)}
 """Rows and dimension of each table."""

@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from harness.capture import capture
+from shardbench import capture
 
 RANKS = 8
 WIDTH = 64

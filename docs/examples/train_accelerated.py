@@ -1,13 +1,15 @@
-"""Train a tensor-parallel model with and without quicker DTensor decisions, and compare.
+"""Train sharded models with and without quicker DTensor decisions, and compare.
 
     python docs/examples/train_accelerated.py
 
-Two processes on gloo and CPUs train the same MLP twice from the same weights, on batches of ever
-new sizes: by torch's own dispatch, and after one call of `accelerate`. The losses of all steps and
+Two processes on gloo and CPUs train the same MLP, each rank on batches of ever new sizes: its
+parameters sharded by FSDP2, and then its layers split by tensor parallelism. Both are trained twice
+from the same weights, by torch's own dispatch and under `accelerate`. The losses of all steps and
 the weights at the end must be the same to the last bit.
 """
 
 import tempfile
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +17,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -23,26 +26,42 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from planners.dtensor.accelerate import accelerate
+from shardbench import accelerate
 
 RANKS = 2
 WIDTH, HIDDEN = 32, 128
-STEPS = 60
+STEPS = 40
 SECONDS = 120
 
 
-def train() -> tuple[list[float], list[torch.Tensor]]:
-    """Train from the same weights each time; return the losses, and this rank's weights."""
-    torch.manual_seed(0)
-    mesh = init_device_mesh("cpu", (RANKS,))
-    model = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, WIDTH))
+def shard_parameters(model: nn.Sequential, mesh: DeviceMesh) -> None:
+    """Give each rank a part of every parameter, which is gathered when its layer runs."""
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+def split_layers(model: nn.Sequential, mesh: DeviceMesh) -> None:
+    """Give each rank a part of the work of every layer, on the same batch."""
     parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+
+
+def train(
+    distribute: Callable[[nn.Sequential, DeviceMesh], None], seed_of_batches: int
+) -> tuple[list[float], list[torch.Tensor]]:
+    """Train from the same weights each time; return the losses, and this rank's weights."""
+    mesh = init_device_mesh("cpu", (RANKS,))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, WIDTH))
+    distribute(model, mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    torch.manual_seed(seed_of_batches)
     losses = []
     for step in range(STEPS):
         batch = torch.randn(8 + step, WIDTH)
         loss = nn.functional.mse_loss(model(batch), batch.sin())
         loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
@@ -52,8 +71,26 @@ def train() -> tuple[list[float], list[torch.Tensor]]:
     return losses, [each.detach().clone() for each in weights]
 
 
+def compare(
+    rank: int,
+    name: str,
+    distribute: Callable[[nn.Sequential, DeviceMesh], None],
+    seed_of_batches: int,
+) -> None:
+    """Train without `accelerate` and with it; the results must be the same to the last bit."""
+    losses, weights = train(distribute, seed_of_batches)
+    with accelerate(check=0.05) as accelerated:
+        losses_again, weights_again = train(distribute, seed_of_batches)
+        info = accelerated.cache_info()
+    assert losses_again == losses
+    assert all(map(torch.equal, weights_again, weights))
+    if rank == 0:
+        print(f"{name}: loss {losses[0]:.4f} to {losses[-1]:.4f} in {STEPS} steps, equal: yes")
+        print(info)
+
+
 def run(rank: int, meeting_point: str) -> None:
-    """Train twice as one of the ranks, and compare."""
+    """Train as one of the ranks."""
     dist.init_process_group(
         "gloo",
         init_method=meeting_point,
@@ -62,15 +99,8 @@ def run(rank: int, meeting_point: str) -> None:
         timeout=timedelta(seconds=SECONDS),
     )
     torch.set_num_threads(1)
-    losses, weights = train()
-    with accelerate() as accelerated:
-        losses_again, weights_again = train()
-        info = accelerated.cache_info()
-    assert losses_again == losses
-    assert all(map(torch.equal, weights_again, weights))
-    if rank == 0:
-        print(f"loss {losses[0]:.4f} to {losses[-1]:.4f} in {STEPS} steps, equal: yes")
-        print(info)
+    compare(rank, "FSDP2", shard_parameters, seed_of_batches=rank)  # a batch of its own
+    compare(rank, "tensor parallel", split_layers, seed_of_batches=0)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -59,7 +59,7 @@ def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
     return written
 
 
-def constraints(path: str | Path) -> dict[str, ParameterConstraints]:
+def plan_constraints(path: str | Path) -> dict[str, ParameterConstraints]:
     """Return constraints, by table, under which torchrec enumerates a plan's options alone.
 
     Raises:
@@ -86,7 +86,7 @@ class JsonPlanLoader(PlanLoader):
     The file is read, checked and compared with the model at once, so that every rank of a job
     fails together where it cannot be trained.
 
-    With `constraints(path)` the planner enumerates the options of the plan alone. Without them it
+    With `plan_constraints(path)` the planner enumerates the options of the plan alone. Without them it
     must be constrained as the planner of the plan was: where it enumerates no such option
     (another width of column-wise shards, say), torchrec refuses the plan.
 

@@ -18,11 +18,13 @@ def test_two_ranks_train_the_same_with_and_without_acceleration(tmp_path):
         capture_output=True, text=True, check=False, cwd=tmp_path, timeout=200,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    trained, info = result.stdout.splitlines()
-    first, last = map(float, re.findall(r"\d\.\d{4}", trained))
-    assert last < first
-    assert trained.endswith("equal: yes")
-    counted = {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", info)}
-    assert counted["hits"] > 4 * counted["misses"] > 0
-    assert counted["entries"] > 0
-    assert counted["bytes"] > 0
+    trained, informed = result.stdout.splitlines()[::2], result.stdout.splitlines()[1::2]
+    assert [line.partition(":")[0] for line in trained] == ["FSDP2", "tensor parallel"]
+    for line, info in zip(trained, informed, strict=True):
+        first, last = map(float, re.findall(r"\d\.\d{4}", line))
+        assert last < first
+        assert line.endswith("equal: yes")
+        counted = {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", info)}
+        assert counted["hits"] > 4 * counted["misses"] > 0
+        assert counted["entries"] > 0
+        assert counted["bytes"] > 0

@@ -23,7 +23,7 @@ from harness.registry import UsageError, WorkloadSpec
 from harness.topologies import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.plan import Plan, validate
-from planners.embedding.plan_file import JsonPlanLoader, constraints, document
+from planners.embedding.plan_file import JsonPlanLoader, document, plan_constraints
 from planners.embedding.planner import Planner
 from planners.embedding.problem import EmbeddingProblem, build
 from planners.embedding.quality import quality
@@ -117,7 +117,7 @@ def test_a_job_gets_the_plan_without_a_search(problem, plan, path, constrained, 
         if option.sharding_type in ("table_wise", "column_wise", "row_wise")
     )
     model = Model(configs(problem), [sequence])
-    within = constraints(path) if constrained else problem.constraints
+    within = plan_constraints(path) if constrained else problem.constraints
     planner, sharding_plan = loaded(problem, JsonPlanLoader(path, model, 16), model, within, kind)
     assert decisions(planner._best_plan) == decisions(plan.options)
     assert planner._num_proposals == 0
@@ -139,7 +139,7 @@ def test_a_job_gets_the_plan_without_a_search(problem, plan, path, constrained, 
 
 def test_with_its_constraints_a_planner_enumerates_the_options_of_the_plan_alone(problem, path):
     model = Model(configs(problem))
-    planner, _ = loaded(problem, JsonPlanLoader(path, model), model, constraints(path))
+    planner, _ = loaded(problem, JsonPlanLoader(path, model), model, plan_constraints(path))
     assert len(planner._enumerator.last_stored_search_space) == len(problem.tables)
 
 
@@ -155,7 +155,7 @@ def test_narrow_columns_and_cache_sizes_come_back_through_the_constraints(proble
     ]
     path.write_text(json.dumps(said))
     model = Model(configs(problem))
-    _, sharding_plan = loaded(problem, JsonPlanLoader(path, model), model, constraints(path))
+    _, sharding_plan = loaded(problem, JsonPlanLoader(path, model), model, plan_constraints(path))
     placed = sharding_plan.plan["sparse.bags.1"][table["name"]]
     assert (placed.ranks, placed.cache_params.load_factor) == ([0, 1], 0.3)
     with pytest.raises(PlannerError, match="not all search space is covered"):
@@ -248,7 +248,7 @@ def test_a_file_that_is_no_plan_is_refused_in_a_sentence(tmp_path, text, message
     path = tmp_path / "plan.json"
     if text is not None:
         path.write_text(text)
-    for read in (lambda: JsonPlanLoader(path, nn.Identity()), lambda: constraints(path)):
+    for read in (lambda: JsonPlanLoader(path, nn.Identity()), lambda: plan_constraints(path)):
         with pytest.raises(UsageError, match=message) as raised:
             read()
         assert "plan.json" in str(raised.value)
@@ -422,7 +422,7 @@ def test_a_plan_that_would_not_train_is_refused_by_table_and_shard(
 ):
     said_again(golden, lambda said: change(first(said, sharding_type)))
     with pytest.raises(UsageError, match=f"plan.json .*({message})") as refused:
-        constraints(golden)
+        plan_constraints(golden)
     assert "table_" in str(refused.value)
     assert str(refused.value).count(". ") == 0
 
@@ -437,11 +437,11 @@ def test_a_table_that_is_data_parallel_is_whole_on_every_rank(golden):
 
     said_again(golden, whole)
     assert "data_parallel" in {
-        each.sharding_types[0] for each in constraints(golden).values() if each.sharding_types
+        each.sharding_types[0] for each in plan_constraints(golden).values() if each.sharding_types
     }
     said_again(golden, lambda said: drop(first(said, "data_parallel", "dense")))
     with pytest.raises(UsageError, match="is not whole on every rank"):
-        constraints(golden)
+        plan_constraints(golden)
 
 
 @pytest.mark.parametrize(
@@ -457,12 +457,12 @@ def test_a_table_that_is_data_parallel_is_whole_on_every_rank(golden):
 def test_fields_that_are_missing_or_unknown_are_named(golden, holder):
     said_again(golden, lambda said: holder(said).update(other=1))
     with pytest.raises(UsageError, match="unknown field `other`"):
-        constraints(golden)
+        plan_constraints(golden)
     golden.write_bytes(GOLDEN.read_bytes())
     name = list(holder(SAID))[1]
     said_again(golden, lambda said: holder(said).pop(name))
     with pytest.raises(UsageError, match=f"missing required field `{name}`|of version None"):
-        constraints(golden)
+        plan_constraints(golden)
 
 
 def test_hosts_hold_the_tables_that_are_sharded_over_one(problem, plan, path):
@@ -476,7 +476,7 @@ def test_hosts_hold_the_tables_that_are_sharded_over_one(problem, plan, path):
 
     said_again(path, shift)
     with pytest.raises(UsageError, match=r"Shard 0 of table .* must be on rank "):
-        constraints(path)
+        plan_constraints(path)
 
 
 def test_a_plan_is_checked_against_the_topology_that_it_is_loaded_for(golden_problem, golden):
@@ -651,7 +651,7 @@ def read_or_refused(golden_problem, usable, path):
     validate(golden_problem, Plan(tuple(options)))
     assert decisions(options) == as_said(json.loads(path.read_bytes()))
     for table in json.loads(path.read_bytes())["tables"]:
-        within = constraints(path)[table["name"]]
+        within = plan_constraints(path)[table["name"]]
         cut = calculate_shard_sizes_and_offsets(
             torch.empty(table["rows"], table["dim"], device="meta"),
             4,

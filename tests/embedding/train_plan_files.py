@@ -18,7 +18,7 @@ from torchrec.distributed.planner.types import Topology
 from torchrec.distributed.types import ShardingType
 
 from planners.embedding.plan_document import PlanDocument
-from planners.embedding.plan_file import JsonPlanLoader, constraints
+from planners.embedding.plan_file import JsonPlanLoader, plan_constraints
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "examples"))
 import train_with_plan as example
@@ -40,7 +40,7 @@ def load(model, path):
     planner = EmbeddingShardingPlanner(
         topology=topology,
         batch_size=example.SAMPLES,
-        constraints=constraints(path),
+        constraints=plan_constraints(path),
         storage_reservation=FixedPercentageStorageReservation(percentage=0.15),
         stats=[],
         plan_loader=JsonPlanLoader(path, model, topology=topology),

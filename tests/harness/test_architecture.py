@@ -19,6 +19,8 @@ ALLOWED = {
     "benchmarks": {"harness"},
     "shardbench": {"harness", "reports"},
 }
+# The names that users import are those of planners; no command knows one.
+OF_USERS = "shardbench/__init__.py"
 
 
 def imported_modules(source: str) -> Iterator[str]:
@@ -73,7 +75,7 @@ def test_imports_point_one_way(package: str):
         (file, module)
         for file, modules in imports(package).items()
         for module in modules
-        if module.partition(".")[0] in forbidden
+        if module.partition(".")[0] in forbidden - ({"planners"} if file == OF_USERS else set())
     }
     assert wrong == set()
 

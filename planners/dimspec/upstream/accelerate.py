@@ -1,8 +1,8 @@
 """Quicker conversions for ColossalAI's auto-parallel planner: one call switches them on.
 
-from planners.dimspec.upstream.accelerate import accelerate
+from shardbench import accelerate_colossalai
 
-with accelerate():
+with accelerate_colossalai():
     model = autoparallelize(model, meta_args)
 """
 

@@ -1,0 +1,135 @@
+"""`from shardbench import ...`: the real objects, loaded when first used, for types and in fact."""
+
+import ast
+import pickle
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from environments import ROOT, MadeEnvironment
+
+import shardbench
+
+NAMES = {
+    "JsonPlanLoader": "planners.embedding.plan_file:JsonPlanLoader",
+    "Planner": "planners.embedding.planner:Planner",
+    "accelerate": "planners.dtensor.accelerate:accelerate",
+    "capture": "harness.capture:capture",
+    "plan_constraints": "planners.embedding.plan_file:constraints",
+}
+NEED_MORE = {"accelerate_colossalai": "planners.dimspec.upstream.accelerate:accelerate"}
+
+
+def test_importing_it_imports_nothing_else():
+    script = "import sys; import shardbench; print(*sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    roots = {name.partition(".")[0] for name in done.stdout.split()}
+    assert roots & {"torch", "torchrec", "fbgemm_gpu", "pandas", "numpy", "numba", "rich"} == set()
+    assert roots & {"harness", "planners", "reports"} == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_the_object_of_its_module(name: str):
+    module, _, attribute = NAMES[name].partition(":")
+    found = getattr(shardbench, name)
+    assert found is getattr(import_module(module), attribute)
+    assert pickle.loads(pickle.dumps(found)) is found
+    assert vars(shardbench)[name] is found  # no look-up the next time
+
+
+def test_types_say_the_same_as_what_runs():
+    tree = ast.parse(Path(shardbench.__file__).read_text(encoding="utf-8"))
+    (typed,) = (
+        node
+        for node in tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    seen = {
+        alias.asname or alias.name: f"{node.module}:{alias.name}"
+        for node in typed.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == shardbench._HOMES == NAMES | NEED_MORE
+    assert shardbench.__all__ == sorted(seen)
+
+
+def test_it_lists_what_it_has_and_refuses_what_it_has_not():
+    assert {*NAMES, *NEED_MORE} <= set(dir(shardbench))
+    with pytest.raises(AttributeError, match="has no attribute 'planner'"):
+        _ = shardbench.planner
+    with pytest.raises(ImportError, match="cannot import name 'accelerated'"):
+        from shardbench import accelerated  # noqa: F401
+
+
+def test_the_version_is_that_of_the_package():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert shardbench.__version__ == declared["project"]["version"]
+
+
+def said_without(folder: Path, libraries: tuple[str, ...], name: str) -> str:
+    """Return the last line of importing a name where libraries are missing, which must fail."""
+    made = MadeEnvironment(folder, without=libraries)
+    done = made.run(made.python, "-c", f"from shardbench import {name}", path=ROOT)
+    assert done.returncode == 1, done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("libraries", "name", "install"),
+    [
+        (("torch", "torchrec"), "accelerate", "torch"),
+        (("torchrec",), "Planner", "torchrec"),
+        (("torchrec",), "JsonPlanLoader", "torchrec"),
+        (
+            ("fbgemm_gpu", "fbgemm_gpu_cpu"),
+            "plan_constraints",
+            "fbgemm-gpu, or fbgemm-gpu-cpu where there is no CUDA",
+        ),
+        (("colossalai",), "accelerate_colossalai", "colossalai"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_sentence(
+    tmp_path: Path, libraries: tuple[str, ...], name: str, install: str
+):
+    said = said_without(tmp_path, libraries, name)
+    missing = libraries[0]
+    assert said == (
+        f"ModuleNotFoundError: {name} needs {missing}, which is not installed: "
+        f"pip install {install}"
+    )
+
+
+WITH_TORCH_ALONE = """
+import torch, torch.distributed as dist
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from shardbench import accelerate
+
+dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+mesh = init_device_mesh("cpu", (4,))
+x = distribute_tensor(torch.ones(8, 8), mesh, [Shard(0)])
+y = distribute_tensor(torch.ones(8, 8), mesh, [Replicate()])
+with accelerate() as accelerated:
+    for _ in range(3):
+        assert (x @ y).placements == (Shard(0),)
+print(accelerated.cache_info().hits)
+"""
+
+
+@pytest.mark.long
+def test_accelerate_works_where_torch_alone_is(tmp_path: Path):
+    others = (
+        "torchrec", "fbgemm_gpu", "fbgemm_gpu_cpu", "numba", "scipy", "highspy", "pandas",
+        "matplotlib", "typer", "rich",
+    )  # fmt: skip
+    made = MadeEnvironment(tmp_path, without=others)
+    done = made.run(made.python, "-c", WITH_TORCH_ALONE, path=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 2

@@ -1,0 +1,179 @@
+"""A wheel of the checkout, installed into an environment that has torch and torchrec of its own."""
+
+import importlib.metadata
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from email import message_from_bytes
+from pathlib import Path
+
+import pytest
+from environments import PACKAGES, ROOT, MadeEnvironment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+pytestmark = pytest.mark.long
+
+# A training job has its own builds of these.
+OF_THE_JOB = {"torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu"}
+TABLES = "name,rows,dim,pooling_factor\nuser,100000,64,1\nitem,50000,32,10\nquery,1000,16,5\n"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of a copy of the checkout: a build leaves files where the source is."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    for package in PACKAGES:
+        shutil.copytree(
+            ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source)
+    subprocess.run(
+        [
+            sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet",
+            "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder, source,
+        ],
+        check=True, cwd=folder,
+    )  # fmt: skip
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def made(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> MadeEnvironment:
+    """An environment, in which pip has looked up what the wheel needs and found all of it."""
+    environment = MadeEnvironment(tmp_path_factory.mktemp("made"))
+    before = installed(environment)
+    assert set(before) > {"torch", "torchrec"}
+    environment.pip("install", "--quiet", "--no-index", wheel)
+    after = installed(environment)
+    assert after.pop("shardbench") == importlib.metadata.version("shardbench")
+    assert after == before
+    (environment.folder / "my_tables.csv").write_text(TABLES, encoding="utf-8")
+    return environment
+
+
+def installed(environment: MadeEnvironment) -> dict[str, str]:
+    """Return the version of each package of an environment, by its normalized name."""
+    listed = json.loads(environment.pip("list", "--format", "json"))
+    return {canonicalize_name(each["name"]): each["version"] for each in listed}
+
+
+def shardbench(environment: MadeEnvironment, *words: str) -> str:
+    # What is compiled is also plain Python: compiling it takes a minute or more.
+    done = environment.run(environment.bin / "shardbench", *words, NUMBA_DISABLE_JIT="1")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_holds_every_file_of_the_packages(wheel: Path):
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    expected = {
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert held == expected
+
+
+def needs(package: str) -> Iterator[Requirement]:
+    """Yield what an installed package needs here, extras aside."""
+    for text in importlib.metadata.requires(package) or ():
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield requirement
+
+
+def test_what_it_needs_is_no_library_of_the_job(wheel: Path):
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = (name for name in opened.namelist() if name.endswith("/METADATA"))
+        metadata = message_from_bytes(opened.read(name))
+    declared = [Requirement(text) for text in metadata.get_all("Requires-Dist", ())]
+    waiting = [each for each in declared if each.marker is None]
+    assert all(any(bound.operator == ">=" for bound in each.specifier) for each in waiting)
+    found: set[str] = set()
+    while waiting:
+        name = canonicalize_name(waiting.pop().name)
+        if name not in found:
+            found.add(name)
+            waiting.extend(needs(name))
+    assert len(found) > 20
+    assert found & OF_THE_JOB == set()
+
+
+def test_it_lists_compares_and_plans(made: MadeEnvironment):
+    listed = shardbench(made, "list")
+    for family in ("dimspec", "dtensor", "embedding", "reshard"):
+        assert f"{family} " in listed
+    compared = shardbench(
+        made, "compare", "dimspec", "-w", "all-pairs[rank=2,mesh=2x2]", "-t", "dgx_h100", "-n", "4",
+        "--variants", "interned", "--against", "lazy-dict", "--seconds", "0.1", "--json", "-",
+    )  # fmt: skip
+    rows = {row["variant"]: row for row in json.loads(compared)["rows"]}
+    assert rows["interned"]["fingerprint"] == rows["lazy-dict"]["fingerprint"]
+    shardbench(
+        made, "plan", "--tables", "my_tables.csv", "--topology", "dgx_h100", "--gpus", "8",
+        "--variant", "compiled", "-o", "plan.json",
+    )  # fmt: skip
+    plan = json.loads((made.folder / "plan.json").read_text(encoding="utf-8"))
+    assert [table["name"] for table in plan["tables"]] == ["user", "item", "query"]
+
+
+JOB = """
+import harness, planners, shardbench
+from shardbench import JsonPlanLoader, Planner, accelerate, capture, plan_constraints
+
+for package in (harness, planners, shardbench):
+    print(package.__path__[0])
+with capture("dtensor", "step.json"), accelerate():
+    pass
+print(Planner.__mro__[1].__name__)
+"""
+
+
+def test_a_job_imports_it_from_there(made: MadeEnvironment):
+    done = made.run(made.python, "-c", JOB)
+    assert done.returncode == 0, done.stderr
+    *folders, base = done.stdout.splitlines()
+    assert all(Path(folder).is_relative_to(made.folder / "environment") for folder in folders)
+    assert base == "EmbeddingShardingPlanner"
+
+
+TYPED = """
+from shardbench import JsonPlanLoader, Planner, accelerate, capture, plan_constraints
+
+reveal_type(accelerate().cache_info().hits)
+reveal_type(Planner(mode="best-plan"))
+reveal_type(plan_constraints)
+reveal_type(JsonPlanLoader)
+with capture("embedding", "problem.json", hash_names=True):
+    pass
+accelerate(no_such_argument=1)
+"""
+# To check the types of torch too would take minutes.
+SETTINGS = """
+[mypy]
+strict = True
+[mypy-torch.*,torchrec.*]
+follow_imports = skip
+ignore_missing_imports = True
+"""
+
+
+def test_a_type_checker_sees_real_types(made: MadeEnvironment):
+    (made.folder / "job.py").write_text(TYPED, encoding="utf-8")
+    (made.folder / "mypy.ini").write_text(SETTINGS, encoding="utf-8")
+    done = made.run(sys.executable, "-m", "mypy", "--python-executable", made.python, "job.py")
+    said = [line.partition(": ")[2] for line in done.stdout.splitlines()]
+    assert said[0] == 'note: Revealed type is "int"', done.stdout
+    assert said[1] == 'note: Revealed type is "planners.embedding.planner.Planner"'
+    assert "def (path: str | pathlib.Path) ->" in said[2]
+    assert "planners.embedding.plan_file.JsonPlanLoader" in said[3]
+    assert "Unexpected keyword argument" in said[4]
+    assert "Found 1 error in 1 file" in done.stdout
