@@ -1,7 +1,7 @@
 """Puts the drop-in in place in this process, and records at its end whether it was reached."""
 
 import os
-from multiprocessing.util import Finalize, register_after_fork
+from multiprocessing.util import Finalize
 
 from peers_drop_in import put_in_place
 from peers_record import current_test, write
@@ -16,10 +16,5 @@ def record() -> None:
         write(reached=current_test())
 
 
-def record_at_the_end(_: object) -> None:
-    """Have multiprocessing record before it ends the process, which it does without atexit."""
-    Finalize(None, record, exitpriority=0)
-
-
-# A child forgets what is to be done at its end when it begins, and calls these afterwards.
-register_after_fork(record, record_at_the_end)
+# Before multiprocessing ends the process, which it does without atexit.
+Finalize(None, record, exitpriority=0)
