@@ -99,7 +99,13 @@ class Runner:
         return [
             *(sys.executable, "-m", "pytest", "-p", "peers_plugin", "-p", "no:cacheprovider"),
             *("-c", str(settings), "--rootdir", str(checkout), "--noconftest"),
-            *("-ra", "--tb=short", "--continue-on-collection-errors", "--hypothesis-seed=0"),
+            *(
+                "-ra",
+                "--tb=short",
+                "--show-capture=no",
+                "--continue-on-collection-errors",
+                "--hypothesis-seed=0",
+            ),
             *("-o", f"faulthandler_timeout={self.limit}"),
             *("-o", "faulthandler_exit_on_timeout=true"),
             *(str(checkout / path) for path in suite.paths),
