@@ -100,15 +100,22 @@ def test_tests_of_all_kinds(tmp_path):
     checkout = pytorch_checkout(tmp_path, OF_ALL_KINDS)
     uncollectable = checkout / "test" / "distributed" / "tensor" / "test_of_another_release.py"
     uncollectable.write_text("import torch.no_such_module\n", encoding="utf-8")
-    run = peers(tmp_path, "--pytorch", str(checkout), "--limit", "10")
+    run = peers(tmp_path, "--pytorch", str(checkout), "--", "-k", "not test_hangs")
     assert run.returncode == 1, run.stderr
     # run, skipped, pass at baseline, pass with ours, regressions, reach ours
-    assert "| accelerate() | 9 | 1 | 5 | 5 | 1 | 2 |" in run.stdout
+    assert "| accelerate() | 8 | 1 | 5 | 5 | 1 | 2 |" in run.stdout
     regression = "PyTorch, accelerate(): test/distributed/tensor/test_made_up.py::test_regresses"
     assert f"{regression}: ValueError: broken by ours" in run.stdout
     assert run.stdout.count("test_made_up.py::") == 1
     assert "test_of_another_release.py cannot be collected: ModuleNotFoundError" in run.stdout
     assert not list(checkout.rglob("__pycache__"))
+
+
+@pytest.mark.long
+def test_a_test_that_hangs_has_failed_and_the_next_one_runs(tmp_path):
+    checkout = pytorch_checkout(tmp_path, OF_ALL_KINDS)
+    run = peers(tmp_path, "--pytorch", str(checkout), "--limit", "3", "--", "-k", "hang")
+    assert "| accelerate() | 2 | 0 | 1 | 1 | 0 | 0 |" in run.stdout, run.stderr
 
 
 @pytest.mark.long
