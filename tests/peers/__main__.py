@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.peers.running import Outcomes, PeersError, Runner
-from tests.peers.suites import SUITES, Suite
+from tests.peers.suites import SUITES, PeerSuite
 
 _HEAD = (
     *("suite", "release", "drop-in", "run", "skipped"),
@@ -18,7 +18,7 @@ _HEAD = (
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SuiteComparison:
     """A suite as it is beside the same suite with a drop-in in place."""
 
     suite: str
@@ -59,13 +59,13 @@ class Comparison:
         return self.ours.errors.get(test, missing)
 
 
-def table(comparisons: list[Comparison]) -> str:
+def table(comparisons: list[SuiteComparison]) -> str:
     """Return a Markdown table, a row for each comparison."""
     rows = [list(_HEAD), ["---"] * 3 + ["---:"] * 6, *(each.cells() for each in comparisons)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def compare(runner: Runner, suite: Suite, checkout: Path) -> list[Comparison]:
+def compare(runner: Runner, suite: PeerSuite, checkout: Path) -> list[SuiteComparison]:
     """Run a suite as it is, then with each of its drop-ins."""
     sources = suite.from_checkout and not runner.installed
     release = suite.release(checkout if sources else None)
@@ -75,7 +75,7 @@ def compare(runner: Runner, suite: Suite, checkout: Path) -> list[Comparison]:
     for name, drop_in in suite.drop_ins.items():
         _say(f"{suite.name} {release}, {name}")
         ours = runner.run(suite, checkout, drop_in)
-        found.append(Comparison(suite.name, release, name, baseline, ours))
+        found.append(SuiteComparison(suite.name, release, name, baseline, ours))
     return found
 
 

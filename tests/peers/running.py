@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.peers.suites import Suite
+from tests.peers.suites import PeerSuite
 
 IN_CHILD = Path(__file__).parent / "in_child"
 
@@ -61,7 +61,7 @@ class Runner:
     pytest_args: Sequence[str]
     logs: Path
 
-    def run(self, suite: Suite, checkout: Path, drop_in: str | None) -> Outcomes:
+    def run(self, suite: PeerSuite, checkout: Path, drop_in: str | None) -> Outcomes:
         """Run a suite, with a drop-in or as it is.
 
         A test that takes too long, or ends its process, has failed; the tests after it go on in
@@ -93,7 +93,7 @@ class Runner:
                 raise PeersError(f"pytest ended with code {code}; {log} says why.")
         return _outcomes(entries)
 
-    def _command(self, suite: Suite, checkout: Path, folder: Path) -> list[str]:
+    def _command(self, suite: PeerSuite, checkout: Path, folder: Path) -> list[str]:
         settings = folder / "pytest.ini"  # neither the checkout's nor ours
         settings.write_text("[pytest]\n", encoding="utf-8")
         return [
@@ -113,7 +113,7 @@ class Runner:
         ]
 
     def _environment(
-        self, suite: Suite, checkout: Path, drop_in: str | None, record: Path
+        self, suite: PeerSuite, checkout: Path, drop_in: str | None, record: Path
     ) -> dict[str, str]:
         path = [str(IN_CHILD)]
         if suite.from_checkout and not self.installed:

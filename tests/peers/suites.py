@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Suite:
+class PeerSuite:
     """Some of upstream's tests.
 
     Attributes:
@@ -36,7 +36,7 @@ class Suite:
 
 
 SUITES = (
-    Suite(
+    PeerSuite(
         name="TorchRec",
         library="torchrec",
         paths=(
@@ -46,7 +46,7 @@ SUITES = (
         ),
         drop_ins={"Planner, same-plan": "same-plan", "Planner, best-plan": "best-plan"},
     ),
-    Suite(
+    PeerSuite(
         name="ColossalAI",
         library="colossalai",
         paths=(
@@ -56,7 +56,7 @@ SUITES = (
         ),
         drop_ins={"accelerate()": "colossalai"},
     ),
-    Suite(
+    PeerSuite(
         name="PyTorch",
         library="torch",
         paths=("test/distributed/tensor",),

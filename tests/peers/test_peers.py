@@ -78,6 +78,9 @@ def test_dispatches_in_a_child():
 """
 
 
+HANGING = "test_hangs or test_after_a_hang"
+
+
 def peers(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tests.peers", "--logs", str(tmp_path / "logs"), *arguments],
@@ -114,7 +117,7 @@ def test_tests_of_all_kinds(tmp_path):
 @pytest.mark.long
 def test_a_test_that_hangs_has_failed_and_the_next_one_runs(tmp_path):
     checkout = pytorch_checkout(tmp_path, OF_ALL_KINDS)
-    run = peers(tmp_path, "--pytorch", str(checkout), "--limit", "3", "--", "-k", "hang")
+    run = peers(tmp_path, "--pytorch", str(checkout), "--limit", "3", "--", "-k", HANGING)
     assert "| accelerate() | 2 | 0 | 1 | 1 | 0 | 0 |" in run.stdout, run.stderr
 
 
