@@ -1,4 +1,4 @@
-# make report | report-large | test | test-long | test-docs | bench | gate | lint | upstreams: each sets up its virtual environment first, when needed.
+# make report | report-large | test | test-long | test-docs | bench | gate | lint | upstreams | peers: each sets up its virtual environment first, when needed.
 # GPU=1 uses a second environment, with the CUDA builds of torch and fbgemm.
 
 PYTHON ?= python3.11
@@ -8,7 +8,8 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 FBGEMM := fbgemm-gpu$(if $(GPU),,-cpu)==1.8.0
 
-.PHONY: setup upstreams report report-large test test-long test-docs test-slow test-torch bench bench-smoke gate lint clean
+.PHONY: setup upstreams report report-large test test-long test-docs test-slow test-torch
+.PHONY: bench bench-smoke gate lint clean peers
 
 setup: $(READY)
 
@@ -69,6 +70,12 @@ bench-smoke: setup
 # on a busy machine (exit code 2) is told and is no failure.
 gate: setup
 	$(BIN)/shardbench gate expectations.toml || [ $$? -eq 2 ]
+
+# Upstream's own tests without and with the drop-ins; docs/peers.md says which checkouts.
+peers: setup
+	@$(if $(PYTORCH),$(PIP) expecttest==0.3.0)
+	$(BIN)/python -m tests.peers --torchrec "$(TORCHREC)" --colossalai "$(COLOSSALAI)" \
+		--pytorch "$(PYTORCH)" $(if $(INSTALLED),--installed) -- $(PYTEST_ARGS)
 
 lint: setup
 	$(BIN)/ruff check .

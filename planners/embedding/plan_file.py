@@ -86,8 +86,8 @@ class JsonPlanLoader(PlanLoader):
     The file is read, checked and compared with the model at once, so that every rank of a job
     fails together where it cannot be trained.
 
-    With `plan_constraints(path)` the planner enumerates the options of the plan alone. Without them it
-    must be constrained as the planner of the plan was: where it enumerates no such option
+    With `plan_constraints(path)` the planner enumerates the options of the plan alone. Without them
+    it must be constrained as the planner of the plan was: where it enumerates no such option
     (another width of column-wise shards, say), torchrec refuses the plan.
 
     Args:

@@ -1,0 +1,66 @@
+"""The suites of upstream's tests, and the drop-ins that they are run with."""
+
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class PeerSuite:
+    """Some of upstream's tests.
+
+    Attributes:
+        name: the name of the checkout, as the table shows it.
+        library: the package that is tested.
+        paths: files and folders with tests, in the checkout.
+        drop_ins: what `put_in_place` puts in place, by its name in the table.
+        from_checkout: whether the library can be imported from the checkout's own sources.
+    """
+
+    name: str
+    library: str
+    paths: tuple[str, ...]
+    drop_ins: dict[str, str]
+    from_checkout: bool = True
+
+    def missing(self, checkout: Path) -> str | None:
+        """Return the first path that a checkout lacks."""
+        return next((path for path in self.paths if not (checkout / path).exists()), None)
+
+    def release(self, checkout: Path | None) -> str:
+        """Return the release of a checkout's sources, or of the installed library."""
+        if checkout is None:
+            return f"{metadata.version(self.library)}, installed"
+        version = checkout / "version.txt"
+        return version.read_text(encoding="utf-8").strip() if version.is_file() else "unknown"
+
+
+SUITES = (
+    PeerSuite(
+        name="TorchRec",
+        library="torchrec",
+        paths=(
+            "torchrec/distributed/planner/tests",
+            "torchrec/distributed/planner/estimator/tests",
+            "torchrec/schema/api_tests/test_planner_schema.py",
+        ),
+        drop_ins={"Planner, same-plan": "same-plan", "Planner, best-plan": "best-plan"},
+    ),
+    PeerSuite(
+        name="ColossalAI",
+        library="colossalai",
+        paths=(
+            "tests/test_tensor/test_shape_consistency.py",
+            "tests/test_tensor/test_sharding_spec.py",
+            "tests/test_tensor/test_dtensor/test_dtensor_sharding_spec.py",
+        ),
+        drop_ins={"accelerate()": "colossalai"},
+    ),
+    PeerSuite(
+        name="PyTorch",
+        library="torch",
+        paths=("test/distributed/tensor",),
+        drop_ins={"accelerate()": "dtensor"},
+        from_checkout=False,
+    ),
+)
