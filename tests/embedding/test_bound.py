@@ -19,6 +19,7 @@ from planners.embedding.search.bound import (
     lower_bound,
 )
 from planners.embedding.search.candidates import candidates
+from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.space import search_space
 
 RELATIVE = 1e-9
@@ -226,7 +227,7 @@ def test_rounding_does_not_lift_the_bound(tables, spread):
         missing = max(missing - saved, 0)
     space, placed_on = search_space(options), devices((needed, 0))
     relaxation = LinearRelaxation(space, placed_on, candidates(space, placed_on))
-    bound, _ = relaxation.solve(2.0)
+    bound, _ = relaxation.solve(2.0, Deadline())
     assert 1 - 1e-5 < Fraction(bound) / least <= 1
 
 

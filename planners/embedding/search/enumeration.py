@@ -115,8 +115,16 @@ def _with_remembered_annotations(config: HardwarePerfConfig) -> HardwarePerfConf
     names = tuple(_annotated(config))
     plain = type(config)
     remembered = copy.copy(config)
+    as_it_was = copy.copy(config)
     remembered.__class__ = type(
-        plain.__name__, (plain,), {"__dir__": lambda self: names, "__module__": plain.__module__}
+        plain.__name__,
+        (plain,),
+        {
+            "__dir__": lambda self: names,
+            "__module__": plain.__module__,
+            # A class made here cannot be found again by its name, but made again.
+            "__reduce_ex__": lambda self, protocol: (_with_remembered_annotations, (as_it_was,)),
+        },
     )
     return remembered
 
