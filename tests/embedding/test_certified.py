@@ -328,9 +328,8 @@ def test_the_clock_ends_the_search_with_the_best_plan_so_far():
 
 def test_without_a_time_no_clock_ends_the_search():
     _, *problem = real(LITTLE)
-    hurried, *others = (
-        best_plan(*problem, Deadline(None, JumpingClock(looks))) for looks in (0, 3, 10**9)
-    )
+    clocks = [JumpingClock(looks) for looks in (0, 3, 10**9)]
+    hurried, *others = (best_plan(*problem, Deadline(None, clock)) for clock in clocks)
     assert all(rating(hurried) == rating(other) for other in others)
     assert all(hurried.proposals == other.proposals for other in others)
 

@@ -1,6 +1,6 @@
 """An order of options that does not depend on how they are listed.
 
-Up to torchrec 1.8.0 options are listed in the order of a set, which differs from process to process.
+Up to torchrec 1.8.0 they are listed in the order of a set, which differs from process to process.
 """
 
 from dataclasses import replace
