@@ -1,4 +1,4 @@
-"""The drop-in planner keeps what torchrec's promises: signature, copies, errors, and its releases."""
+"""The drop-in planner keeps torchrec's promises: signature, copies, errors, time, releases."""
 
 import copy
 import inspect
@@ -336,7 +336,7 @@ def test_a_time_limit_is_for_laying_out_and_bounds_and_all(monkeypatch, limit):
         clock = planner._clock = Ticking(seconds)
         planner.plan(built.module, built.sharders)
         looks.append(clock.now / seconds)
-        assert clock.now < 3.0 + 5 * seconds
+        assert clock.now < 3.0 + 12 * seconds
     assert looks[1] < looks[0]
 
 
@@ -372,10 +372,19 @@ def test_without_a_plan_in_time_the_error_is_torchrecs():
 # The order of options
 
 
+def with_ties(case):
+    """Let kernels of a table make no difference."""
+    alike = {}
+    for option in case.options:
+        shards = alike.setdefault((option.fqn, option.sharding_type), option.shards)
+        option.shards = copy.deepcopy(shards)
+    return case
+
+
 @settings(max_examples=60)
 @given(random=randoms, towers=st.booleans())
 def test_the_best_plan_is_the_same_in_whatever_order_options_are_listed(random, towers):
-    case = random_case(random, most_tables=4, towers=towers)
+    case = with_ties(random_case(random, most_tables=4, towers=towers))
     plans = []
     for _ in range(3):
         tables = [
