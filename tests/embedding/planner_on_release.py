@@ -20,7 +20,7 @@ from torchrec.distributed.planner.proposers import DynamicProgrammingProposer, G
 from planners.embedding.planner import Planner
 
 CHOICES = (
-    lambda: {},
+    dict,
     lambda: {"proposer": GreedyProposer()},
     lambda: {"proposer": DynamicProgrammingProposer()},
     lambda: {"partitioner": MemoryBalancedPartitioner()},

@@ -1,4 +1,4 @@
-"""The drop-in planner on each release that it names, in processes that have it first on the path."""
+"""The drop-in planner on each release that it names, in processes that have it on their path."""
 
 import json
 import os
