@@ -48,8 +48,8 @@ class Reasons:
 
     @property
     def milliseconds(self) -> float:
-        """The bound: what the strongest argument proves."""
-        return max(self.proven.values())
+        """The bound: what the arguments prove that take in most."""
+        return max(self.proven["memory"], self.proven.get("hosts", 0.0))
 
     @property
     def binding(self) -> str:
