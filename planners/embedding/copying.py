@@ -80,7 +80,7 @@ class ProposalCopyingPartitioner(TopologyCopyingPartitioner):
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """What is deep-copied for each proposal, beside the devices that torchrec 1.8.0 copies.
+    """What is deep-copied for each proposal, beside the devices that torchrec copies.
 
     `whole_options` says that a copy of an option takes its tensor and its module along.
     """

@@ -1,7 +1,9 @@
 """The copying ladder: how torchrec's planner stopped copying, one published step at a time.
 
 Every rung decides exactly the same. Up to torchrec 1.3.0 the partitioner also copied the whole
-topology for each proposal; 1.4.0 copies only the devices' figures, which is the last rung.
+topology for each proposal; 1.4.0 copies only the devices' figures, which is the last rung. Since
+1.9.0 devices and estimates copy themselves field by field, which makes each of these copies cheaper
+on every rung than it was in the releases that it stands for.
 """
 
 from typing import TYPE_CHECKING
@@ -59,7 +61,7 @@ def copy_if_better(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     return prepare(problem, Copies())
 
 
-@FAMILY.variant("upstream", same_as="copy-if-better", source="torchrec 1.8.0")
+@FAMILY.variant("upstream", same_as="copy-if-better", source="torchrec 1.9.2")
 def upstream(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """TorchRec as installed, with its greedy proposer"""
     from planners.embedding.copying import Copies, prepare

@@ -127,7 +127,7 @@ def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
 
 
 def torchrec_topology(topology: Topology) -> torchrec_types.Topology:
-    """Build torchrec's Topology, around the traps of torchrec 1.8.0.
+    """Build torchrec's Topology, around the traps of torchrec 1.9.2.
 
     The factory ignores bandwidths unless told otherwise, and `pod_size` changes no bandwidth: an
     NVLink domain of several hosts is therefore given as one large host.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from planners.embedding.problem import EmbeddingProblem
 
 
-@FAMILY.variant("uniform", source="torchrec 1.8.0")
+@FAMILY.variant("uniform", source="torchrec 1.9.2")
 def uniform(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """One sharding type for all tables (UniformProposer)"""
     from torchrec.distributed.planner.proposers import UniformProposer
@@ -18,7 +18,7 @@ def uniform(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     return _prepared(problem, UniformProposer)
 
 
-@FAMILY.variant("greedy-sum", source="torchrec 1.8.0")
+@FAMILY.variant("greedy-sum", source="torchrec 1.9.2")
 def greedy_sum(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """GreedyProposer that orders options by the sum over shards"""
     from torchrec.distributed.planner.proposers import GreedyProposer
@@ -26,7 +26,7 @@ def greedy_sum(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     return _prepared(problem, lambda: GreedyProposer(use_depth=False))
 
 
-@FAMILY.variant("default", source="torchrec 1.8.0")
+@FAMILY.variant("default", source="torchrec 1.9.2")
 def default(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """The four proposers that torchrec uses when none is named"""
     return _prepared(problem, lambda: None)

@@ -1,5 +1,6 @@
 """Random models of several modules, as a user would give them to torchrec's planner."""
 
+import inspect
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -24,6 +25,12 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 
 _META = torch.device("meta")
+# From torchrec 1.7.0 on: say nothing of how topologies ought to be made.
+_UNSAID = {
+    name: True
+    for name in inspect.signature(Topology.__init__).parameters
+    if name == "created_by_factory"
+}
 _TYPES = (
     "data_parallel",
     "table_wise",
@@ -103,7 +110,7 @@ def _topology(random: Random, needed: int) -> Topology:
         custom_topology_data=CustomTopologyData(
             {"hbm_cap" if device == "cuda" else "ddr_cap": held}, ranks
         ),
-        created_by_factory=True,  # says nothing of how topologies ought to be made
+        **_UNSAID,
     )
 
 

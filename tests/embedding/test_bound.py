@@ -19,6 +19,8 @@ from planners.embedding.search.bound import (
     lower_bound,
 )
 from planners.embedding.search.candidates import candidates
+from planners.embedding.search.deadline import Deadline
+from planners.embedding.search.reasons import reasons
 from planners.embedding.search.space import search_space
 
 RELATIVE = 1e-9
@@ -226,7 +228,7 @@ def test_rounding_does_not_lift_the_bound(tables, spread):
         missing = max(missing - saved, 0)
     space, placed_on = search_space(options), devices((needed, 0))
     relaxation = LinearRelaxation(space, placed_on, candidates(space, placed_on))
-    bound, _ = relaxation.solve(2.0)
+    bound, _ = relaxation.solve(2.0, Deadline())
     assert 1 - 1e-5 < Fraction(bound) / least <= 1
 
 
@@ -253,3 +255,25 @@ def test_the_bisection_finds_what_trying_every_step_does(largest, costs, known):
     again, options = _least(space, found, solve, at_least)
     assert again == best
     assert max(options[0], cost[options[0]]) == best
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.floats(1e-3, 10.0), min_size=1, max_size=4),
+    st.integers(1, 40),
+    st.booleans(),
+)
+def test_no_rounding_lifts_a_bound_above_the_rating_of_a_plan(milliseconds, ranks, cut):
+    """Row by row, all ranks have the same, and a plan rates what one of them has."""
+    space = search_space(
+        [
+            option(table, "uniform", *[(1, 0, each)] * (ranks - cut), *[(0, 0, 0.0)] * cut)
+            for table, each in enumerate(milliseconds)
+        ]
+    )
+    placed_on = devices(*[(9, 0)] * ranks)
+    rating = 0.0
+    for each in milliseconds:
+        rating += each if ranks > cut else 0.0
+    assert max(bounds(space, placed_on)) <= rating
+    assert all(proven <= rating for proven in reasons(space, placed_on).proven.values())

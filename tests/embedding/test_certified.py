@@ -32,6 +32,7 @@ from planners.embedding.quality import arrays
 from planners.embedding.search.bin_proposer import BinProposer
 from planners.embedding.search.bound import lower_bound
 from planners.embedding.search.certified import best_plan
+from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.outcome import Found, NotFound
 from planners.embedding.search.partition import rules_of
 from planners.embedding.search.same_plan import SamePlan
@@ -64,7 +65,7 @@ class JumpingClock:
 
 
 def briefly(space, placed_on, seed=0):
-    return best_plan(space, placed_on, seconds=0.01, seed=seed, clock=standing_still)
+    return best_plan(space, placed_on, Deadline(0.01, standing_still), seed)
 
 
 def proposed(space, placed_on, *proposers):
@@ -149,7 +150,7 @@ def test_what_is_proposed_is_tried_at_last_where_the_search_has_found_nothing(mo
     options = [option(0, "device", (1, 0, 1.0)), option(1, "uniform", (1, 0, 1.0), (1, 0, 1.0))]
     problem = search_space(options), devices((9, 0), (9, 0))
     assert isinstance(proposed(*problem, UniformProposer), NotFound)
-    assert best_plan(*problem, seconds=1, clock=JumpingClock(1)).rating == 2.0
+    assert best_plan(*problem, Deadline(1, JumpingClock(2))).rating == 2.0
 
 
 @pytest.mark.parametrize("kind", range(3))
@@ -179,6 +180,7 @@ def test_a_planner_finds_no_worse_a_plan_or_none_for_the_same_reason(random, tow
     theirs = EmbeddingShardingPlanner(**components(case))
     expected = come_to(theirs)
     ours = Planner(mode="best-plan", search_seconds=0.01, **components(case))
+    ours._clock = standing_still
     actual = come_to(ours)
     if ours._best_plan is None:
         assert actual == expected
@@ -297,14 +299,14 @@ def test_a_plan_is_near_the_bound_where_there_is_room():
 
 def test_a_plan_is_nearer_the_bound_where_memory_is_scarce():
     _, *problem = real(TIGHT)
-    found = best_plan(*problem, seconds=1, clock=standing_still)
+    found = best_plan(*problem, Deadline(1, standing_still))
     assert gap(found, *problem) <= gap(proposed(*problem), *problem) / 3
 
 
 def test_the_same_seed_finds_the_same_plan():
     _, *problem = real(TIGHT)
     one, again, *others = (
-        best_plan(*problem, seconds=0.1, seed=seed, clock=standing_still) for seed in (1, 1, 2, 3)
+        best_plan(*problem, Deadline(5, standing_still), seed) for seed in (1, 1, 2, 3)
     )
     assert one.rating == again.rating
     assert one.options.tolist() == again.options.tolist()
@@ -315,7 +317,7 @@ def test_the_same_seed_finds_the_same_plan():
 def test_the_clock_ends_the_search_with_the_best_plan_so_far():
     _, *problem = real(TIGHT)
     ends = [
-        best_plan(*problem, seconds=0.5, clock=JumpingClock(looks)) for looks in (1, 2, 5, 12, 1000)
+        best_plan(*problem, Deadline(2, JumpingClock(looks))) for looks in (20, 35, 60, 80, 1000)
     ]
     rounds = [found.proposals for found in ends]
     assert rounds == sorted(set(rounds)), "each goes on for longer"
@@ -326,7 +328,8 @@ def test_the_clock_ends_the_search_with_the_best_plan_so_far():
 
 def test_without_a_time_no_clock_ends_the_search():
     _, *problem = real(LITTLE)
-    hurried, *others = (best_plan(*problem, clock=JumpingClock(looks)) for looks in (0, 3, 10**9))
+    clocks = [JumpingClock(looks) for looks in (0, 3, 10**9)]
+    hurried, *others = (best_plan(*problem, Deadline(None, clock)) for clock in clocks)
     assert all(rating(hurried) == rating(other) for other in others)
     assert all(hurried.proposals == other.proposals for other in others)
 

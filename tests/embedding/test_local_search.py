@@ -66,12 +66,12 @@ some_problems = problems(kinds=tuple(KINDS)[:5], overfull=False).filter(has_a_bo
 
 
 @settings(max_examples=40)
-@given(some_problems, st.integers(0, 9), st.integers(0, 2), st.sampled_from([1, 40, 600]))
-def test_the_books_are_right(problem, seed, doublings, rounds):
+@given(some_problems, st.integers(0, 9), st.integers(0, 2), st.sampled_from([1, 40_000, 600_000]))
+def test_the_books_are_right(problem, seed, doublings, work):
     space, placed_on = problem
     tables, state = constructed(space, placed_on, seed, doublings)
     for begin in (0.0, 0.5):
-        improve(tables, state, rounds, begin, begin + 0.5, 1.0)
+        improve(tables, state, work, begin, begin + 0.5, 1.0)
         expected = loads(space, placed_on, placed(space, tables, state.chosen, state.ranks))
         assert (state.memory == expected[:, 1:4]).all()
         largest = expected[:, 0].max()
@@ -79,11 +79,11 @@ def test_the_books_are_right(problem, seed, doublings, rounds):
 
 
 @settings(max_examples=40)
-@given(some_problems, st.integers(0, 9), st.sampled_from([1, 40, 600]))
-def test_plans_are_legal(problem, seed, rounds):
+@given(some_problems, st.integers(0, 9), st.sampled_from([1, 40_000, 600_000]))
+def test_plans_are_legal(problem, seed, work):
     space, placed_on = problem
     tables, state = constructed(space, placed_on, seed)
-    improve(tables, state, rounds, 0.0, 1.0, 1.0)
+    improve(tables, state, work, 0.0, 1.0, 1.0)
     kept = candidates(space, placed_on)
     for table, (number, ranks) in enumerate(placed(space, tables, state.chosen, state.ranks)):
         assert number in kept.of(table)
@@ -91,11 +91,11 @@ def test_plans_are_legal(problem, seed, rounds):
 
 
 @settings(max_examples=40)
-@given(some_problems, st.integers(0, 9), st.sampled_from([0, 40, 600]))
-def test_the_best_plan_is_legal_and_fits_and_rates_what_is_said(problem, seed, rounds):
+@given(some_problems, st.integers(0, 9), st.sampled_from([0, 40_000, 600_000]))
+def test_the_best_plan_is_legal_and_fits_and_rates_what_is_said(problem, seed, work):
     space, placed_on = problem
     tables, state = constructed(space, placed_on, seed)
-    improve(tables, state, rounds, 0.0, 1.0, 1.0)
+    improve(tables, state, work, 0.0, 1.0, 1.0)
     assert (state.best_rating == math.inf) == (state.best_chosen == -1).any()
     assume(state.best_rating < math.inf)
     plan = placed(space, tables, state.best_chosen, state.best_ranks)
@@ -112,7 +112,7 @@ def test_the_best_plan_only_becomes_better_and_the_target_with_it(problem, seed)
     tables, state = constructed(*problem, seed)
     for _ in range(5):
         before = state.figures.copy()
-        improve(tables, state, 20, 0.0, 0.1, 1.0)
+        improve(tables, state, 20_000, 0.0, 0.1, 1.0)
         assert state.figures[BEST] <= before[BEST]
         assert state.figures[TARGET] == target_of(state.best_rating, before[BOUND])
 
@@ -121,10 +121,10 @@ def test_the_best_plan_only_becomes_better_and_the_target_with_it(problem, seed)
 @given(some_problems)
 def test_a_cold_search_takes_nothing_worse(problem):
     tables, state = constructed(*problem)
-    improve(tables, state, 300, 0.0, 1.0, 0.0)
+    improve(tables, state, 300_000, 0.0, 1.0, 0.0)
     cost = state.cost.sum()
     state.figures[BEST] = 0.0  # there is no better plan than that
-    improve(tables, state, 50, 1.0, 1.0, 0.0)
+    improve(tables, state, 50_000, 1.0, 1.0, 0.0)
     assert state.cost.sum() <= cost * (1 + 1e-9)
 
 
@@ -153,9 +153,9 @@ def varied(tables=8):
     return search_space(options), devices(*[(30, 8)] * 4, (25, 5), host_ranks=2)
 
 
-def searched(seed, rounds=700):
+def searched(seed, work=700_000):
     tables, state = constructed(*varied(), seed=seed, doublings=1)
-    improve(tables, state, rounds, 0.0, 1.0, 1.0)
+    improve(tables, state, work, 0.0, 1.0, 1.0)
     return state
 
 
@@ -164,7 +164,7 @@ def test_a_search_goes_through_all_placements():
     tables, state = constructed(space, placed_on, seed=3)
     seen = set()
     for _ in range(60):
-        improve(tables, state, 5, 0.0, 0.1, 1.0)
+        improve(tables, state, 5_000, 0.0, 0.1, 1.0)
         seen |= set(space.placement[state.chosen].tolist())
     assert seen == {0, 1, 2, 3, 4}
 
@@ -177,7 +177,7 @@ def test_the_same_seed_gives_the_same_search():
 def test_a_search_may_be_continued_from_the_best_plan():
     space, placed_on = varied()
     tables, state = constructed(space, placed_on)
-    improve(tables, state, 500, 0.0, 1.0, 1.0)
+    improve(tables, state, 500_000, 0.0, 1.0, 1.0)
     later = empty_state(tables, [9])
     aim(later, state.best_rating, state.figures[BOUND], 2)
     later.chosen[:], later.ranks[:] = state.best_chosen, state.best_ranks
@@ -190,7 +190,7 @@ def test_a_rank_without_memory_attracts_nothing():
     space = search_space([option(0, "host_columns", (0, 4, 19.0), (0, 4, 19.0))])
     placed_on = devices((7, 0), (16, 8), (11, 8), (18, 12), host_ranks=2)
     tables, state = constructed(space, placed_on)
-    improve(tables, state, 50, 0.0, 1.0, 1.0)
+    improve(tables, state, 50_000, 0.0, 1.0, 1.0)
     assert state.best_rating == 19.0
     assert sorted(state.best_ranks.tolist()) == [2, 3]
 

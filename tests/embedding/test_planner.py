@@ -52,14 +52,16 @@ from harness.measuring.check import check
 from harness.registry import Recorder, WorkloadSpec
 from harness.topologies import find_topology
 from planners.embedding import FAMILY
+from planners.embedding.compiled_search import CompiledSearch
 from planners.embedding.copying import WhollyCopiedOption, WhollyCopiedOptionEnumerator
 from planners.embedding.observer import observe
-from planners.embedding.planner import CompiledSearch, Planner
+from planners.embedding.planner import DistrustedSearch, Planner
 from planners.embedding.problem import build
 from planners.embedding.search.outcome import NotFound
 from planners.embedding.search.partition import Rules
 from planners.embedding.search.same_plan import SamePlan
 from planners.embedding.search.space import devices_of, search_space
+from planners.embedding.search.warm_up import warm_up
 
 randoms = st.randoms(use_true_random=False)
 
@@ -103,7 +105,9 @@ def test_it_takes_torchrecs_arguments_in_the_same_places():
     ours = inspect.signature(Planner.__init__).parameters
     for theirs, own in zip(upstream.values(), ours.values(), strict=False):
         assert (own.name, own.default, own.kind) == (theirs.name, theirs.default, theirs.kind)
-    assert list(ours)[len(upstream) :] == ["mode", "search_seconds", "seed"]
+    assert list(ours)[len(upstream) :] == [
+        "mode", "search_seconds", "seed", "check", "any_release",
+    ]  # fmt: skip
 
 
 def test_an_unknown_mode_is_refused_in_one_sentence():
@@ -401,18 +405,24 @@ def test_half_bytes_are_left_to_torchrec(caplog):
     assert "an estimate is not in whole bytes" in caplog.text
 
 
-def test_a_wrong_rating_is_not_passed_over(monkeypatch):
+def test_a_rating_that_torchrec_does_not_share_leaves_the_search_to_torchrec(monkeypatch):
     built = problem()
     rate = NoopPerfModel.rate
     monkeypatch.setattr(NoopPerfModel, "rate", lambda self, plan: rate(self, plan) * (1 + 2**-52))
-    with pytest.raises(RuntimeError, match=r"^The search rates its plan .* ms, but torchrec .*\.$"):
-        new_planner(built).plan(built.module, built.sharders)
+    expected = decided(new_planner(built, EmbeddingShardingPlanner), built)
+    planner = new_planner(built)
+    with pytest.warns(DistrustedSearch, match=r"^The search is torchrec's own, since .* rates"):
+        assert decided(planner, built) == expected
+    assert decided(planner, built) == decided(planner, built), "it is said once"
 
 
 def fake_certified(monkeypatch, outcome):
+    warm_up()  # with the real one
     asked = []
     module = ModuleType("certified")
-    module.best_plan = lambda *arrays, **arguments: asked.append(arguments) or outcome
+    module.best_plan = lambda space, devices, deadline, seed: (
+        asked.append((deadline.seconds, seed)) or outcome
+    )
     monkeypatch.setitem(sys.modules, "planners.embedding.search.certified", module)
     return asked
 
@@ -426,7 +436,7 @@ def test_the_best_plan_is_that_of_the_certified_search(monkeypatch):
     asked = fake_certified(monkeypatch, worse)
     planner = new_planner(built, mode="best-plan", search_seconds=2.5, seed=7)
     planner.plan(built.module, built.sharders)
-    assert asked == [{"seconds": 2.5, "seed": 7}]
+    assert asked == [(2.5, 7)]
     assert planner._perf_model.rate(planner._best_plan) == worse.rating
     assert (planner._num_proposals, planner._num_plans) == (worse.proposals, worse.partitions)
     assert counts != (worse.proposals, worse.partitions)
@@ -436,7 +446,7 @@ def test_the_timeout_limits_the_search_for_the_best_plan_too(monkeypatch):
     asked = fake_certified(monkeypatch, NotFound(None, None, 0))
     built = problem()
     new_planner(built, mode="best-plan", timeout_seconds=3).plan(built.module, built.sharders)
-    assert asked == [{"seconds": 3, "seed": 0}]
+    assert asked == [(3, 0)]
 
 
 def test_where_the_certified_search_finds_nothing_the_plan_is_the_same(monkeypatch):

@@ -32,6 +32,7 @@ from torchrec.distributed.planner.types import (
 
 from planners.embedding.planner import Planner
 from planners.embedding.search.bin_proposer import BinProposer
+from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.outcome import Found, NotFound
 from planners.embedding.search.partition import Rules
 from planners.embedding.search.same_plan import SamePlan
@@ -162,18 +163,17 @@ class Clock:
 
 def test_time_that_is_up_ends_the_search_between_chunks():
     case = small_case(hbm=(0,) * 20)
-    _, whole = search(case, [GridSearchProposer()], timeout_seconds=None)
+    _, whole = search(case, [GridSearchProposer()], deadline=None)
     assert whole.proposals == 2**10
-    same_plan, outcome = search(
-        case, [GridSearchProposer()], timeout_seconds=5, clock=Clock(0, 1, 4, 6)
-    )
+    same_plan, outcome = search(case, [GridSearchProposer()], deadline=Deadline(5, Clock(0, 4, 6)))
     assert isinstance(outcome, Found)
     assert outcome.proposals == same_plan.proposals == 16 + 32
 
 
-def test_without_time_there_is_nothing_to_say():
-    _, outcome = search(small_case(), [GreedyProposer()], timeout_seconds=5, clock=Clock(0, 9))
-    assert outcome == NotFound(None, None, 0)
+def test_without_time_the_first_proposals_are_tried():
+    deadline = Deadline(5, Clock(0, 9))
+    same_plan, _ = search(small_case(), [GreedyProposer(), UniformProposer()], deadline=deadline)
+    assert same_plan.proposals == 3
 
 
 def with_negative_storage(case: Case) -> None:

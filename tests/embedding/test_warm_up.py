@@ -11,6 +11,7 @@ from random_options import random_case
 
 from planners.embedding.search import dynamic_programming, kernels, local_search
 from planners.embedding.search.certified import best_plan
+from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.space import devices_of, search_space
 from planners.embedding.search.warm_up import warm_up
 
@@ -31,7 +32,7 @@ warm_up()
 assert compiled() == [1] * len(USED), compiled()
 for seed in range(10):
     case = random_case(Random(seed), towers=False)
-    best_plan(search_space(case.options), devices_of(case.topology), seconds=0.01)
+    best_plan(search_space(case.options), devices_of(case.topology), Deadline(0.01))
 assert compiled() == [1] * len(USED), compiled()
 """
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchrec.distributed.planner import storage_reservations
 from torchrec.distributed.planner.partitioners import (
     GreedyPerfPartitioner,
     MemoryBalancedPartitioner,
@@ -18,7 +19,6 @@ from torchrec.distributed.planner.proposers import (
     UniformProposer,
 )
 from torchrec.distributed.planner.storage_reservations import (
-    FixedAbsoluteStorageReservation,
     FixedPercentageStorageReservation,
     HeuristicalStorageReservation,
     InferenceStorageReservation,
@@ -100,9 +100,6 @@ _RESERVATIONS = {
     "FixedPercentageStorageReservation": _Kind(
         FixedPercentageStorageReservation, {"percentage": ("_percentage", _SHARE)}
     ),
-    "FixedAbsoluteStorageReservation": _Kind(
-        FixedAbsoluteStorageReservation, {"hbm_reserved_bytes": ("_hbm_reserved_bytes", _WHOLE)}
-    ),
     "HeuristicalStorageReservation": _Kind(
         HeuristicalStorageReservation,
         {
@@ -119,6 +116,11 @@ _RESERVATIONS = {
         },
     ),
 }
+if hasattr(storage_reservations, "FixedAbsoluteStorageReservation"):  # from torchrec 1.7.0 on
+    _RESERVATIONS["FixedAbsoluteStorageReservation"] = _Kind(
+        storage_reservations.FixedAbsoluteStorageReservation,
+        {"hbm_reserved_bytes": ("_hbm_reserved_bytes", _WHOLE)},
+    )
 _KINDS = {**_PROPOSERS, **_PARTITIONERS, **_PERF_MODELS, **_RESERVATIONS}
 
 

@@ -64,7 +64,7 @@ def live_read(said: Fields, found: Fields | None) -> LivePlanner:
         own = {
             "mode": said.text("mode", get_args(Mode)),
             "search_seconds": said.optional(
-                "search_seconds", lambda key: said.number(key, most=_MOST_SECONDS)
+                "search_seconds", lambda key: said.number(key, 0.001, _MOST_SECONDS)
             ),
             "seed": said.whole("seed"),
         }

@@ -1,8 +1,8 @@
 """The options that a live planner had, with their estimates, to a captured file and back.
 
-Where options are constrained, the order in which torchrec 1.8.0 enumerates them is that of a set
-of texts, which differs from process to process; torchrec's proposers break ties by it. A file
-therefore keeps the order.
+Up to torchrec 1.8.0 options that are constrained are enumerated in the order of a set of texts,
+which differs from process to process, and an enumerator of one's own has an order of its own;
+torchrec's proposers break ties by it. A file therefore keeps the order.
 """
 
 from collections import defaultdict, deque

@@ -15,15 +15,18 @@ import highspy
 import numpy as np
 
 from planners.embedding.search.candidates import Candidates, candidates, distinct_shards
+from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
 
 # What is taken off the integer programme's bound, as a part of it, for HiGHS's tolerances, which
 # are 1e-6 and less.
 _INTEGER_SAFETY = 1e-5
 
-# What rounding adds to a sum over tables at most, as a part of it: where options differ by a few
-# bytes, memory has so high a price that it would show.
-_ROUNDING = 1e-14
+_UNIT = 2.0**-53  # one rounding changes a figure by this part of it at most
+
+# What rounding changes in the prices of memory, as a part of them: a few roundings each, as the
+# sums over tables are exact. Where options differ by a few bytes, prices are high.
+_ROUNDING = 16 * _UNIT
 
 _MOST_INTEGERS = 2000
 _MOST_NODES = 100
@@ -57,32 +60,52 @@ def lower_bound(space: SearchSpace, devices: Devices) -> Bound:
     )
 
 
-def linear_bound(space: SearchSpace, devices: Devices, found: Candidates) -> Bound:
+def least_perf(space: SearchSpace, found: Candidates) -> Floats:
+    """Return what each candidate adds to all ranks together at least, in milliseconds, shape (C,).
+
+    A rating is the sum of a rank's shards with every rounding on the way, and so may be a little
+    less than they come to, where `option_perf` may be a little more.
+    """
+    counts = np.diff(space.first_shard)[found.options]
+    most_on_a_rank = np.maximum.reduceat(counts, found.first[:-1]).sum()
+    least: Floats = space.option_perf[found.options] * (1 - (counts + most_on_a_rank + 8) * _UNIT)
+    return least
+
+
+def linear_bound(
+    space: SearchSpace, devices: Devices, found: Candidates, deadline: Deadline | None = None
+) -> Bound:
     """Return the bound of the linear relaxation: options in parts, memory and perf in sum.
 
-    It is computed from the dual prices of memory, by exact sums over the tables, so that the
-    solver's tolerances do not enter.
+    It is computed from the dual prices of memory, by exact sums over the tables, so that neither
+    the solver's tolerances enter nor rounding does. A solver that a deadline stops proves less.
     """
     if len(found.without_options):
         return Bound(math.inf, np.full(space.tables, -1))
     relaxation = LinearRelaxation(space, devices, found)
-    milliseconds, options = _least(space, found, relaxation.solve)
+    milliseconds, options = _least(
+        space, found, lambda limit: relaxation.solve(limit, deadline or Deadline())
+    )
     return Bound(milliseconds, options)
 
 
 def integer_bound(
-    space: SearchSpace, devices: Devices, found: Candidates, at_least: float = 0.0
+    space: SearchSpace,
+    devices: Devices,
+    found: Candidates,
+    at_least: float = 0.0,
+    deadline: Deadline | None = None,
 ) -> Bound:
     """Return the bound of the relaxation that keeps options whole and each host's memory apart.
 
     Only the ranks within a host share their memory and their time. `at_least` is a bound that is
-    known already, and saves trying less.
+    known already, and saves trying less. A solver that a deadline stops proves less.
     """
 
     def solve(limit: float) -> tuple[float, Ints]:
         # HiGHS's tolerances are absolute: in a unit of about what is to be proven they are small.
         unit = max(limit, at_least) or 1.0
-        return _solve_by_host(space, devices, found, limit, unit)
+        return _solve_by_host(space, devices, found, limit, unit, deadline or Deadline())
 
     milliseconds, options = _least(space, found, solve, at_least)
     return Bound(milliseconds, options)
@@ -138,6 +161,7 @@ class LinearRelaxation:
         self._ranks = devices.ranks
         self._largest = space.largest_shard[found.options]
         self._perf = space.option_perf[found.options]
+        self._least_perf = least_perf(space, found)
         capacity = _capacity(devices, 0, devices.ranks)
         used = space.option_storage[found.options]
         self._kinds = [kind for kind in range(3) if used[:, kind].sum() > 0]
@@ -166,7 +190,7 @@ class LinearRelaxation:
             )
         return highs
 
-    def solve(self, limit: float) -> tuple[float, Ints]:
+    def solve(self, limit: float, deadline: Deadline) -> tuple[float, Ints]:
         """Return the least milliseconds per rank with shards of at most `limit`, and its options.
 
         Infinite where a table has no such option, or memory never suffices.
@@ -175,7 +199,7 @@ class LinearRelaxation:
         upper = allowed.astype(np.float64)
         columns = np.arange(len(upper), dtype=np.int32)
         self._highs.changeColsBounds(len(columns), columns, np.zeros(len(upper)), upper)
-        self._highs.run()
+        _run(self._highs, deadline)
         none = np.full(len(self._first) - 1, -1)
         if not np.logical_or.reduceat(allowed, self._first[:-1]).all():
             return math.inf, none
@@ -205,9 +229,16 @@ class LinearRelaxation:
 
     def _priced(self, allowed: np.ndarray[tuple[int], np.dtype[np.bool_]], prices: Floats) -> float:
         """Return the Lagrangian bound, which holds for any prices that are not negative."""
-        priced = np.where(allowed, self._perf + self._storage @ prices, np.inf)
-        worth = prices.sum() * (1 + _ROUNDING)
-        return float(np.minimum.reduceat(priced, self._first[:-1]).sum() - worth)
+        priced = np.where(allowed, self._least_perf + self._storage @ prices, np.inf)
+        least = math.fsum(np.minimum.reduceat(priced, self._first[:-1]))
+        return least * (1 - _ROUNDING) - math.fsum(prices) * (1 + _ROUNDING)
+
+
+def _run(highs: highspy.Highs, deadline: Deadline) -> None:
+    """Let the solver run until it is done or the deadline has passed."""
+    # Its clock goes on from one run to the next.
+    highs.setOptionValue("time_limit", highs.getRunTime() + max(deadline.left, 0.0))
+    highs.run()
 
 
 def _capacity(devices: Devices, start: int, end: int) -> Ints:
@@ -217,7 +248,12 @@ def _capacity(devices: Devices, start: int, end: int) -> Ints:
 
 
 def _solve_by_host(
-    space: SearchSpace, devices: Devices, found: Candidates, limit: float, unit: float
+    space: SearchSpace,
+    devices: Devices,
+    found: Candidates,
+    limit: float,
+    unit: float,
+    deadline: Deadline,
 ) -> tuple[float, Ints]:
     """Bound the rating with shards of at most `limit`, options whole, memory apart by host.
 
@@ -230,7 +266,7 @@ def _solve_by_host(
     model = _HostModel(space, devices, unit)
     for option in allowed.tolist():
         model.add(option)
-    return model.solve()
+    return model.solve(deadline)
 
 
 class _HostModel:
@@ -311,9 +347,9 @@ class _HostModel:
         self._highs.changeColIntegrality(column, highspy.HighsVarType.kInteger)
         return column
 
-    def solve(self) -> tuple[float, Ints]:
+    def solve(self, deadline: Deadline) -> tuple[float, Ints]:
         """Return the bound in milliseconds, and the options of the best solution found, or -1."""
-        self._highs.run()
+        _run(self._highs, deadline)
         options = np.full(self._space.tables, -1)
         if self._highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
             return math.inf, options

@@ -1,8 +1,7 @@
 """The search for a plan near a proven bound."""
 
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +22,8 @@ from planners.embedding.search.bound import (
     worth_integers,
 )
 from planners.embedding.search.candidates import Candidates, candidates
+from planners.embedding.search.canonical import canonical_order, reordered
+from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.local_search import construct, improve
 from planners.embedding.search.local_state import State, aim, empty_state, tables_of
 from planners.embedding.search.outcome import Found, NotFound
@@ -44,57 +45,71 @@ _RUNS = ((0.1, 2), (1.0, 0), (1.0, 0), (0.1, 2))
 _STARTS = 3  # how many of the best starts the runs go on from
 _TABLES_AT_FULL_HEAT = 32
 
-_ROUNDS_PER_START = 0.02  # as a part of all rounds
-_ROUNDS_AT_ONCE = 2048  # the clock is looked at in between
+_WORK_PER_START = 0.02  # as a part of all work
+_WORK_AT_ONCE = 4_000_000  # the clock is looked at in between
+
+# Ratings of a rank in a second of CPU on one core of the cloud machine on which this was measured,
+# where it was 120 to 175 million; and the part of a time limit that is left for them.
+_WORK_PER_SECOND = 120e6
+_SHARE_OF_LIMIT = 0.7
+_SHARE_OF_INTEGERS = 0.2  # and the part of it that the integer programme may take
+_MOST_SECONDS = 4.0
 
 # Torchrec's own proposals are all tried where there are at most so many tables times ranks.
 _MOST_PROPOSED = 10_000
 
 
 def best_plan(
-    space: SearchSpace,
-    devices: Devices,
-    seconds: float | None = None,
-    seed: int = 0,
-    clock: Callable[[], float] = time.monotonic,
+    space: SearchSpace, devices: Devices, deadline: Deadline | None = None, seed: int = 0
 ) -> Found | NotFound:
     """Return a plan as near the bound as the time allows; the same one for the same seed.
 
-    How long it searches is counted in rounds, as many as usually take `seconds`. Where these are
-    given, the clock also ends it, and a machine slow enough for that may find another plan.
+    The order in which the options of a table are listed makes no difference. How long it searches
+    is a count of work (`usual_work`), not a time. A deadline ends it as well, and then the best
+    plan so far stands: that may be another one each time, or none.
 
     No plan is worse than those that torchrec's proposals lead to, as far as these are tried: the
     uniform ones on large problems, and all of them on small ones and where nothing else is found.
     """
-    found = candidates(space, devices)
-    bound = linear_bound(space, devices, found)
-    if not math.isfinite(bound.milliseconds):
-        return NotFound(None, None, 0)
-    deadline = math.inf if seconds is None else clock() + seconds
-    rounds = usual_rounds(space, devices, seconds)
+    order = canonical_order(space)
+    outcome = _best_plan(reordered(space, order), devices, deadline or Deadline(), seed)
+    return outcome.renumbered(order)
+
+
+def _best_plan(
+    space: SearchSpace, devices: Devices, deadline: Deadline, seed: int
+) -> Found | NotFound:
     local = _can_be_placed_locally(space, devices)
     everything = not local or space.tables * devices.ranks <= _MOST_PROPOSED
-    proposed = _proposed(space, devices, everything)
+    proposed = _proposed(space, devices, everything, deadline)
     done = 0
-    if local:
-        search = _LocalSearch(space, devices, found, bound, proposed, rounds, seed)
-        search.run(lambda: clock() > deadline)
-        proposed, done = search.outcome(), search.rounds
+    if not deadline.passed:
+        found = candidates(space, devices)
+        bound = linear_bound(space, devices, found, deadline)
+        if not math.isfinite(bound.milliseconds):
+            return NotFound(None, None, 0)
+        if local:
+            work = usual_work(space, devices, deadline.seconds)
+            search = _LocalSearch(space, devices, found, bound, proposed, work, seed)
+            search.run(deadline)
+            proposed, done = search.outcome(), search.rounds
     if isinstance(proposed, NotFound) and not everything:
-        proposed = _proposed(space, devices, everything=True)
+        proposed = _proposed(space, devices, everything=True, deadline=deadline)
     if isinstance(proposed, NotFound):
         return NotFound(proposed.smallest, proposed.last, proposed.proposals + done)
     return proposed
 
 
-def usual_rounds(space: SearchSpace, devices: Devices, seconds: float | None = None) -> int:
-    """Return how many rounds usually take so long, or, without a time, are usually enough.
+def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None) -> int:
+    """Return how many ratings of a rank are usually enough, or usually done within a time limit.
 
-    A round took 1.3 times as long on one core of the cloud machine on which this was measured.
+    Without a limit that is at most some four seconds of CPU, and bounds and proposals come to less
+    than another one.
     """
-    if seconds is None:
-        seconds = min(0.5 + space.tables * (16 + devices.ranks) / 1500, 5.0)
-    return max(int(seconds * 5e6 / (32 + devices.ranks)), _ROUNDS_AT_ONCE)
+    seconds = min(0.5 + space.tables * (16 + devices.ranks) / 1500, _MOST_SECONDS)
+    if limit is not None:
+        seconds = _SHARE_OF_LIMIT * limit
+    return int(seconds * _WORK_PER_SECOND) + 1
 
 
 def _can_be_placed_locally(space: SearchSpace, devices: Devices) -> bool:
@@ -107,7 +122,9 @@ def _can_be_placed_locally(space: SearchSpace, devices: Devices) -> bool:
     return bool(one_by_one and not space.storage[:, 2].any() and (devices.storage >= 0).all())
 
 
-def _proposed(space: SearchSpace, devices: Devices, everything: bool) -> Found | NotFound:
+def _proposed(
+    space: SearchSpace, devices: Devices, everything: bool, deadline: Deadline
+) -> Found | NotFound:
     """Return the best plan that torchrec's proposals lead to."""
     proposers: list[Proposer] = [UniformProposer()]
     if everything:
@@ -117,7 +134,7 @@ def _proposed(space: SearchSpace, devices: Devices, everything: bool) -> Found |
             proposers.append(BinProposer())
     rules = rules_of(GreedyPerfPartitioner())
     assert rules is not None
-    return SamePlan(proposers, rules)(space, devices)
+    return SamePlan(proposers, rules, deadline)(space, devices)
 
 
 class _LocalSearch:
@@ -130,7 +147,7 @@ class _LocalSearch:
         found: Candidates,
         bound: Bound,
         proposed: Found | NotFound,
-        rounds: int,
+        work: int,
         seed: int,
     ) -> None:
         self._space, self._devices, self._found = space, devices, found
@@ -138,7 +155,7 @@ class _LocalSearch:
         self._proposed = proposed
         self._seed = seed
         self._tables = tables_of(space, devices, found)
-        self._all_rounds = rounds
+        self._all_work = work
         self._states = 0
         self.rounds = 0
         self._best: State | None = None
@@ -154,11 +171,11 @@ class _LocalSearch:
         dearest = float(self._space.largest_shard[self._found.options].max())
         return self._bound.milliseconds or dearest or 1.0
 
-    def run(self, time_is_up: Callable[[], bool]) -> None:
-        """Search until the best plan is near enough, all rounds are done, or the time is up."""
+    def run(self, deadline: Deadline) -> None:
+        """Search until the best plan is near enough, all work is done, or the time is up."""
         starts = []
-        for options in self._relaxed_plans():
-            if self._near_enough or time_is_up():
+        for options in self._relaxed_plans(deadline):
+            if self._near_enough or deadline.passed:
                 return
             starts.append(self._start(options))
         if not starts:  # what is wanted of memory is so near to all of it that the solver gives up
@@ -166,26 +183,28 @@ class _LocalSearch:
         starts.sort(key=lambda state: (state.best_rating, state.cost.sum()))
         if worth_integers(self._devices, self._found):
             least = self._bound.milliseconds
-            whole = integer_bound(self._space, self._devices, self._found, least)
+            soon = deadline.after(_SHARE_OF_INTEGERS)
+            whole = integer_bound(self._space, self._devices, self._found, least, soon)
             self._bound = max(self._bound, whole, key=lambda bound: bound.milliseconds)
-        rounds = self._all_rounds // len(_RUNS)
+        work = self._all_work / len(_RUNS)
         for run, (temperature, doublings) in enumerate(_RUNS):
             start = starts[run % min(len(starts), _STARTS)]
             if run == len(_RUNS) - 1 and self._best is not None:
                 start = self._best
             state = self._continued(start, doublings)
-            for done in range(0, rounds, _ROUNDS_AT_ONCE):
-                if self._near_enough or time_is_up():
+            while state.work[0] < work:
+                if self._near_enough or deadline.passed:
                     return
-                end = min(done + _ROUNDS_AT_ONCE, rounds)
-                self._improve(state, end - done, done / rounds, end / rounds, temperature)
+                done = int(state.work[0])
+                more = math.ceil(min(_WORK_AT_ONCE, work - done))
+                self._improve(state, more, done / work, (done + more) / work, temperature)
 
     def _start(self, options: Ints) -> State:
         """Return a relaxed plan, placed, and a little improved."""
         state = self._empty(doublings=0)
         construct(self._tables, state, self._order(options), options)
-        rounds = int(self._all_rounds * _ROUNDS_PER_START) + 1
-        self._improve(state, rounds, 0.7, 0.9, temperature=1.0)
+        work = int(self._all_work * _WORK_PER_START) + 1
+        self._improve(state, work, 0.7, 0.9, temperature=1.0)
         return state
 
     def _continued(self, start: State, doublings: int) -> State:
@@ -203,11 +222,10 @@ class _LocalSearch:
         return state
 
     def _improve(
-        self, state: State, rounds: int, begin: float, end: float, temperature: float
+        self, state: State, work: int, begin: float, end: float, temperature: float
     ) -> None:
         heat = temperature * min(1.0, _TABLES_AT_FULL_HEAT / self._space.tables)
-        improve(self._tables, state, rounds, begin, end, heat)
-        self.rounds += rounds
+        self.rounds += improve(self._tables, state, work, begin, end, heat)
         if state.best_rating < self._best_rating:
             self._best, self._best_rating = state, state.best_rating
 
@@ -229,12 +247,12 @@ class _LocalSearch:
         np.add.at(perf, ranks, space.total[estimates])  # shard after shard, as torchrec adds them
         return Found(chosen.copy(), ranks, float(perf.max()), proposals, proposals)
 
-    def _relaxed_plans(self) -> Iterator[Ints]:
+    def _relaxed_plans(self, deadline: Deadline) -> Iterator[Ints]:
         """Yield different choices of options that fit in sum, the cheapest first."""
         relaxation = LinearRelaxation(self._space, self._devices, self._found)
         seen = set()
         for part in _LARGEST_PARTS:
-            cost, options = relaxation.solve(part * self._bound.milliseconds)
+            cost, options = relaxation.solve(part * self._bound.milliseconds, deadline)
             if math.isfinite(cost) and (options >= 0).all() and options.tobytes() not in seen:
                 seen.add(options.tobytes())
                 yield options

@@ -61,13 +61,18 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
 
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
         """Fill in the estimates of all shards, asking for one shard of each size."""
-        if all(map(_looks_at_shards_one_by_one, self._estimators)):
+        if not all(map(_looks_at_shards_one_by_one, self._estimators)):
+            super().populate_estimates(sharding_options)
+        else:
             samples = [_Sample(option) for option in sharding_options]
-            super().populate_estimates([sample.option for sample in samples])
+            try:
+                super().populate_estimates([sample.option for sample in samples])
+            except Exception:
+                # The text of torchrec's error may list the shards, and so all must be there.
+                super().populate_estimates(sharding_options)
+                raise
             for sample in samples:
                 sample.hand_over()
-        else:
-            super().populate_estimates(sharding_options)
         for option in sharding_options:
             option.__class__ = _KeptOption
 
@@ -115,8 +120,16 @@ def _with_remembered_annotations(config: HardwarePerfConfig) -> HardwarePerfConf
     names = tuple(_annotated(config))
     plain = type(config)
     remembered = copy.copy(config)
+    as_it_was = copy.copy(config)
     remembered.__class__ = type(
-        plain.__name__, (plain,), {"__dir__": lambda self: names, "__module__": plain.__module__}
+        plain.__name__,
+        (plain,),
+        {
+            "__dir__": lambda self: names,
+            "__module__": plain.__module__,
+            # A class made here cannot be found again by its name, but made again.
+            "__reduce_ex__": lambda self, protocol: (_with_remembered_annotations, (as_it_was,)),
+        },
     )
     return remembered
 

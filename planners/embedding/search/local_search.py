@@ -45,6 +45,8 @@ _TUNING = 1.5
 _LEAST_PENALTY, _MOST_PENALTY = 30.0, 1e6
 _FITTING_SHARE = 0.2
 
+_ROUND = 500  # what a round takes beside rating ranks, in ratings of a rank
+
 
 def _inlined(function: F) -> F:
     return cast(F, numba.njit(cache=True, _nrt=False)(function))
@@ -139,6 +141,7 @@ def _put_all(tables: Tables, state: State, option: int, ranks: Ints, begin: int,
     """Put all shards of an option on their ranks, or take them off."""
     first = tables.first_shard[option]
     last = tables.first_shard[option + 1]
+    state.work[0] += last - first
     for shard in range(first, last):
         _put(tables, state, ranks[begin + shard - first], tables.estimate[shard], sign)
     for shard in range(first, last):
@@ -152,7 +155,9 @@ def _spread(
     """Put each shard of an option on the rank from start to end where it adds least."""
     added = 0.0
     first = tables.first_shard[option]
-    for shard in range(first, tables.first_shard[option + 1]):
+    last = tables.first_shard[option + 1]
+    state.work[0] += (last - first) * (end - start)
+    for shard in range(first, last):
         estimate = tables.estimate[shard]
         least, chosen = NOWHERE, start
         for rank in range(start, end):
@@ -178,6 +183,7 @@ def _least_host(tables: Tables, state: State, first: int, blocks: int) -> tuple[
         if state.taken[host] > blocks // hosts:
             continue
         added = 0.0
+        state.work[0] += tables.host_ranks
         for device in range(tables.host_ranks):
             rank = host * tables.host_ranks + device
             added += _with(tables, state, rank, tables.estimate[first + device])
@@ -239,6 +245,7 @@ def _place(tables: Tables, state: State, option: int, ranks: Ints, begin: int) -
         return _place_by_rows(tables, state, option, ranks, begin)
     first = tables.first_shard[option]
     before = _sum(state.cost)
+    state.work[0] += len(tables.capacity)
     for rank in range(len(tables.capacity)):
         _put_and_recount(tables, state, rank, tables.estimate[first + rank])
         ranks[begin + rank] = rank
@@ -253,6 +260,7 @@ def _would_add(tables: Tables, state: State, option: int, least: float) -> float
     if placement == _UNIFORM:
         added = 0.0
         for rank in range(len(tables.capacity)):
+            state.work[0] += 1
             added += _with(tables, state, rank, tables.estimate[first + rank])
             added -= state.cost[rank]
             if added >= least:
@@ -402,25 +410,31 @@ def _pick(tables: Tables, state: State) -> int:
 
 @_compiled
 def improve(
-    tables: Tables, state: State, rounds: int, begin: float, end: float, temperature: float
-) -> None:
-    """Go through rounds of taking tables out and putting them back.
+    tables: Tables, state: State, work: int, begin: float, end: float, temperature: float
+) -> int:
+    """Go through rounds of taking tables out and putting them back, and return how many.
 
-    `begin` and `end` say which part of the whole search, from 0 to 1, these rounds are: what may
-    be accepted that is worse falls to nothing along it, from `temperature`, a part of the cost.
+    It ends with the round in which so much work is done, counted in ratings of a rank. `begin` and
+    `end` say which part of the whole search, from 0 to 1, this is: what may be accepted that is
+    worse falls to nothing along it, from `temperature`, a part of the cost.
     """
     _refresh(tables, state)
     cost = _sum(state.cost)
     fits = False
     fitting = 0
-    for done in range(rounds):
-        if done > 0 and done % _TUNING_ROUNDS == 0:
+    rounds = 0
+    started = state.work[0]
+    while state.work[0] - started < work:
+        part = begin + (end - begin) * (state.work[0] - started) / work
+        if rounds > 0 and rounds % _TUNING_ROUNDS == 0:
             factor = _TUNING if fitting < _FITTING_SHARE * _TUNING_ROUNDS else 1 / _TUNING
             penalty = state.figures[PENALTY] * factor
             state.figures[PENALTY] = min(max(penalty, _LEAST_PENALTY), _MOST_PENALTY)
             fitting = 0
             _refresh(tables, state)
             cost = _sum(state.cost)
+        rounds += 1
+        state.work[0] += _ROUND + len(state.perf)
         fitting += fits
         count = _pick(tables, state)
         _copy(state.kept_perf, state.perf)
@@ -436,7 +450,6 @@ def improve(
         for index in range(count):
             _insert(tables, state, state.picked[index], state.figures[BEST])
         changed = _sum(state.cost)
-        part = begin + (end - begin) * done / rounds
         worse = temperature * (1.0 - part) * _random(state, 1000) / 1000.0
         if changed <= cost * (1.0 + worse):
             fits = _note_if_best(tables, state)
@@ -451,3 +464,4 @@ def improve(
                 state.chosen[table] = option
                 for shard in range(tables.first_shard[option + 1] - tables.first_shard[option]):
                     state.ranks[tables.slot[table] + shard] = state.kept_ranks[index, shard]
+    return rounds

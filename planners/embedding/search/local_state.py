@@ -61,6 +61,7 @@ class State(NamedTuple):
     figures: Floats  # best rating, target, penalty, bound
     random: npt.NDArray[np.uint64]
     doublings: Ints  # the power of perf is 12 times 2 to this, shape (1,)
+    work: Ints  # how often a rank has been rated so far, shape (1,)
 
     @property
     def best_rating(self) -> float:
@@ -114,6 +115,7 @@ def empty_state(tables: Tables, seed: Sequence[int]) -> State:
             1, 2**63, 1, np.uint64
         ),  # xorshift never leaves zero
         doublings=np.zeros(1, np.int64),
+        work=np.zeros(1, np.int64),
     )
 
 

@@ -1,10 +1,17 @@
 """What the lower bound rests on: arguments, each of which takes in more than the one before."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from planners.embedding.search.bound import _least, integer_bound, linear_bound, worth_integers
+from planners.embedding.search.bound import (
+    _least,
+    integer_bound,
+    least_perf,
+    linear_bound,
+    worth_integers,
+)
 from planners.embedding.search.candidates import Candidates, candidates
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
@@ -41,8 +48,8 @@ class Reasons:
 
     @property
     def milliseconds(self) -> float:
-        """The bound: what the strongest argument proves."""
-        return max(self.proven.values())
+        """The bound: what the arguments prove that take in most."""
+        return max(self.proven["memory"], self.proven.get("hosts", 0.0))
 
     @property
     def binding(self) -> str:
@@ -61,7 +68,7 @@ def reasons(space: SearchSpace, devices: Devices) -> Reasons:
     if len(found.without_options):
         raise ValueError("a table fits nowhere")
     largest = np.minimum.reduceat(space.largest_shard[found.options], found.first[:-1])
-    work = np.minimum.reduceat(space.option_perf[found.options], found.first[:-1]).sum()
+    work = math.fsum(np.minimum.reduceat(least_perf(space, found), found.first[:-1]))
 
     def solve(limit: float) -> tuple[float, Ints]:
         return _cheapest(space, devices, found, limit)
@@ -70,7 +77,7 @@ def reasons(space: SearchSpace, devices: Devices) -> Reasons:
     memory = linear_bound(space, devices, found)
     proven = {
         "table": float(largest.max()),
-        "work": float(work) / devices.ranks,
+        "work": work / devices.ranks,
         "shards": shards,
         "memory": memory.milliseconds,
     }
@@ -86,8 +93,8 @@ def _cheapest(
 ) -> tuple[float, Ints]:
     """Return the least milliseconds per rank with shards of at most `limit`, and its options."""
     options = found.options
-    perf = np.where(space.largest_shard[options] <= limit, space.option_perf[options], np.inf)
+    perf = np.where(space.largest_shard[options] <= limit, least_perf(space, found), np.inf)
     # Table after table, the cheapest first; of equals the one that takes the least HBM.
     order = np.lexsort((space.option_storage[options, 0], perf, space.table[options]))
     first = order[found.first[:-1]]
-    return float(perf[first].sum()) / devices.ranks, options[first]
+    return math.fsum(perf[first]) / devices.ranks, options[first]

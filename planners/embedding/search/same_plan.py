@@ -1,13 +1,13 @@
 """The search of torchrec's EmbeddingShardingPlanner: the same proposals, the same plan."""
 
-import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 from torchrec.distributed.planner.types import Proposer, ShardingOption
 
+from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.outcome import Found, NotFound
 from planners.embedding.search.partition import Partition, Rules
 from planners.embedding.search.proposals import Stream, depends_on_ratings, stream
@@ -17,8 +17,8 @@ from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 class SamePlan:
     """A search that finds what torchrec finds with these proposers and a partitioner's rules.
 
-    When the time is up, the best plan so far stands, as in torchrec; the clock is looked at from
-    time to time.
+    When the deadline has passed, the best plan so far stands, as in torchrec; it is looked at from
+    time to time, and not before some proposals have been tried.
 
     Attributes:
         proposals: how many proposals have been made, those that had been tried before included.
@@ -28,13 +28,11 @@ class SamePlan:
         self,
         proposers: Sequence[Proposer],
         rules: Rules,
-        timeout_seconds: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        deadline: Deadline | None = None,
     ) -> None:
         self._proposers = proposers
         self._rules = rules
-        self._timeout_seconds = timeout_seconds
-        self._clock = clock
+        self._deadline = deadline or Deadline()
         self.proposals = 0
 
     def __call__(self, space: SearchSpace, devices: Devices) -> Found | NotFound:
@@ -42,12 +40,11 @@ class SamePlan:
         exact = any(depends_on_ratings(proposer) for proposer in self._proposers)
         trial = _Trial(space, Partition(space, devices, self._rules, exact))
         self.proposals = 0
-        started = self._clock()
         for proposer in self._proposers:
             proposals = stream(proposer, space, devices)
             rows = next(proposals, None)
             while rows is not None:
-                if self._timeout_seconds and self._clock() - started > self._timeout_seconds:
+                if self.proposals and self._deadline.passed:
                     return trial.outcome()
                 self.proposals += len(rows)
                 rows = _next(proposals, trial.ratings(rows))

@@ -13,6 +13,7 @@ from torchrec.distributed.types import ShardingType
 
 from planners.embedding.search.bin_proposer import BinProposer
 from planners.embedding.search.certified import best_plan
+from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.partition import rules_of
 from planners.embedding.search.same_plan import SamePlan
 from planners.embedding.search.space import Devices, search_space
@@ -34,7 +35,7 @@ def warm_up() -> None:
     rules = rules_of(GreedyPerfPartitioner())
     assert rules is not None
     SamePlan([GreedyProposer(), BinProposer()], rules)(space, devices)
-    best_plan(space, devices, seconds=0.01)
+    best_plan(space, devices, Deadline(0.05, clock=lambda: 0.0))
 
 
 def _option(name: str, milliseconds: float, sharding_type: str) -> ShardingOption:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["FAMILY"]
 
 
-@FAMILY.variant("memory-balanced", source="torchrec 1.8.0")
+@FAMILY.variant("memory-balanced", source="torchrec 1.9.2")
 def memory_balanced(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """GreedyProposer, and the partitioner that levels memory (MemoryBalancedPartitioner)"""
     # Heavy libraries are imported here: listing variants must stay quick.

@@ -1,0 +1,72 @@
+"""Plans random models with torchrec's planner and ours; run with a release first on the path.
+
+Prints a line of JSON: the release, how many plans and errors there were, what differed, and a
+digest of all best plans.
+"""
+
+import hashlib
+import json
+import logging
+import sys
+from random import Random
+
+import torchrec
+from compared import come_to
+from random_models import random_model
+from torchrec.distributed.planner.partitioners import MemoryBalancedPartitioner
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.proposers import DynamicProgrammingProposer, GreedyProposer
+
+from planners.embedding.planner import Planner
+
+CHOICES = (
+    dict,
+    lambda: {"proposer": GreedyProposer()},
+    lambda: {"proposer": DynamicProgrammingProposer()},
+    lambda: {"partitioner": MemoryBalancedPartitioner()},
+)
+
+
+def standing_still() -> float:
+    return 0.0
+
+
+def main(models: int) -> None:
+    logging.disable(logging.ERROR)
+    differing, best = [], []
+    outcomes = {"plans": 0, "errors": 0}
+    for seed in range(models):
+        model = random_model(Random(seed))
+        chosen = CHOICES[seed % len(CHOICES)]
+        theirs, ours = (
+            kind(**model.components(), **chosen(), **more)
+            for kind, more in ((EmbeddingShardingPlanner, {}), (Planner, {"check": True}))
+        )
+        expected = come_to(theirs, model.module, model.sharders)
+        if come_to(ours, model.module, model.sharders) != expected or ours._fault:
+            differing.append(f"same plan {seed}: {ours._fault}")
+        outcomes["plans" if theirs._best_plan else "errors"] += 1
+        planner = Planner(**model.components(), mode="best-plan", search_seconds=0.05, check=True)
+        planner._clock = standing_still
+        found = come_to(planner, model.module, model.sharders)
+        if planner._fault:
+            differing.append(f"best plan {seed}: {planner._fault}")
+        if planner._best_plan is None:
+            best.append(str(found[0][0]))
+            continue
+        rate = planner._perf_model.rate
+        if theirs._best_plan and rate(planner._best_plan) > rate(theirs._best_plan) * (1 + 1e-12):
+            differing.append(f"best plan {seed} is worse than torchrec's")
+        best.append(
+            [
+                [each.fqn, each.sharding_type, each.compute_kernel, [s.rank for s in each.shards]]
+                for each in planner._best_plan
+            ]
+        )
+    digest = hashlib.sha256(json.dumps(best).encode()).hexdigest()
+    said = {"release": torchrec.__version__, **outcomes, "differing": differing, "best": digest}
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
