@@ -38,7 +38,8 @@ def test_each_op_is_decided_once_and_found_from_then_on(installed, workload, ops
     assert answer["counters"]["misses"] == misses
     assert answer["counters"]["hits"] == ops
     assert sum(answer["calls"].values()) > answer["counters"]["warm_calls"]
-    assert version_of(answer["release"]).public == version_of(installed_place("torch").release).public
+    here = installed_place("torch").release
+    assert version_of(answer["release"]).public == version_of(here).public
 
 
 def test_a_miss_costs_more_than_a_hit(installed):
