@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
 from torchrec.distributed.planner.types import (
     PartitionByType,
     Partitioner,
@@ -13,7 +12,9 @@ from torchrec.distributed.planner.types import (
     Storage,
     Topology,
 )
-from torchrec.distributed.types import ShardingType
+
+from harness.registry import InfeasibleDecision
+from planners.embedding.shard_layout import check_ranks, check_tiling
 
 Estimates = Callable[[list[ShardingOption]], None]
 """Fills in the estimates of options that have none."""
@@ -96,53 +97,19 @@ def _faults_of_tables(
         yield "the plan has a table twice"
     hosts: dict[str, int] = {}
     for option in plan:
-        ranks = [shard.rank for shard in option.shards]
-        if not all(rank is not None and 0 <= rank < topology.world_size for rank in ranks):
-            yield f"a shard of table {option.name} is on no rank that exists"
-        elif not _tiles(option):
-            yield f"the shards of table {option.name} do not tile it"
-        elif not _may_be_there(option, ranks, topology, hosts):
-            yield f"the shards of table {option.name} are on ranks that {option.sharding_type} bars"
-
-
-def _tiles(option: ShardingOption) -> bool:
-    """Whether shards cover a table once: the same area, all inside, no two overlapping."""
-    shape = tuple(option.tensor.shape)
-    boxes = np.array([[*shard.offset, *shard.size] for shard in option.shards], np.int64)
-    if boxes.shape[1] != 4 or len(shape) != 2:  # only matrices are cut
-        return False
-    boxes = boxes[(boxes[:, 2:] > 0).all(axis=1)]
-    if option.sharding_type == ShardingType.DATA_PARALLEL.value:
-        return bool((boxes == [0, 0, *shape]).all())
-    begin, end = boxes[:, :2], boxes[:, :2] + boxes[:, 2:]
-    overlap = ((begin[:, np.newaxis] < end) & (begin < end[:, np.newaxis])).all(axis=2)
-    area = sum(rows * columns for rows, columns in boxes[:, 2:].tolist())
-    inside = bool((begin >= 0).all() and (end <= shape).all())
-    return inside and area == shape[0] * shape[1] and int(overlap.sum()) == len(boxes)
-
-
-def _may_be_there(
-    option: ShardingOption, ranks: list[int], topology: Topology, hosts: dict[str, int]
-) -> bool:
-    """Whether a sharding type may be on these ranks; `hosts` gets where dependent tables are."""
-    on_host = topology.intra_group_size
-    if option.partition_by == PartitionByType.UNIFORM.value:
-        return ranks == list(range(topology.world_size))
-    if option.partition_by == PartitionByType.HOST.value:
-        host = ranks[0] // on_host
-        if option.dependency and hosts.setdefault(option.dependency, host) != host:
-            return False
-        first = host * on_host
-        if option.sharding_type == ShardingType.TABLE_ROW_WISE.value:
-            return ranks == list(range(first, first + on_host))
-        return all(first <= rank < first + on_host for rank in ranks)
-    if option.partition_by == PartitionByType.MULTI_HOST.value:
-        blocks = [ranks[start : start + on_host] for start in range(0, len(ranks), on_host)]
-        return all(
-            block[0] % on_host == 0 and block == list(range(block[0], block[0] + on_host))
-            for block in blocks
-        )
-    return True
+        table, kind, shards = option.name, option.sharding_type, option.shards
+        shape, ranks = tuple(option.tensor.shape), topology.world_size
+        try:
+            check_tiling(table, kind, shards, shape, ranks)
+            check_ranks(table, kind, shards, ranks, topology.intra_group_size)
+        except InfeasibleDecision as error:
+            text = str(error)
+            yield text[0].lower() + text[1:].rstrip(".")
+            continue
+        if option.dependency and option.partition_by == PartitionByType.HOST.value:
+            host = shards[0].rank // topology.intra_group_size
+            if hosts.setdefault(option.dependency, host) != host:
+                yield f"table {table} is on another host than the tables it depends on"
 
 
 def _faults_of_memory(plan: list[ShardingOption], topology: Topology) -> Iterator[str]:

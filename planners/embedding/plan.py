@@ -1,16 +1,16 @@
 """The decision: a sharding plan, its fingerprint and its validation."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
-from torchrec.distributed.planner.types import PlannerError, Shard, ShardingOption
-from torchrec.distributed.types import ShardingType
+from torchrec.distributed.planner.types import PlannerError, ShardingOption
 
 from harness.registry import InfeasibleDecision
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.shard_layout import check_memory, check_tiling, storage_of
 from planners.embedding.torchrec_objects import fingerprint_of, said_by
 
 
@@ -104,93 +104,10 @@ def validate(problem: EmbeddingProblem, plan: Plan) -> None:
     check_memory(shards, problem.usable_hbm, problem.usable_ddr)
 
 
-def check_tiling(
-    table: str,
-    sharding_type: str,
-    shards: Sequence[Shard],
-    size: tuple[int, int],
-    world_size: int,
-) -> None:
-    """Check that shards are on ranks and tile their table: inside, no two overlapping, no gap.
-
-    With `data_parallel` each rank must have the whole table instead.
-
-    Raises:
-        InfeasibleDecision: they do not; says which shard of the table.
-    """
-    boxes = []
-    for number, shard in enumerate(shards):
-        if shard.rank is None or not 0 <= shard.rank < world_size:
-            raise InfeasibleDecision(
-                f"Shard {number} of table {table} is on rank {shard.rank} of {world_size}."
-            )
-        (row, column), (rows, columns) = shard.offset, shard.size
-        if rows > 0 and columns > 0:
-            boxes.append((row, column, row + rows, column + columns, number))
-    if sharding_type == ShardingType.DATA_PARALLEL.value:
-        if sorted(shard.rank for shard in shards) != list(range(world_size)) or any(
-            box[:4] != (0, 0, *size) for box in boxes
-        ):
-            raise InfeasibleDecision(f"Table {table} is not whole on every rank.")
-        return
-    said = f"The shards of table {table} do not tile it"
-    for top, left, bottom, right, number in boxes:
-        if top < 0 or left < 0 or bottom > size[0] or right > size[1]:
-            raise InfeasibleDecision(f"{said}: shard {number} is not inside.")
-    overlap = _overlap(boxes)
-    if overlap:
-        raise InfeasibleDecision(f"{said}: shards {overlap[0]} and {overlap[1]} overlap.")
-    missing = size[0] * size[1] - sum(
-        (bottom - top) * (right - left) for top, left, bottom, right, _ in boxes
-    )
-    if missing:
-        raise InfeasibleDecision(f"{said}: {missing:,} of its weights are in none.")
-
-
-def _overlap(boxes: list[tuple[int, int, int, int, int]]) -> tuple[int, int] | None:
-    """Return the numbers of two shards that overlap, the lower one first."""
-    ordered = sorted(boxes)
-    for index, (_, left, bottom, right, number) in enumerate(ordered):
-        for top, other_left, _, other_right, other in ordered[index + 1 :]:
-            if top >= bottom:
-                break  # and so are all that come after it
-            if left < other_right and other_left < right:
-                return min(number, other), max(number, other)
-    return None
-
-
-def check_memory(
-    shards: Iterable[Shard], usable_hbm: Sequence[int], usable_ddr: Sequence[int]
-) -> None:
-    """Check that ranks can hold their shards; `usable_hbm` and `usable_ddr` are bytes of each.
-
-    Raises:
-        InfeasibleDecision: one cannot; says which, and of what memory.
-    """
-    hbm, ddr = _storage(shards, len(usable_hbm))
-    for kind, used, usable in (("HBM", hbm, usable_hbm), ("DDR", ddr, usable_ddr)):
-        over = [part - whole for part, whole in zip(used, usable, strict=True)]
-        rank = max(range(len(over)), key=over.__getitem__)
-        if over[rank] > 0:
-            raise InfeasibleDecision(
-                f"Rank {rank} needs {used[rank]} bytes of {kind} and has {usable[rank]}."
-            )
-
-
 def storage_by_rank(problem: EmbeddingProblem, plan: Plan) -> tuple[list[int], list[int]]:
     """Return the bytes of HBM and of DDR that each rank needs."""
     shards = (shard for option in plan.options for shard in option.shards)
-    return _storage(shards, problem.topology.world_size)
-
-
-def _storage(shards: Iterable[Shard], world_size: int) -> tuple[list[int], list[int]]:
-    hbm, ddr = [0] * world_size, [0] * world_size
-    for shard in shards:
-        assert shard.rank is not None
-        assert shard.storage is not None
-        hbm[shard.rank] += shard.storage.hbm
-        ddr[shard.rank] += shard.storage.ddr
-    return hbm, ddr
+    return storage_of(shards, problem.topology.world_size)
 
 
 def perf_by_rank(problem: EmbeddingProblem, plan: Plan) -> list[float]:

@@ -13,8 +13,12 @@ from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Stor
 from torchrec.distributed.types import CacheParams
 
 from harness.registry import InfeasibleDecision, UsageError
-from planners.embedding.plan import check_memory, check_tiling
-from planners.embedding.shard_layout import check_kernel, check_layout
+from planners.embedding.shard_layout import (
+    check_kernel,
+    check_layout,
+    check_memory,
+    check_tiling,
+)
 from planners.embedding.tables import ITEM_BYTES, MOST_DIM, MOST_ROWS, Table
 
 FORMAT: Final = "shardbench-plan"

@@ -1,6 +1,6 @@
-"""The shards and kernels that DistributedModelParallel trains with, for each sharding type."""
+"""Checks of shards: that they tile their table, fit, and are cut and placed as can be trained."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
@@ -9,6 +9,90 @@ from torchrec.distributed.sharding_plan import calculate_shard_sizes_and_offsets
 from torchrec.distributed.types import ShardingType
 
 from harness.registry import InfeasibleDecision
+
+
+def check_tiling(
+    table: str,
+    sharding_type: str,
+    shards: Sequence[Shard],
+    size: tuple[int, int],
+    world_size: int,
+) -> None:
+    """Check that shards are on ranks and tile their table: inside, no two overlapping, no gap.
+
+    With `data_parallel` each rank must have the whole table instead.
+
+    Raises:
+        InfeasibleDecision: they do not; says which shard of the table.
+    """
+    boxes = []
+    for number, shard in enumerate(shards):
+        if shard.rank is None or not 0 <= shard.rank < world_size:
+            raise InfeasibleDecision(
+                f"Shard {number} of table {table} is on rank {shard.rank} of {world_size}."
+            )
+        (row, column), (rows, columns) = shard.offset, shard.size
+        if rows > 0 and columns > 0:
+            boxes.append((row, column, row + rows, column + columns, number))
+    if sharding_type == ShardingType.DATA_PARALLEL.value:
+        if sorted(shard.rank for shard in shards) != list(range(world_size)) or any(
+            box[:4] != (0, 0, *size) for box in boxes
+        ):
+            raise InfeasibleDecision(f"Table {table} is not whole on every rank.")
+        return
+    said = f"The shards of table {table} do not tile it"
+    for top, left, bottom, right, number in boxes:
+        if top < 0 or left < 0 or bottom > size[0] or right > size[1]:
+            raise InfeasibleDecision(f"{said}: shard {number} is not inside.")
+    overlap = _overlap(boxes)
+    if overlap:
+        raise InfeasibleDecision(f"{said}: shards {overlap[0]} and {overlap[1]} overlap.")
+    missing = size[0] * size[1] - sum(
+        (bottom - top) * (right - left) for top, left, bottom, right, _ in boxes
+    )
+    if missing:
+        raise InfeasibleDecision(f"{said}: {missing:,} of its weights are in none.")
+
+
+def _overlap(boxes: list[tuple[int, int, int, int, int]]) -> tuple[int, int] | None:
+    """Return the numbers of two shards that overlap, the lower one first."""
+    ordered = sorted(boxes)
+    for index, (_, left, bottom, right, number) in enumerate(ordered):
+        for top, other_left, _, other_right, other in ordered[index + 1 :]:
+            if top >= bottom:
+                break  # and so are all that come after it
+            if left < other_right and other_left < right:
+                return min(number, other), max(number, other)
+    return None
+
+
+def check_memory(
+    shards: Iterable[Shard], usable_hbm: Sequence[int], usable_ddr: Sequence[int]
+) -> None:
+    """Check that ranks can hold their shards; `usable_hbm` and `usable_ddr` are bytes of each.
+
+    Raises:
+        InfeasibleDecision: one cannot; says which, and of what memory.
+    """
+    hbm, ddr = storage_of(shards, len(usable_hbm))
+    for kind, used, usable in (("HBM", hbm, usable_hbm), ("DDR", ddr, usable_ddr)):
+        over = [part - whole for part, whole in zip(used, usable, strict=True)]
+        rank = max(range(len(over)), key=over.__getitem__)
+        if over[rank] > 0:
+            raise InfeasibleDecision(
+                f"Rank {rank} needs {used[rank]} bytes of {kind} and has {usable[rank]}."
+            )
+
+
+def storage_of(shards: Iterable[Shard], world_size: int) -> tuple[list[int], list[int]]:
+    """Return the bytes of HBM and of DDR that each rank needs for its shards."""
+    hbm, ddr = [0] * world_size, [0] * world_size
+    for shard in shards:
+        assert shard.rank is not None
+        assert shard.storage is not None
+        hbm[shard.rank] += shard.storage.hbm
+        ddr[shard.rank] += shard.storage.ddr
+    return hbm, ddr
 
 
 def check_kernel(table: str, sharding_type: str, kernel: str, compute_device: str) -> None:
@@ -67,6 +151,21 @@ def check_layout(
             f"Table {table}, which is {sharding_type}, must have {len(cut[0])} shards, "
             f"not {len(shards)}."
         )
+    check_ranks(table, sharding_type, shards, world_size, local_world_size)
+
+
+def check_ranks(
+    table: str,
+    sharding_type: str,
+    shards: Sequence[Shard],
+    world_size: int,
+    local_world_size: int,
+) -> None:
+    """Check that shards are on ranks that their sharding type allows; arguments as above.
+
+    Raises:
+        InfeasibleDecision: one is not; says which, and where it must be.
+    """
     for number, shard in enumerate(shards):
         ranks = _ranks(sharding_type, shards, number, world_size, local_world_size)
         if shard.rank not in ranks:

@@ -1,4 +1,4 @@
-"""Train docs/examples/train_with_plan.py with a plan file: its tables, two gloo ranks.
+"""Train the model of docs/examples/train_with_plan.py with a plan file, in two gloo ranks.
 
     python tests/embedding/train_plan_files.py PLAN
 
@@ -11,7 +11,10 @@ import tempfile
 from pathlib import Path
 
 import msgspec
+import torch
+import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.nn import functional
 from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import Topology
@@ -29,8 +32,7 @@ class AnySharder(example.Sharder):
         return [each.value for each in ShardingType]
 
 
-def load(model, path):
-    said = msgspec.json.decode(Path(path).read_bytes(), type=PlanDocument)
+def load(model, path, said):
     topology = Topology(
         world_size=said.world_size,
         local_world_size=said.local_world_size,
@@ -48,13 +50,33 @@ def load(model, path):
     return planner.plan(model, [AnySharder()])
 
 
+def step(model, optimizer, batch):
+    optimizer.zero_grad()
+    functional.mse_loss(model(batch.dense, batch.sparse()), batch.labels).backward()
+    optimizer.step()
+
+
 def train(rank, meeting_point, path):
     said = msgspec.json.decode(Path(path).read_bytes(), type=PlanDocument)
     os.environ["LOCAL_WORLD_SIZE"] = str(said.local_world_size)
     example.TABLES = {table.name: (table.rows, table.dim) for table in said.tables}
-    example.planned = load
-    example.described = lambda plan: sorted(plan.plan["embeddings"])
-    example.train(rank, meeting_point, path)
+    dist.init_process_group("gloo", init_method=meeting_point, rank=rank, world_size=example.RANKS)
+    torch.manual_seed(0)  # the same model and the same batch on every rank
+    whole, batch = example.Model(), example.Batch.random(example.RANKS * example.SAMPLES)
+    optimizer = torch.optim.SGD(whole.parameters(), lr=example.LEARNING_RATE)
+    model = example.Model()
+    parallel, parallel_optimizer = example.sharded(model, load(model, path, said))
+    example.copy_weights(whole, parallel)
+    mine = batch.part(rank)
+    for steps in range(2):
+        expected = whole(batch.dense, batch.sparse())[rank * example.SAMPLES :][: example.SAMPLES]
+        torch.testing.assert_close(parallel(mine.dense, mine.sparse()), expected)
+        dist.barrier()  # equal on every rank
+        if rank == 0:
+            print(f"after {steps} steps: outputs equal: yes", flush=True)
+        step(parallel, parallel_optimizer, mine)
+        step(whole, optimizer, batch)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
