@@ -14,7 +14,7 @@ _BANDWIDTHS = ("intra_host_bw", "intra_host_bw_nccl", "inter_host_bw", "hbm_bw",
 COUNTS = ("gpus_per_host", "hosts_per_nvlink_domain")
 _BYTES = ("hbm_bytes", "ddr_bytes")
 _REQUIRED = ("name", "gpus_per_host", "hbm_bytes", "intra_host_bw", "hbm_bw", "hbm_to_ddr_bw")
-# What torchrec 1.8.0 takes where an argument is left out (its planner/constants.py): one machine's
+# What torchrec 1.9.2 takes where an argument is left out (its planner/constants.py): one machine's
 # memory and another one's NVLink, both ways together.
 _TORCHREC_DEFAULTS = {
     "hbm_bytes": "32 GiB",

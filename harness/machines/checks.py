@@ -169,7 +169,7 @@ def _pod_size(case: _Case) -> Iterator[Finding]:
         return
     local, domain = case.read.gpus_per_host, case.read.domain_size
     wrong = (
-        f"pod_size changes no bandwidth in torchrec 1.8.0: with local_world_size={local}, what "
+        f"pod_size changes no bandwidth in torchrec 1.9.2: with local_world_size={local}, what "
         f"more than {local} ranks exchange is planned at inter_host_bw, though NVLink joins "
         f"{domain}"
     )

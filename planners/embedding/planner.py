@@ -124,7 +124,8 @@ class Planner(EmbeddingShardingPlanner):
         self._search_seconds = search_seconds
         self._seed = seed
         self._check = check
-        self._supported = RELEASES.allow("Planner", torchrec.__version__, any_release=any_release)
+        release = getattr(torchrec, "__version__", "a checkout")
+        self._supported = RELEASES.allow("Planner", release, any_release=any_release)
         self._warned = False
         self._fault: str | None = None
         self._own_enumerator: Enumerator | None = None
