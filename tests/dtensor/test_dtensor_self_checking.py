@@ -11,6 +11,7 @@ import torch
 from random_programs import described
 from small_world import counted, mesh_of, placed
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
 from torch_state import is_changed, torch_now
 
 from harness.registry import UsageError
@@ -65,6 +66,16 @@ def test_a_share_of_the_ops_is_checked_and_the_same_ones_each_time(step):
             counts.append(accelerated.cache_info().checks)
     assert counts[0] == counts[1]
     assert 0.1 * 120 < counts[0] < 0.4 * 120
+
+
+def test_what_torch_moves_by_itself_is_no_difference():
+    mesh = mesh_of(2, 2)
+    strided = placed(mesh, counted(2, 8), _StridedShard(0, split_factor=2), Shard(0))
+    with warnings.catch_warnings(), accelerate(check=1) as accelerated:
+        warnings.simplefilter("error")
+        for _ in range(2):
+            assert (strided @ strided.t()).shape == (8, 8)
+        assert accelerated.cache_info().checks > 2
 
 
 def plans(accelerated: Accelerated, op: Any) -> dict[Any, Any]:

@@ -38,7 +38,7 @@ _HANDLERS = "_custom_op_handlers"
 class Overlay(dict[OpOverload, Handler]):
     """What C++ looks ops up in; who changes it from Python changes torch's own handlers."""
 
-    def __init__(self, own: "Below", handlers: Mapping[OpOverload, Handler]) -> None:
+    def __init__(self, own: Below, handlers: Mapping[OpOverload, Handler]) -> None:
         super().__init__(handlers)
         self._own = own
 
@@ -64,7 +64,6 @@ class Decided:
     Attributes:
         schema: the op as torch was asked about it; None where it remembered its decision.
         sharding: the decision; None where it remembered it, or takes the op apart.
-        is_remembered: torch found the decision in its cache.
         is_moved: torch looked at the arguments one by one, as it does to redistribute them.
     """
 
@@ -169,6 +168,7 @@ def handling(handlers: Mapping[OpOverload, Handler]) -> Iterator[Callable[[OpOve
     """
     left = dict(handlers)
     known: Handlers | None = None
+    renewing = threading.Lock()
 
     def layer(below: Below) -> Callable[[OpDispatcher], Handlers]:
         nonlocal known
@@ -181,16 +181,18 @@ def handling(handlers: Mapping[OpOverload, Handler]) -> Iterator[Callable[[OpOve
             if modes_active() or (_with_torch and this_thread() in _with_torch):
                 return own
             if own != known:  # some ten entries, which are the same objects
-                overlay = Overlay(below, {**left, **own})
-                known = dict(own)
+                with renewing:
+                    overlay = Overlay(below, {**left, **own})
+                    known = dict(own)
             return overlay
 
         return answer
 
     def give_back(op: OpOverload) -> None:
         nonlocal known
-        left.pop(op, None)
-        known = None
+        with renewing:
+            left.pop(op, None)
+            known = None
 
     with consulted(layer):
         yield give_back

@@ -17,7 +17,6 @@ from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from planners.dtensor.cheapest import searched_exactly
 from planners.dtensor.dispatch.base import CacheInfo
 from planners.dtensor.dispatch.meta import asked_directly
-from planners.dtensor.dispatch.plans import Plan
 from planners.dtensor.dispatch.shape_class import ShapeClass
 from planners.dtensor.dispatch.torch_path import (
     DISPATCHER,
@@ -99,8 +98,10 @@ class SelfChecking(ShapeClass):
             return made
         with self._counting:
             self._checks += 1
-        plan = self.plan_for(op, args, kwargs)
-        difference = _difference(made, plan, info.schema, expected)
+        difference = _difference_of_results(made, expected)
+        if difference is None:
+            ours = self._sharding(op, args, kwargs)
+            difference = ours and _difference_of_inputs(info.schema, ours, expected)
         if difference is None:
             return made
         self._by_torch_alone.add(op)
@@ -116,6 +117,14 @@ class SelfChecking(ShapeClass):
         )
         return carry_out(op, args, kwargs, info, expected)
 
+    def _sharding(self, op: OpOverload, args: Args, kwargs: Kwargs) -> OutputSharding | None:
+        """Return what was decided here for an op; None where that was torch itself."""
+        plan = self.plan_for(op, args, kwargs)
+        if plan is not None and plan.sharding is not None:
+            return plan.sharding
+        is_by_class = plan is not None or self.knows_class(op, args, kwargs)
+        return OutputSharding(None) if is_by_class else None  # which moves nothing
+
     def _decide_by_torch(self, schema: OpSchema) -> OutputSharding:
         is_new = schema.op not in self._by_torch_alone
         self._by_torch_alone.add(schema.op)
@@ -126,18 +135,18 @@ class SelfChecking(ShapeClass):
                 self._by_torch_alone.discard(schema.op)
 
 
-def _difference(
-    made: Any, plan: Plan | None, schema: OpSchema, expected: OutputSharding
-) -> str | None:
-    """Return how a result or its plan differs from what torch decides; None where they agree."""
+def _difference_of_results(made: Any, expected: OutputSharding) -> str | None:
+    """Return how a result differs from what torch decides; None where they agree."""
     spec = made._spec if type(made) is DTensor else None
-    if spec != expected.output_spec:
-        return f"the result is {spec} and not {expected.output_spec}"
-    if plan is None or plan.sharding is None:  # made by its class: nothing is moved
-        moved = _wanted(schema, OutputSharding(spec))
-    else:
-        moved = _wanted(schema, plan.sharding)
-    wanted = _wanted(schema, expected)
+    agree = spec == expected.output_spec
+    return None if agree else f"the result is {spec} and not {expected.output_spec}"
+
+
+def _difference_of_inputs(
+    schema: OpSchema, ours: OutputSharding, expected: OutputSharding
+) -> str | None:
+    """Return how the inputs are moved otherwise than torch decides; None where they are not."""
+    moved, wanted = _wanted(schema, ours), _wanted(schema, expected)
     return None if moved == wanted else f"inputs are moved to {moved} and not to {wanted}"
 
 

@@ -63,6 +63,11 @@ class ShapeClass(Interned):
         for classes in self._classes.values():
             classes.clear()
 
+    def knows_class(self, op: OpOverload, args: Args, kwargs: Kwargs) -> bool:
+        """Whether an op on these arguments is of a class that is known."""
+        classes = self._classes.get(op)
+        return classes is not None and not kwargs and class_of(op, args) in classes.entries
+
     def _kept(self) -> list[Any]:
         known = [each for one in self._classes.values() for each in list(one.entries.values())]
         return super()._kept() + known
