@@ -11,7 +11,7 @@ from harness.reading import MOST_BYTES, read_file
 from harness.registry import load_registry
 from harness.topologies import find_topology
 from planners.dimspec.stream_file import read_stream
-from planners.embedding.plan_file import constraints
+from planners.embedding.plan_file import plan_constraints
 from planners.embedding.tables import read_tables
 from reports.frames import read_results
 
@@ -25,7 +25,7 @@ LOADERS = {
     "tables as Parquet": (".parquet", read_tables),
     "topologies": (".csv", lambda name: find_topology(name, 8)),
     "one of the topologies": (".csv", lambda name: find_topology(f"{name}#mine", 8)),
-    "a plan": (".json", constraints),
+    "a plan": (".json", plan_constraints),
     "a stream": (".json.gz", lambda name: read_stream(Path(name))),
     "results": (".jsonl", lambda name: read_results(Path(name))),
     "the label of embedding": (".csv", _labelled("embedding")),

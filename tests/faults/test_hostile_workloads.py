@@ -18,7 +18,7 @@ from harness.naming import CellId, ProblemId, WorkloadSpec
 from harness.registry import load_registry
 from harness.topologies import MOST_GPUS, find_topology
 from planners.dimspec.stream_file import read_stream
-from planners.embedding.plan_file import constraints
+from planners.embedding.plan_file import plan_constraints
 from planners.embedding.tables import COLUMNS, MOST_TABLES, read_tables
 
 FAMILIES = {family.name: family for family in load_registry().families}
@@ -274,7 +274,7 @@ def write_plan(folder, plan):
 
 
 def test_the_plan_that_is_changed_here_can_be_read(folder):
-    assert list(constraints(write_plan(folder, PLAN))) == ["a"]
+    assert list(plan_constraints(write_plan(folder, PLAN))) == ["a"]
 
 
 @settings(max_examples=50)
@@ -283,7 +283,7 @@ def test_a_changed_plan_is_read_or_refused(folder, wanted):
     plan = copy.deepcopy(PLAN)
     change(plan, wanted)
     path = write_plan(folder, plan)
-    within = read_or_refused(lambda: constraints(path), str(path))
+    within = read_or_refused(lambda: plan_constraints(path), str(path))
     for each in (within or {}).values():
         assert each.sharding_types is not None
         assert each.min_partition is not None
@@ -311,11 +311,13 @@ def test_a_changed_plan_is_read_or_refused(folder, wanted):
 def test_a_value_of_a_plan_that_cannot_be_is_named(folder, way, value, said):
     plan = copy.deepcopy(PLAN)
     change(plan, [(way, "put", value)])
-    assert said in refusal(lambda: constraints(write_plan(folder, plan)))
+    assert said in refusal(lambda: plan_constraints(write_plan(folder, plan)))
 
 
 def test_a_plan_that_places_a_table_twice_is_refused(folder):
-    said = refusal(lambda: constraints(write_plan(folder, PLAN | {"tables": PLAN["tables"] * 2})))
+    said = refusal(
+        lambda: plan_constraints(write_plan(folder, PLAN | {"tables": PLAN["tables"] * 2}))
+    )
     assert "places table a 2 times" in said
 
 
@@ -324,7 +326,7 @@ def test_text_that_is_no_document_is_no_plan_and_no_stream(folder, text):
     content = text.encode(errors="surrogatepass")
     path = folder / "deep.json"
     path.write_bytes(content)
-    assert "is no plan" in refusal(lambda: constraints(path))
+    assert "is no plan" in refusal(lambda: plan_constraints(path))
     packed = folder / "deep.json.gz"
     packed.write_bytes(gzip.compress(content))
     refusal(lambda: read_stream(packed))
