@@ -18,7 +18,7 @@ NAMES = {
     "Planner": "planners.embedding.planner:Planner",
     "accelerate": "planners.dtensor.accelerate:accelerate",
     "capture": "harness.capture:capture",
-    "plan_constraints": "planners.embedding.plan_file:constraints",
+    "plan_constraints": "planners.embedding.plan_file:plan_constraints",
 }
 NEED_MORE = {"accelerate_colossalai": "planners.dimspec.upstream.accelerate:accelerate"}
 
