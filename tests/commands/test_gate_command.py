@@ -384,6 +384,9 @@ class TestProcess:
     def test_a_signal_is_never_a_success(self, start, tmp_path: Path, number: int):
         os.mkfifo(tmp_path / "ready")
         (tmp_path / "sitecustomize.py").write_text(
+            "import signal\n"
+            # which a shell ignores for what it runs in the background
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "import harness.gates.expectations as e\n"
             "def wait(path):\n"
             "    open('ready', 'w').close()\n"
