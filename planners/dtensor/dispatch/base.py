@@ -1,4 +1,4 @@
-"""What every way to dispatch has: it is installed, it may be cleared, it tells of its cache."""
+"""The base of every way to dispatch, and the counts of its cache."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple

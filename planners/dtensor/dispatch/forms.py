@@ -1,4 +1,4 @@
-"""What torch calls for an op under the interned dispatch: one way for each form of arguments.
+"""Handlers of ops under the interned dispatch, one for each form of arguments.
 
 The forms differ in nothing but speed. Each looks for a plan by the hashes of the specs, which torch
 drops from a spec that it changes, and makes sure of it by identity.

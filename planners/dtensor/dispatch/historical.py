@@ -1,4 +1,4 @@
-"""How torch dispatched in Python, step by published step, on today's specs and strategies.
+"""Dispatch in Python as torch had it, step by published step, on today's specs and strategies.
 
 Only dispatching is as it was; deciding after a miss is today's, for all alike.
 """

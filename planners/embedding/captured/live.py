@@ -1,4 +1,4 @@
-"""How the live planner of a captured problem searched, and what it found."""
+"""The live planner of a captured problem: its search, and the plan it found."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

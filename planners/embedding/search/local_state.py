@@ -1,4 +1,4 @@
-"""What the local search reads and changes, laid out for compiled code."""
+"""The state of the local search, laid out for compiled code."""
 
 import math
 from collections.abc import Sequence

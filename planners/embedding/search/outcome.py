@@ -1,4 +1,4 @@
-"""What a search over the arrays of a search space returns."""
+"""The outcomes of a search over the arrays of a search space."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What the lower bound rests on: arguments, each of which takes in more than the one before."""
+"""The arguments that the lower bound rests on, each taking in more than the one before."""
 
 import math
 from dataclasses import dataclass
