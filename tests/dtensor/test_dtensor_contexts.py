@@ -85,10 +85,11 @@ def handlers() -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize("fullgraph", [False, True])
-def test_unbacked_sizes_compile(mesh, fullgraph):
+@pytest.mark.parametrize("marked", ["mark_unbacked", "mark_dynamic"])
+def test_symbolic_sizes_compile(mesh, marked, fullgraph):
     def run() -> Any:
         x = placed(mesh, counted(3, 2), Replicate())
-        torch._dynamo.decorators.mark_unbacked(x, 0)
+        getattr(torch._dynamo.decorators, marked)(x, 0)
         compiled = torch.compile(
             lambda a: torch.exp(a).t() + 1, backend="eager", fullgraph=fullgraph
         )
