@@ -8,10 +8,10 @@ from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import psutil
 
+from harness.model.cell import Environment
 from harness.registry import ENTRY_POINTS
 from harness.versions import installed_versions
 
@@ -46,23 +46,20 @@ def source_digest() -> str:
     return digest.hexdigest()[:12]
 
 
-def environment(seed: int) -> dict[str, Any]:
-    """Describe code, versions and machine; `load` is the one-minute load average per core.
-
-    `machine` tells machines apart without naming them: times are compared within one only.
-    """
+def environment(seed: int) -> Environment:
+    """Describe the code, the versions and the machine of this process."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {
-        "shardbench": metadata.version("shardbench"),
-        "code": source_digest(),
-        "python": platform.python_version(),
-        "packages": installed_versions(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "machine": _machine(cores),
-        "cpu": _processor(),
-        "cores": cores,
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "load": round(psutil.getloadavg()[0] / (cores or 1), 2),
-        "seed": seed,
-        "started": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
+    return Environment(
+        shardbench=metadata.version("shardbench"),
+        code=source_digest(),
+        python=platform.python_version(),
+        packages=installed_versions(),
+        system=f"{platform.system()} {platform.machine()}",
+        machine=_machine(cores),
+        cpu=_processor(),
+        cores=cores,
+        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
+        load=round(psutil.getloadavg()[0] / (cores or 1), 2),
+        seed=seed,
+        started=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )

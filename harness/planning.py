@@ -1,12 +1,12 @@
 """Plan once, for use: build the problem, call one variant, check its decision, and hand it over."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from harness.clock import Clock, SystemClock
-from harness.declarations import Bound, Quality, RankTable, find_bound
 from harness.errors import ShardbenchError, UsageError, one_line
+from harness.model.cell import Bound, Quality, RankTable, find_bound
 from harness.naming import CellId, ProblemId, WorkloadSpec
 from harness.registry import Family, Measured, Planning, Variant
 from harness.topologies import Topology
@@ -63,7 +63,7 @@ def plan(
         planning.ranks(problem, decision),
         family.quality(problem, decision),
         family.qualities[0],
-        find_bound([asdict(quality) for quality in family.qualities]),
+        find_bound(family.qualities),
         ended - started,
         ended - began,
     )

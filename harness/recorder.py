@@ -4,21 +4,13 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from harness.model.cell import Progress
+
 A = ParamSpec("A")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a call has come: `done` of `total` units of work; `total` None while unknown."""
-
-    done: int
-    total: int | None
-    unit: str
 
 
 _observed_calls = 0

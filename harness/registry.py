@@ -11,11 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from harness.captured_file import Names, is_captured_file, read_captured, read_json
 from harness.declarations import (
-    Claim,
     Counter,
     Planning,
-    Quality,
-    RankTable,
     Study,
     Workload,
     check_counters,
@@ -33,11 +30,12 @@ from harness.errors import (
     unknown,
 )
 from harness.explanation import Explaining, Explanation, Question, Section
-from harness.goals import Goal, check_goals
+from harness.goals import check_goals
 from harness.inventory import Column, Imported, Importing, ImportRequest, Inventory
+from harness.model.cell import Claim, Goal, Progress, Quality, RankTable
 from harness.naming import WorkloadSpec, at_most, one_of, positive_int, whole_number
 from harness.reading import read_file
-from harness.recorder import Progress, Recorder, is_observing
+from harness.recorder import Recorder, is_observing
 from harness.releases.calls import count_calls
 from harness.releases.declaration import Releases
 from harness.supported_releases import SupportedReleases

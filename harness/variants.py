@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
 from harness import upstreams
-from harness.declarations import Claim
 from harness.errors import RegistryError
+from harness.model.cell import Claim
 
 P = TypeVar("P")
 D = TypeVar("D")

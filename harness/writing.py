@@ -1,5 +1,7 @@
 """Files written whole or not at all."""
 
+import os
+import shutil
 from pathlib import Path
 
 
@@ -11,7 +13,12 @@ def replace_file(path: Path, content: str | bytes) -> Path:
         return path
     partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_bytes(data)
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, partial)
         partial.replace(path)
     except (OSError, ValueError):
         partial.unlink(missing_ok=True)

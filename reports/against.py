@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from harness.measuring.verdict import CONFIDENCE
-from harness.storage.results import projected_speedup
+from harness.model.cell import projected_speedup
 from reports.drawing import (
     GREY,
     LONGEST_NAME,
@@ -52,7 +52,7 @@ def speedups(family: FamilyView) -> pd.DataFrame:
     A row per cell of such problems. `low` and `high` are the interval; where the variant compared
     with was stopped there is none, and `projected` says that the figure is from its projection.
     """
-    records = {str(record["cell"]): record for record in family.records}
+    stored = {str(cell.id): cell for cell in family.records}
     primary = family.primary_qualities
     best = dict(zip(primary["cell"], primary["value"], strict=True))
     rows = []
@@ -60,9 +60,9 @@ def speedups(family: FamilyView) -> pd.DataFrame:
         if against == family.reference:
             continue
         cells = family.on(problem)
-        stopped = records[cells[against]["cell"]] if against in cells else {}
+        stopped = stored[cells[against]["cell"]] if against in cells else None
         for variant, cell in cells.items():
-            projected = projected_speedup(records[cell["cell"]], stopped)
+            projected = stopped and projected_speedup(stored[cell["cell"]], stopped)
             measured = 1.0 if cell["outcome"] == "reference" else 1 / cell["ratio"]
             rows.append(
                 {

@@ -1,7 +1,7 @@
 """What each rank gets under two plans: the reference's, and the best one that is another."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from harness.model.cell import RankTable
 from reports.drawing import BLUE, ORANGE, VERMILION, WIDTH, Drawing, finish, short
 from reports.formatting import MISSING, count, number, percent
 from reports.tables import Column, Entry, Row, Table, code_column, new_table, number_column
@@ -55,7 +56,7 @@ def ranks(family: FamilyView) -> RankView | None:
     The plans are that of the variant compared with and the best one that is another; one of them
     alone where there is no other. None where no plan says what its ranks get.
     """
-    told = {str(r["cell"]): r["ranks"] for r in family.records if _is_told(r)}
+    told = {str(each.id): each.ranks for each in family.records if each.ranks and each.ranks.rows}
     cells = family.cells[family.cells["cell"].isin(list(told))]
     if cells.empty:
         return None
@@ -67,10 +68,6 @@ def ranks(family: FamilyView) -> RankView | None:
     rows = [row for plan in plans for row in _figures(plan["variant"], told[plan["cell"]])]
     variants = tuple(str(plan["variant"]) for plan in plans)
     return RankView(problem, variants, pd.DataFrame(rows, columns=_COLUMNS))
-
-
-def _is_told(record: Mapping[str, Any]) -> bool:
-    return bool((record.get("ranks") or {}).get("rows"))
 
 
 def _two_plans(family: FamilyView, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -89,17 +86,17 @@ def _two_plans(family: FamilyView, cells: list[dict[str, Any]]) -> list[dict[str
     return [first, others[0]]
 
 
-def _figures(variant: str, told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for place, name in enumerate(told["columns"]):
-        capacity = told["capacities"][place]
-        for rank, row in enumerate(told["rows"]):
+def _figures(variant: str, told: RankTable) -> Iterator[dict[str, Any]]:
+    for place, name in enumerate(told.columns):
+        capacity = told.capacities[place]
+        for rank, row in enumerate(told.rows):
             yield {
                 "variant": variant,
                 "rank": rank,
                 "figure": name,
                 "value": float(row[place]),
                 "capacity": math.nan if capacity is None else float(capacity),
-                "is_bar": name == told["bar"],
+                "is_bar": name == told.bar,
             }
 
 

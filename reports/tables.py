@@ -92,8 +92,8 @@ def problems_table(family: FamilyView, results: Results) -> Table:
     """The problems, why each is there, the facts about it, and the machine where it is not one."""
     several = bool((results.cells["machine"] != "").any())
     found: dict[str, Row] = {}
-    for record, row in zip(results.records, rows_of(results.cells), strict=True):
-        facts = [_fact(name, value) for name, value in (record.get("facts") or {}).items()]
+    for stored, row in zip(results.records, rows_of(results.cells), strict=True):
+        facts = [_fact(name, value) for name, value in stored.facts.items()]
         if row["family"] == family.name and (facts or row["problem"] not in found):
             where = [row["machine"]] * several
             found[row["problem"]] = (row["problem"], *where, row["purpose"], "; ".join(facts))

@@ -1,13 +1,14 @@
 """A gate's verdict in words: one headline, a row for each deviation, and the whole as Markdown."""
 
 import math
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.errors import printable
-from harness.gates.gate import Deviation, GateVerdict, Judged, Kind, Value
+from harness.gates.difference import Deviation, Kind, Value
+from harness.gates.gate import GateVerdict, Judged
+from harness.naming import CellId, ProblemId
 from reports.escaping import code, code_in_table
 from reports.formatting import MISSING, interval, number
 
@@ -62,7 +63,7 @@ def rows(judged: Iterable[Judged]) -> Iterator[Row]:
         for deviation in each.deviations:
             expected, measured = _texts(deviation.expected, deviation.measured)
             yield Row(
-                printable(each.cell),
+                printable(str(each.cell)),
                 _what(each, deviation),
                 expected,
                 measured,
@@ -70,7 +71,7 @@ def rows(judged: Iterable[Judged]) -> Iterator[Row]:
             )
 
 
-def notes(verdict: GateVerdict, renamed: Iterable[tuple[str, str]] = ()) -> list[str]:
+def notes(verdict: GateVerdict, renamed: Iterable[tuple[CellId, CellId]] = ()) -> list[str]:
     """Say what a reader must know beside the deviations: other versions, other problems."""
     said = []
     if verdict.versions:
@@ -90,25 +91,18 @@ def notes(verdict: GateVerdict, renamed: Iterable[tuple[str, str]] = ()) -> list
 
 def look_closer(judged: Judged) -> tuple[str, ...]:
     """Return the commands that show a cell closely: its comparison, its profile."""
-    problem = re.fullmatch(r"(.+)/([^/]+):(\d+)", _given(judged), re.DOTALL)
-    if problem is None:
-        return ()
-    family, _, variant = judged.cell.partition("@")[0].partition("/")
+    family, variant, problem = judged.cell.family, judged.cell.variant, judged.cell.problem
     against = judged.measured.against if judged.measured else ""
     if judged.expected is not None:
         against = judged.expected.against or against
-    where = ["-w", problem[1], "-t", problem[2], "-n", problem[3]]
+        if judged.expected.given:
+            problem = ProblemId.parse(judged.expected.given)
+    where = ["-w", str(problem.workload), "-t", problem.topology, "-n", str(problem.gpus)]
     compare = ["shardbench", "compare", family, *where, "--variants", variant, "--details"]
     if against:
         compare[-1:-1] = ["--against", against]
     profile = ["shardbench", "profile", family, variant, *where]
     return tuple(printable(shlex.join(command)) for command in (compare, profile))
-
-
-def _given(judged: Judged) -> str:
-    if judged.expected is not None and judged.expected.given:
-        return judged.expected.given
-    return judged.cell.partition("@")[2]
 
 
 def _what(judged: Judged, deviation: Deviation) -> str:
@@ -209,13 +203,14 @@ def _expected_table(judged: Sequence[Judged]) -> str:
     shown = judged[:_MOST_ROWS]
     entries = (
         (
-            printable(each.cell),
-            each.measured.status if each.measured else MISSING,
-            printable(each.measured.decision or "") if each.measured else "",
-            _text(each.measured.ratio) if each.measured else MISSING,
+            printable(str(each.cell)),
+            found.status if found else MISSING,
+            printable(found.decision or "") if found else "",
+            _text(found.ratio.interval) if found and found.ratio else MISSING,
             _text(each.expected.ratio) if each.expected else MISSING,
         )
         for each in shown
+        for found in [each.measured]
     )
     return _table(("cell", "status", "decision", "ratio", "expected ratio"), entries)
 

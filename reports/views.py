@@ -11,8 +11,9 @@ from functools import cached_property
 from typing import Any
 
 import pandas as pd
+from msgspec import to_builtins
 
-from harness.declarations import Bound, find_bound
+from harness.model.cell import Bound, Cell
 from reports.formatting import listing, plural
 from reports.frames import DIFFERENT, Results
 from reports.scaling import exponents, sweeps
@@ -41,7 +42,7 @@ class FamilyView:
     qualities: pd.DataFrame
     counters: pd.DataFrame
     phases: pd.DataFrame
-    records: tuple[Mapping[str, Any], ...]
+    records: tuple[Cell, ...]
 
     @property
     def slug(self) -> str:
@@ -77,7 +78,7 @@ class FamilyView:
     @cached_property
     def bound(self) -> Bound | None:
         """Which quality is a proven bound on the first one, if any is."""
-        found = (find_bound(record.get("qualities") or []) for record in self.records)
+        found = (cell.bound for cell in self.records)
         return next(filter(None, found), None)
 
     @cached_property
@@ -181,7 +182,7 @@ def _family(name: str, results: Results) -> FamilyView:
     cells, qualities, counters, phases = (
         frame[frame["family"] == name].reset_index(drop=True) for frame in frames
     )
-    records = tuple(record for record in results.records if record["family"] == name)
+    records = tuple(cell for cell in results.records if cell.family == name)
     return FamilyView(name, cells, qualities, counters, phases, records)
 
 
@@ -330,12 +331,12 @@ def environments(results: Results) -> list[dict[str, Any]]:
     Each has versions, machine and seed, and `cells`, `loads` and `starts`, lists over its cells.
     """
     found: dict[str, dict[str, Any]] = {}
-    for record in results.records:
-        told = record.get("environment") or {}
+    for cell in results.records:
+        told = to_builtins(cell.environment)
         fixed = {name: told[name] for name in _ENVIRONMENT if name in told}
         key = json.dumps(fixed, sort_keys=True)
         held = found.setdefault(key, fixed | {"cells": [], "loads": [], "starts": []})
-        held["cells"].append(record["cell"])
-        held["loads"].extend(v for v in [told.get("load")] if isinstance(v, int | float))
-        held["starts"].extend(v for v in [told.get("started")] if isinstance(v, str))
+        held["cells"].append(str(cell.id))
+        held["loads"] += [told["load"]] if "load" in told else []
+        held["starts"] += [told["started"]] if "started" in told else []
     return list(found.values())

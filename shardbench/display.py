@@ -8,10 +8,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from harness.declarations import Bound, find_bound
 from harness.goals import MIB, standing
 from harness.measuring.verdict import CONFIDENCE
-from harness.storage.results import Cell, projected_speedup
+from harness.model.cell import SCHEMA, Bound, Cell, find_bound, projected_speedup
 from reports.formatting import gap as percent_gap
 from reports.formatting import number
 
@@ -77,17 +76,17 @@ def document(cells: Sequence[Cell]) -> dict[str, Any]:
     facts = next((cell.facts for cell in cells if cell.facts), {})
     records = [cell.record() for cell in cells]
     return {
-        "schema": first.schema,
+        "schema": SCHEMA,
         "family": first.family,
-        "problem": first.problem,
+        "problem": str(first.problem),
         "reference": first.reference,
         "against": first.against,
         "facts": facts,
         "rows": [{field: record[field] for field in _ROW_FIELDS} for record in records],
-        "qualities": first.qualities,
+        "qualities": records[0]["qualities"],
         "counters": first.counter_meanings,
-        "settings": first.settings,
-        "environment": first.environment,
+        "settings": records[0]["settings"],
+        "environment": records[0]["environment"],
     }
 
 
@@ -119,7 +118,7 @@ def _times_and_qualities(cells: Sequence[Cell]) -> Table:
     """Show a row for each variant, no wider than a terminal of 80 columns."""
     against = next((cell for cell in cells if cell.variant == cells[0].against), None)
     bound = find_bound(cells[0].qualities)
-    quality = cells[0].qualities[0]["name"]
+    quality = cells[0].qualities[0].name
     is_projected = against is not None and any(_projected(cell, against) for cell in cells)
     times = ["times as fast\n(projected)"] if is_projected else ["ratio", _CONFIDENCE]
     qualities = [f"{quality}\n{_SIGNS[bound.better]} bound", "gap"] if bound else [quality]
@@ -132,7 +131,7 @@ def _times_and_qualities(cells: Sequence[Cell]) -> Table:
     for cell in cells:
         table.add_row(
             cell.variant,
-            number(cell.cpu_s["median"]) if cell.cpu_s else "-",
+            number(cell.cpu_s.median) if cell.cpu_s else "-",
             *([_projected(cell, against) or "-"] if is_projected else _ratio(cell)),
             *([_verdict_and_decision(cell)] if bound else [_verdict(cell), cell.decision or "-"]),
             *(_bounded(cell, bound) if bound else [_figure(cell, quality)]),
@@ -141,7 +140,7 @@ def _times_and_qualities(cells: Sequence[Cell]) -> Table:
 
 
 def _projected(cell: Cell, against: Cell | None) -> str:
-    found = projected_speedup(cell.record(), against.record()) if against else None
+    found = projected_speedup(cell, against) if against else None
     return f"≥ {number(found)}x" if found else ""
 
 
@@ -149,7 +148,7 @@ def _ratio(cell: Cell) -> tuple[str, str]:
     """Write the ratio, and how far its interval reaches to the farther side."""
     if not cell.ratio:
         return "-", "-"
-    value, low, high = (cell.ratio[name] for name in ("value", "low", "high"))
+    value, low, high = cell.ratio.value, *cell.ratio.interval
     reach = max(high - value, value - low) / value
     text = f"{value:.2g}" if value < 0.1 else number(value)
     digits = 0 if reach >= 0.01 else 1
@@ -226,10 +225,10 @@ def _note(cell: Cell) -> str:
     if cell.status == "over budget":
         note = cell.reason or ""
         if cell.progress:
-            total = cell.progress["total"]
-            note += f" at {cell.progress['done']:,}"
-            note += f" of {total:,}" if total else ""
-            note += f" {cell.progress['unit']}"
+            progress = cell.progress
+            note += f" at {progress.done:,}"
+            note += f" of {progress.total:,}" if progress.total else ""
+            note += f" {progress.unit}"
         if cell.projection_s:
             note += f"; projection of the whole call: {cell.projection_s:,.0f} s"
         return note
@@ -241,12 +240,12 @@ def _note(cell: Cell) -> str:
 
 
 def _goals(cells: Sequence[Cell]) -> list[RenderableType]:
-    records = {cell.variant: cell.record() for cell in cells}
+    by_variant = {cell.variant: cell for cell in cells}
     table = new_table("\nGoals", "goal", "measured", "outcome")
     for goal in (goal for cell in cells for goal in cell.goals):
-        found = standing(goal, records)
+        found = standing(goal, by_variant)
         measured = found.measured(lambda value, unit: f"{number(value)} {unit}".strip())
-        table.add_row(Text(goal["text"]), measured, Text(found.outcome, style=_tone(found.outcome)))
+        table.add_row(Text(goal.text), measured, Text(found.outcome, style=_tone(found.outcome)))
     return [table] if table.rows else []
 
 
@@ -260,7 +259,7 @@ def _seconds(cells: Sequence[Cell]) -> Table:
     for cell in cells:
         if cell.wall_s:
             measured = (cell.wall_s, cell.cpu_s, cell.thread_cpu_s)
-            medians = (number(each["median"]) if each else "-" for each in measured)
+            medians = (number(each.median) if each else "-" for each in measured)
             table.add_row(cell.variant, *medians)
     return table
 

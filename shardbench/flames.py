@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from harness.errors import ShardbenchError
-from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.comparison import Comparison, Request
+from harness.model.settings import Settings
 from harness.profiles.flames import Profiled
 from harness.registry import Registry
 from shardbench.cells import asked
@@ -48,8 +49,9 @@ def _profiled(
     seconds: float,
 ) -> dict[str, Profiled]:
     question = asked(registry, name, None, None, None)
-    names = [variant for variant, _ in steps]
-    comparison = Comparison(question.family, question.workload, question.topology, names, settings)
+    names = tuple(variant for variant, _ in steps)
+    request = Request(question.family, question.workload, question.topology, names)
+    comparison = Comparison(request, settings)
     with progress_display(str(comparison.problem)) as listen:
         return comparison.profile(names, seconds, listen)
 

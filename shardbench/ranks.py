@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.declarations import RankTable
+from harness.model.cell import RankTable
 from harness.planning import Planned
 from reports.formatting import gap, seconds
 from shardbench.display import new_table

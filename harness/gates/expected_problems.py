@@ -1,29 +1,31 @@
 """Measure what an expectations file names: one comparison for each of its problems."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from harness.errors import ShardbenchError, UsageError
 from harness.gates.expectations import Expectation, Expectations
-from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.comparison import Comparison, Request
+from harness.model.cell import Cell
+from harness.model.settings import Settings
 from harness.naming import CellId, ProblemId
 from harness.placing import placed_on
 from harness.processes.children import start_server
 from harness.processes.following import Event
-from harness.registry import Family, Goal, Registry, load_registry
-from harness.storage.results import Cell, append_cells
-
-_PURPOSE = "gate"
+from harness.registry import Family, Registry, load_registry
+from harness.store.results import append_cells
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of the file with its comparison, and the expected cells by variant."""
+    """A problem of the file with its comparison, and what is expected by variant."""
 
     comparison: Comparison
-    expected: Mapping[str, Expectation]
+    expected: Mapping[str, tuple[CellId, Expectation]]
 
     @property
     def title(self) -> str:
@@ -60,7 +62,7 @@ def expected_problems(
 
 def _with_given(expectations: Expectations) -> Iterator[tuple[CellId, Expectation]]:
     """Yield the cells; how a problem is given holds for all of its cells that do not say it."""
-    cells = [(CellId.parse(each.cell), each) for each in expectations.cells.values()]
+    cells = expectations.cells.items()
     given = {(cell.family, cell.problem): each.given for cell, each in cells if each.given}
     for cell, expected in cells:
         said = expected.given or given.get((cell.family, cell.problem), "")
@@ -74,72 +76,51 @@ def _problem(
     settings: Settings,
     registry: Callable[[], Registry],
 ) -> Problem:
-    expected: dict[str, Expectation] = {}
+    expected: dict[str, tuple[CellId, Expectation]] = {}
     for cell, expectation in cells:
         if cell.variant in expected:
-            raise UsageError(f"'{cell}' and '{expected[cell.variant].cell}' are the same cell.")
-        expected[cell.variant] = expectation
-    names = {each.against or family.reference.name for each in expected.values()}
+            raise UsageError(f"'{cell}' and '{expected[cell.variant][0]}' are the same cell.")
+        expected[cell.variant] = cell, expectation
+    names = {each.against or family.reference.name for _, each in expected.values()}
     if len(names) > 1:
         raise UsageError(
             f"'{given}' is compared with {' and '.join(sorted(names))}; the cells of one problem "
             "must have the same 'against'."
         )
     against = names.pop()
-    topology = placed_on(family, given.workload, given.topology, given.gpus)
-    sized = f"{given.workload}/{topology.name}:{topology.gpus}"
-    goals = (
-        Goal(
-            text=f"{name} takes at most {each.ratio[1]:g} of the time of {against}",
-            problem=sized,
-            variant=name,
-            measure="times faster",
-            limit=1 / each.ratio[1],
-            against=against,
-        )
-        for name, each in expected.items()
+    limits = {
+        name: each.ratio[1]
+        for name, (_, each) in expected.items()
         if each.ratio and "ratio" not in each.ignore
-    )
-    comparison = Comparison(
-        # A goal has the timing go on until it is clear on which side of it a ratio is.
-        replace(family, goals=(*family.goals, *goals)),
-        given.workload,
-        topology,
-        tuple(expected),
-        settings,
-        registry,
-        _PURPOSE,
-        against,
-    )
-    return Problem(comparison, expected)
+    }
+    topology = placed_on(family, given.workload, given.topology, given.gpus)
+    request = Request(family, given.workload, topology, tuple(expected), against, "gate", limits)
+    return Problem(Comparison(request, settings, registry), expected)
 
 
 def as_results_name_them(
     expectations: Expectations, problems: Sequence[Problem]
-) -> tuple[Expectations, dict[str, str]]:
+) -> tuple[Expectations, dict[CellId, CellId]]:
     """Return the expectations under the ids that results will have, and what changed its id.
 
     A workload or a topology that is given as a file is named otherwise in results: by what the file
     holds. Where an id had said so already, the file holds something else now, of which nothing is
     expected yet.
     """
-    cells: dict[str, Expectation] = {}
-    changed: dict[str, str] = {}
+    cells: dict[CellId, Expectation] = {}
+    changed: dict[CellId, CellId] = {}
     for problem in problems:
-        for variant, expected in problem.expected.items():
-            cell = str(problem.comparison.cell_id(variant))
+        for variant, (before, expected) in problem.expected.items():
+            cell = problem.comparison.cell_id(variant)
             if cell in cells:
                 raise UsageError(f"'{cell}' is expected twice.")
-            renamed = replace(expected, cell=cell)
-            if cell != expected.cell and expected.given:
-                changed[expected.cell] = cell
-                renamed = Expectation(
-                    cell, expected.given, expected.against, ignore=expected.ignore
-                )
-            elif cell != expected.cell:
-                renamed = replace(renamed, given=str(CellId.parse(expected.cell).problem))
-            cells[cell] = renamed
-    return replace(expectations, cells=cells), changed
+            cells[cell] = expected
+            if cell != before and expected.given:
+                changed[before] = cell
+                cells[cell] = Expectation(expected.given, expected.against, ignore=expected.ignore)
+            elif cell != before:
+                cells[cell] = replace(expected, given=str(before.problem))
+    return Expectations(cells, expectations.rules), changed
 
 
 def measure(

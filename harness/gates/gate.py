@@ -1,19 +1,27 @@
-"""Judge stored cells by what is expected of them. Nothing here is measured, printed or written."""
+"""Judge cells by what is expected of them. Nothing here is measured, printed or written."""
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import TypeVar, get_args
+
+from msgspec.structs import replace
 
 from harness.errors import ShardbenchError
-from harness.gates.expectations import Expectation, Expectations
-from harness.gates.measured_cells import MeasuredCell
+from harness.gates.difference import (
+    Deviation,
+    Kind,
+    compare_counters,
+    compare_qualities,
+    compare_ratios,
+    compare_texts,
+)
+from harness.gates.expectations import Expectation, Expectations, Rules
+from harness.model.cell import Cell
+from harness.naming import CellId
 
-Kind = Literal["not measured", "regression", "missing", "changed", "win", "new", "inconclusive"]
-"""How a cell deviates, worst first."""
-
-Value = float | str | tuple[float, float] | None
+T = TypeVar("T")
 
 ALL_AS_EXPECTED, DEVIATION, INCONCLUSIVE, HARNESS_FAILED = 0, 1, 2, 3
 """The exit codes of the gate."""
@@ -23,27 +31,12 @@ _CALLED = ("ok", "over budget", "failed")
 
 
 @dataclass(frozen=True, slots=True)
-class Deviation:
-    """One thing about a cell that is not as expected.
-
-    `what` is `cell`, `against`, `status`, `decision`, `fingerprint`, `ratio`, `quality.NAME` or
-    `counters.NAME`; `note` says more, where there is more to say.
-    """
-
-    what: str
-    kind: Kind
-    expected: Value = None
-    measured: Value = None
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Judged:
     """A cell that is expected, measured, or both, and how it deviates."""
 
-    cell: str
+    cell: CellId
     expected: Expectation | None
-    measured: MeasuredCell | None
+    measured: Cell | None
     deviations: tuple[Deviation, ...]
 
     @property
@@ -82,7 +75,7 @@ class GateVerdict:
         return codes.get(self.kind, DEVIATION)
 
 
-def judge_cells(expectations: Expectations, measured: Mapping[str, MeasuredCell]) -> GateVerdict:
+def judge_cells(expectations: Expectations, measured: Mapping[CellId, Cell]) -> GateVerdict:
     """Judge measured cells by id.
 
     Raises:
@@ -97,31 +90,34 @@ def judge_cells(expectations: Expectations, measured: Mapping[str, MeasuredCell]
     judged = []
     for cell in dict.fromkeys((*expectations.cells, *measured)):
         expected, found = expectations.cells.get(cell), measured.get(cell)
-        deviations = _deviations(with_defaults(expectations, expected), found)
+        deviations = _deviations(with_defaults(expectations.rules, expected), found)
         judged.append(Judged(cell, expected, found, tuple(deviations)))
-    return GateVerdict(tuple(judged), _version_changes(expectations, measured))
+    return GateVerdict(tuple(judged), _version_changes(expectations.rules, measured))
 
 
-def with_defaults(expectations: Expectations, expected: Expectation | None) -> Expectation | None:
+def with_defaults(rules: Rules, expected: Expectation | None) -> Expectation | None:
     """Return what is expected of a cell, with what the file says for all of them."""
     if expected is None:
         return None
     own = expected.quality_tolerance
     return replace(
         expected,
-        quality_tolerance=expectations.quality_tolerance if own is None else own,
-        ignore=(*expectations.ignore, *expected.ignore),
+        quality_tolerance=rules.quality_tolerance if own is None else own,
+        ignore=(*rules.ignore, *expected.ignore),
     )
 
 
-def _deviations(expected: Expectation | None, measured: MeasuredCell | None) -> Iterator[Deviation]:
+def _deviations(expected: Expectation | None, measured: Cell | None) -> Iterator[Deviation]:
     if measured is None:
         yield Deviation("cell", "missing", "expected", "not in the results")
     elif measured.decision == "different":
         note = f"it must decide the same as {measured.same_as or measured.against}"
         yield Deviation("decision", "regression", "same", "different", note)
     elif expected is None:
-        yield _unexpected(measured)
+        failed = measured.status == "failed"
+        what = "status" if failed else "cell"
+        kind: Kind = "regression" if failed else "new"
+        yield Deviation(what, kind, None, measured.status, measured.reason or "")
     elif measured.status != expected.status:
         yield _other_status(expected, measured)
     elif measured.status == "ok":
@@ -131,13 +127,7 @@ def _deviations(expected: Expectation | None, measured: MeasuredCell | None) -> 
             yield Deviation("cell", "new", None, measured.status)
 
 
-def _unexpected(measured: MeasuredCell) -> Deviation:
-    if measured.status == "failed":
-        return Deviation("status", "regression", None, "failed", measured.reason)
-    return Deviation("cell", "new", None, measured.status, measured.reason)
-
-
-def _other_status(expected: Expectation, measured: MeasuredCell) -> Deviation:
+def _other_status(expected: Expectation, measured: Cell) -> Deviation:
     before, now = expected.status, measured.status
     kind: Kind
     if now == "not installed":  # the fault of this environment, not of the code
@@ -148,100 +138,62 @@ def _other_status(expected: Expectation, measured: MeasuredCell) -> Deviation:
         kind = "regression"
     else:
         kind = "changed"
-    return Deviation("status", kind, before, now, measured.reason)
+    return Deviation("status", kind, before, now, measured.reason or "")
 
 
-def _figures(expected: Expectation, measured: MeasuredCell) -> Iterator[Deviation]:
+def _figures(expected: Expectation, measured: Cell) -> Iterator[Deviation]:
     against = expected.against or measured.against
     compares_alike = against == measured.against
     if not compares_alike:
         yield Deviation("against", "changed", against, measured.against)
     if compares_alike and "decision" not in expected.ignore:
-        yield from _same("decision", expected.decision, measured.decision)
+        yield from compare_texts("decision", expected.decision, measured.decision)
     if "fingerprint" not in expected.ignore:
-        yield from _same("fingerprint", expected.fingerprint, measured.fingerprint)
-    for name in _judged_names("quality", expected, measured):
-        yield from _quality(name, expected, measured)
-    yield from _counters(expected, measured)
+        found = measured.fingerprint or None
+        yield from compare_texts("fingerprint", expected.fingerprint, found)
+
+    def judged(kind: str, figures: Mapping[str, T]) -> dict[str, T]:
+        return without(expected.ignore, kind, figures)
+
+    yield from compare_qualities(
+        judged("quality", expected.quality),
+        judged("quality", measured.quality),
+        {each.name: each.better for each in measured.qualities},
+        expected.quality_tolerance or 0.0,
+    )
+    yield from compare_counters(
+        judged("counters", expected.counters), judged("counters", measured.counters)
+    )
     if compares_alike and "ratio" not in expected.ignore:
         yield from _ratio(expected.ratio, measured)
 
 
-def _same(what: str, expected: str | None, measured: str | None) -> Iterator[Deviation]:
-    if expected is None and measured is not None:
-        yield Deviation(what, "new", None, measured)
-    elif expected != measured:
-        yield Deviation(what, "changed", expected, measured)
+def without(ignored: tuple[str, ...], kind: str, figures: Mapping[str, T]) -> dict[str, T]:
+    """Return the figures of a kind, `quality` or `counters`, that are not ignored."""
+    return {name: value for name, value in figures.items() if f"{kind}.{name}" not in ignored}
 
 
-def _judged_names(
-    figures: Literal["quality", "counters"], expected: Expectation, measured: MeasuredCell
-) -> list[str]:
-    names = dict.fromkeys((*getattr(expected, figures), *getattr(measured, figures)))
-    return [name for name in names if f"{figures}.{name}" not in expected.ignore]
-
-
-def _quality(name: str, expected: Expectation, measured: MeasuredCell) -> Iterator[Deviation]:
-    before, now = expected.quality.get(name), measured.quality.get(name)
-    what = f"quality.{name}"
-    if before is None:
-        yield Deviation(what, "new", None, now)
-    elif now is None:
-        yield Deviation(what, "missing", before, None)
-    elif not math.isclose(before, now, rel_tol=expected.quality_tolerance or 0.0):
-        better = {"lower": now < before, "higher": now > before}.get(measured.better.get(name, ""))
-        yield Deviation(what, _direction(better), before, now)
-
-
-def _direction(is_better: bool | None) -> Kind:
-    return "changed" if is_better is None else "win" if is_better else "regression"
-
-
-def _counters(expected: Expectation, measured: MeasuredCell) -> Iterator[Deviation]:
-    """More work is worse; where some counts rise and others fall, neither can be said."""
-    found = []
-    for name in _judged_names("counters", expected, measured):
-        before, now = expected.counters.get(name), measured.counters.get(name)
-        what = f"counters.{name}"
-        if before is None:
-            found.append(Deviation(what, "new", None, now))
-        elif now is None:
-            found.append(Deviation(what, "missing", before, None))
-        elif before != now:
-            found.append(Deviation(what, _direction(now < before), before, now))
-    if {"win", "regression"} <= {each.kind for each in found}:
-        found = [
-            replace(each, kind="changed") if each.kind in ("win", "regression") else each
-            for each in found
-        ]
-    yield from found
-
-
-def _ratio(expected: tuple[float, float] | None, measured: MeasuredCell) -> Iterator[Deviation]:
-    found = measured.ratio
+def _ratio(expected: tuple[float, float] | None, measured: Cell) -> Iterator[Deviation]:
+    found = measured.ratio and measured.ratio.interval
     if expected is None:
-        if found is not None and found[1] < math.inf:
+        if found and found[1] < math.inf:
             yield Deviation("ratio", "new", None, found)
-    elif found is None:
+    elif not found:
         why = measured.verdict_reason or "it has none"
         yield Deviation("ratio", "inconclusive", expected, None, why)
-    elif found[0] > expected[1]:
-        yield Deviation("ratio", "regression", expected, found)
-    elif found[1] < expected[0]:
-        yield Deviation("ratio", "win", expected, found)
-    elif found[1] > expected[1]:
-        yield Deviation("ratio", "inconclusive", expected, found, measured.verdict_reason)
+    else:
+        yield from compare_ratios(expected, found, measured.verdict_reason)
 
 
-def _version_changes(
-    expectations: Expectations, measured: Mapping[str, MeasuredCell]
-) -> dict[str, tuple[str, str]]:
-    if not expectations.python and not expectations.packages:
+def _version_changes(rules: Rules, measured: Mapping[CellId, Cell]) -> dict[str, tuple[str, str]]:
+    made_with = rules.made_with
+    if not made_with.python and not made_with.packages:
         return {}
-    before = {"python": expectations.python, **expectations.packages}
+    before = {"python": made_with.python, **made_with.packages}
     now: dict[str, set[str]] = {}
     for cell in measured.values():
-        for name, version in {"python": cell.python, **cell.packages}.items():
+        found = {"python": cell.environment.python or "", **cell.environment.packages}
+        for name, version in found.items():
             now.setdefault(name, set()).add(version)
     changes = {}
     for name in sorted({*before, *now}):

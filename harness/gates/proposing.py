@@ -1,14 +1,15 @@
-"""New expectations from measured cells: those that hold stay, those that do not are replaced."""
+"""Propose new expectations: those that hold stay, those that do not are replaced."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import TypeVar
 
-from harness.gates.expectations import DECISIONS, Expectation, Expectations
-from harness.gates.gate import GateVerdict, Judged
-from harness.gates.measured_cells import MeasuredCell
+from msgspec.structs import replace
+
+from harness.gates.expectations import Expectation, Expectations, MadeWith
+from harness.gates.gate import GateVerdict, Judged, without
+from harness.model.cell import Cell, Ratio
 
 T = TypeVar("T")
 
@@ -24,23 +25,36 @@ def renewed(expectations: Expectations, verdict: GateVerdict) -> Expectations:
     must. That cannot be accepted; it must be repaired, or leave the file.
     """
     cells = {judged.cell: _renewed(judged, expectations) for judged in verdict.judged}
-    measured = [judged.measured for judged in verdict.judged if judged.measured is not None]
-    last = measured[-1]
-    return replace(expectations, cells=cells, python=last.python, packages=last.packages)
+    last = [each.measured for each in verdict.judged if each.measured][-1].environment
+    made_with = MadeWith(last.python or "", last.packages)
+    return Expectations(cells, replace(expectations.rules, made_with=made_with))
+
+
+def is_as_it_must_be(cell: Cell) -> bool:
+    """Whether a cell neither failed nor decides otherwise than the variant that it reproduces."""
+    return cell.status != "failed" and cell.decision != "different"
 
 
 def _renewed(judged: Judged, expectations: Expectations) -> Expectation:
-    expected, measured = judged.expected, judged.measured
+    expected, measured, rules = judged.expected, judged.measured, expectations.rules
     if measured is None or judged.kind in (None, "not measured", "inconclusive"):
         assert expected is not None, "a cell without an expectation deviates"
         return expected
-    if not measured.is_as_it_must_be:
-        return expected or Expectation(measured.cell, against=measured.against)
-    fresh = _observed(measured, expectations.ratio_slack)
+    if not is_as_it_must_be(measured):
+        return expected or Expectation(against=measured.against)
+    fresh = _observed(measured, rules.ratio_slack)
     if expected is not None:
         sure = (each for each in judged.deviations if each.kind != "inconclusive")
         fresh = _merged(expected, fresh, {deviation.what for deviation in sure})
-    return _without({*expectations.ignore, *fresh.ignore}, fresh)
+    ignored = (*rules.ignore, *fresh.ignore)
+    return replace(
+        fresh,
+        decision=None if "decision" in ignored else fresh.decision,
+        fingerprint=None if "fingerprint" in ignored else fresh.fingerprint,
+        quality=without(ignored, "quality", fresh.quality),
+        counters=without(ignored, "counters", fresh.counters),
+        ratio=None if "ratio" in ignored else fresh.ratio,
+    )
 
 
 def _merged(expected: Expectation, fresh: Expectation, deviating: set[str]) -> Expectation:
@@ -64,39 +78,26 @@ def _merged(expected: Expectation, fresh: Expectation, deviating: set[str]) -> E
     )
 
 
-def _without(ignored: set[str], expected: Expectation) -> Expectation:
-    def kept(kind: str, figures: Mapping[str, T]) -> dict[str, T]:
-        return {name: value for name, value in figures.items() if f"{kind}.{name}" not in ignored}
-
-    return replace(
-        expected,
-        decision=None if "decision" in ignored else expected.decision,
-        fingerprint=None if "fingerprint" in ignored else expected.fingerprint,
-        quality=kept("quality", expected.quality),
-        counters=kept("counters", expected.counters),
-        ratio=None if "ratio" in ignored else expected.ratio,
-    )
-
-
-def _observed(measured: MeasuredCell, slack: float) -> Expectation:
+def _observed(measured: Cell, slack: float) -> Expectation:
+    assert measured.status != "failed", "what failed is not expected to"
     if measured.status != "ok":
-        return Expectation(measured.cell, against=measured.against, status=measured.status)
+        return Expectation(against=measured.against, status=measured.status)
+    decision = None if measured.decision == "different" else measured.decision
     return Expectation(
-        measured.cell,
         against=measured.against,
-        decision=measured.decision if measured.decision in DECISIONS else None,
-        fingerprint=measured.fingerprint,
+        decision=decision,
+        fingerprint=measured.fingerprint or None,
         quality=measured.quality,
         counters=measured.counters,
         ratio=_widened(measured.ratio, slack),
     )
 
 
-def _widened(ratio: tuple[float, float] | None, slack: float) -> tuple[float, float] | None:
+def _widened(ratio: Ratio | None, slack: float) -> tuple[float, float] | None:
     """Widen an interval by a factor either way; one without an end is none."""
-    if ratio is None or not 0 < ratio[1] * slack < math.inf:
+    if ratio is None or not 0 < ratio.high * slack < math.inf:
         return None
-    return _rounded(ratio[0] / slack, ROUND_FLOOR), _rounded(ratio[1] * slack, ROUND_CEILING)
+    return _rounded(ratio.low / slack, ROUND_FLOOR), _rounded(ratio.high * slack, ROUND_CEILING)
 
 
 def _rounded(value: float, rounding: str) -> float:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from harness.clock import Clock
-from harness.declarations import RankTable, find_bound
 from harness.errors import RegistryError
 from harness.measuring.memory import begin_peak, peak
+from harness.model.cell import RankTable, find_bound
 from harness.recorder import observed_call
 from harness.registry import Family, Measured, Prepared, Recorder, Variant
 
@@ -80,7 +80,7 @@ def check(
                 raise RegistryError(
                     f"Quality '{name}' of '{family.name}/{variant.name}' is {value}, not a number."
                 )
-        bound = find_bound([asdict(each) for each in family.qualities])
+        bound = find_bound(family.qualities)
         if bound and bound.is_passed(quality):
             raise RegistryError(
                 f"Quality '{bound.quality}' of '{family.name}/{variant.name}' is "

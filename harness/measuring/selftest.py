@@ -9,16 +9,19 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from harness.errors import ShardbenchError
-from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.comparison import Comparison, Request
+from harness.model.cell import Cell
+from harness.model.settings import Settings
 from harness.naming import WorkloadSpec
 from harness.processes.following import Event
 from harness.registry import Family, Prepared, Registry
-from harness.storage.results import Cell
 from harness.topologies import Topology, find_topology
 
 # About 2 ms of what planners do most: copies of small objects.
@@ -137,20 +140,14 @@ def selftest(
     Raises:
         ShardbenchError: a round was not measured.
     """
-    workload, topology = WorkloadSpec("copies"), find_topology("dgx_a100_80gb", 1)
+    request = Request(FAMILY, WorkloadSpec("copies"), find_topology("dgx_a100_80gb", 1))
     for number in range(rounds):
         rule = replace(settings.sampling, seed=settings.sampling.seed + number)
-        comparison = Comparison(
-            FAMILY,
-            workload,
-            topology,
-            settings=replace(settings, sampling=rule),
-            registry=selftest_registry,
-        )
+        comparison = Comparison(request, replace(settings, sampling=rule), selftest_registry)
         cells = comparison.run(listen)
         for cell in cells:
             if cell.status != "ok":
-                raise ShardbenchError(f"'{cell.cell}' was not measured: {cell.reason}.")
+                raise ShardbenchError(f"'{cell.id}' was not measured: {cell.reason}.")
         yield cells
 
 
@@ -165,6 +162,6 @@ def _tally(percent: int, rounds: list[list[Cell]]) -> Tally:
     return Tally(
         percent,
         dict(Counter(cell.verdict or "inconclusive" for cell in cells)),
-        statistics.median(ratio["pairs"] for ratio in ratios),
-        statistics.median((ratio["high"] - ratio["low"]) / 2 / ratio["value"] for ratio in ratios),
+        statistics.median(ratio.pairs for ratio in ratios),
+        statistics.median((ratio.high - ratio.low) / 2 / ratio.value for ratio in ratios),
     )

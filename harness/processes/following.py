@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from harness.measuring.sampling import Times
+from harness.model.settings import SETUP_SECONDS
 from harness.processes.children import Child
 from harness.processes.messages import (
     CallEnded,
@@ -20,8 +21,6 @@ from harness.processes.messages import (
     TurnEnded,
 )
 from harness.registry import Progress
-
-SETUP_SECONDS = 600.0
 
 _POLL_SECONDS = 0.1
 # What is measured is known by then.

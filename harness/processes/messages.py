@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from harness.measuring.check import Checked
 from harness.measuring.sampling import Times
+from harness.model.cell import Progress
 from harness.profiles.flames import Profiled
-from harness.recorder import Progress
 
 
 @dataclass(frozen=True, slots=True)

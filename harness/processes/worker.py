@@ -16,7 +16,8 @@ from harness.clock import SystemClock
 from harness.errors import NotApplicable, ShardbenchError, UsageError, one_line
 from harness.measuring.check import check
 from harness.measuring.memory import peak
-from harness.measuring.sampling import Limits, SamplingRule, sample
+from harness.measuring.sampling import Limits, sample
+from harness.model.settings import SamplingRule
 from harness.naming import WorkloadSpec
 from harness.processes.limits import refuse_no_more, was_refused
 from harness.processes.messages import (

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from harness.errors import ShardbenchError
 from harness.machine import environment
 from harness.naming import ProblemId
@@ -49,7 +51,7 @@ class Asked:
 
 def environment_of(releases: Releases) -> dict[str, Any]:
     """Return what a history is measured with; `driver` changes with the code that drives it."""
-    found = environment(0)
+    found = to_builtins(environment(0))
     packages = {k: v for k, v in found["packages"].items() if k != releases.library}
     kept = ("python", "machine", "cpu", "cores", "system", "started")
     return {**{key: found[key] for key in kept}, "packages": packages, "driver": _digest(releases)}

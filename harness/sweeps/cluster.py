@@ -6,15 +6,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from harness.errors import ShardbenchError, UsageError
-from harness.sweeps.sweep import Place, Workers
-from harness.sweeps.tasks import check_worker, describe
+from harness.sweeps.sweep import Site, Workers
+from harness.sweeps.tasks import Worker, check_worker, code_of, describe
 
 _CONNECT_SECONDS = 5
-_CODE = ("code", "packages", "python")
 
 
 @contextmanager
-def connected(address: str, code: str) -> Iterator[Workers]:
+def connected(address: str, code: str | None) -> Iterator[Workers]:
     """Connect to the scheduler at an address for as long as the block runs.
 
     Args:
@@ -42,21 +41,21 @@ def connected(address: str, code: str) -> Iterator[Workers]:
         ) from None
     try:
         described = _described(client, address)
-        first = next(iter(described.values()))
-        wanted = {key: first[key] for key in _CODE} | {"code": code}
+        first = next(iter(described.values())).environment
+        wanted = code_of(first)._replace(code=code)
         for name, each in described.items():
             check_worker(each, wanted, f"Worker {name}")
         yield Workers(
-            Place(first, several=True),
+            Site(first, several=True),
             client.get_executor(pure=False),
             lambda: _count(client, address),
-            {name: each["machine"] for name, each in described.items()},
+            {name: each.environment.machine or "" for name, each in described.items()},
         )
     finally:
         client.close(timeout=1)
 
 
-def _described(client: Any, address: str) -> dict[str, dict[str, Any]]:
+def _described(client: Any, address: str) -> dict[str, Worker]:
     try:
         client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
     except TimeoutError:
@@ -64,7 +63,7 @@ def _described(client: Any, address: str) -> dict[str, dict[str, Any]]:
             f"The Dask scheduler at {address} has no workers; start some with dask worker."
         ) from None
     try:
-        found: dict[str, dict[str, Any]] = client.run(describe)
+        found: dict[str, Worker] = client.run(describe)
     except Exception as error:  # raised in a worker, whose installation may be anything
         raise ShardbenchError(
             f"A worker of {address} cannot run shardbench, which must be installed there: "

@@ -3,42 +3,41 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from harness.errors import ShardbenchError, UsageError, one_line
 from harness.machine import environment
-from harness.measuring.comparison import Comparison, Settings
-from harness.naming import ProblemId, WorkloadSpec
+from harness.measuring.comparison import Comparison, Request
+from harness.model.cell import Cell, Environment
+from harness.model.settings import Settings
+from harness.naming import ProblemId
 from harness.placing import placed_on
 from harness.processes.children import start_server
 from harness.processes.following import Event
 from harness.registry import Family, Registry, load_registry
-from harness.storage.results import Cell, Stored, append_cells, read_records
+from harness.store.results import append_cells, read_cells
 from harness.sweeps.executors import WORKER_DIED, outcomes
-from harness.sweeps.tasks import Task, measure
-from harness.topologies import Topology
-
-# What must be as it was for a stored result to stand for a new one.
-_SAME_CODE = ("code", "packages", "python")
-_SAME_MACHINE = ("machine", "cpu", "cores")
+from harness.sweeps.tasks import Task, code_of, measure
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a sweep measures: the environment there, and whether it is one of several machines."""
+class Site:
+    """The environment that a sweep measures in; `several` machines may have the same."""
 
-    environment: Mapping[str, Any]
+    environment: Environment
     several: bool = False
 
-    def measured(self, record: Mapping[str, Any], settings: Settings) -> bool:
-        """Whether a stored line can stand for what would be measured here."""
-        keys = _SAME_CODE if self.several else (*_SAME_CODE, *_SAME_MACHINE)
-        there = record.get("environment") or {}
-        same = all(there.get(key) == self.environment.get(key) for key in keys)
-        return same and record.get("settings") == asdict(settings)
+    def has_measured(self, cell: Cell, settings: Settings) -> bool:
+        """Whether a stored cell can stand for what would be measured here."""
+        here, there = self.environment, cell.environment
+        machine = [(each.machine, each.cpu, each.cores) for each in (here, there)]
+        same = code_of(here) == code_of(there) and (self.several or machine[0] == machine[1])
+        return same and cell.settings == settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,112 +47,78 @@ class Workers:
     `machines` are those of the workers by name, where they have one.
     """
 
-    place: Place
+    site: Site
     executor: Executor | None = None
     at_once: Callable[[], int] = lambda: 1
     machines: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One problem of a suite, its variants, and the one that they are compared with.
-
-    `stored` are its cells that the results hold already; `measured` says that these are all.
-    """
-
-    family: Family[Any, Any]
-    workload: WorkloadSpec
-    topology: Topology
-    variants: tuple[str, ...]
-    against: str
-    purpose: str = ""
-    stored: tuple[Stored, ...] = ()
-    measured: bool = False
-
-    @property
-    def problem(self) -> ProblemId:
-        """The problem as it is asked for; cells may call its workload otherwise."""
-        return ProblemId(self.workload, self.topology.name, self.topology.gpus)
-
-    def names(self) -> set[str]:
-        """Return all variants that run; raises UsageError where one is not known."""
-        return {self.family.find(name).name for name in (self.against, *self.variants)}
-
-
-@dataclass(frozen=True, slots=True)
 class Finished:
-    """A step that is over after `seconds`, and the cells that it added to the results.
+    """A request that is over after `seconds`, and the cells that it added to the results.
 
     `refused` says why there are none: the problem cannot be built, or not there.
     """
 
-    step: Step
+    request: Request
     cells: list[Cell]
     seconds: float
     refused: str = ""
 
 
-def registered_steps(families: Iterable[Family[Any, Any]], large: bool = False) -> list[Step]:
+def registered_requests(families: Iterable[Family[Any, Any]], large: bool = False) -> list[Request]:
     """Return the problems that families study themselves; with `large` their large ones too.
 
     Raises:
         UsageError: a study names a variant or a topology that is not known.
     """
-    steps = []
+    requests = []
     for family in families:
         for study in family.studies:
             if study.large and not large:
                 continue
             problem = ProblemId.parse(study.problem)
-            step = Step(
-                family,
-                problem.workload,
-                placed_on(family, problem.workload, problem.topology, problem.gpus),
-                study.variants,
-                study.against or family.reference.name,
-                study.purpose,
+            topology = placed_on(family, problem.workload, problem.topology, problem.gpus)
+            against = study.against or family.reference.name
+            requests.append(
+                Request(family, problem.workload, topology, study.variants, against, study.purpose)
             )
-            steps.append(step)
-    return merged(steps)
+    return merged(requests)
 
 
-def merged(steps: Iterable[Step]) -> list[Step]:
-    """Make one step of those of one problem, so that no cell is measured twice.
+def merged(requests: Iterable[Request]) -> list[Request]:
+    """Make one request of those of one problem, so that no cell is measured twice.
 
     Raises:
         UsageError: one problem is to be compared with two variants, whose cells no id would tell
             apart.
     """
-    found: dict[tuple[str, str], Step] = {}
-    for step in steps:
-        key = (step.family.name, str(_stored_problem(step)))
-        first = found.setdefault(key, step)
-        if first.against != step.against:
+    found: dict[tuple[str, ProblemId], Request] = {}
+    for request in requests:
+        key = (request.family.name, request.problem)
+        first = found.setdefault(key, request)
+        if first.against != request.against:
             raise UsageError(
-                f"'{step.problem}' is to be compared with '{first.against}' and with "
-                f"'{step.against}'; a problem can be compared with one variant in a suite."
+                f"'{request.given}' is to be compared with '{first.against}' and with "
+                f"'{request.against}'; a problem can be compared with one variant in a suite."
             )
-        variants = tuple(dict.fromkeys((*first.variants, *step.variants)))
+        variants = tuple(dict.fromkeys((*first.variants, *request.variants)))
         found[key] = replace(first, variants=variants)
     return list(found.values())
 
 
-def _stored_problem(step: Step) -> ProblemId:
-    return replace(step.problem, workload=step.family.label(step.workload))
-
-
-def _records(results: Path) -> Iterable[dict[str, Any]]:
+def _cells(results: Path) -> Iterable[Cell]:
     """Read what there is; damaged lines count for nothing, `set_damaged_aside` tells of them."""
-    return read_records(results, lambda damage: None) if results.exists() else ()
+    return read_cells(results, lambda damage: None) if results.exists() else ()
 
 
-def is_outdated(results: Path, settings: Settings, place: Place | None = None) -> bool:
+def is_outdated(results: Path, settings: Settings, site: Site | None = None) -> bool:
     """Whether a results file holds cells that other code, settings or machines have measured.
 
     A report would show them beside the new ones as if they were comparable.
     """
-    place = place or Place(environment(settings.sampling.seed))
-    return any(not place.measured(record, settings) for record in _records(results))
+    site = site or Site(environment(settings.sampling.seed))
+    return any(not site.has_measured(cell, settings) for cell in _cells(results))
 
 
 def set_aside(results: Path) -> Path | None:
@@ -172,54 +137,45 @@ def set_aside(results: Path) -> Path | None:
         raise ShardbenchError(f"{results} cannot be set aside: {error.strerror}.") from None
 
 
-def plan_sweep(
-    families: Sequence[Family[Any, Any]], results: Path, settings: Settings, large: bool = False
-) -> list[Step]:
-    """List the problems that families study, and which of them are measured already: see `plan`."""
-    return plan(registered_steps(families, large), results, settings)
-
-
-def plan(
-    steps: Iterable[Step], results: Path, settings: Settings, place: Place | None = None
-) -> list[Step]:
-    """Find out what of each step this code has measured already.
+def resumed(
+    requests: Iterable[Request], results: Path, settings: Settings, site: Site | None = None
+) -> list[Request]:
+    """Return the requests with what this code has measured of each already.
 
     Results of other code, versions or settings do not count, nor those of another machine, unless
-    the place has several: then a problem counts that any one of them has measured.
+    the site has several: then a problem counts that any one of them has measured.
 
     Raises:
-        UsageError: the results file cannot be read, or a step names no variant of its family.
+        UsageError: the results file cannot be read, or a request names no variant of its family.
     """
-    place = place or Place(environment(settings.sampling.seed))
-    held: dict[tuple[str, str], dict[str | None, dict[str, Stored]]] = {}
-    for record in _records(results):
-        if place.measured(record, settings):
-            each = Stored.of(record)
-            problem = record["cell"].partition("@")[2]
-            machines = held.setdefault((record["family"], problem), {})
-            machines.setdefault(each.machine, {})[each.variant] = each
-    return [
-        _planned(step, held.get((step.family.name, str(_stored_problem(step))), {}))
-        for step in steps
-    ]
+    site = site or Site(environment(settings.sampling.seed))
+    held: dict[tuple[str, ProblemId], dict[str | None, dict[str, Cell]]] = {}
+    for cell in _cells(results):
+        if site.has_measured(cell, settings):
+            machines = held.setdefault((cell.family, cell.problem), {})
+            machines.setdefault(cell.environment.machine, {})[cell.variant] = cell
+    return [_resumed(each, held.get((each.family.name, each.problem), {})) for each in requests]
 
 
-def _planned(step: Step, machines: Mapping[str | None, Mapping[str, Stored]]) -> Step:
-    names = step.names()
-    usable = [_usable(step, cells) for cells in machines.values()]
-    measured = any(names <= cells.keys() for cells in usable)
-    stored = tuple(each for cells in usable for each in cells.values())
-    return replace(step, stored=stored, measured=measured)
+def _resumed(request: Request, machines: Mapping[str | None, Mapping[str, Cell]]) -> Request:
+    names = request.names()
+    usable = [_usable(request, cells) for cells in machines.values()]
+    return replace(
+        request,
+        stored=tuple(each for cells in usable for each in cells.values()),
+        is_measured=any(names <= cells.keys() for cells in usable),
+    )
 
 
-def _usable(step: Step, cells: Mapping[str, Stored]) -> dict[str, Stored]:
-    """Keep the cells of a step's variants that are compared as the step wants it.
+def _usable(request: Request, cells: Mapping[str, Cell]) -> dict[str, Cell]:
+    """Keep the cells of a request's variants that are compared as it wants it.
 
     Where the variant to compare with has no part in the problem, its cell names who stood in.
     """
-    names = step.names()
-    first = cells.get(step.against)
-    against = first.against if first and first.status == "not applicable" else step.against
+    names, against = request.names(), request.reference.name
+    first = cells.get(against)
+    if first and first.status == "not applicable":
+        against = first.against
     return {
         name: cell
         for name, cell in cells.items()
@@ -228,42 +184,42 @@ def _usable(step: Step, cells: Mapping[str, Stored]) -> dict[str, Stored]:
 
 
 def sweep(
-    steps: Sequence[Step],
+    requests: Sequence[Request],
     results: Path,
     settings: Settings,
     listen: Callable[[Event], None] = lambda event: None,
     registry: Callable[[], Registry] = load_registry,
     workers: Workers | None = None,
-    begun: Callable[[Step], None] = lambda step: None,
+    begun: Callable[[Request], None] = lambda request: None,
 ) -> Iterator[Finished]:
-    """Measure each step that is not measured yet; who calls holds the file.
+    """Measure each request that is not measured yet; who calls holds the file.
 
-    Without an executor steps are measured here, one by one; `listen` is told how far each is, and
+    Without an executor they are measured here, one by one; `listen` is told how far each is, and
     each cell is stored as soon as it is final, so that a kill loses those in flight alone. With
-    one, a step is a task of it, and its cells are stored when it is over; where the worker of a
+    one, a request is a task of it, and its cells are stored when it is over; where the worker of a
     task dies, it is tried once more, and then its cells are failed ones.
 
     Raises:
         ShardbenchError: the results cannot be written, or no worker is left.
     """
     append_cells(results, [])  # whether it can be written is better known before measuring
-    left = [step for step in steps if not step.measured]
+    left = [request for request in requests if not request.is_measured]
     if workers is None or workers.executor is None:
         return _here(left, results, settings, listen, registry, begun)
     return _over(workers.executor, left, results, settings, workers, registry, begun)
 
 
 def _here(
-    steps: Sequence[Step],
+    requests: Sequence[Request],
     results: Path,
     settings: Settings,
     listen: Callable[[Event], None],
     registry: Callable[[], Registry],
-    begun: Callable[[Step], None],
+    begun: Callable[[Request], None],
 ) -> Iterator[Finished]:
-    start_server(tuple(module for step in steps for module in step.family.preload))
-    for step in steps:
-        begun(step)
+    start_server(tuple(module for request in requests for module in request.family.preload))
+    for request in requests:
+        begun(request)
         started = time.monotonic()
         kept: list[Cell] = []
 
@@ -273,55 +229,41 @@ def _here(
 
         refused = ""
         try:
-            _comparison(step, settings, registry).run(listen, keep)
+            Comparison(request, settings, registry).run(listen, keep)
         except UsageError as error:
             refused = str(error)
-        yield Finished(step, kept, time.monotonic() - started, refused)
-
-
-def _comparison(step: Step, settings: Settings, registry: Callable[[], Registry]) -> Comparison:
-    return Comparison(
-        step.family,
-        step.workload,
-        step.topology,
-        step.variants,
-        settings,
-        registry,
-        step.purpose,
-        step.against,
-        step.stored,
-    )
+        yield Finished(request, kept, time.monotonic() - started, refused)
 
 
 def _over(
     executor: Executor,
-    steps: Sequence[Step],
+    requests: Sequence[Request],
     results: Path,
     settings: Settings,
     workers: Workers,
     registry: Callable[[], Registry],
-    begun: Callable[[Step], None],
+    begun: Callable[[Request], None],
 ) -> Iterator[Finished]:
-    place = workers.place
-    tasks = [_task(step, settings, place, registry) for step in steps]
+    site = workers.site
+    tasks = [_task(request, settings, site, registry) for request in requests]
     started: dict[int, float] = {}
 
     def task_begins(number: int) -> None:
         started.setdefault(number, time.monotonic())
-        begun(steps[number])
+        begun(requests[number])
 
     for number, outcome in outcomes(executor, measure, tasks, workers.at_once, task_begins):
-        step, cells, refused = steps[number], [], ""
+        request, cells, refused = requests[number], [], ""
         if isinstance(outcome, ShardbenchError):
             refused = str(outcome)
         elif isinstance(outcome, Exception):
-            cells = _comparison(step, settings, registry).failed(_why(outcome))
+            cells = Comparison(request, settings, registry).failed(_why(outcome))
             for cell in cells:  # which machine it was is not known
-                cell.environment = {**place.environment, "machine": None}
+                cell.environment = msgspec.structs.replace(site.environment, machine=None)
         else:
-            cells = [Cell(**record) for record in outcome]
+            cells = outcome
         append_cells(results, cells)
-        yield Finished(step, cells, time.monotonic() - started[number], refused)
+        yield Finished(request, cells, time.monotonic() - started[number], refused)
 
 
 def _why(error: Exception) -> str:
@@ -330,16 +272,18 @@ def _why(error: Exception) -> str:
     return f"Its worker failed. {one_line(error)}"
 
 
-def _task(step: Step, settings: Settings, place: Place, registry: Callable[[], Registry]) -> Task:
+def _task(
+    request: Request, settings: Settings, site: Site, registry: Callable[[], Registry]
+) -> Task:
     return Task(
         registry,
-        step.family.name,
-        str(step.workload),
-        step.topology,
-        step.variants,
-        step.against,
-        step.purpose,
+        request.family.name,
+        str(request.workload),
+        request.topology,
+        request.variants,
+        request.against,
+        request.purpose,
         settings,
-        step.stored,
-        {key: place.environment.get(key) for key in _SAME_CODE},
+        request.stored,
+        code_of(site.environment),
     )

@@ -4,18 +4,32 @@ import multiprocessing
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from harness.errors import ShardbenchError
 from harness.machine import environment
-from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.comparison import Comparison, Request
+from harness.model.cell import Cell, Environment
+from harness.model.settings import Settings
 from harness.naming import WorkloadSpec
 from harness.registry import Registry
-from harness.storage.results import Stored
 from harness.topologies import Topology
 
 # A worker may have several threads, and two measurements at once disturb each other.
 _ONE_AT_A_TIME = threading.Lock()
+
+
+class Code(NamedTuple):
+    """What must be the same for results to be compared: our code, the libraries', Python's."""
+
+    code: str | None
+    packages: Mapping[str, str]
+    python: str | None
+
+
+def code_of(environment: Environment) -> Code:
+    """Return the code of an environment."""
+    return Code(environment.code, environment.packages, environment.python)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +48,12 @@ class Task:
     against: str
     purpose: str
     settings: Settings
-    stored: tuple[Stored, ...]
-    code: Mapping[str, Any]
+    stored: tuple[Cell, ...]
+    code: Code
 
 
-def measure(task: Task) -> list[dict[str, Any]]:
-    """Measure a task in this process and its children; returns the cells as they are stored.
+def measure(task: Task) -> list[Cell]:
+    """Measure a task in this process and its children; returns its cells.
 
     Raises:
         UsageError: the problem cannot be built.
@@ -47,41 +61,46 @@ def measure(task: Task) -> list[dict[str, Any]]:
     """
     check_worker(describe(task.settings.sampling.seed), task.code)
     with _ONE_AT_A_TIME:
-        here = environment(task.settings.sampling.seed)["machine"]
-        records: list[dict[str, Any]] = []
-        # In this order an earlier cell never depends on a later one, should writing be cut short.
-        Comparison(
+        here = environment(task.settings.sampling.seed).machine
+        cells: list[Cell] = []
+        request = Request(
             task.registry().find(task.family),
             WorkloadSpec.parse(task.workload),
             task.topology,
             task.variants,
-            task.settings,
-            task.registry,
-            task.purpose,
             task.against,
-            [each for each in task.stored if each.machine == here],
-        ).run(settled=lambda cell: records.append(cell.record()))
-    return records
+            task.purpose,
+            stored=tuple(each for each in task.stored if each.environment.machine == here),
+        )
+        # In this order an earlier cell never depends on a later one, should writing be cut short.
+        Comparison(request, task.settings, task.registry).run(settled=cells.append)
+    return cells
 
 
-def describe(seed: int = 0) -> dict[str, Any]:
-    """Return this process's environment, and as `daemonic` whether it may not have children."""
-    return environment(seed) | {"daemonic": multiprocessing.current_process().daemon}
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker process: its environment, and whether it may not have children."""
+
+    environment: Environment
+    is_daemonic: bool
 
 
-def check_worker(
-    described: Mapping[str, Any], code: Mapping[str, Any], name: str = "A worker"
-) -> None:
+def describe(seed: int = 0) -> Worker:
+    """Describe this process."""
+    return Worker(environment(seed), multiprocessing.current_process().daemon)
+
+
+def check_worker(worker: Worker, code: Code, name: str = "A worker") -> None:
     """Raise ShardbenchError where a worker cannot measure, or would measure other code."""
-    if described["daemonic"]:
+    if worker.is_daemonic:
         raise ShardbenchError(
             f"{name} may not start processes, which measuring needs; start it with --no-nanny, or "
             "with DASK_DISTRIBUTED__WORKER__DAEMON=False in its environment."
         )
-    for key, wanted in code.items():
-        if described.get(key) != wanted:
-            what = {"code": "code of shardbench or of its families", "packages": "versions"}
+    for what, mine, theirs in zip(Code._fields, code_of(worker.environment), code, strict=True):
+        if mine != theirs:
+            names = {"code": "code of shardbench or of its families", "packages": "versions"}
             raise ShardbenchError(
-                f"{name} has other {what.get(key, key)} than the rest; install the same on all, "
+                f"{name} has other {names.get(what, what)} than the rest; install the same on all, "
                 "since results of different code are not compared."
             )

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from harness.measuring.comparison import Comparison
-from harness.storage.results import append_cells, to_json
+from harness.measuring.comparison import Comparison, Request
+from harness.store.results import append_cells, to_json
 from shardbench import display
 from shardbench.cells import GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.options import (
@@ -55,14 +55,9 @@ def compare(
     """Compare the variants of a family on one problem."""
     question = asked(found_registry(), family, workload, topology, gpus)
     settings = settings_of(budget, seconds, seed, memory)
-    comparison = Comparison(
-        question.family,
-        question.workload,
-        question.topology,
-        [name for name in (question.variant, *names_in(variants)) if name],
-        settings,
-        against=against or None,
-    )
+    names = tuple(name for name in (question.variant, *names_in(variants)) if name)
+    request = Request(question.family, question.workload, question.topology, names, against)
+    comparison = Comparison(request, settings)
     if json not in ("", "-"):
         check_writable(Path(json))
     with measuring_into(results) if results else nullcontext():

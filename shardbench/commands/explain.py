@@ -9,7 +9,7 @@ from harness.errors import UsageError
 from harness.explaining import Explained
 from harness.explaining import explain as make_explanation
 from harness.processes.following import Event
-from harness.storage.results import to_json
+from harness.store.results import to_json
 from shardbench import display, explanations
 from shardbench.cells import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.options import check_writable, found_registry, messages, write

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from harness.errors import UsageError
-from harness.measuring.comparison import Comparison
+from harness.measuring.comparison import Comparison, Request
 from harness.naming import CellId
 from shardbench.cells import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.options import (
@@ -58,13 +58,8 @@ def profile(
         raise UsageError(f"--against takes another variant than '{name}' itself.")
     check_seconds("--seconds", seconds)
     names = [question.family.find(each).name for each in (name, against) if each]
-    comparison = Comparison(
-        question.family,
-        question.workload,
-        question.topology,
-        names,
-        settings_of(budget, budget, 0, memory),
-    )
+    request = Request(question.family, question.workload, question.topology, tuple(names))
+    comparison = Comparison(request, settings_of(budget, budget, 0, memory))
     check_folder(out)  # whether it can be written is better known before
     with progress_display(str(comparison.problem)) as listen:
         profiled = comparison.profile(names, seconds, listen)

@@ -25,7 +25,7 @@ from harness.releases.measuring import (
     kept_releases,
 )
 from harness.releases.naming import INSTALLED, releases_in, releases_on_index
-from harness.storage.locking import hold
+from harness.store.lock import hold
 from harness.topologies import find_topology
 from harness.writing import replace_file
 from reports.formatting import number, plural

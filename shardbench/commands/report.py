@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from harness.errors import UsageError
-from harness.measuring.comparison import Settings
-from harness.sweeps.sweep import is_outdated, plan_sweep, set_aside
+from harness.model.settings import Settings
+from harness.sweeps.sweep import is_outdated, registered_requests, resumed, set_aside
 from shardbench.flames import profile_ladders
 from shardbench.options import (
     SUITE_BUDGET,
@@ -97,4 +97,5 @@ def _tell(page: Path) -> None:
 def _measure(results: Path, settings: Settings, fresh: bool, large: bool) -> None:
     if (fresh or is_outdated(results, settings)) and (kept := set_aside(results)):
         messages.print(f"What was measured before is kept in {kept}.", soft_wrap=True)
-    measure(plan_sweep(found_registry().families, results, settings, large), results, settings)
+    requests = registered_requests(found_registry().families, large)
+    measure(resumed(requests, results, settings), results, settings)

@@ -11,9 +11,10 @@ from rich.console import Group, RenderableType
 
 from harness.errors import UsageError
 from harness.machine import environment
-from harness.measuring.sampling import SamplingRule
 from harness.measuring.selftest import Tally, selftest, tallies
-from harness.storage.results import Cell, to_json
+from harness.model.cell import Cell
+from harness.model.settings import SamplingRule
+from harness.store.results import to_json
 from shardbench import display
 from shardbench.options import Seed, check_writable, settings_of, write
 from shardbench.progress import progress_display

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.declarations import RankTable, find_bound
+from harness.model.cell import RankTable, find_bound
 from harness.naming import CellId
 from harness.planning import Planned
 from harness.registry import Quality, Registry

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
-from harness.storage.results import read_records
+from harness.store.results import read_cells
 from reports.findings import findings
 from reports.frames import read_results
 from reports.goals import goals_table
@@ -42,7 +42,7 @@ def told(path):
 
 
 def records(path):
-    return list(read_records(path, lambda damage: None))
+    return list(read_cells(path, lambda damage: None))
 
 
 def test_the_lines_that_are_changed_here_can_be_read(path):

@@ -8,10 +8,10 @@ from functools import partial
 
 import toy
 
-from harness.measuring.comparison import Comparison, Settings
-from harness.measuring.sampling import SamplingRule
+from harness.measuring.comparison import Comparison
+from harness.model.settings import SamplingRule, Settings
 from harness.naming import WorkloadSpec
-from harness.storage.results import to_json
+from harness.store.results import to_json
 from harness.topologies import find_topology
 
 

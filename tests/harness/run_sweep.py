@@ -9,11 +9,10 @@ from pathlib import Path
 import toy
 
 from harness.machine import environment
-from harness.measuring.comparison import Settings
-from harness.measuring.sampling import SamplingRule
+from harness.model.settings import SamplingRule, Settings
 from harness.naming import WorkloadSpec
-from harness.storage.locking import hold
-from harness.storage.results import set_damaged_aside
+from harness.store.lock import hold
+from harness.store.results import set_damaged_aside
 from harness.sweeps.executors import LocalProcesses
 from harness.sweeps.sweep import Place, Step, Workers, merged, plan, sweep
 from harness.topologies import find_topology

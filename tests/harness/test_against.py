@@ -8,11 +8,12 @@ import pytest
 import toy
 
 from harness.errors import UsageError
-from harness.measuring.comparison import Comparison, Settings
-from harness.measuring.sampling import SamplingRule
+from harness.measuring.comparison import Comparison
+from harness.model.cell import Cell, projected_speedup
+from harness.model.settings import SamplingRule, Settings
 from harness.naming import WorkloadSpec
 from harness.registry import Registry, Study
-from harness.storage.results import Cell, projected_speedup, read_records
+from harness.store.results import read_cells
 from harness.sweeps.sweep import plan_sweep, sweep
 from harness.topologies import find_topology
 
@@ -119,7 +120,7 @@ class TestSweep:
         assert [step.purpose for step in steps] == ["against another"]
         assert [step.measured for step in steps] == [False]
         list(sweep(steps, path, SETTINGS, registry=toy.bounded_registry))
-        records = list(read_records(path))
+        records = list(read_cells(path))
         assert {record["variant"]: record["against"] for record in records} == {
             "same": "same",
             "own": "same",

@@ -15,14 +15,15 @@ import pytest
 import toy
 
 from harness.errors import UsageError
-from harness.measuring.comparison import Comparison, Settings
-from harness.measuring.sampling import SamplingRule
+from harness.measuring.comparison import Comparison
+from harness.model.cell import Cell
+from harness.model.settings import SamplingRule, Settings
 from harness.naming import WorkloadSpec
 from harness.processes.children import child, start_server
 from harness.processes.following import Event, OverBudget
 from harness.processes.messages import Failed
 from harness.registry import Progress, Registry
-from harness.storage.results import Cell, append_cells, read_records
+from harness.store.results import append_cells, read_cells
 from harness.topologies import find_topology
 
 # Budgets are either short, for calls that never end, or so long that no call here passes them.
@@ -263,7 +264,7 @@ class TestStatuses:
     def test_cells_can_be_stored(self, cells: dict[str, Cell], tmp_path: Path):
         path = tmp_path / "results.jsonl"
         append_cells(path, list(cells.values()))
-        assert [record["variant"] for record in read_records(path)] == list(cells)
+        assert [record["variant"] for record in read_cells(path)] == list(cells)
 
     def test_nothing_is_left_running(self, cells: dict[str, Cell]):
         assert server_children() == []

@@ -5,9 +5,9 @@ import pytest
 import toy
 from fake_clock import FakeClock
 
-from harness.declarations import find_bound
 from harness.errors import RegistryError
 from harness.measuring.check import check
+from harness.model.cell import find_bound
 from harness.naming import WorkloadSpec
 from harness.registry import Counter, Quality, RankTable, Registry, Study
 from harness.topologies import find_topology

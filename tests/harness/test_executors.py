@@ -21,7 +21,7 @@ import toy
 from harness.errors import ShardbenchError, UsageError
 from harness.machine import environment
 from harness.naming import WorkloadSpec
-from harness.storage.results import Stored, read_records
+from harness.store.results import Stored, read_cells
 from harness.sweeps.executors import LocalProcesses, outcomes
 from harness.sweeps.sweep import Finished, Place, Step, Workers, plan, sweep
 from harness.sweeps.tasks import Task, check_worker, describe, measure
@@ -73,7 +73,7 @@ class TestWorkersThatDie:
         (finished,) = swept(path, run_sweep.steps()[:1], pool)
         assert {cell.status for cell in finished.cells} == {"failed"}
         assert len(finished.cells) == len(run_sweep.VARIANTS) + 1
-        for record in read_records(path):
+        for record in read_cells(path):
             assert record["reason"].startswith("Its worker process died, twice. BrokenProcessPool")
             assert record["environment"]["machine"] is None
 
@@ -125,7 +125,7 @@ def swept(path: Path, steps: list[Step], executor, several: bool = False) -> lis
 
 
 def ids(path: Path) -> list[str]:
-    return [record["cell"] for record in read_records(path)]
+    return [record["cell"] for record in read_cells(path)]
 
 
 def expected() -> set[str]:
@@ -350,7 +350,7 @@ class TestDask:
             assert [each.refused for each in finished] == ["", ""]
             assert len(ids(path)) == len(set(ids(path)))
             assert set(ids(path)) == expected()
-            assert {record["status"] for record in read_records(path)} == {
+            assert {record["status"] for record in read_cells(path)} == {
                 *("ok", "failed", "not installed", "not applicable")
             }
             first.wait(timeout=10)

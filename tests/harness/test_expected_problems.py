@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 import toy
+from harness.gates.measured_cells import read_cells
 
 from harness.errors import ShardbenchError, UsageError
 from harness.gates.expectations import Expectation, Expectations
 from harness.gates.expected_problems import as_results_name_them, expected_problems, measure
 from harness.gates.gate import judge_cells
-from harness.gates.measured_cells import read_cells
 from harness.gates.proposing import renewed
-from harness.measuring.comparison import Settings
-from harness.measuring.sampling import SamplingRule
+from harness.model.settings import SamplingRule, Settings
 from harness.registry import Registry
 
 SETTINGS = Settings(30.0, SamplingRule(seconds=0.1))

@@ -5,7 +5,8 @@ import pytest
 import toy
 
 from harness.errors import RegistryError
-from harness.goals import Goal, Standing, standing
+from harness.goals import Standing, standing
+from harness.model.cell import Goal
 from harness.registry import Registry
 
 PROBLEM = "toy[size=4]/dgx_a100_80gb:2"

@@ -14,14 +14,14 @@ import psutil
 import pytest
 
 from harness.errors import UsageError
-from harness.measuring.comparison import Comparison, Settings
-from harness.measuring.sampling import SamplingRule
+from harness.measuring.comparison import Comparison
+from harness.model.cell import Cell
+from harness.model.settings import SamplingRule, Settings
 from harness.naming import WorkloadSpec
 from harness.processes import children, limits
 from harness.processes.children import child, how_it_ended, start_server
 from harness.processes.output import Output
 from harness.registry import Registry
-from harness.storage.results import Cell
 from harness.topologies import find_topology
 from shardbench import display
 from shardbench.options import settings_of

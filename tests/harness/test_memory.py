@@ -6,7 +6,8 @@ import toy
 from harness.clock import SystemClock
 from harness.measuring import memory
 from harness.measuring.check import check
-from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.comparison import Comparison
+from harness.model.settings import Settings
 from harness.naming import WorkloadSpec
 from harness.topologies import find_topology
 

@@ -9,7 +9,7 @@ from toy import TOY
 from harness.errors import UsageError
 from harness.gates.expectations import Expectation, Expectations
 from harness.gates.expected_problems import expected_problems
-from harness.measuring.comparison import Settings
+from harness.model.settings import Settings
 from harness.naming import WorkloadSpec
 from harness.placing import placed_on
 from harness.registry import Registry, Study

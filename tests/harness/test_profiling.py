@@ -16,7 +16,8 @@ from fake_clock import FakeClock
 
 from harness.clock import SystemClock
 from harness.errors import ShardbenchError, UsageError
-from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.comparison import Comparison
+from harness.model.settings import Settings
 from harness.naming import WorkloadSpec
 from harness.profiles import profiling
 from harness.profiles.flames import Frame, Profiled

@@ -9,10 +9,9 @@ import pytest
 import toy
 
 from harness import machine
-from harness.measuring.comparison import Settings
-from harness.measuring.sampling import SamplingRule
+from harness.model.settings import SamplingRule, Settings
 from harness.registry import Family, Registry, Study
-from harness.storage.results import read_records
+from harness.store.results import read_cells
 from harness.sweeps.sweep import (
     Place,
     Step,
@@ -51,7 +50,7 @@ def measured(steps: list[Step]) -> list[bool]:
 
 
 def stored(path: Path) -> list[str]:
-    return [record["cell"] for record in read_records(path)]
+    return [record["cell"] for record in read_cells(path)]
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +66,9 @@ def test_each_problem_is_measured_with_its_variants_and_the_reference(path: Path
     first, second = PROBLEMS
     assert stored(path)[:2] == [f"toy/reference@{first}", f"toy/same@{first}"]
     assert set(stored(path)[2:]) == {f"toy/{name}@{second}" for name in ("reference", "own")}
-    purposes = [record["purpose"] for record in read_records(path)]
+    purposes = [record["purpose"] for record in read_cells(path)]
     assert purposes == ["first", "first", "second", "second"]
-    assert {record["status"] for record in read_records(path)} == {"ok"}
+    assert {record["status"] for record in read_cells(path)} == {"ok"}
 
 
 def test_what_is_measured_is_not_measured_again(path: Path, complete: bytes):
@@ -112,7 +111,7 @@ def test_only_what_is_missing_of_a_problem_is_stored(path: Path, complete: bytes
         assert measured(steps) == [False, True]
         assert measure(path, steps) == PROBLEMS[:1]
         assert len(stored(path)) == len(set(stored(path))) == 4
-        *_, last = read_records(path)
+        *_, last = read_cells(path)
         assert last["variant"] == line
         assert last["status"] == "ok"
         assert (last["ratio"] is None) == (line == "reference")

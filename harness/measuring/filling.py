@@ -1,45 +1,41 @@
-"""What was found out about a cell, noted on it: its check, its times, or why there are none."""
+"""Fill a cell from its check, its times, or the reason why there are none."""
 
-from dataclasses import asdict
+from msgspec.structs import replace
 
 from harness.measuring.check import Checked
-from harness.measuring.sampling import SamplingRule, Times
+from harness.measuring.sampling import Times
 from harness.measuring.verdict import explain, judge
+from harness.model.cell import Cell, Summary
+from harness.model.settings import SamplingRule
 from harness.processes.following import Outcome, OverBudget
 from harness.processes.messages import Failed
-from harness.storage.results import Cell, summary
 
 
-def note_check(cell: Cell, checked: Checked, facts: dict[str, float | str]) -> None:
-    """Note what the checked call showed, and what is to be said about its problem."""
+def fill_from_check(cell: Cell, checked: Checked, facts: dict[str, float | str]) -> None:
+    """Fill a cell with the figures of its checked call and the facts about its problem."""
     cell.fingerprint = checked.fingerprint
     cell.quality = dict(checked.quality)
     cell.counters = dict(checked.counters)
     cell.phases = dict(checked.phases)
     cell.peak_memory_bytes = checked.peak_memory_bytes
     cell.memory_before_bytes = checked.memory_before_bytes
-    cell.ranks = asdict(checked.ranks) if checked.ranks else None
+    cell.ranks = checked.ranks
     cell.facts = facts
-    cell.size_name, cell.size = _size(facts)
+    name, value = next(iter(facts.items()), ("", ""))
+    if isinstance(value, int | float):
+        cell.size_name, cell.size = name, float(value)
 
 
-def _size(facts: dict[str, float | str]) -> tuple[str | None, float | None]:
-    name = next(iter(facts), None)
-    if name is None:
-        return None, None
-    value = facts[name]
-    return (name, float(value)) if isinstance(value, int | float) else (None, None)
-
-
-def note_failure(cell: Cell, outcome: Outcome) -> None:
-    """Note why a call did not end, or why there was none."""
+def fill_from_failure(cell: Cell, outcome: Outcome) -> None:
+    """Fill a cell with the reason why a call did not end, or why there was none."""
     if isinstance(outcome, OverBudget):
         cell.status = "over budget"
         cell.reason = f"stopped after {outcome.elapsed_s:.0f} s"
         cell.projection_s = outcome.projection()
         cell.peak_memory_bytes = outcome.peak_memory_bytes or cell.peak_memory_bytes
         if outcome.last:
-            cell.progress = {**asdict(outcome.last[1]), "elapsed_s": outcome.last[0]}
+            elapsed_s, progress = outcome.last
+            cell.progress = replace(progress, elapsed_s=elapsed_s)
     elif isinstance(outcome, Failed):
         # One that passed its check has a part in this, whatever it says later.
         has_no_part = outcome.not_applicable and cell.fingerprint is None
@@ -48,10 +44,10 @@ def note_failure(cell: Cell, outcome: Outcome) -> None:
         cell.output = (outcome.output or None) if cell.status == "failed" else None
 
 
-def note_times(cell: Cell, times: Times, reference: Times | None, rule: SamplingRule) -> None:
-    """Note times, and the verdict over those of the reference, where there are some."""
-    cell.wall_s, cell.cpu_s = summary(times.wall_s), summary(times.cpu_s)
-    cell.thread_cpu_s = summary(times.thread_cpu_s)
+def fill_from_times(cell: Cell, times: Times, reference: Times | None, rule: SamplingRule) -> None:
+    """Fill a cell with its times, and the verdict over those of the reference if there are some."""
+    cell.wall_s, cell.cpu_s = Summary.of(times.wall_s), Summary.of(times.cpu_s)
+    cell.thread_cpu_s = Summary.of(times.thread_cpu_s)
     if cell.decision == "reference" or reference is None:
         return
     if cell.decision is None:
@@ -63,7 +59,7 @@ def note_times(cell: Cell, times: Times, reference: Times | None, rule: Sampling
         cell.verdict, cell.verdict_reason = "inconclusive", str(error)
         return
     if ratio is not None:
-        cell.ratio = asdict(ratio)
+        cell.ratio = ratio
         cell.verdict = judge(ratio, rule.noise_floor)
         ended = rule.why_ended(len(times.blocks))
         cell.verdict_reason = explain(ratio, rule.noise_floor, ended)

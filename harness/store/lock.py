@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.errors import ShardbenchError
-from harness.storage.results import check_is_file
+from harness.store.results import check_is_file
 
 
 @contextmanager

@@ -1,144 +1,65 @@
-"""Cells as they are stored: one JSON line each, appended to a file that a kill leaves readable."""
+"""Results files: one JSON line for each cell, appended so that a kill leaves the file readable."""
 
 import fcntl
 import json
 import math
 import numbers
 import os
-import shutil
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NoReturn
 
 from harness.errors import ShardbenchError, UsageError
-from harness.naming import CellId, ProblemId
+from harness.model.cell import SCHEMA, Cell
+from harness.model.declared import fault
+from harness.naming import CellId
 from harness.reading import read_file
-from harness.storage.records import SCHEMA, OtherSchema, parse_record
+from harness.writing import replace_file
 
 _BLOCK_BYTES = 1 << 16
 
-Status = Literal["ok", "over budget", "not installed", "not applicable", "failed"]
-Decision = Literal["reference", "same", "different", "own"]
+
+class OtherSchema(ValueError):
+    """A line of another version of shardbench: nothing is wrong with it."""
 
 
-def summary(samples: Sequence[float]) -> dict[str, Any] | None:
-    """Return median and samples in seconds, or None without samples."""
-    if not samples:
-        return None
-    return {"median": statistics.median(samples), "samples": list(samples)}
+def parse_line(line: bytes) -> Cell:
+    """Read a stored line.
 
-
-@dataclass(slots=True)
-class Cell:
-    """One variant on one problem; the fields of a stored line.
-
-    Times are seconds, `ratio` is CPU time over that of `against`, the variant that this comparison
-    was with (lower is better); `reference` is the family's. `projection_s` is the time that an
-    over-budget call would have taken, projected from its progress. `peak_memory_bytes` is the most
-    resident memory during the checked call, `memory_before_bytes` what there was just before it;
-    an over-budget call had that peak or a higher one. `ranks` is the `RankTable` of its decision,
-    where the family can plan. `output` is the last that the child process
-    of a failed cell printed, with escapes for control characters.
+    Raises:
+        OtherSchema: the line is of another schema than the present one.
+        ValueError: the line is no cell; the text says why, as what follows "the line ...".
     """
-
-    cell: str
-    family: str
-    variant: str
-    workload: str
-    topology: str
-    gpus: int
-    reference: str
-    against: str
-    summary: str
-    source: str
-    same_as: str | None
-    purpose: str
-    claim: dict[str, Any] | None
-    status: Status = "ok"
-    reason: str | None = None
-    output: str | None = None
-    wall_s: dict[str, Any] | None = None
-    cpu_s: dict[str, Any] | None = None
-    thread_cpu_s: dict[str, Any] | None = None
-    ratio: dict[str, Any] | None = None
-    verdict: str | None = None
-    verdict_reason: str = ""
-    decision: Decision | None = None
-    fingerprint: str | None = None
-    quality: dict[str, float] = field(default_factory=dict)
-    counters: dict[str, int] = field(default_factory=dict)
-    phases: dict[str, float] = field(default_factory=dict)
-    peak_memory_bytes: int | None = None
-    memory_before_bytes: int | None = None
-    ranks: dict[str, Any] | None = None
-    progress: dict[str, Any] | None = None
-    projection_s: float | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
-    size_name: str | None = None
-    size: float | None = None
-    qualities: list[dict[str, Any]] = field(default_factory=list)
-    goals: list[dict[str, Any]] = field(default_factory=list)
-    counter_meanings: dict[str, str] = field(default_factory=dict)
-    counter_enough: dict[str, int | str] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
-    environment: dict[str, Any] = field(default_factory=dict)
-    schema: int = SCHEMA
-
-    @property
-    def id(self) -> CellId:
-        """The cell's id."""
-        return CellId(self.family, self.variant, ProblemId.parse(self.problem))
-
-    @property
-    def problem(self) -> str:
-        """The problem's id."""
-        return f"{self.workload}/{self.topology}:{self.gpus}"
-
-    def record(self) -> dict[str, Any]:
-        """Return the cell as it is stored."""
-        return asdict(self)
+    try:
+        record = json.loads(line, parse_constant=_no_number, parse_float=_finite_number)
+    except RecursionError:
+        raise ValueError("is not JSON: it is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise ValueError("must be a JSON object")
+    schema = record.get("schema")
+    if type(schema) is not int:
+        raise ValueError(f"is no cell: 'schema' must be {SCHEMA}")
+    if schema != SCHEMA:
+        raise OtherSchema(f"has schema {str(schema)[:40]}; this reads {SCHEMA}")
+    try:
+        return Cell.of(record)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"is no cell: {fault(error)}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What a comparison that goes on must know of a cell that is stored already.
-
-    `machine` tells the machine that measured it from others.
-    """
-
-    variant: str
-    status: str
-    against: str
-    fingerprint: str | None
-    machine: str | None
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> "Stored":
-        """Take it from a stored line."""
-        return cls(
-            record["variant"],
-            record["status"],
-            record.get("against") or record["reference"],
-            record.get("fingerprint"),
-            (record.get("environment") or {}).get("machine"),
-        )
+def _no_number(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
 
 
-def projected_speedup(cell: Mapping[str, Any], against: Mapping[str, Any]) -> float | None:
-    """Return how many times as fast a stored cell is as one that was stopped over its budget.
-
-    It is the projection of that one over the median wall time of this one: no measurement, to be
-    shown as a projection and never as a verdict. None where there is no projection.
-    """
-    projection, wall = against.get("projection_s"), cell.get("wall_s")
-    if against.get("status") != "over budget" or cell.get("status") != "ok":
-        return None
-    if not projection or not wall or not wall["median"]:
-        return None
-    return float(projection / wall["median"])
+def _finite_number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is no finite number")
+    return value
 
 
 def _finite(value: Any) -> Any:
@@ -229,7 +150,7 @@ def _end_of_last_line(file: FileIO, length: int) -> int:
 
 def _is_whole(line: bytes) -> bool:
     try:
-        parse_record(line)
+        parse_line(line)
     except ValueError as error:
         return isinstance(error, OtherSchema)
     return True
@@ -248,10 +169,8 @@ class Damage:
         return f"{self.path}, line {self.line}: it {self.why}."
 
 
-def read_records(
-    path: Path, on_damage: Callable[[Damage], None] | None = None
-) -> Iterator[dict[str, Any]]:
-    """Yield the stored lines of a results file as they are, each with the types of a cell.
+def read_cells(path: Path, on_damage: Callable[[Damage], None] | None = None) -> Iterator[Cell]:
+    """Yield the cells of a results file, line by line.
 
     What is damaged is given to `on_damage` and left out. Without it a damaged line is an error,
     unless it is the last one and torn, which is all that a kill leaves.
@@ -264,7 +183,7 @@ def read_records(
         if not line.strip():
             continue
         try:
-            record = parse_record(line)
+            yield parse_line(line)
         except OtherSchema as error:
             raise UsageError(f"{path}, line {number}: it {error}.") from None
         except ValueError as error:
@@ -273,15 +192,35 @@ def read_records(
                 on_damage(damage)
             elif not damage.torn:
                 raise UsageError(str(damage)) from None
-            continue
-        yield record
+
+
+def read_whole(path: Path) -> dict[CellId, Cell]:
+    """Return the cells of one run by id.
+
+    Raises:
+        ShardbenchError: it cannot be read, holds no cell, a line is damaged or torn, or a cell is
+            there twice with different contents.
+    """
+    damaged: list[Damage] = []
+    cells: dict[CellId, Cell] = {}
+    for cell in read_cells(path, damaged.append):
+        if cells.setdefault(cell.id, cell) != cell:
+            raise ShardbenchError(
+                f"{path} holds the cell '{cell.id}' twice, with different contents; "
+                "the results of one run can be judged."
+            )
+    if damaged:
+        raise ShardbenchError(f"{str(damaged[0]).rstrip('.')}; only whole results can be judged.")
+    if not cells:
+        raise ShardbenchError(f"{path} holds no cell, so there is nothing to judge.")
+    return cells
 
 
 def set_damaged_aside(path: Path) -> list[Damage]:
     """Move the damaged lines of a results file to the end of `FILE.damaged`, byte for byte.
 
     A torn last line stays: the next one that is appended replaces it. A kill leaves the file as it
-    was or as it is to be; the caller must hold it (`harness.storage.locking`).
+    was or as it is to be; the caller must hold it (`harness.store.lock`).
 
     Raises:
         UsageError: the file cannot be read, or holds lines of another schema.
@@ -289,7 +228,7 @@ def set_damaged_aside(path: Path) -> list[Damage]:
     """
     found: list[Damage] = []
     if path.exists():
-        for _ in read_records(path, found.append):
+        for _ in read_cells(path, found.append):
             pass
     damaged = [damage for damage in found if not damage.torn]
     if damaged:
@@ -300,7 +239,7 @@ def set_damaged_aside(path: Path) -> list[Damage]:
         kept = b"\n".join(line for place, line in enumerate(lines) if place not in moved)
         try:
             _append_once(path.with_name(f"{path.name}.damaged"), block)
-            _replace(path, kept)
+            replace_file(path, kept)
         except OSError as error:
             raise _cannot_be_written(path, error) from None
     return damaged
@@ -313,17 +252,3 @@ def _append_once(path: Path, block: bytes) -> None:
         file.seek(max(0, length - len(block)))
         if file.readall() != block:
             _append(file, block, length)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        shutil.copymode(path, partial)
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
