@@ -18,7 +18,7 @@ def build(family: Family[Any, Any], problem: str) -> Any:
     """Build a problem from its id; raises UsageError where the id names nothing."""
     parsed = ProblemId.parse(problem)
     topology = placed_on(family, parsed.workload, parsed.topology, parsed.gpus)
-    return family.build(parsed.workload, topology)
+    return family.work.build(parsed.workload, topology)
 
 
 def check_all(registry: Registry, outlines: Mapping[str, Outline]) -> Checks:

@@ -173,7 +173,7 @@ def _identifier(name: str) -> str:
 
 def _import_planners(registry: Registry) -> None:
     for family in registry.families:
-        for module in family.preload:
+        for module in family.modules:
             try:
                 importlib.import_module(module)
             except Exception as error:  # its cells will say so too

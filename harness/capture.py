@@ -18,7 +18,7 @@ from typing import Any
 
 from harness.captured_file import CAPTURED_SUFFIXES, Names, is_captured_file, write_captured
 from harness.errors import ShardbenchError, UsageError, one_line
-from harness.registry import load_registry
+from harness.registry import load, load_registry
 
 
 @contextmanager
@@ -44,7 +44,8 @@ def capture(
     """
     path = Path(path)
     found = load_registry().find(family)
-    if found.capturing is None:
+    capturing = load(found.abilities.capture)
+    if capturing is None:
         raise UsageError(f"What family '{family}' plans cannot be captured.")
     if not is_captured_file(path.name):
         raise UsageError(f"{path} must end in {' or '.join(CAPTURED_SUFFIXES)}.")
@@ -53,7 +54,7 @@ def capture(
     if missing := [name for name in found.requires if find_spec(name) is None]:
         raise UsageError(f"Family '{family}' cannot be captured: {missing[0]} is not installed.")
     names = Names(hash_names, key)
-    with found.capturing(names) as content:
+    with capturing(names) as content:
         try:
             yield
         finally:

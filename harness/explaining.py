@@ -8,7 +8,7 @@ from harness.errors import UsageError
 from harness.explanation import Explanation, Question
 from harness.naming import CellId, ProblemId, WorkloadSpec
 from harness.planning import check_installed, decide
-from harness.registry import Family
+from harness.registry import Family, load
 from harness.topologies import Topology
 
 
@@ -43,7 +43,8 @@ def explain(
         InfeasibleDecision: a decision cannot be carried out.
         ShardbenchError: a variant is not installed, or found no decision.
     """
-    if family.explaining is None:
+    explanation_of = load(family.abilities.explain)
+    if explanation_of is None:
         raise UsageError(f"Family '{family.name}' does not explain its decisions.")
     chosen = family.find(variant)
     other = family.find(against) if against else None
@@ -56,7 +57,7 @@ def explain(
             check_installed(each)
     clock = clock or SystemClock()
     problem_id = ProblemId(family.label(workload), topology.name, topology.gpus)
-    problem = family.build(workload, topology)
+    problem = family.work.build(workload, topology)
     decision, started, ended = decide(family, chosen, problem, clock)
     question: Question[Any] = Question(rank, top)
     if other is not None:
@@ -64,6 +65,6 @@ def explain(
     return Explained(
         CellId(family.name, chosen.name, problem_id),
         against,
-        family.explaining(problem, decision, question),
+        explanation_of(problem, decision, question),
         ended - started,
     )

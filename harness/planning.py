@@ -8,7 +8,7 @@ from harness.clock import Clock, SystemClock
 from harness.errors import ShardbenchError, UsageError, one_line
 from harness.model.cell import Bound, Quality, RankTable, find_bound
 from harness.naming import CellId, ProblemId, WorkloadSpec
-from harness.registry import Family, Measured, Planning, Variant
+from harness.registry import Family, Measured, Planning, Variant, load
 from harness.topologies import Topology
 
 
@@ -53,7 +53,7 @@ def plan(
     if seconds is not None and planning.limited is None:
         raise UsageError(f"Planning with family '{family.name}' takes no limit in seconds.")
     began = clock.wall()
-    problem = family.build(workload, topology)
+    problem = family.work.build(workload, topology)
     if seconds is not None and planning.limited is not None:
         problem = planning.limited(problem, seconds)
     decision, started, ended = decide(family, chosen, problem, clock)
@@ -61,7 +61,7 @@ def plan(
         cell,
         planning.document(problem, decision),
         planning.ranks(problem, decision),
-        family.quality(problem, decision),
+        family.work.quality(problem, decision),
         family.qualities[0],
         find_bound(family.qualities),
         ended - started,
@@ -99,11 +99,12 @@ def decide(
     except Exception as error:  # a variant may raise anything, e.g. where nothing fits
         raise ShardbenchError(f"'{variant.name}' found no decision: {one_line(error)}") from error
     decision = result.decision if isinstance(result, Measured) else result
-    family.validate(problem, decision)
+    family.work.validate(problem, decision)
     return decision, started, ended
 
 
 def _planning(family: Family[Any, Any]) -> Planning[Any, Any]:
-    if family.planning is None:
+    planning: Planning[Any, Any] | None = load(family.abilities.planning)
+    if planning is None:
         raise UsageError(f"Family '{family.name}' does not plan; it only compares its variants.")
-    return family.planning
+    return planning

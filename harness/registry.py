@@ -3,11 +3,13 @@
 This is the one module of `harness` that a family needs; it re-exports what else a family uses.
 """
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import wraps
 from importlib import metadata
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
 from harness.captured_file import Names, is_captured_file, read_captured, read_json
 from harness.declarations import (
@@ -45,12 +47,14 @@ from harness.variants import Measured, Prepared, Variant
 
 __all__ = [
     "CAPTURED",
+    "Abilities",
     "Claim",
     "Column",
     "Counter",
     "Explanation",
     "Family",
     "Goal",
+    "Implementation",
     "ImportRequest",
     "Imported",
     "Importing",
@@ -100,6 +104,89 @@ ENTRY_POINTS = "shardbench.families"
 
 P = TypeVar("P")
 D = TypeVar("D")
+D_contra = TypeVar("D_contra", contravariant=True)
+
+Prepare = Callable[[P], Prepared[Any]]
+
+
+class Declared(TypedDict, total=False):
+    """What is declared of a variant beside its name."""
+
+    summary: str
+    source: str
+    same_as: str | None
+    reference: bool
+    claim: Claim | None
+    requires: tuple[str, ...]
+    upstream: str
+
+
+class Implementation(Protocol[P, D_contra]):
+    """A family's work on its own problems and decisions: a module, or an object, with these."""
+
+    def build(self, workload: WorkloadSpec, topology: Topology) -> P:
+        """Make the problem of a workload on a sized topology; never timed."""
+        ...
+
+    def facts(self, problem: P) -> Mapping[str, float | str]:
+        """Return what to say about a problem; the first fact is its size, a number."""
+        ...
+
+    def fingerprint(self, decision: D_contra) -> str:
+        """Return a stable hash of a decision, equal exactly where decisions are equal."""
+        ...
+
+    def validate(self, problem: P, decision: D_contra) -> None:
+        """Raise InfeasibleDecision where a decision cannot be carried out."""
+        ...
+
+    def quality(self, problem: P, decision: D_contra) -> Mapping[str, float]:
+        """Return the figures that the family's `qualities` name."""
+        ...
+
+    def observe(self, recorder: Recorder) -> AbstractContextManager[Any]:
+        """Record counters, phases and progress of the call inside.
+
+        It may slow the call, which is never the one that is measured.
+        """
+        ...
+
+
+Capturing = Callable[[Names], AbstractContextManager[Callable[[], Mapping[str, Any] | None]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities(Generic[P, D]):
+    """What a family can do beyond being compared, each as it is or as "module:name".
+
+    Attributes:
+        planning: how `shardbench plan` plans with it.
+        explain: why a decision is as it is, for `shardbench explain`.
+        capture: a context manager for `shardbench.capture`. It is given how names are written, and
+            gives a function that returns what was captured so far, as plain JSON types, or None
+            where another process captures it; that raises ShardbenchError where it cannot be
+            written down.
+        inventory: what a workload holds, part by part, for `shardbench workload show`; raises
+            UsageError where that depends on the machines and none are given.
+        importing: how `shardbench workload import` reads what was written for others.
+        releases: the library whose releases `shardbench releases` measures.
+    """
+
+    planning: Planning[P, D] | str | None = None
+    explain: Explaining[P, D] | str | None = None
+    capture: Capturing | str | None = None
+    inventory: Callable[[WorkloadSpec, Topology | None], Inventory] | str | None = None
+    importing: Importing | str | None = None
+    releases: Releases | str | None = None
+
+
+def load(named: Any) -> Any:
+    """Return what "module" or "module:name" names, imported now; anything else as it is."""
+    if not isinstance(named, str):
+        return named
+    module, _, name = named.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, name) if name else found
 
 
 @dataclass(slots=True)
@@ -107,44 +194,26 @@ class Family(Generic[P, D]):
     """One planning job with several implementations.
 
     Attributes:
-        build: makes the problem from a workload and a sized topology; never timed.
-        fingerprint: a stable hash of a decision, equal exactly where decisions are equal.
-        validate: raises InfeasibleDecision where a decision cannot be carried out.
-        quality: the figures named in `qualities`.
-        facts: what to say about a problem; the first one is its size, a number.
-        observe: a context manager around one call that records counters, phases and progress; it
-            may slow the call, which is never the one that is measured.
+        implementation: its work on problems and decisions, or the name of the module that has it,
+            which is imported when it is first needed: listing must be quick, and must work where
+            heavy libraries are missing.
+        workloads: what `shardbench list workloads` shows.
         label: how a workload is called in ids, where that differs from how it is given (a file);
             raises UsageError for a workload that does not exist, before anything is built.
         brings: the topology that a workload brings with it, named `captured`, or None where it must
             be placed on one; raises UsageError for a file that cannot be read.
-        preload: modules worth importing once before child processes start.
+        requires: modules that all of its variants need.
+        preload: modules worth importing once before child processes start, beside its own.
         benchmarks: ids of the problems that asv runs.
         studies: the family's part of the report.
         goals: what its variants are to reach, and the report says whether they do.
-        planning: how `shardbench plan` plans with it, None where it does not.
-        explaining: why a decision is as it is, for `shardbench explain`; None where it does not
-            say.
-        capturing: a context manager for `harness.capture`, None where there is none. It is given
-            how names are written, and gives a function that returns what was captured so far, as
-            plain JSON types, or None where another process captures it; that raises ShardbenchError
-            where it cannot be written down.
-        inventory: what a workload holds, part by part, for `shardbench workload show`; raises
-            UsageError where that depends on the machines and none are given.
-        importing: how `shardbench workload import` reads what was written for others.
-        releases: the library whose releases `shardbench releases` measures, None where there is
-            none.
+        abilities: what it can do beyond being compared.
     """
 
     name: str
     summary: str
-    build: Callable[[WorkloadSpec, Topology], P]
-    fingerprint: Callable[[D], str]
-    validate: Callable[[P, D], None]
-    quality: Callable[[P, D], Mapping[str, float]]
-    facts: Callable[[P], Mapping[str, float | str]]
+    implementation: Implementation[P, D] | str
     qualities: tuple[Quality, ...]
-    observe: Callable[[Recorder], AbstractContextManager[Any]]
     counters: tuple[Counter, ...] = ()
     phases: tuple[str, ...] = ()
     workloads: Callable[[], Iterable[Workload]] = tuple
@@ -155,15 +224,38 @@ class Family(Generic[P, D]):
     benchmarks: tuple[str, ...] = ()
     studies: tuple[Study, ...] = ()
     goals: tuple[Goal, ...] = ()
-    planning: Planning[P, D] | None = None
-    explaining: Explaining[P, D] | None = None
-    capturing: (
-        Callable[[Names], AbstractContextManager[Callable[[], Mapping[str, Any] | None]]] | None
-    ) = None
-    inventory: Callable[[WorkloadSpec, Topology | None], Inventory] | None = None
-    importing: Importing | None = None
-    releases: Releases | None = None
+    abilities: Abilities[P, D] = field(default_factory=Abilities)
     variants: dict[str, Variant[P, D]] = field(default_factory=dict)
+
+    @property
+    def work(self) -> Implementation[P, D]:
+        """The implementation, imported now at the latest."""
+        found: Implementation[P, D] = load(self.implementation)
+        return found
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Modules worth importing once before child processes start."""
+        named = self.implementation if isinstance(self.implementation, str) else ""
+        return (*([named.partition(":")[0]] if named else []), *self.preload)
+
+    def decider(
+        self, name: str, **declared: Unpack[Declared]
+    ) -> Callable[[Callable[[P], D]], Callable[[P], D]]:
+        """Register the decorated function, `problem -> decision`: all that it does is timed.
+
+        For what it declares, and for errors, see `variant`.
+        """
+
+        def register(decide: Callable[[P], D]) -> Callable[[P], D]:
+            @wraps(decide)
+            def prepare(problem: P) -> Prepared[D]:
+                return Prepared(run=lambda: decide(problem))
+
+            self.variant(name, **declared)(prepare)
+            return decide
+
+        return register
 
     def variant(
         self,
@@ -176,8 +268,8 @@ class Family(Generic[P, D]):
         claim: Claim | None = None,
         requires: tuple[str, ...] = (),
         upstream: str = "",
-    ) -> Callable[[Callable[[P], Any]], Callable[[P], Any]]:
-        """Register the decorated function, `problem -> Prepared` or `problem -> decision`.
+    ) -> Callable[[Prepare[P]], Prepare[P]]:
+        """Register the decorated function, `problem -> Prepared`, whose `run` is timed.
 
         `requires` names modules that must be installed, `upstream` the folder of a real library
         that `make upstreams` installs.
@@ -186,7 +278,7 @@ class Family(Generic[P, D]):
             RegistryError: the name is taken, or the family has a reference already.
         """
 
-        def register(prepare: Callable[[P], Any]) -> Callable[[P], Any]:
+        def register(prepare: Prepare[P]) -> Prepare[P]:
             if name in self.variants:
                 raise RegistryError(f"Family '{self.name}' has two variants named '{name}'.")
             if not name or "@" in name:
@@ -241,11 +333,6 @@ class Family(Generic[P, D]):
         check_counters(self.name, self.counters)
         check_studies(self.name, self.reference.name, self.studies)
         check_goals(self.name, self.goals, self.variants, self.qualities)
-        if self.planning and self.planning.variant not in self.variants:
-            raise RegistryError(
-                f"Family '{self.name}' plans with '{self.planning.variant}', which is not "
-                "registered."
-            )
         for variant in self.variants.values():
             seen = {variant.name}
             target = variant.same_as

@@ -4,7 +4,7 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from harness import upstreams
 from harness.errors import RegistryError
@@ -61,7 +61,7 @@ class Variant(Generic[P, D]):
     """One implementation in a family."""
 
     name: str
-    prepare: Callable[[P], Any]
+    prepare: Callable[[P], Prepared[D]]
     summary: str
     source: str
     same_as: str | None = None
@@ -71,23 +71,14 @@ class Variant(Generic[P, D]):
     upstream: str = ""
 
     def prepared(self, problem: P) -> Prepared[D]:
-        """Set the variant up on a problem; a plain function `problem -> decision` is wrapped."""
-        if self.prepares:
-            result = self.prepare(problem)
-            if isinstance(result, Prepared):
-                return cast(Prepared[D], result)
+        """Set the variant up on a problem; raises RegistryError where that gives no `Prepared`."""
+        prepared = self.prepare(problem)
+        if not isinstance(prepared, Prepared):
             raise RegistryError(
-                f"Variant '{self.name}' is annotated to return Prepared but returned "
-                f"{type(result).__name__}."
+                f"Variant '{self.name}' returned {type(prepared).__name__}, not Prepared; a "
+                "function that decides at once is registered with @FAMILY.decider."
             )
-        return Prepared(run=lambda: cast(D, self.prepare(problem)))
-
-    @property
-    def prepares(self) -> bool:
-        """Whether the function sets up (is annotated `-> Prepared`) rather than decides at once."""
-        annotation = getattr(self.prepare, "__annotations__", {}).get("return", "")
-        text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-        return text.partition("[")[0].rpartition(".")[2] == "Prepared"
+        return prepared
 
     def missing(self) -> tuple[str, ...]:
         """Return what is required and not installed: modules, the folder of a real upstream."""

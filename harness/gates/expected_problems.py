@@ -134,7 +134,7 @@ def measure(
         ShardbenchError: the results cannot be written.
     """
     append_cells(results, [])  # whether it can be written is better known before measuring
-    start_server(tuple(name for each in problems for name in each.comparison.family.preload))
+    start_server(tuple(name for each in problems for name in each.comparison.family.modules))
     for problem in problems:
         cells = problem.comparison.run(listen)
         append_cells(results, cells)

@@ -10,7 +10,7 @@ from harness.errors import RegistryError
 from harness.measuring.memory import begin_peak, peak
 from harness.model.cell import RankTable, find_bound
 from harness.recorder import observed_call
-from harness.registry import Family, Measured, Prepared, Recorder, Variant
+from harness.registry import Family, Measured, Recorder, Variant, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def check(
     prepared = variant.prepared(problem)
     try:
         recorder = Recorder()
-        with observed_call(), family.observe(recorder), prepared.installed():
+        with observed_call(), family.work.observe(recorder), prepared.installed():
             prepared.begin()
             before: int | None = begin_peak()
             call_begins(recorder)
@@ -68,13 +68,10 @@ def check(
             phases = {name: float(seconds) for name, seconds in result.phases.items()}
             wall_s, before, reached = float(result.wall_s), None, None
             result = result.decision
-        if isinstance(result, Prepared):
-            raise RegistryError(
-                f"Variant '{family.name}/{variant.name}' returns Prepared but is not annotated so; "
-                "write '-> Prepared' behind its arguments."
-            )
-        family.validate(problem, result)
-        quality = {name: float(value) for name, value in family.quality(problem, result).items()}
+        family.work.validate(problem, result)
+        quality = {
+            name: float(value) for name, value in family.work.quality(problem, result).items()
+        }
         for name, value in quality.items():
             if not math.isfinite(value):
                 raise RegistryError(
@@ -87,15 +84,16 @@ def check(
                 f"{quality[bound.quality]:g}, better than its proven bound '{bound.name}' of "
                 f"{quality[bound.name]:g}."
             )
+        planning = load(family.abilities.planning)
         return Checked(
-            fingerprint=family.fingerprint(result),
+            fingerprint=family.work.fingerprint(result),
             quality=quality,
             counters=counters,
             phases=phases,
             wall_s=wall_s,
             peak_memory_bytes=reached,
             memory_before_bytes=before,
-            ranks=family.planning.ranks(problem, result) if family.planning else None,
+            ranks=planning.ranks(problem, result) if planning else None,
         )
     finally:
         prepared.close()

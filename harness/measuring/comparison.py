@@ -135,7 +135,7 @@ class Comparison:
             if missing := self.family.find(name).missing():
                 raise ShardbenchError(f"'{name}' is not installed: it needs {', '.join(missing)}.")
         self._listen = listen
-        start_server(self.family.preload)
+        start_server(self.family.modules)
         memory_gib = shared_limit_gib(self._settings.memory_gib, len(variants))
         with child(
             run_profile, self._job, tuple(variants), seconds, memory_gib=memory_gib
@@ -160,7 +160,7 @@ class Comparison:
         `settled` is given each of them as soon as nothing more can change it.
         """
         self._listen, self._settled = listen, settled
-        start_server(self.family.preload)
+        start_server(self.family.modules)
         cells = self._empty_cells()
         for step, variant in enumerate(self._order, start=1):
             self._check(variant, cells[variant.name], step)

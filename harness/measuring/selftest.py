@@ -8,7 +8,7 @@ import copy
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from harness.model.cell import Cell
 from harness.model.settings import Settings
 from harness.naming import WorkloadSpec
 from harness.processes.following import Event
-from harness.registry import Family, Prepared, Registry
+from harness.registry import Family, Prepared, Recorder, Registry
 from harness.topologies import Topology, find_topology
 
 # About 2 ms of what planners do most: copies of small objects.
@@ -48,20 +48,33 @@ def copies(percent_more: int = 0) -> int:
     return len(_TABLES)
 
 
-def _build(workload: WorkloadSpec, _: Topology) -> None:
-    workload.check_known("selftest", {"copies": ()})
+class _Copies:
+    """Copies of the tables: there is nothing to build, to rate or to record."""
+
+    def build(self, workload: WorkloadSpec, _: Topology) -> None:
+        workload.check_known("selftest", {"copies": ()})
+
+    def facts(self, _: None) -> dict[str, float | str]:
+        return {}
+
+    def fingerprint(self, decision: int) -> str:
+        return str(decision)
+
+    def validate(self, _: None, __: int) -> None:
+        pass
+
+    def quality(self, _: None, __: int) -> dict[str, float]:
+        return {}
+
+    def observe(self, _: Recorder) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 FAMILY: Family[None, int] = Family(
     name="selftest",
     summary="copies small objects, some variants by a known share more often",
-    build=_build,
-    fingerprint=str,
-    validate=lambda problem, decision: None,
-    quality=lambda problem, decision: {},
-    facts=lambda problem: {},
+    implementation=_Copies(),
     qualities=(),
-    observe=lambda recorder: nullcontext(),
     preload=("scipy.stats",),
 )
 

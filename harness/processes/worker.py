@@ -66,7 +66,7 @@ def run_check(job: Job, variant: str, connection: Connection) -> None:
         checked = check(
             family, family.find(variant), problem, SystemClock(), call_begins, call_ended
         )
-        send(CheckDone(checked, dict(family.facts(problem))))
+        send(CheckDone(checked, dict(family.work.facts(problem))))
 
     _child(connection, body)
 
@@ -96,7 +96,7 @@ def run_sampling(
 
         def decided(name: str, decision: Any) -> None:
             send(CallEnded(name))
-            if family.fingerprint(decision) != fingerprints[name]:
+            if family.work.fingerprint(decision) != fingerprints[name]:
                 raise ShardbenchError("Its decision changed from one call to the next.")
 
         for name in fingerprints:
@@ -152,7 +152,7 @@ class _BadInput(Exception):
 def _build(job: Job) -> tuple[Family[Any, Any], Any]:
     try:
         family = job.registry().find(job.family)
-        return family, family.build(job.workload, job.topology)
+        return family, family.work.build(job.workload, job.topology)
     except UsageError as error:
         raise _BadInput(str(error)) from None
 

@@ -217,7 +217,7 @@ def _here(
     registry: Callable[[], Registry],
     begun: Callable[[Request], None],
 ) -> Iterator[Finished]:
-    start_server(tuple(module for request in requests for module in request.family.preload))
+    start_server(tuple(module for request in requests for module in request.family.modules))
     for request in requests:
         begun(request)
         started = time.monotonic()

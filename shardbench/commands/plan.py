@@ -65,7 +65,7 @@ def _planning_family(name: str) -> Family[Any, Any]:
     registry = found_registry()
     if name:
         return registry.find(name)
-    able = [family for family in registry.families if family.planning]
+    able = [family for family in registry.families if family.abilities.planning]
     if len(able) != 1:
         names = ", ".join(family.name for family in able) or "none"
         raise UsageError(f"Name a family with --family; those that can plan are: {names}.")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from harness.errors import ShardbenchError, UsageError, unknown
 from harness.naming import ProblemId
-from harness.registry import Family, Registry
+from harness.registry import Family, Registry, load
 from harness.releases.declaration import Releases
 from harness.releases.history import History, NotRun, read_history
 from harness.releases.installing import Place, given_place, install, installed_place
@@ -80,8 +80,7 @@ def releases(
     if repeat < LEAST_ROUNDS:
         raise UsageError(f"--repeat must be at least {LEAST_ROUNDS}, not {repeat}.")
     family = _family(found_registry(), library)
-    declared = family.releases
-    assert declared is not None
+    declared: Releases = load(family.abilities.releases)
     asked = [_asked(family, each) for each in problem or declared.problems]
     given = [given_place(declared.library, each) for each in at or ()]
     words = wanted or ([] if given else kept_releases(declared.library, folder) or [INSTALLED])
@@ -108,7 +107,11 @@ def releases(
 
 
 def _family(registry: Registry, library: str) -> Family[object, object]:
-    known = {each.releases.library: each for each in registry.families if each.releases}
+    known = {
+        load(each.abilities.releases).library: each
+        for each in registry.families
+        if each.abilities.releases
+    }
     if library not in known:
         raise unknown("library with releases to measure,", library, known)
     return known[library]
