@@ -9,11 +9,11 @@ from harness.errors import ShardbenchError, UsageError
 from harness.gates.expectations import Expectation, Expectations
 from harness.measuring.comparison import Comparison, Settings
 from harness.naming import CellId, ProblemId
-from harness.placing import placed_on
 from harness.processes.children import start_server
 from harness.processes.following import Event
 from harness.registry import Family, Goal, Registry, load_registry
 from harness.storage.results import Cell, append_cells
+from harness.topologies.lookup import placed_on
 
 _PURPOSE = "gate"
 

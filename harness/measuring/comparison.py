@@ -9,6 +9,7 @@ from harness.machine import environment
 from harness.measuring.check import Checked
 from harness.measuring.noting import note_check, note_failure, note_times
 from harness.measuring.sampling import Limits, SamplingRule, Times
+from harness.model.topology import Topology
 from harness.naming import CellId, ProblemId, WorkloadSpec
 from harness.processes.children import Child, child, start_server
 from harness.processes.following import SETUP_SECONDS, Event, Listener, Outcome, OverBudget, follow
@@ -18,7 +19,6 @@ from harness.processes.worker import Job, run_check, run_profile, run_sampling
 from harness.profiles.flames import Profiled
 from harness.registry import Family, Goal, Registry, Variant, load_registry
 from harness.storage.results import Cell, Stored
-from harness.topologies import Topology
 
 
 def _no_listener(event: Event) -> None:

@@ -15,11 +15,12 @@ from typing import Any
 
 from harness.errors import ShardbenchError
 from harness.measuring.comparison import Comparison, Settings
+from harness.model.topology import Topology
 from harness.naming import WorkloadSpec
 from harness.processes.following import Event
 from harness.registry import Family, Prepared, Registry
 from harness.storage.results import Cell
-from harness.topologies import Topology, find_topology
+from harness.topologies.lookup import find_topology
 
 # About 2 ms of what planners do most: copies of small objects.
 _UNITS = 100

@@ -17,6 +17,7 @@ from harness.errors import NotApplicable, ShardbenchError, UsageError, one_line
 from harness.measuring.check import check
 from harness.measuring.memory import peak
 from harness.measuring.sampling import Limits, SamplingRule, sample
+from harness.model.topology import Topology
 from harness.naming import WorkloadSpec
 from harness.processes.limits import refuse_no_more, was_refused
 from harness.processes.messages import (
@@ -33,7 +34,6 @@ from harness.processes.messages import (
     TurnEnded,
 )
 from harness.registry import Family, Prepared, Progress, Recorder, Registry
-from harness.topologies import Topology
 
 _REPORT_SECONDS = 0.2
 

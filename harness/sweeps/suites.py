@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError, unknown
+from harness.model.topology import CAPTURED, Topology
 from harness.naming import WorkloadSpec
-from harness.placing import placed_on
 from harness.reading import read_file
 from harness.registry import Family, Registry
 from harness.sweeps.sweep import Step, merged
-from harness.topologies import CAPTURED, Topology
+from harness.topologies.lookup import placed_on
 
 ALL = "all"
 

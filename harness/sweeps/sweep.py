@@ -11,15 +11,15 @@ from typing import Any
 from harness.errors import ShardbenchError, UsageError, one_line
 from harness.machine import environment
 from harness.measuring.comparison import Comparison, Settings
+from harness.model.topology import Topology
 from harness.naming import ProblemId, WorkloadSpec
-from harness.placing import placed_on
 from harness.processes.children import start_server
 from harness.processes.following import Event
 from harness.registry import Family, Registry, load_registry
 from harness.storage.results import Cell, Stored, append_cells, read_records
 from harness.sweeps.executors import WORKER_DIED, outcomes
 from harness.sweeps.tasks import Task, measure
-from harness.topologies import Topology
+from harness.topologies.lookup import placed_on
 
 # What must be as it was for a stored result to stand for a new one.
 _SAME_CODE = ("code", "packages", "python")

@@ -9,10 +9,10 @@ from typing import Any
 from harness.errors import ShardbenchError
 from harness.machine import environment
 from harness.measuring.comparison import Comparison, Settings
+from harness.model.topology import Topology
 from harness.naming import WorkloadSpec
 from harness.registry import Registry
 from harness.storage.results import Stored
-from harness.topologies import Topology
 
 # A worker may have several threads, and two measurements at once disturb each other.
 _ONE_AT_A_TIME = threading.Lock()

@@ -12,7 +12,7 @@ from harness.measuring.comparison import Comparison, Settings
 from harness.measuring.sampling import SamplingRule
 from harness.naming import WorkloadSpec
 from harness.storage.results import to_json
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 
 
 def main(workload: str, budget: str, variants: str, preload: str = "") -> None:

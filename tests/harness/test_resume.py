@@ -18,7 +18,7 @@ from harness.measuring.comparison import Comparison
 from harness.naming import WorkloadSpec
 from harness.storage.locking import hold
 from harness.storage.results import Cell, Stored, read_records
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 
 SCRIPT = Path(run_sweep.__file__)
 PATHS = os.pathsep.join(map(str, (SCRIPT.parent, SCRIPT.parents[2])))
