@@ -7,8 +7,8 @@ from benchmarks.outline import Outline
 from harness.clock import SystemClock
 from harness.measuring.check import Checked, check
 from harness.naming import ProblemId
-from harness.placing import placed_on
 from harness.registry import Family, Registry
+from harness.topologies.lookup import placed_on
 
 # By family, variant and problem: what the checked call showed, or in words why there is nothing.
 Checks = Mapping[tuple[str, str, str], Checked | str]

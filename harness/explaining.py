@@ -6,10 +6,10 @@ from typing import Any
 from harness.clock import Clock, SystemClock
 from harness.errors import UsageError
 from harness.explanation import Explanation, Question
+from harness.model.topology import Topology
 from harness.naming import CellId, ProblemId, WorkloadSpec
 from harness.planning import check_installed, decide
 from harness.registry import Family, load
-from harness.topologies import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from typing import Any
 from harness.clock import Clock, SystemClock
 from harness.errors import ShardbenchError, UsageError, one_line
 from harness.model.cell import Bound, Quality, RankTable, find_bound
+from harness.model.topology import Topology
 from harness.naming import CellId, ProblemId, WorkloadSpec
 from harness.registry import Family, Measured, Planning, Variant, load
-from harness.topologies import Topology
 
 
 @dataclass(frozen=True, slots=True)

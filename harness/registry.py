@@ -35,13 +35,13 @@ from harness.explanation import Explaining, Explanation, Question, Section
 from harness.goals import check_goals
 from harness.inventory import Column, Imported, Importing, ImportRequest, Inventory
 from harness.model.cell import Claim, Goal, Progress, Quality, RankTable
+from harness.model.topology import CAPTURED, Topology, captured_topology
 from harness.naming import WorkloadSpec, at_most, one_of, positive_int, whole_number
 from harness.reading import read_file
 from harness.recorder import Recorder, is_observing
 from harness.releases.calls import count_calls
 from harness.releases.declaration import Releases
 from harness.supported_releases import SupportedReleases
-from harness.topologies import CAPTURED, Topology, captured_topology
 from harness.upstreams import Upstream
 from harness.variants import Measured, Prepared, Variant
 

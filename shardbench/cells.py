@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from harness.errors import UsageError
+from harness.model.topology import Topology
 from harness.naming import CellId, ProblemId, WorkloadSpec
-from harness.placing import placed_on
 from harness.registry import Family, Registry
-from harness.topologies import Topology
+from harness.topologies.lookup import placed_on
 
 ID = "family/variant@workload/topology:gpus"
 

@@ -4,7 +4,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.registry import Registry
-from harness.topologies import presets
+from harness.topologies.lookup import presets
 from shardbench.display import new_table
 
 

@@ -13,11 +13,11 @@ from harness.measuring.comparison import Comparison, Request
 from harness.model.cell import Cell
 from harness.model.settings import Settings
 from harness.naming import CellId, ProblemId
-from harness.placing import placed_on
 from harness.processes.children import start_server
 from harness.processes.following import Event
 from harness.registry import Family, Registry, load_registry
 from harness.store.results import append_cells
+from harness.topologies.lookup import placed_on
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from harness.measuring.filling import fill_from_check, fill_from_failure, fill_f
 from harness.measuring.sampling import Limits, Times
 from harness.model.cell import Cell
 from harness.model.settings import Settings
+from harness.model.topology import Topology
 from harness.naming import CellId, ProblemId, WorkloadSpec
 from harness.processes.children import Child, child, start_server
 from harness.processes.following import Event, Listener, Outcome, OverBudget, follow
@@ -19,7 +20,6 @@ from harness.processes.messages import CheckDone, Failed, ProfileDone, SamplingD
 from harness.processes.worker import Job, run_check, run_profile, run_sampling
 from harness.profiles.flames import Profiled
 from harness.registry import Family, Registry, Variant, load_registry
-from harness.topologies import Topology
 
 
 def _no_listener(event: Event) -> None:

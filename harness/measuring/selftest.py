@@ -19,10 +19,11 @@ from harness.errors import ShardbenchError
 from harness.measuring.comparison import Comparison, Request
 from harness.model.cell import Cell
 from harness.model.settings import Settings
+from harness.model.topology import Topology
 from harness.naming import WorkloadSpec
 from harness.processes.following import Event
 from harness.registry import Family, Prepared, Recorder, Registry
-from harness.topologies import Topology, find_topology
+from harness.topologies.lookup import find_topology
 
 # About 2 ms of what planners do most: copies of small objects.
 _UNITS = 100

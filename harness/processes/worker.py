@@ -18,6 +18,7 @@ from harness.measuring.check import check
 from harness.measuring.memory import peak
 from harness.measuring.sampling import Limits, sample
 from harness.model.settings import SamplingRule
+from harness.model.topology import Topology
 from harness.naming import WorkloadSpec
 from harness.processes.limits import refuse_no_more, was_refused
 from harness.processes.messages import (
@@ -34,7 +35,6 @@ from harness.processes.messages import (
     TurnEnded,
 )
 from harness.registry import Family, Prepared, Progress, Recorder, Registry
-from harness.topologies import Topology
 
 _REPORT_SECONDS = 0.2
 

@@ -14,11 +14,11 @@ from harness.gates.expectations import read_toml
 from harness.measuring.comparison import Request
 from harness.model.cell import Name
 from harness.model.declared import checked
+from harness.model.topology import CAPTURED, Topology
 from harness.naming import WorkloadSpec
-from harness.placing import placed_on
 from harness.registry import Family, Registry
 from harness.sweeps.sweep import merged
-from harness.topologies import CAPTURED, Topology
+from harness.topologies.lookup import placed_on
 
 Texts = Annotated[tuple[Name, ...], Meta(min_length=1)]
 Values = Annotated[tuple[Name | int | float, ...], Meta(min_length=1)]

@@ -16,13 +16,13 @@ from harness.measuring.comparison import Comparison, Request
 from harness.model.cell import Cell, Environment
 from harness.model.settings import Settings
 from harness.naming import ProblemId
-from harness.placing import placed_on
 from harness.processes.children import start_server
 from harness.processes.following import Event
 from harness.registry import Family, Registry, load_registry
 from harness.store.results import append_cells, read_cells
 from harness.sweeps.executors import WORKER_DIED, outcomes
 from harness.sweeps.tasks import Task, code_of, measure
+from harness.topologies.lookup import placed_on
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from harness.machine import environment
 from harness.measuring.comparison import Comparison, Request
 from harness.model.cell import Cell, Environment
 from harness.model.settings import Settings
+from harness.model.topology import Topology
 from harness.naming import WorkloadSpec
 from harness.registry import Registry
-from harness.topologies import Topology
 
 # A worker may have several threads, and two measurements at once disturb each other.
 _ONE_AT_A_TIME = threading.Lock()

@@ -7,11 +7,11 @@ import typer
 
 from harness.errors import UsageError
 from harness.naming import WorkloadSpec
-from harness.placing import placed_on
 from harness.planning import plan as make_plan
 from harness.processes.following import Event
 from harness.registry import Family
 from harness.store.results import to_json
+from harness.topologies.lookup import placed_on
 from shardbench import display, ranks
 from shardbench.cells import GpusIfAny, TopologyIfAny
 from shardbench.options import (

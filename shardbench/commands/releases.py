@@ -26,7 +26,7 @@ from harness.releases.measuring import (
 )
 from harness.releases.naming import INSTALLED, releases_in, releases_on_index
 from harness.store.lock import hold
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from harness.writing import replace_file
 from reports.formatting import number, plural
 from reports.history import Chapter, Span, chapters, findings, ratio_to, times_text

@@ -9,8 +9,8 @@ import typer
 from harness.errors import UnknownName, UsageError, unknown
 from harness.inventory import Importing, ImportRequest, Inventory
 from harness.naming import WorkloadSpec
-from harness.placing import placed_on
 from harness.registry import Family, Registry, load
+from harness.topologies.lookup import placed_on
 from reports.inventories import to_csv
 from shardbench import display, inventory_display
 from shardbench.cells import GpusIfAny, TopologyIfAny

@@ -10,7 +10,7 @@ from rich.console import Console
 from harness.capture import capture
 from harness.inventory import Column, Inventory
 from harness.registry import load_registry
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.embedding.problem import build
 from planners.embedding.tables import read_tables
 from planners.embedding.workloads import WorkloadSpec, load_tables

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from harness.naming import ProblemId
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.dimspec import FAMILY
 from planners.dimspec.asking import Search
 from planners.dimspec.cheapest import Cheapest

@@ -6,7 +6,7 @@ from harness.clock import SystemClock
 from harness.errors import ShardbenchError
 from harness.measuring.check import check
 from harness.naming import WorkloadSpec
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.dimspec import FAMILY
 
 REAL = ("colossalai-0.4.0", "colossalai-0.4.1", "colossalai-0.4.1+interned")

@@ -12,7 +12,7 @@ from harness.clock import SystemClock
 from harness.measuring.check import check
 from harness.naming import WorkloadSpec
 from harness.registry import ShardbenchError, UsageError
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from harness.upstreams import Upstream
 from planners.dimspec import FAMILY
 from planners.dimspec.capturing import record

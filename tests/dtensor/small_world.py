@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor, Placement
 from harness.clock import SystemClock
 from harness.measuring.check import Checked, check
 from harness.naming import ProblemId
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.problem import DTensorProblem, clear

@@ -14,7 +14,7 @@ from torch.distributed.tensor import Partial, Replicate, Shard
 
 from harness.naming import WorkloadSpec
 from harness.registry import UsageError
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
 

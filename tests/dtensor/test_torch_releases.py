@@ -8,7 +8,7 @@ from harness.errors import ShardbenchError
 from harness.naming import ProblemId
 from harness.releases.installing import installed_place
 from harness.releases.naming import version_of
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from harness.upstreams import Upstream
 from planners.dtensor.family import FAMILY
 

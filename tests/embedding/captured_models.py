@@ -46,7 +46,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 from harness.capture import capture
 from harness.errors import InfeasibleDecision
 from harness.naming import WorkloadSpec
-from harness.placing import placed_on
+from harness.topologies.lookup import placed_on
 from planners.embedding import FAMILY
 from planners.embedding.plan import Plan, fingerprint
 from planners.embedding.problem import EmbeddingProblem

@@ -24,7 +24,7 @@ from torchrec.distributed.planner.proposers import (
 from torchrec.distributed.planner.types import PlannerError, Storage
 
 from harness.registry import WorkloadSpec
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.embedding.plan import new_planner, plan_with, validate
 from planners.embedding.planner import Planner
 from planners.embedding.problem import build

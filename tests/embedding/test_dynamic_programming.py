@@ -19,7 +19,7 @@ from torchrec.distributed.planner.types import (
 )
 
 from harness.registry import InfeasibleDecision, WorkloadSpec
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.plan import fingerprint, validate
 from planners.embedding.problem import build

@@ -17,7 +17,7 @@ from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstima
 from torchrec.distributed.planner.types import Perf, ShardEstimator, Storage
 
 from harness.registry import WorkloadSpec
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.embedding.problem import build
 from planners.embedding.search.enumeration import DistinctShardEnumerator, SharedOption
 

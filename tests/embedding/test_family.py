@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.naming import ProblemId
 from harness.registry import load_registry
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.suite import BEYOND, LADDER, OWN_DECISIONS
 from planners.embedding.workloads import load_tables

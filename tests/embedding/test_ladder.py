@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from harness.clock import SystemClock
 from harness.measuring.check import check
 from harness.registry import InfeasibleDecision, WorkloadSpec
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.plan import fingerprint
 from planners.embedding.problem import build

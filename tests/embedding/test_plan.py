@@ -6,7 +6,7 @@ import pytest
 from torchrec.distributed.planner.types import Perf
 
 from harness.registry import InfeasibleDecision, WorkloadSpec
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.plan import Plan, fingerprint, validate
 from planners.embedding.problem import EmbeddingProblem, build

@@ -17,7 +17,7 @@ from torchrec.distributed.planner.perf_models import NoopPerfModel
 from harness.explaining import Explained
 from harness.naming import CellId
 from harness.registry import Question, UsageError, WorkloadSpec
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.explaining.explain import PERF, explain, explained
 from planners.embedding.explaining.placed_plan import PlacedPlan

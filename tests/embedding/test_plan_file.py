@@ -20,7 +20,7 @@ from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, Emb
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.registry import UsageError, WorkloadSpec
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.plan import Plan, validate
 from planners.embedding.plan_file import JsonPlanLoader, document, plan_constraints

@@ -50,7 +50,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from harness.clock import SystemClock
 from harness.measuring.check import check
 from harness.registry import Recorder, WorkloadSpec
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.compiled_search import CompiledSearch
 from planners.embedding.copying import WhollyCopiedOption, WhollyCopiedOptionEnumerator

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.registry import UsageError, WorkloadSpec
-from harness.topologies import find_topology, presets
+from harness.topologies.lookup import find_topology, presets
 from planners.embedding.problem import build, torchrec_topology
 from planners.embedding.torchrec_objects import RESERVED_FRACTION
 

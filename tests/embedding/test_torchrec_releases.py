@@ -8,7 +8,7 @@ import pytest
 from harness.naming import ProblemId
 from harness.recorder import Recorder
 from harness.releases.installing import Place, installed_place
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from harness.upstreams import Upstream
 from planners.embedding.family import FAMILY
 

@@ -12,7 +12,7 @@ from harness.measuring.comparison import Comparison
 from harness.model.settings import SamplingRule, Settings
 from harness.naming import WorkloadSpec
 from harness.store.results import to_json
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 
 
 def main(workload: str, budget: str, variants: str, preload: str = "") -> None:

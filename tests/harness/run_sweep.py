@@ -15,7 +15,7 @@ from harness.store.lock import hold
 from harness.store.results import set_damaged_aside
 from harness.sweeps.executors import LocalProcesses
 from harness.sweeps.sweep import Place, Step, Workers, merged, plan, sweep
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.01, least_blocks=2, most_blocks=2))
 VARIANTS = ("same", "different", "own", "raises", "missing", "aloof", "same-as-different")

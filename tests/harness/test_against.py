@@ -15,7 +15,7 @@ from harness.naming import WorkloadSpec
 from harness.registry import Registry, Study
 from harness.store.results import read_cells
 from harness.sweeps.sweep import plan_sweep, sweep
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
 

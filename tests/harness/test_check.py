@@ -12,7 +12,7 @@ from harness.measuring.check import check
 from harness.naming import WorkloadSpec
 from harness.registry import Family, Planning, Prepared, RankTable, Variant, is_observing
 from harness.store.results import to_json
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 
 PROBLEM = toy.build(WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2))
 

@@ -24,7 +24,7 @@ from harness.processes.following import Event, OverBudget
 from harness.processes.messages import Failed
 from harness.registry import Progress, Registry
 from harness.store.results import append_cells, read_cells
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 
 # Budgets are either short, for calls that never end, or so long that no call here passes them.
 SHORT = 1.0

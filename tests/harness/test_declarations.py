@@ -10,7 +10,7 @@ from harness.measuring.check import check
 from harness.model.cell import find_bound
 from harness.naming import WorkloadSpec
 from harness.registry import Counter, Quality, RankTable, Registry, Study
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 
 COST = Quality("cost", "ms", "lower", "what it costs")
 LEAST = Quality("least", "ms", "higher", "what it costs at least", bounds="cost")

@@ -25,7 +25,7 @@ from harness.store.results import Stored, read_cells
 from harness.sweeps.executors import LocalProcesses, outcomes
 from harness.sweeps.sweep import Finished, Place, Step, Workers, plan, sweep
 from harness.sweeps.tasks import Task, check_worker, describe, measure
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 
 HERE = Path(__file__).parent
 

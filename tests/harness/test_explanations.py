@@ -10,7 +10,7 @@ from harness.explaining import explain
 from harness.explanation import Explanation, Question, Section
 from harness.naming import WorkloadSpec
 from harness.registry import Family, Variant
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 
 TOPOLOGY = find_topology("dgx_a100_80gb", 2)
 WORKLOAD = WorkloadSpec("toy", {"size": "5"})

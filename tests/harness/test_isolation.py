@@ -22,7 +22,7 @@ from harness.processes import children, limits
 from harness.processes.children import child, how_it_ended, start_server
 from harness.processes.output import Output
 from harness.registry import Registry
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from shardbench import display
 from shardbench.options import settings_of
 

@@ -9,7 +9,7 @@ from harness.measuring.check import check
 from harness.measuring.comparison import Comparison
 from harness.model.settings import Settings
 from harness.naming import WorkloadSpec
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 
 WORKLOAD, TOPOLOGY = WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2)
 MIB = 2**20

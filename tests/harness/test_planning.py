@@ -9,7 +9,7 @@ from harness.errors import InfeasibleDecision, RegistryError, ShardbenchError, U
 from harness.naming import WorkloadSpec
 from harness.planning import Planned, plan
 from harness.registry import Family, Measured, Prepared, Registry, Variant
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 
 TOPOLOGY = find_topology("dgx_a100_80gb", 2)
 

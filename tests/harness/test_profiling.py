@@ -24,7 +24,7 @@ from harness.profiles.flames import Frame, Profiled
 from harness.profiles.frame_names import FrameNames
 from harness.profiles.profiling import profile
 from harness.registry import Measured, Prepared
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 
 HERE = "test_profiling"
 

@@ -19,7 +19,7 @@ from harness.model.cell import Cell
 from harness.naming import WorkloadSpec
 from harness.store.lock import hold
 from harness.store.results import Stored, read_cells
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 
 SCRIPT = Path(run_sweep.__file__)
 PATHS = os.pathsep.join(map(str, (SCRIPT.parent, SCRIPT.parents[2])))

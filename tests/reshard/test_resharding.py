@@ -9,7 +9,7 @@ from harness.clock import SystemClock
 from harness.errors import InfeasibleDecision, NotApplicable, UsageError
 from harness.measuring.check import check
 from harness.naming import ProblemId, WorkloadSpec
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.reshard import FAMILY
 from planners.reshard.block import GraphChanged
 from planners.reshard.decision import validate

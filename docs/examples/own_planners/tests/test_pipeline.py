@@ -13,7 +13,7 @@ from harness.clock import SystemClock
 from harness.errors import InfeasibleDecision, UsageError
 from harness.measuring.check import check
 from harness.registry import Question, WorkloadSpec, load_registry
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 
 
 @st.composite

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from harness.machines.matrix import Matrix
+from harness.topologies.link_matrix import Matrix
 
 # NVML's nvmlGpuTopologyLevel_t, and what `nvidia-smi topo -m` calls each level.
 _LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.machines.matrix import Matrix, distance
+from harness.topologies.link_matrix import Matrix, distance
 
 _SWITCHED = "through a switch"
 _DIRECT = "each pair directly"

@@ -10,12 +10,13 @@ from harness.errors import UsageError
 from harness.gates.expectations import Expectation, Expectations
 from harness.gates.expected_problems import expected_problems
 from harness.model.settings import Settings
+from harness.model.topology import captured_topology
 from harness.naming import WorkloadSpec
-from harness.placing import placed_on
 from harness.registry import Registry, Study
 from harness.sweeps.suites import read_suite
 from harness.sweeps.sweep import registered_steps
-from harness.topologies import captured_topology, find_topology, read_topologies
+from harness.topologies.csv_files import read_topologies
+from harness.topologies.lookup import find_topology, placed_on
 from shardbench.cells import asked
 
 BRINGS = WorkloadSpec("brings")
@@ -83,7 +84,7 @@ def test_studies_and_the_gate_find_it():
 
 
 def test_no_machine_of_a_file_may_be_called_so():
-    presets = Path(__file__).parents[2] / "harness" / "data" / "topologies.csv"
+    presets = Path(__file__).parents[2] / "harness" / "topologies" / "data" / "topologies.csv"
     text = presets.read_text().replace("dgx_h100,", "captured,", 1)
     with pytest.raises(UsageError, match="must not be 'captured'"):
         read_topologies(text, "topologies.csv")

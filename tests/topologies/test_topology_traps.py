@@ -7,9 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
-from harness.machines.checks import Finding, check
-from harness.machines.written import Written, read_rows, read_torchrec_arguments
-from harness.topologies import presets, read_topologies
+from harness.topologies.csv_files import (
+    Written,
+    read_rows,
+    read_topologies,
+    read_torchrec_arguments,
+)
+from harness.topologies.lookup import presets
+from harness.topologies.traps import Finding, check
 
 H100 = {
     "name": "mine",
@@ -48,7 +53,11 @@ def test_clean_rows_are_clean():
 
 
 def test_presets_say_only_what_is_true():
-    text = resources.files("harness").joinpath("data/topologies.csv").read_text(encoding="utf-8")
+    text = (
+        resources.files("harness.topologies")
+        .joinpath("data/topologies.csv")
+        .read_text(encoding="utf-8")
+    )
     rows = read_rows(text, "topologies.csv")
     assert [row.cells["name"] for row in rows] == list(presets())
     assert [finding for row in rows for finding in check(row)] == []

@@ -10,14 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.errors import printable
-from harness.machines.capture import Captured
-from harness.machines.cells import Finding
-from harness.machines.gpus import GB, GpuKind, find_gpu_kind
-from harness.machines.matrix import Matrix, nvlinks_of
-from harness.machines.paths import all_to_all_bw, near_nics, shape_of
-from harness.machines.seen import SeenGpu, SeenNic
-from harness.machines.written import Written
-from harness.topologies import Topology
+from harness.model.topology import Topology
+from harness.topologies.capture import Captured
+from harness.topologies.cells import Finding
+from harness.topologies.csv_files import Written
+from harness.topologies.devices import SeenGpu, SeenNic
+from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind
+from harness.topologies.link_matrix import Matrix, nvlinks_of
+from harness.topologies.link_shape import all_to_all_bw, near_nics, shape_of
 from reports.formatting import plural
 from shardbench.display import new_table
 

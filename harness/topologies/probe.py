@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 
 from harness.errors import one_line
-from harness.machines.gpus import GB
-from harness.machines.seen import Place, SeenGpu, SeenNic, path_below_devices, rate_gbits
+from harness.topologies.devices import Place, SeenGpu, SeenNic, path_below_devices, rate_gbits
+from harness.topologies.gpu_kinds import GB
 
 SYS = Path("/sys")
 

@@ -1,11 +1,15 @@
 """Which machines a problem is on: those that are named, or those that its workload brings."""
 
+from functools import cache
+from importlib import resources
 from typing import Any
 
-from harness.errors import UsageError
+from harness.errors import UsageError, unknown
+from harness.model.topology import CAPTURED, Topology
 from harness.naming import WorkloadSpec
+from harness.reading import read_file
 from harness.registry import Family
-from harness.topologies import CAPTURED, Topology, find_topology
+from harness.topologies.csv_files import read_topologies
 
 
 def placed_on(
@@ -45,3 +49,41 @@ def placed_on(
             "to plan it for others."
         )
     return brought
+
+
+@cache
+def presets() -> dict[str, Topology]:
+    """Return the machines that come with shardbench, by name."""
+    text = (
+        resources.files("harness.topologies")
+        .joinpath("data/topologies.csv")
+        .read_text(encoding="utf-8")
+    )
+    return read_topologies(text, "topologies.csv")
+
+
+def find_topology(name: str, gpus: int) -> Topology:
+    """Return a preset, or the topology in a CSV file (`FILE.csv` or `FILE.csv#NAME`), sized.
+
+    Raises:
+        UsageError: no such topology, an unreadable file, or a number of GPUs it cannot have.
+    """
+    path, _, wanted = name.partition("#")
+    if not path.endswith(".csv"):
+        if name not in presets():
+            raise unknown("topology", name, presets())
+        return presets()[name].sized(gpus)
+    try:
+        text = read_file(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} cannot be read: a CSV file must be UTF-8 text.") from None
+    found = read_topologies(text, path)
+    if wanted:
+        if wanted not in found:
+            raise unknown(f"topology in {path}", wanted, found)
+        return found[wanted].sized(gpus)
+    if len(found) > 1:
+        raise UsageError(
+            f"{path} lists {len(found)} topologies; write {path}#NAME for one of them."
+        )
+    return next(iter(found.values())).sized(gpus)

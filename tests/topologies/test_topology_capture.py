@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 from public_outputs import output
 
 from harness.errors import UsageError
-from harness.machines import reading
-from harness.machines.capture import ASSUMED, QUERIED, SHEET, Machine, capture, usable_gbits
-from harness.machines.checks import check
-from harness.machines.gpus import find_gpu_kind, gpu_kinds, pcie_bw, require_gpu_kind
-from harness.machines.matrix import parse_matrix
-from harness.machines.seen import (
+from harness.topologies import probe
+from harness.topologies.capture import ASSUMED, QUERIED, SHEET, Machine, capture, usable_gbits
+from harness.topologies.csv_files import read_rows, read_topologies
+from harness.topologies.devices import (
     Place,
     SeenGpu,
     SeenNic,
@@ -23,8 +21,10 @@ from harness.machines.seen import (
     path_kind,
     rate_gbits,
 )
-from harness.machines.written import read_rows
-from harness.topologies import find_topology, presets, read_topologies
+from harness.topologies.gpu_kinds import find_gpu_kind, gpu_kinds, pcie_bw, require_gpu_kind
+from harness.topologies.link_matrix import parse_matrix
+from harness.topologies.lookup import find_topology, presets
+from harness.topologies.traps import check
 
 # An H100 as `deviceQuery` of thamada/nvidia-smi nvsim/H100SXMx8_deviceQuery.py has it: 85045477376
 # bytes, memory clock 2619 MHz, bus width 5120 bits.
@@ -327,19 +327,19 @@ class TestReading:
         return tmp_path
 
     def test_cards_are_read_once_with_their_places(self, system: Path):
-        found = {nic.name: nic for nic in reading.read_nics(system)}
+        found = {nic.name: nic for nic in probe.read_nics(system)}
         assert set(found) == {"mlx5_0", "eno1", "eno2"}
         assert (found["mlx5_0"].gbits, found["mlx5_0"].is_rdma) == (200, True)
         assert found["mlx5_0"].place == Place(("pci0000:40", "0000:40:01.0", "0000:41:00.0"), 1)
         assert (found["eno1"].gbits, found["eno2"].gbits) == (25, None)
 
     def test_a_system_without_any_is_empty(self, tmp_path: Path):
-        assert reading.read_nics(tmp_path) == []
+        assert probe.read_nics(tmp_path) == []
 
     def test_this_machine_is_read_without_failing(self):
-        assert reading.host_memory_bytes() > 2**28
-        nvml = reading.read_gpus()
+        assert probe.host_memory_bytes() > 2**28
+        nvml = probe.read_gpus()
         assert bool(nvml.gpus) != bool(nvml.unseen)
-        gpus, unseen = reading.with_torch(nvml.gpus)
+        gpus, unseen = probe.with_torch(nvml.gpus)
         assert len(gpus) == len(nvml.gpus)
         assert unseen or gpus

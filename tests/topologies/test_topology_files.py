@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
-from harness.topologies import Topology, find_topology, presets, read_topologies
+from harness.model.topology import Topology
+from harness.topologies.csv_files import read_topologies
+from harness.topologies.lookup import find_topology, presets
 
 BANDWIDTHS = ("intra_host_bw", "intra_host_bw_nccl", "inter_host_bw", "hbm_bw", "hbm_to_ddr_bw")
 REQUIRED = ("name", "gpus_per_host", "hbm_bytes", "intra_host_bw", "hbm_bw", "hbm_to_ddr_bw")
@@ -38,7 +40,11 @@ def as_csv(*rows: dict[str, str]) -> str:
 
 
 def preset_rows() -> dict[str, dict[str, str]]:
-    text = resources.files("harness").joinpath("data/topologies.csv").read_text(encoding="utf-8")
+    text = (
+        resources.files("harness.topologies")
+        .joinpath("data/topologies.csv")
+        .read_text(encoding="utf-8")
+    )
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     return {row["name"]: row for row in csv.DictReader(lines)}
 

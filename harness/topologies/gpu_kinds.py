@@ -68,7 +68,7 @@ def pcie_bw(generation: int, width: int) -> float:
 @cache
 def gpu_kinds() -> tuple[GpuKind, ...]:
     """Return the kinds of GPUs whose data sheets are known."""
-    text = resources.files("harness").joinpath("data/gpus.csv").read_text(encoding="utf-8")
+    text = (resources.files("harness.topologies") / "data/gpus.csv").read_text("utf-8")
     lines = (line for line in io.StringIO(text) if not line.startswith("#"))
     return tuple(_kind(row) for row in csv.DictReader(lines))
 

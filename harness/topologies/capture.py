@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from harness.errors import UsageError
-from harness.machines.gpus import GB, GpuKind, find_gpu_kind, pcie_bw
-from harness.machines.matrix import Matrix
-from harness.machines.paths import Shape, all_to_all_bw, serving_nics, shape_of
-from harness.machines.seen import SeenGpu, SeenNic
+from harness.topologies.devices import SeenGpu, SeenNic
+from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind, pcie_bw
+from harness.topologies.link_matrix import Matrix
+from harness.topologies.link_shape import Shape, all_to_all_bw, serving_nics, shape_of
 
 QUERIED, SHEET, ASSUMED, GIVEN, UNKNOWN = "queried", "data sheet", "assumed", "given", "not known"
 _COLUMNS = (

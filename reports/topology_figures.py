@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
-from harness.machines.matrix import Matrix
-from harness.topologies import Topology
+from harness.model.topology import Topology
+from harness.topologies.link_matrix import Matrix
 from reports.drawing import (
     BLUE,
     GREEN,

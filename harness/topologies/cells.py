@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.errors import UsageError
-from harness.machines.gpus import GB, find_gpu_kind
-from harness.machines.written import Written
-from harness.topologies import Topology, presets, read_topologies
+from harness.model.topology import Topology
+from harness.topologies.csv_files import Written, read_topologies
+from harness.topologies.gpu_kinds import GB, find_gpu_kind
+from harness.topologies.lookup import presets
 
 _BANDWIDTHS = ("intra_host_bw", "intra_host_bw_nccl", "inter_host_bw", "hbm_bw", "hbm_to_ddr_bw")
 COUNTS = ("gpus_per_host", "hosts_per_nvlink_domain")

@@ -1,16 +1,16 @@
-"""The machines a workload is sharded over: presets with their sources, checked on load."""
+"""Topologies as they are written, right or wrong: rows of a CSV file, torchrec's own arguments."""
 
 import csv
 import io
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from importlib import resources
+from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
-from harness.errors import UsageError, unknown
-from harness.reading import read_file
+from harness.errors import UsageError, printable
+from harness.model.topology import CAPTURED, Topology
 
 # Plausible range of each bandwidth in bytes per millisecond. Narrow enough that the same figure in
 # bytes per second or in GB/s falls outside: that confusion is the commonest mistake with torchrec.
@@ -23,96 +23,101 @@ _BANDWIDTH_RANGES = {
 }
 _BYTES_RANGE = (2**30, 2**42)
 _MOST_IN_DOMAIN = 2**12
-MOST_GPUS = 2**17
-"""More than any cluster has; planners keep an object for each."""
-
-CAPTURED = "captured"
-"""The topology that a captured workload brings, in ids."""
-
 _REQUIRED = ("name", "gpus_per_host", "hbm_bytes", "intra_host_bw", "hbm_bw", "hbm_to_ddr_bw")
 
 
-@dataclass(frozen=True, slots=True)
-class Topology:
-    """A kind of machine, and how many of its GPUs a problem uses.
+# What torchrec's `Topology` calls the columns of a topology file.
+TORCHREC_ARGUMENTS = {
+    "local_world_size": "gpus_per_host",
+    "pod_size": "hosts_per_nvlink_domain",
+    "hbm_cap": "hbm_bytes",
+    "ddr_cap": "ddr_bytes",
+    "intra_host_bw": "intra_host_bw",
+    "inter_host_bw": "inter_host_bw",
+    "hbm_mem_bw": "hbm_bw",
+    "hbm_to_ddr_mem_bw": "hbm_to_ddr_bw",
+}
 
-    Capacities are bytes per GPU, bandwidths bytes per millisecond and one way; None means that no
-    sourced figure exists and the library's own default applies. `gpus` is 0 in a bare preset.
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A topology as written: the text of each cell by its column, and how a message names it.
+
+    `is_torchrec` says that it was written as arguments of torchrec's `Topology`; `world_size` is
+    theirs.
     """
 
-    name: str
-    gpus_per_host: int
-    hosts_per_nvlink_domain: int
-    hbm_bytes: int
-    ddr_bytes: int | None
-    intra_host_bw: float
-    intra_host_bw_nccl: float | None
-    inter_host_bw: float | None
-    hbm_bw: float
-    hbm_to_ddr_bw: float
-    gpu: str
-    hbm_basis: str
-    confidence: str
-    source: str
-    gpus: int = 0
+    where: str
+    cells: Mapping[str, str]
+    is_torchrec: bool = False
+    world_size: int | None = None
 
-    @property
-    def domain_size(self) -> int:
-        """GPUs joined by the fast interconnect: a host, or an NVLink domain of several hosts."""
-        return self.gpus_per_host * self.hosts_per_nvlink_domain
+    def called(self, column: str) -> str:
+        """Return what the writer calls a column."""
+        if not self.is_torchrec:
+            return column
+        names = {ours: theirs for theirs, ours in TORCHREC_ARGUMENTS.items()}
+        return names.get(column, column)
 
-    @property
-    def gpus_in_domain(self) -> int:
-        """GPUs of this problem in each fast domain."""
-        return min(self.gpus, self.domain_size)
 
-    @property
-    def domains(self) -> int:
-        """Fast domains that the problem's GPUs span."""
-        return self.gpus // self.gpus_in_domain
+def read_rows(text: str, file: str) -> list[Written]:
+    """Read every row of a topology file, whatever is in its cells.
 
-    def mesh_shape(self, ndim: int) -> tuple[int, ...]:
-        """Return a mesh over all GPUs: one dimension, or domains first and their GPUs in the rest.
+    Raises:
+        UsageError: it is no table with a column `name`, or has no row.
+    """
+    lines = (line for line in io.StringIO(text, newline="") if not line.startswith("#"))
+    rows = csv.reader(lines)
+    columns: Sequence[str] = ()
+    found: list[Written] = []
+    try:
+        for cells in rows:
+            if not columns:
+                columns = cells
+            elif any(cells):
+                row = dict(zip_longest(columns, cells[: len(columns)], fillvalue=""))
+                name = printable(row.get("name", "").strip()[:60]) or "no name"
+                found.append(Written(f"{file}, row {len(found) + 1} ({name})", row))
+    except csv.Error as error:
+        raise UsageError(f"{file}, line {rows.line_num}: {error}.") from None
+    if "name" not in columns:
+        raise UsageError(f"{file}: column 'name' is missing, so it is no file of topologies.")
+    if not found:
+        raise UsageError(f"{file}: no topology is listed.")
+    return found
 
-        GPUs of a domain are split by the smallest factor first: 8 become 8, 2 x 4 or 2 x 2 x 2.
 
-        Raises:
-            UsageError: there are too few GPUs for so many dimensions.
-        """
-        if ndim == 1:
-            return (self.gpus,)
-        shape = [self.domains] if self.domains > 1 else []
-        rest = self.gpus_in_domain
-        while len(shape) < ndim - 1:
-            factor = next((n for n in range(2, rest) if rest % n == 0), None)
-            if factor is None:
-                break
-            shape.append(factor)
-            rest //= factor
-        if len(shape) < ndim - 1 or rest < 2:
-            raise UsageError(
-                f"{self.gpus} GPUs in hosts of {self.gpus_in_domain} do not make a mesh of "
-                f"{ndim} dimensions with at least 2 GPUs in each."
-            )
-        return (*shape, rest)
+def read_torchrec_arguments(text: str, file: str) -> Written:
+    """Read arguments of torchrec's `Topology` from a JSON object such as `{"world_size": 16}`.
 
-    def sized(self, gpus: int) -> "Topology":
-        """Return this machine with `gpus` GPUs.
+    Raises:
+        UsageError: it is no JSON object, or a value of it is no number.
+    """
+    try:
+        # Whatever JSON takes for a number stays the text that was written.
+        read = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file} cannot be read: it is no JSON ({error}).") from None
+    if not isinstance(read, dict):
+        raise UsageError(f"{file} must hold a JSON object of torchrec's arguments.")
+    cells = {
+        column: _argument(read[argument], argument, file)
+        for argument, column in TORCHREC_ARGUMENTS.items()
+        if read.get(argument) is not None
+    }
+    cells["name"] = str(read.get("name", "torchrec"))
+    cells["gpu"] = str(read.get("gpu", ""))
+    world = read.get("world_size")
+    if world is not None and not str(world).isdecimal():
+        raise UsageError(f"{file}: world_size must be a whole number, not '{world}'.")
+    size = int(world) if world is not None and len(str(world)) < 12 else None
+    return Written(file, cells, is_torchrec=True, world_size=size)
 
-        Raises:
-            UsageError: `gpus` is neither at most one domain nor a whole number of domains, or more
-                than any cluster has.
-        """
-        if gpus < 1:
-            raise UsageError(f"Topology '{self.name}' needs at least 1 GPU, not {gpus}.")
-        if gpus > MOST_GPUS:
-            raise UsageError(f"Topology '{self.name}' can have {MOST_GPUS:,} GPUs at most.")
-        if gpus > self.domain_size and gpus % self.domain_size:
-            raise UsageError(
-                f"Topology '{self.name}' joins {self.domain_size} GPUs at a time: --gpus must be "
-                f"at most {self.domain_size} or a multiple of it, not {gpus}."
-            )
-        return replace(self, gpus=gpus)
+
+def _argument(value: Any, argument: str, file: str) -> str:
+    if isinstance(value, str):
+        return value
+    raise UsageError(f"{file}: {argument} must be a number, not {json.dumps(value)[:60]}.")
 
 
 def _number(row: Mapping[str, str], field: str, where: str) -> float | None:
@@ -257,73 +262,3 @@ def read_topologies(text: str, file: str) -> dict[str, Topology]:
     if not found:
         raise UsageError(f"{file}: no topology is listed.")
     return found
-
-
-@cache
-def presets() -> dict[str, Topology]:
-    """Return the machines that come with shardbench, by name."""
-    text = resources.files("harness").joinpath("data/topologies.csv").read_text(encoding="utf-8")
-    return read_topologies(text, "topologies.csv")
-
-
-def captured_topology(
-    gpus: int,
-    gpus_per_host: int,
-    *,
-    hosts_per_nvlink_domain: int = 1,
-    hbm_bytes: int = 0,
-    ddr_bytes: int | None = None,
-    intra_host_bw: float = 0.0,
-    inter_host_bw: float | None = None,
-    hbm_bw: float = 0.0,
-    hbm_to_ddr_bw: float = 0.0,
-) -> Topology:
-    """Return the topology that a captured workload brings, as far as its file tells of machines.
-
-    Units are those of `Topology`; 0 is what a file does not tell. A family that needs more of its
-    own machines reads it from its file where it is given a topology of this name.
-    """
-    return Topology(
-        name=CAPTURED,
-        gpus_per_host=gpus_per_host,
-        hosts_per_nvlink_domain=hosts_per_nvlink_domain,
-        hbm_bytes=hbm_bytes,
-        ddr_bytes=ddr_bytes,
-        intra_host_bw=intra_host_bw,
-        intra_host_bw_nccl=None,
-        inter_host_bw=inter_host_bw,
-        hbm_bw=hbm_bw,
-        hbm_to_ddr_bw=hbm_to_ddr_bw,
-        gpu="",
-        hbm_basis="",
-        confidence="captured",
-        source="the captured file",
-        gpus=gpus,
-    )
-
-
-def find_topology(name: str, gpus: int) -> Topology:
-    """Return a preset, or the topology in a CSV file (`FILE.csv` or `FILE.csv#NAME`), sized.
-
-    Raises:
-        UsageError: no such topology, an unreadable file, or a number of GPUs it cannot have.
-    """
-    path, _, wanted = name.partition("#")
-    if not path.endswith(".csv"):
-        if name not in presets():
-            raise unknown("topology", name, presets())
-        return presets()[name].sized(gpus)
-    try:
-        text = read_file(path).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} cannot be read: a CSV file must be UTF-8 text.") from None
-    found = read_topologies(text, path)
-    if wanted:
-        if wanted not in found:
-            raise unknown(f"topology in {path}", wanted, found)
-        return found[wanted].sized(gpus)
-    if len(found) > 1:
-        raise UsageError(
-            f"{path} lists {len(found)} topologies; write {path}#NAME for one of them."
-        )
-    return next(iter(found.values())).sized(gpus)

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from harness.machines.cells import COUNTS, Finding, as_topology, check_cells
-from harness.machines.gpus import GB, GpuKind, find_gpu_kind
-from harness.machines.written import Written
-from harness.topologies import MOST_GPUS, Topology
+from harness.model.topology import MOST_GPUS, Topology
+from harness.topologies.cells import COUNTS, Finding, as_topology, check_cells
+from harness.topologies.csv_files import Written
+from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind
 
 _GIB_FOR_GB = 2**30 / 1e9
 _MOST_HOST_MEMORY = 2**42
