@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
-from harness import upstreams
 from harness.declarations import Claim
 from harness.errors import RegistryError
+from harness.execution.upstream import is_ready
 
 P = TypeVar("P")
 D = TypeVar("D")
@@ -92,6 +92,6 @@ class Variant(Generic[P, D]):
     def missing(self) -> tuple[str, ...]:
         """Return what is required and not installed: modules, the folder of a real upstream."""
         missing = [name for name in self.requires if not _is_installed(name)]
-        if self.upstream and not upstreams.is_ready(self.upstream):
+        if self.upstream and not is_ready(self.upstream):
             missing.append(f"{self.upstream} (make upstreams)")
         return tuple(missing)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from harness.errors import ShardbenchError
 from harness.measuring.comparison import Comparison, Settings
-from harness.profiles.flames import Profiled
+from harness.measuring.profile.flame_graph import Profiled
 from harness.registry import Registry
 from shardbench.cells import asked
 from shardbench.options import messages, write

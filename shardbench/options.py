@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 
 from harness.errors import ShardbenchError, UsageError
+from harness.execution.memory import default_memory_gib
 from harness.measuring.comparison import Settings
+from harness.measuring.monitor import SETUP_SECONDS
 from harness.measuring.sampling import SamplingRule
-from harness.processes.following import SETUP_SECONDS
-from harness.processes.limits import default_memory_gib
 from harness.registry import Registry, load_registry
 from harness.writing import replace_file
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ShardbenchError, UsageError
+from harness.execution.child import start_server
 from harness.gates.expectations import Expectation, Expectations
 from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.monitor import Event
 from harness.naming import CellId, ProblemId
 from harness.placing import placed_on
-from harness.processes.children import start_server
-from harness.processes.following import Event
 from harness.registry import Family, Goal, Registry, load_registry
 from harness.storage.results import Cell, append_cells
 

@@ -5,17 +5,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from harness.errors import ShardbenchError, UsageError
+from harness.execution.child import Child, child, start_server
+from harness.execution.memory import default_memory_gib, shared_limit_gib
+from harness.execution.messages import CheckDone, Failed, ProfileDone, SamplingDone
 from harness.machine import environment
 from harness.measuring.check import Checked
+from harness.measuring.jobs import Job, run_check, run_profile, run_sampling
+from harness.measuring.monitor import SETUP_SECONDS, Event, Listener, Outcome, OverBudget, follow
 from harness.measuring.noting import note_check, note_failure, note_times
+from harness.measuring.profile.flame_graph import Profiled
 from harness.measuring.sampling import Limits, SamplingRule, Times
 from harness.naming import CellId, ProblemId, WorkloadSpec
-from harness.processes.children import Child, child, start_server
-from harness.processes.following import SETUP_SECONDS, Event, Listener, Outcome, OverBudget, follow
-from harness.processes.limits import default_memory_gib, shared_limit_gib
-from harness.processes.messages import CheckDone, Failed, ProfileDone, SamplingDone
-from harness.processes.worker import Job, run_check, run_profile, run_sampling
-from harness.profiles.flames import Profiled
 from harness.registry import Family, Goal, Registry, Variant, load_registry
 from harness.storage.results import Cell, Stored
 from harness.topologies import Topology

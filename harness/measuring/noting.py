@@ -2,11 +2,11 @@
 
 from dataclasses import asdict
 
+from harness.execution.messages import Failed
 from harness.measuring.check import Checked
+from harness.measuring.monitor import Outcome, OverBudget
 from harness.measuring.sampling import SamplingRule, Times
 from harness.measuring.verdict import explain, judge
-from harness.processes.following import Outcome, OverBudget
-from harness.processes.messages import Failed
 from harness.storage.results import Cell, summary
 
 

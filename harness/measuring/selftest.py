@@ -15,8 +15,8 @@ from typing import Any
 
 from harness.errors import ShardbenchError
 from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.monitor import Event
 from harness.naming import WorkloadSpec
-from harness.processes.following import Event
 from harness.registry import Family, Prepared, Registry
 from harness.storage.results import Cell
 from harness.topologies import Topology, find_topology

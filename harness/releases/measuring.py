@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ShardbenchError
+from harness.execution.upstream import Upstream
 from harness.machine import environment
 from harness.naming import ProblemId
 from harness.releases.declaration import Releases
 from harness.releases.history import History, NotRun, Round, Times, counts_of, times_of
 from harness.releases.installing import Place
 from harness.topologies import Topology
-from harness.upstreams import Upstream
 
 LEAST_ROUNDS = 2
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ShardbenchError, UsageError, one_line
+from harness.execution.child import start_server
 from harness.machine import environment
 from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.monitor import Event
 from harness.naming import ProblemId, WorkloadSpec
 from harness.placing import placed_on
-from harness.processes.children import start_server
-from harness.processes.following import Event
 from harness.registry import Family, Registry, load_registry
 from harness.storage.results import Cell, Stored, append_cells, read_records
 from harness.sweeps.executors import WORKER_DIED, outcomes

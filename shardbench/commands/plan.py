@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from harness.errors import UsageError
+from harness.measuring.monitor import Event
 from harness.naming import WorkloadSpec
 from harness.placing import placed_on
 from harness.planning import plan as make_plan
-from harness.processes.following import Event
 from harness.registry import Family
 from harness.storage.results import to_json
 from shardbench import display, ranks

@@ -15,12 +15,12 @@ import pytest
 import toy
 
 from harness.errors import UsageError
+from harness.execution.child import child, start_server
+from harness.execution.messages import Failed
 from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.monitor import Event, OverBudget
 from harness.measuring.sampling import SamplingRule
 from harness.naming import WorkloadSpec
-from harness.processes.children import child, start_server
-from harness.processes.following import Event, OverBudget
-from harness.processes.messages import Failed
 from harness.registry import Progress, Registry
 from harness.storage.results import Cell, append_cells, read_records
 from harness.topologies import find_topology

@@ -4,9 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from harness.measuring.sampling import Times
-from harness.processes.children import Child
-from harness.processes.messages import (
+from harness.execution.child import Child
+from harness.execution.messages import (
     CallEnded,
     CheckDone,
     Closed,
@@ -19,6 +18,7 @@ from harness.processes.messages import (
     TurnBegins,
     TurnEnded,
 )
+from harness.measuring.sampling import Times
 from harness.registry import Progress
 
 SETUP_SECONDS = 600.0

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from harness.measuring.check import Checked
+from harness.measuring.profile.flame_graph import Profiled
 from harness.measuring.sampling import Times
-from harness.profiles.flames import Profiled
 from harness.recorder import Progress
 
 
