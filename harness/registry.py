@@ -31,6 +31,7 @@ from harness.errors import (
     printable,
     unknown,
 )
+from harness.execution.upstream import Upstream
 from harness.explanation import Explaining, Explanation, Question, Section
 from harness.goals import check_goals
 from harness.inventory import Column, Imported, Importing, ImportRequest, Inventory
@@ -42,7 +43,6 @@ from harness.recorder import Recorder, is_observing
 from harness.releases.calls import count_calls
 from harness.releases.declaration import Releases
 from harness.supported_releases import SupportedReleases
-from harness.upstreams import Upstream
 from harness.variants import Measured, Prepared, Variant
 
 __all__ = [

@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from harness import upstreams
 from harness.errors import RegistryError
+from harness.execution.upstream import is_ready
 from harness.model.cell import Claim
 
 P = TypeVar("P")
@@ -83,6 +83,6 @@ class Variant(Generic[P, D]):
     def missing(self) -> tuple[str, ...]:
         """Return what is required and not installed: modules, the folder of a real upstream."""
         missing = [name for name in self.requires if not _is_installed(name)]
-        if self.upstream and not upstreams.is_ready(self.upstream):
-            missing.append(f"{self.upstream} (make upstreams)")
+        if self.upstream and not is_ready(self.upstream):
+            missing.append(f"{self.upstream} (make upstream)")
         return tuple(missing)

@@ -9,7 +9,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup, escape
 
-from harness.profiles.flames import Comparer, Frame, Pair, Profile, Share
+from harness.measuring.profile.flame_graph import Comparer, Frame, Pair, Profile, Share
 from reports.formatting import percent, plural, seconds
 
 _TEMPLATES = Path(__file__).parent / "templates"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from harness.errors import ShardbenchError
 from harness.measuring.comparison import Comparison, Request
+from harness.measuring.profile.flame_graph import Profiled
 from harness.model.settings import Settings
-from harness.profiles.flames import Profiled
 from harness.registry import Registry
 from shardbench.cells import asked
 from shardbench.options import messages, write

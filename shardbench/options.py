@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 
 from harness.errors import ShardbenchError, UsageError
+from harness.execution.memory import default_memory_gib
 from harness.model.settings import SETUP_SECONDS, SamplingRule, Settings
-from harness.processes.limits import default_memory_gib
 from harness.registry import Registry, load_registry
 from harness.writing import replace_file
 

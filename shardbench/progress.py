@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from harness.processes.following import Event
+from harness.measuring.monitor import Event
 
 _BESIDE = 34  # characters beside the text: the bar, the time, and what is between
 

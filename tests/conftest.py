@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import settings
 
-from harness.upstreams import is_ready
+from harness.execution.upstream import is_ready
 
 settings.register_profile("shardbench", deadline=None, derandomize=True, max_examples=50)
 # pytest --hypothesis-profile=anew: other examples in every run.

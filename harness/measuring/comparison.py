@@ -5,20 +5,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.errors import ShardbenchError, UsageError
+from harness.execution.child import Child, child, start_server
+from harness.execution.memory import shared_limit_gib
+from harness.execution.messages import CheckDone, Failed, ProfileDone, SamplingDone
 from harness.machine import environment
 from harness.measuring.check import Checked
 from harness.measuring.filling import fill_from_check, fill_from_failure, fill_from_times
+from harness.measuring.jobs import Job, run_check, run_profile, run_sampling
+from harness.measuring.monitor import Event, Listener, Outcome, OverBudget, follow
+from harness.measuring.profile.flame_graph import Profiled
 from harness.measuring.sampling import Limits, Times
 from harness.model.cell import Cell
 from harness.model.settings import Settings
 from harness.model.topology import Topology
 from harness.naming import CellId, ProblemId, WorkloadSpec
-from harness.processes.children import Child, child, start_server
-from harness.processes.following import Event, Listener, Outcome, OverBudget, follow
-from harness.processes.limits import shared_limit_gib
-from harness.processes.messages import CheckDone, Failed, ProfileDone, SamplingDone
-from harness.processes.worker import Job, run_check, run_profile, run_sampling
-from harness.profiles.flames import Profiled
 from harness.registry import Family, Registry, Variant, load_registry
 
 

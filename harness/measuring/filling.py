@@ -2,13 +2,13 @@
 
 from msgspec.structs import replace
 
+from harness.execution.messages import Failed
 from harness.measuring.check import Checked
+from harness.measuring.monitor import Outcome, OverBudget
 from harness.measuring.sampling import Times
 from harness.measuring.verdict import explain, judge
 from harness.model.cell import Cell, Summary
 from harness.model.settings import SamplingRule
-from harness.processes.following import Outcome, OverBudget
-from harness.processes.messages import Failed
 
 
 def fill_from_check(cell: Cell, checked: Checked, facts: dict[str, float | str]) -> None:

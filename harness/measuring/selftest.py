@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from harness.errors import ShardbenchError
 from harness.measuring.comparison import Comparison, Request
+from harness.measuring.monitor import Event
 from harness.model.cell import Cell
 from harness.model.settings import Settings
 from harness.model.topology import Topology
 from harness.naming import WorkloadSpec
-from harness.processes.following import Event
 from harness.registry import Family, Prepared, Recorder, Registry
 from harness.topologies.lookup import find_topology
 

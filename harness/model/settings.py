@@ -2,7 +2,7 @@
 
 from msgspec import Struct, field
 
-from harness.processes.limits import default_memory_gib
+from harness.execution.memory import default_memory_gib
 
 SETUP_SECONDS = 600.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 class Releases:
     """A library whose releases are measured, and what drives one of them in a child process.
 
-    The driver is a file as `harness.upstreams.Upstream` takes it, with the requests `times` and
+    The driver is a file as `Upstream` takes it, with the requests `times` and
     `counts`. Both are given `workload`, as it is written in ids, and `topology`, the fields of a
     `Topology`. Both answer with `release`, the version that the child has loaded. `times` adds
     `cpu_s`, CPU seconds of one call, and `phases`, CPU seconds by phase. `counts` adds what does

@@ -12,13 +12,13 @@ from typing import Any
 from msgspec import to_builtins
 
 from harness.errors import ShardbenchError
+from harness.execution.upstream import Upstream
 from harness.machine import environment
 from harness.model.topology import Topology
 from harness.naming import ProblemId
 from harness.releases.declaration import Releases
 from harness.releases.history import History, NotRun, Round, Times, counts_of, times_of
 from harness.releases.installing import Place
-from harness.upstreams import Upstream
 
 LEAST_ROUNDS = 2
 

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from harness.errors import ShardbenchError, UsageError, one_line
+from harness.execution.child import start_server
 from harness.machine import environment
 from harness.measuring.comparison import Comparison, Request
+from harness.measuring.monitor import Event
 from harness.model.cell import Cell, Environment
 from harness.model.settings import Settings
 from harness.naming import ProblemId
-from harness.processes.children import start_server
-from harness.processes.following import Event
 from harness.registry import Family, Registry, load_registry
 from harness.store.results import append_cells, read_cells
 from harness.sweeps.executors import WORKER_DIED, outcomes

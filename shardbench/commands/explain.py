@@ -8,7 +8,7 @@ import typer
 from harness.errors import UsageError
 from harness.explaining import Explained
 from harness.explaining import explain as make_explanation
-from harness.processes.following import Event
+from harness.measuring.monitor import Event
 from harness.store.results import to_json
 from shardbench import display, explanations
 from shardbench.cells import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from harness.errors import UsageError
+from harness.measuring.monitor import Event
 from harness.naming import WorkloadSpec
 from harness.planning import plan as make_plan
-from harness.processes.following import Event
 from harness.registry import Family
 from harness.store.results import to_json
 from harness.topologies.lookup import placed_on

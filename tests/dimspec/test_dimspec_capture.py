@@ -9,11 +9,11 @@ import pytest
 
 from harness.capture import capture
 from harness.clock import SystemClock
+from harness.execution.upstream import Upstream
 from harness.measuring.check import check
 from harness.naming import WorkloadSpec
 from harness.registry import ShardbenchError, UsageError
 from harness.topologies.lookup import find_topology
-from harness.upstreams import Upstream
 from planners.dimspec import FAMILY
 from planners.dimspec.capturing import record
 

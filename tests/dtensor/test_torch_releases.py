@@ -5,11 +5,11 @@ from dataclasses import asdict
 import pytest
 
 from harness.errors import ShardbenchError
+from harness.execution.upstream import Upstream
 from harness.naming import ProblemId
 from harness.releases.installing import installed_place
 from harness.releases.naming import version_of
 from harness.topologies.lookup import find_topology
-from harness.upstreams import Upstream
 from planners.dtensor.family import FAMILY
 
 pytestmark = pytest.mark.long

@@ -15,13 +15,13 @@ import pytest
 import toy
 
 from harness.errors import UsageError
+from harness.execution.child import child, start_server
+from harness.execution.messages import Failed
 from harness.measuring.comparison import Comparison
+from harness.measuring.monitor import Event, OverBudget
 from harness.model.cell import Cell
 from harness.model.settings import SamplingRule, Settings
 from harness.naming import WorkloadSpec
-from harness.processes.children import child, start_server
-from harness.processes.following import Event, OverBudget
-from harness.processes.messages import Failed
 from harness.registry import Progress, Registry
 from harness.store.results import append_cells, read_cells
 from harness.topologies.lookup import find_topology

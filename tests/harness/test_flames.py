@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.profiles.flames import BUILT_IN, Comparer, Frame, Profile, Weight
+from harness.measuring.profile.flame_graph import BUILT_IN, Comparer, Frame, Profile, Weight
 
 PLAN = Frame("planner", "plan")
 COPY = Frame("copy", "deepcopy")

@@ -14,13 +14,12 @@ import psutil
 import pytest
 
 from harness.errors import UsageError
+from harness.execution.child import child, how_it_ended, start_server
+from harness.execution.output import Output
 from harness.measuring.comparison import Comparison
 from harness.model.cell import Cell
 from harness.model.settings import SamplingRule, Settings
 from harness.naming import WorkloadSpec
-from harness.processes import children, limits
-from harness.processes.children import child, how_it_ended, start_server
-from harness.processes.output import Output
 from harness.registry import Registry
 from harness.topologies.lookup import find_topology
 from shardbench import display
@@ -390,7 +389,7 @@ def test_how_a_process_ended_is_said_in_words(code: int, text: str):
 def test_an_import_that_never_ends_is_said_in_one_sentence(tmp_path: Path):
     (tmp_path / "endless_module.py").write_text("import time\ntime.sleep(600)\n")
     script = """
-from harness.processes import children
+from harness.execution import child as children
 from harness.errors import ShardbenchError
 children._START_SECONDS = 1.0
 children.start_server(("endless_module",))
@@ -426,9 +425,9 @@ def test_limits_are_options_of_the_commands():
 # What is read from files must never be run. Reviewed exceptions, by file and name:
 REVIEWED = {
     # Messages of a child, which runs the user's own code anyway.
-    ("harness/processes/children.py", "pickle"),
+    ("harness/execution/child.py", "pickle"),
     # Drivers of the real upstreams, which are part of this repository.
-    ("harness/upstream_child.py", "run_path"),
+    ("harness/execution/upstream_child.py", "run_path"),
 }
 FORBIDDEN_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "code", "yaml"}
 FORBIDDEN_CALLS = {"eval", "exec", "__import__", "run_path", "run_module"}

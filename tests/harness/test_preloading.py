@@ -8,8 +8,8 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from harness.processes.children import Child, child, start_server
-from harness.processes.messages import Failed
+from harness.execution.child import Child, child, start_server
+from harness.execution.messages import Failed
 
 
 def tell_imported(module: str, connection: Connection) -> None:

@@ -17,12 +17,11 @@ from fake_clock import FakeClock
 from harness.clock import SystemClock
 from harness.errors import ShardbenchError, UsageError
 from harness.measuring.comparison import Comparison
+from harness.measuring.profile.flame_graph import Frame, Profiled
+from harness.measuring.profile.frame_names import FrameNames
+from harness.measuring.profile.profiler import profile
 from harness.model.settings import Settings
 from harness.naming import WorkloadSpec
-from harness.profiles import profiling
-from harness.profiles.flames import Frame, Profiled
-from harness.profiles.frame_names import FrameNames
-from harness.profiles.profiling import profile
 from harness.registry import Measured, Prepared
 from harness.topologies.lookup import find_topology
 

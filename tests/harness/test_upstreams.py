@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from harness.errors import ShardbenchError
-from harness.upstreams import Upstream, folder, is_ready
+from harness.execution.upstream import Upstream, folder, is_ready
 
 NAME = "library-1.0"
 
@@ -69,7 +69,7 @@ HANDLERS = {handler.__name__: handler for handler in (
 """
 
 PARENT = """
-from harness.upstreams import Upstream
+from harness.execution.upstream import Upstream
 
 upstream = Upstream({name!r}, {driver!r})
 print(upstream.ask({{"kind": "echo"}})["pid"], flush=True)

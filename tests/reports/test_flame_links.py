@@ -7,7 +7,7 @@ import pytest
 from made_up_results import cell, family_lines, write
 from test_flame_page import profile
 
-from harness.profiles.flames import Frame
+from harness.measuring.profile.flame_graph import Frame
 from reports.flame_links import page_name, pairs, steps
 from reports.flames import flame_page
 from reports.frames import read_results

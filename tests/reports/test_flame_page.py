@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from harness.profiles.flames import Frame, Profile, Stack, Weight
+from harness.measuring.profile.flame_graph import Frame, Profile, Stack, Weight
 from reports.flames import explanation, flame_page, overview
 
 COPY = Frame("copy", "deepcopy")

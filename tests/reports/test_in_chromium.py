@@ -8,7 +8,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from test_flame_page import COMPILED, PROBLEM, profile
 
-from harness.profiles.flames import Frame
+from harness.measuring.profile.flame_graph import Frame
 from reports.comparing.page import write_comparison
 from reports.flames import flame_page
 from reports.page import write_report

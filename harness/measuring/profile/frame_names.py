@@ -9,7 +9,7 @@ from types import CodeType
 
 from pyinstrument.frame_info import ATTRIBUTES_SEP, IDENTIFIER_SEP
 
-from harness.profiles.flames import BUILT_IN, Frame
+from harness.measuring.profile.flame_graph import BUILT_IN, Frame
 
 _CLASS_NAME = "c"
 # What pybind11 puts before the name of every function, whatever it belongs to.

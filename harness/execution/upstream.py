@@ -1,7 +1,7 @@
 """Real libraries in folders of their own, each driven in a child process.
 
 Two releases of one library cannot be imported side by side, and a library may need an environment
-that this project does not run in. `harness/upstream_child.py` is the other end.
+that this project does not run in. `harness/execution/upstream_child.py` is the other end.
 """
 
 import json
@@ -24,7 +24,7 @@ from harness.errors import ShardbenchError
 FOLDER = "SHARDBENCH_UPSTREAMS"
 
 _CHILD = Path(__file__).with_name("upstream_child.py")
-_CHECKOUT = Path(__file__).resolve().parents[1]
+_CHECKOUT = Path(__file__).resolve().parents[2]
 _LOOK_FOR_CHILD_SECONDS = 0.5
 _END_SECONDS = 5.0
 _KEPT_LINES = 20

@@ -14,14 +14,8 @@ from typing import Any
 
 from harness.clock import SystemClock
 from harness.errors import NotApplicable, ShardbenchError, UsageError, one_line
-from harness.measuring.check import check
-from harness.measuring.memory import peak
-from harness.measuring.sampling import Limits, sample
-from harness.model.settings import SamplingRule
-from harness.model.topology import Topology
-from harness.naming import WorkloadSpec
-from harness.processes.limits import refuse_no_more, was_refused
-from harness.processes.messages import (
+from harness.execution.memory import refuse_no_more, was_refused
+from harness.execution.messages import (
     CallEnded,
     CheckDone,
     Closed,
@@ -34,6 +28,12 @@ from harness.processes.messages import (
     TurnBegins,
     TurnEnded,
 )
+from harness.measuring.check import check
+from harness.measuring.memory import peak
+from harness.measuring.sampling import Limits, SamplingRule, sample
+from harness.model.settings import SamplingRule
+from harness.model.topology import Topology
+from harness.naming import WorkloadSpec
 from harness.registry import Family, Prepared, Progress, Recorder, Registry
 
 _REPORT_SECONDS = 0.2
@@ -126,7 +126,7 @@ def run_profile(
     prepared: dict[str, Prepared[Any]] = {}
 
     def body(send: Callable[[Message], None]) -> None:
-        from harness.profiles.profiling import profile
+        from harness.measuring.profile.profiler import profile
 
         family, problem = _build(job)
         for name in variants:

@@ -13,9 +13,9 @@ from pyinstrument.renderers import ConsoleRenderer, HTMLRenderer, SpeedscopeRend
 from pyinstrument.session import Session
 
 from harness.clock import Clock
+from harness.measuring.profile.flame_graph import NOTHING, Profile, Profiled, Stack, Weight
+from harness.measuring.profile.frame_names import FrameNames
 from harness.measuring.sampling import timed_turn
-from harness.profiles.flames import NOTHING, Profile, Profiled, Stack, Weight
-from harness.profiles.frame_names import FrameNames
 from harness.registry import Measured, Prepared
 
 _INTERVAL_SECONDS = 0.001

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from harness.measuring.check import Checked
+from harness.measuring.profile.flame_graph import Profiled
 from harness.measuring.sampling import Times
 from harness.model.cell import Progress
-from harness.profiles.flames import Profiled
 
 
 @dataclass(frozen=True, slots=True)

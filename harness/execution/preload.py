@@ -9,7 +9,7 @@ import warnings
 from contextlib import suppress
 from importlib import import_module
 
-from harness.processes.enclosure import adopt_orphans
+from harness.execution.bootstrap import adopt_orphans
 
 PRELOAD = "SHARDBENCH_PRELOAD"
 

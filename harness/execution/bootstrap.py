@@ -13,7 +13,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from harness.processes.limits import refuse_beyond
+from harness.execution.memory import refuse_beyond
 
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 

@@ -15,11 +15,11 @@ from typing import Any, get_args
 import psutil
 
 from harness.errors import ShardbenchError
-from harness.processes.enclosure import enclosed
-from harness.processes.limits import GIB, default_memory_gib, resident, says_refused
-from harness.processes.messages import Failed, Message
-from harness.processes.output import Output
-from harness.processes.preload import PRELOAD
+from harness.execution.bootstrap import enclosed
+from harness.execution.memory import GIB, default_memory_gib, resident, says_refused
+from harness.execution.messages import Failed, Message
+from harness.execution.output import Output
+from harness.execution.preload import PRELOAD
 
 _START_SECONDS = 600.0  # torch is imported first, and a machine may be busy
 _END_SECONDS = 10.0
@@ -230,7 +230,7 @@ def _ensure_server() -> None:
     os.environ.update(settings)
     try:
         get_context("forkserver").set_forkserver_preload(
-            ["harness.processes.worker", "harness.processes.preload"]
+            ["harness.measuring.jobs", "harness.execution.preload"]
         )
         forkserver.ensure_running()
         if _server_pid() != server:

@@ -4,10 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from harness.measuring.sampling import Times
-from harness.model.settings import SETUP_SECONDS
-from harness.processes.children import Child
-from harness.processes.messages import (
+from harness.execution.child import Child
+from harness.execution.messages import (
     CallEnded,
     CheckDone,
     Closed,
@@ -20,6 +18,8 @@ from harness.processes.messages import (
     TurnBegins,
     TurnEnded,
 )
+from harness.measuring.sampling import Times
+from harness.model.settings import SETUP_SECONDS
 from harness.registry import Progress
 
 _POLL_SECONDS = 0.1
