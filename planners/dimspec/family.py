@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager
 
 from harness.registry import Counter, Family, Quality, Recorder
-from planners.dimspec.capturing import capturing
+from planners.dimspec.capture.session import capturing
 from planners.dimspec.decision import Decision, fingerprint, validate
 from planners.dimspec.inventory import inventory
 from planners.dimspec.problem import DimSpecProblem, build
