@@ -17,8 +17,8 @@ from harness.registry import (
     read_file,
     whole_number,
 )
-from planners.dimspec.partition import MOST_MESH_AXES
-from planners.dimspec.stream_file import read_mesh
+from planners.dimspec.capture.stream_file import read_mesh
+from planners.dimspec.conversion.partition import MOST_MESH_AXES
 
 MOST_RANK = 6
 MOST_CONVERSIONS = 1_000_000

@@ -18,7 +18,7 @@ from colossalai.tensor.sharding_spec import ShardingSpec
 from harness.errors import UsageError
 from planners.dimspec.upstream.accelerate import accelerate
 from planners.dimspec.upstream.counting import counting
-from planners.dimspec.upstream.forms import device_mesh
+from planners.dimspec.upstream.plain_values import device_mesh
 
 SHAPE = (64, 32, 16)
 

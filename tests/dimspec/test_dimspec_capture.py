@@ -15,7 +15,7 @@ from harness.naming import WorkloadSpec
 from harness.registry import ShardbenchError, UsageError
 from harness.topologies.lookup import find_topology
 from planners.dimspec import FAMILY
-from planners.dimspec.capturing import record
+from planners.dimspec.capture.session import record
 
 RELEASE = "colossalai-0.4.1"
 
@@ -31,7 +31,7 @@ from colossalai.tensor.sharding_spec import ShardingSpec
 
 from harness.capture import capture
 from planners.dimspec.upstream.accelerate import accelerate
-from planners.dimspec.upstream.forms import device_mesh
+from planners.dimspec.upstream.plain_values import device_mesh
 
 MESH = device_mesh((2, 4), [0.5, 2.0], [0.25, 1.5])
 

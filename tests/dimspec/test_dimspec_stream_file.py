@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from small_streams import SEARCHES, is_a_sentence, write_stream
 
 from harness.registry import UsageError
-from planners.dimspec.asking import answer
+from planners.dimspec.answers import answer
+from planners.dimspec.capture.stream_file import read_stream
+from planners.dimspec.conversion.partition import Mesh, checked_partition
+from planners.dimspec.conversion.stream import Question, Recorded, Stream
 from planners.dimspec.decision import validate
-from planners.dimspec.partition import Mesh, checked_partition
 from planners.dimspec.problem import StreamProblem
-from planners.dimspec.stream import Question, Recorded, Stream
-from planners.dimspec.stream_file import read_stream
 
 ANSWERED = {
     "path": ["[R, R]", "[S0, R]"],

@@ -18,7 +18,7 @@ from harness.model.topology import MOST_GPUS
 from harness.naming import CellId, ProblemId, WorkloadSpec
 from harness.registry import load_registry
 from harness.topologies.lookup import find_topology
-from planners.dimspec.stream_file import read_stream
+from planners.dimspec.capture.stream_file import read_stream
 from planners.embedding.plan_file import plan_constraints
 from planners.embedding.tables import COLUMNS, MOST_TABLES, read_tables
 

@@ -39,7 +39,7 @@ import runpy
 
 runpy.run_path({driver!r})
 
-from planners.reshard.upstream.anew import anew
+from planners.reshard.upstream.fresh_state import anew
 from planners.reshard.upstream.decision import check_mirror, fingerprint
 from planners.reshard.upstream.partitioned import partitioned
 

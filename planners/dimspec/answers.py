@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from harness.registry import NotApplicable, Prepared
+from planners.dimspec.conversion.partition import Mesh, Partition
+from planners.dimspec.conversion.search import Conversion
+from planners.dimspec.conversion.stream import Stream
 from planners.dimspec.decision import Answers
-from planners.dimspec.partition import Mesh, Partition
 from planners.dimspec.problem import ConstructorProblem, DimSpecProblem
-from planners.dimspec.search import Conversion
-from planners.dimspec.stream import Stream
 
 
 class Search(Protocol):

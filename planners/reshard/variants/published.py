@@ -8,7 +8,7 @@ from planners.reshard.family import FAMILY
 if TYPE_CHECKING:
     from harness.registry import Prepared
     from planners.reshard.problem import ReshardProblem
-    from planners.reshard.resharder import Resharded
+    from planners.reshard.resharding.resharder import Resharded
 
 _ON = "auto-parallel pass over LLaMA-2 7B, 12 layers, as published"
 
@@ -17,7 +17,7 @@ _ON = "auto-parallel pass over LLaMA-2 7B, 12 layers, as published"
 def sync_each(problem: "ReshardProblem") -> "Prepared[Resharded]":
     """The whole block synchronised before every insertion and after every removal."""
     from planners.reshard.problem import prepare
-    from planners.reshard.syncing import SyncEach
+    from planners.reshard.resharding.syncing import SyncEach
 
     return prepare(problem, SyncEach)
 
@@ -31,7 +31,7 @@ def sync_each(problem: "ReshardProblem") -> "Prepared[Resharded]":
 def sync_after_remove(problem: "ReshardProblem") -> "Prepared[Resharded]":
     """Removals synchronised once for a batch."""
     from planners.reshard.problem import prepare
-    from planners.reshard.syncing import SyncAfterRemove
+    from planners.reshard.resharding.syncing import SyncAfterRemove
 
     return prepare(problem, SyncAfterRemove)
 
@@ -45,6 +45,6 @@ def sync_after_remove(problem: "ReshardProblem") -> "Prepared[Resharded]":
 def sync_once(problem: "ReshardProblem") -> "Prepared[Resharded]":
     """Insertions synchronised once for a batch too."""
     from planners.reshard.problem import prepare
-    from planners.reshard.syncing import SyncOnce
+    from planners.reshard.resharding.syncing import SyncOnce
 
     return prepare(problem, SyncOnce)

@@ -7,7 +7,7 @@ colossalai/tensor/comm_spec.py. The order of the operations decides the last bit
 from enum import StrEnum
 from typing import NamedTuple
 
-from planners.dimspec.partition import Mesh
+from planners.dimspec.conversion.partition import Mesh
 
 _OTHER_WAY = 100.0
 """What a gather is taken to cost in the phase in which it is a split, and the other way round."""

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planners.reshard.block import Block, GraphChanged, Op
-from planners.reshard.graph import Attribute
-from planners.reshard.layouts import REPLICATED, Kind, Layout
-from planners.reshard.program import Program
+from planners.reshard.resharding.block import Block, GraphChanged, Op
+from planners.reshard.resharding.graph import Attribute
+from planners.reshard.resharding.layouts import REPLICATED, Kind, Layout
+from planners.reshard.resharding.program import Program
 
 _NOWHERE = Layout(-1)
 """Where the output of an op without one lies."""

@@ -9,7 +9,7 @@ from copy import deepcopy
 from functools import cached_property
 from typing import ClassVar
 
-from planners.dimspec.partition import Mesh, Partition, check_partition
+from planners.dimspec.conversion.partition import Mesh, Partition, check_partition
 
 GATHER_POINTS = 20
 SHARD_POINTS = 5

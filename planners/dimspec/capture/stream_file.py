@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.registry import UsageError, read_captured, read_json
-from planners.dimspec.partition import (
+from planners.dimspec.conversion.partition import (
     MOST_MESH_AXES,
     Mesh,
     Partition,
     PartitionError,
     checked_partition,
 )
-from planners.dimspec.stream import Question, Recorded, Stream, is_possible
+from planners.dimspec.conversion.stream import Question, Recorded, Stream, is_possible
 
 _ANSWER = ("path", "comms", "cost")
 _PHASES = ("fwd", "bwd", "total")

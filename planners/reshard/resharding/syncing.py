@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from planners.reshard.block import Block, GraphChanged, Op
-from planners.reshard.graph import Twin, outputs_of
+from planners.reshard.resharding.block import Block, GraphChanged, Op
+from planners.reshard.resharding.graph import Twin, outputs_of
 
 
 class SyncEach(Block):

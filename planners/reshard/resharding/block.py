@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.registry import ShardbenchError
-from planners.reshard.graph import Attribute, Twin, attributes_of, inputs_of, kind_of, outputs_of
+from planners.reshard.resharding.graph import (
+    Attribute,
+    Twin,
+    attributes_of,
+    inputs_of,
+    kind_of,
+    outputs_of,
+)
 
 
 class BlockError(ShardbenchError):

@@ -8,7 +8,7 @@ import torch
 from colossalai.device.device_mesh import DeviceMesh
 from colossalai.tensor.sharding_spec import ShardingSpec
 
-from planners.dimspec.partition import Partition
+from planners.dimspec.conversion.partition import Partition
 
 Pairs = list[list[Any]]
 """A partition in JSON: `[[dim, [axes]], ...]` in insertion order."""

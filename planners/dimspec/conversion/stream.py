@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from planners.dimspec.partition import Mesh, Partition, all_partitions
+from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 
 
 class Question(NamedTuple):

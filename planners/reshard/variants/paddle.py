@@ -16,7 +16,7 @@ from planners.reshard.family import FAMILY
 if TYPE_CHECKING:
     from planners.reshard.problem import PaddleDecision, ReshardProblem
 
-_DRIVER = Path(__file__).parent / "upstream" / "driver.py"
+_DRIVER = Path(__file__).parents[1] / "upstream" / "driver.py"
 _BEFORE = "paddle-2.6.2"
 _AFTER = "paddle-3.3.1"
 _BATCHED = {_BEFORE: "part1+2", _AFTER: "sync-once"}

@@ -3,17 +3,17 @@
 import heapq
 from typing import NamedTuple
 
-from planners.dimspec.costs import NOTHING, CommSpec, Cost
-from planners.dimspec.interned import (
+from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost
+from planners.dimspec.conversion.interned import (
     NO_CONVERSION,
     Interned,
     InternedSpec,
     InternedTensor,
     check_same_tensor,
 )
-from planners.dimspec.partition import Mesh, Partition
-from planners.dimspec.search import Conversion
-from planners.dimspec.transitions import Masks
+from planners.dimspec.conversion.partition import Mesh, Partition
+from planners.dimspec.conversion.search import Conversion
+from planners.dimspec.conversion.transitions import Masks
 
 
 class _Reached(NamedTuple):

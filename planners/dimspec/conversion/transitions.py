@@ -7,9 +7,9 @@ is a layout, numbered from 0 (replicated); the candidates of a step are in Colos
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from planners.dimspec.costs import Pattern
-from planners.dimspec.partition import Mesh, Partition
-from planners.dimspec.specs import difference_points
+from planners.dimspec.conversion.costs import Pattern
+from planners.dimspec.conversion.partition import Mesh, Partition
+from planners.dimspec.conversion.specs import difference_points
 
 Masks = tuple[int, ...]
 """For each dimension the mesh axes that shard it, as bits."""

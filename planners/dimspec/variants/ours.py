@@ -1,14 +1,14 @@
 """Variants that go beyond what was published."""
 
 from harness.registry import Prepared
-from planners.dimspec.asking import prepare
-from planners.dimspec.cheapest import Cheapest
+from planners.dimspec.answers import prepare
+from planners.dimspec.conversion.cheapest import Cheapest
+from planners.dimspec.conversion.interned import Interned
+from planners.dimspec.conversion.path_cache import PathCache
+from planners.dimspec.conversion.specs import SharedDimSpec
 from planners.dimspec.decision import Answers
 from planners.dimspec.family import FAMILY
-from planners.dimspec.interned import Interned
-from planners.dimspec.path_cache import PathCache
 from planners.dimspec.problem import DimSpecProblem
-from planners.dimspec.specs import SharedDimSpec
 
 
 @FAMILY.variant("path-cache", source="shardbench", same_as="eager-dict")

@@ -8,10 +8,10 @@ from math import prod
 from typing import NamedTuple
 
 from harness.registry import UsageError
-from planners.dimspec.costs import NOTHING, CommSpec, Cost, step_cost
-from planners.dimspec.partition import Mesh, Partition, checked_partition, sequence_name
-from planners.dimspec.search import MOST_STEPS, Conversion, no_way
-from planners.dimspec.transitions import ARRIVED, Divisible, Transitions, divisible
+from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost, step_cost
+from planners.dimspec.conversion.partition import Mesh, Partition, checked_partition, sequence_name
+from planners.dimspec.conversion.search import MOST_STEPS, Conversion, no_way
+from planners.dimspec.conversion.transitions import ARRIVED, Divisible, Transitions, divisible
 
 NO_CONVERSION = Conversion((), (), NOTHING)
 

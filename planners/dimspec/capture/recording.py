@@ -8,7 +8,7 @@ from typing import Any
 import colossalai
 from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 
-from planners.dimspec.upstream.forms import pairs_of, partition_of, values_of
+from planners.dimspec.upstream.plain_values import pairs_of, partition_of, values_of
 
 
 class Recording:

@@ -1,8 +1,8 @@
 """The search with a cache of paths that is read: hpcaitech/ColossalAI fills one and never looks."""
 
-from planners.dimspec.partition import Mesh, Partition
-from planners.dimspec.search import Conversion, GreedySearch
-from planners.dimspec.specs import ShardingSpec, SharedDimSpec
+from planners.dimspec.conversion.partition import Mesh, Partition
+from planners.dimspec.conversion.search import Conversion, GreedySearch
+from planners.dimspec.conversion.specs import ShardingSpec, SharedDimSpec
 
 _Key = tuple[Mesh, tuple[int, ...], Partition, Partition]
 

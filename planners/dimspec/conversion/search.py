@@ -10,9 +10,9 @@ from copy import deepcopy
 from typing import NamedTuple, Protocol
 
 from harness.registry import InfeasibleDecision, UsageError
-from planners.dimspec.costs import NOTHING, CommSpec, Cost, Pattern, step_cost
-from planners.dimspec.partition import Mesh, Partition, PartitionError
-from planners.dimspec.specs import NAMES, DimSpec, ShardingSpec
+from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost, Pattern, step_cost
+from planners.dimspec.conversion.partition import Mesh, Partition, PartitionError
+from planners.dimspec.conversion.specs import NAMES, DimSpec, ShardingSpec
 
 MOST_STEPS = 21
 _MOST_MESH_AXES = 2

@@ -7,8 +7,8 @@ resharder has to see to it. Forward, backward and the optimizer's ops are in it.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from planners.reshard.graph import Twin
-from planners.reshard.layouts import REPLICATED, Kind, Layout
+from planners.reshard.resharding.graph import Twin
+from planners.reshard.resharding.layouts import REPLICATED, Kind, Layout
 
 HIDDEN, SEQUENCE, BATCH = 64, 32, 4
 _SEQUENCE_DIM, _HIDDEN_DIM = 1, 2

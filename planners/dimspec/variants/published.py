@@ -1,12 +1,12 @@
 """ColossalAI's search as it was, as it became, and as it was meant to be."""
 
 from harness.registry import Claim, Prepared
-from planners.dimspec.asking import prepare
+from planners.dimspec.answers import prepare
+from planners.dimspec.conversion.search import GreedySearch
+from planners.dimspec.conversion.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec
 from planners.dimspec.decision import Answers
 from planners.dimspec.family import FAMILY
 from planners.dimspec.problem import DimSpecProblem
-from planners.dimspec.search import GreedySearch
-from planners.dimspec.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec
 
 _PUBLISHED = "hpcaitech/ColossalAI#5446"
 _ISSUE = "hpcaitech/ColossalAI#5436"

@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.registry import Claim, Measured, Prepared, Upstream, is_observing
-from planners.dimspec.costs import CommSpec, Cost, Pattern
+from planners.dimspec.conversion.costs import CommSpec, Cost, Pattern
+from planners.dimspec.conversion.partition import Mesh, Partition
+from planners.dimspec.conversion.search import Conversion
+from planners.dimspec.conversion.stream import Stream
 from planners.dimspec.decision import Answers, Construction, Decision
 from planners.dimspec.family import FAMILY
-from planners.dimspec.partition import Mesh, Partition
 from planners.dimspec.problem import ConstructorProblem, DimSpecProblem
-from planners.dimspec.search import Conversion
-from planners.dimspec.stream import Stream
 
-_DRIVER = Path(__file__).parent / "upstream" / "driver.py"
+_DRIVER = Path(__file__).parents[1] / "upstream" / "driver.py"
 _BEFORE = "colossalai-0.4.0"
 _AFTER = "colossalai-0.4.1"
 
