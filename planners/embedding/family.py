@@ -22,8 +22,8 @@ from harness.registry import (
     Topology,
     WorkloadSpec,
 )
-from planners.embedding.captured.workload import brought, captured_label, is_captured
-from planners.embedding.importing.reading import IMPORTING
+from planners.embedding.capture.workload import brought, captured_label, is_captured
+from planners.embedding.importing.importer import IMPORTING
 from planners.embedding.inventory import inventory
 from planners.embedding.releases.declared import RELEASES
 from planners.embedding.suite import GOALS, STUDIES
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def _build(workload: WorkloadSpec, topology: Topology) -> "EmbeddingProblem":
     if is_captured(workload):
-        from planners.embedding.captured.problem import build_captured
+        from planners.embedding.capture.problem import build_captured
 
         return build_captured(workload.name, topology)
     from planners.embedding.problem import build
@@ -67,7 +67,7 @@ def _quality(problem: "EmbeddingProblem", plan: "Plan") -> Mapping[str, float]:
 
 
 def _document(problem: "EmbeddingProblem", plan: "Plan") -> Mapping[str, Any]:
-    from planners.embedding.plan_file import document
+    from planners.embedding.plan_files.loader import document
 
     return document(problem, plan)
 
@@ -112,7 +112,7 @@ def _observe(recorder: Recorder) -> AbstractContextManager[None]:
 
 
 def _capturing(names: Names) -> AbstractContextManager[Callable[[], Mapping[str, Any] | None]]:
-    from planners.embedding.captured.recording import recording
+    from planners.embedding.capture.recording import recording
 
     return recording(names)
 
