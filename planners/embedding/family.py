@@ -6,8 +6,8 @@ Nothing here imports torchrec: listing variants must be quick, and must work whe
 from typing import TYPE_CHECKING
 
 from harness.registry import Abilities, Counter, Family, Quality, WorkloadSpec
-from planners.embedding.captured.workload import brought, captured_label, is_captured
-from planners.embedding.importing.reading import IMPORTING
+from planners.embedding.capture.workload import brought, captured_label, is_captured
+from planners.embedding.importing.importer import IMPORTING
 from planners.embedding.inventory import inventory
 from planners.embedding.releases.declared import RELEASES
 from planners.embedding.suite import GOALS, STUDIES
@@ -78,7 +78,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
     abilities=Abilities(
         planning="planners.embedding.implementation:PLANNING",
         explain="planners.embedding.explaining.explain:explain",
-        capture="planners.embedding.captured.recording:recording",
+        capture="planners.embedding.capture.recording:recording",
         inventory=inventory,
         importing=IMPORTING,
         releases=RELEASES,

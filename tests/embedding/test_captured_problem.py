@@ -42,7 +42,7 @@ from harness.capture import capture
 from harness.errors import NotApplicable, UsageError
 from harness.naming import WorkloadSpec
 from planners.embedding import FAMILY
-from planners.embedding.plan_file import JsonPlanLoader, document
+from planners.embedding.plan_files.loader import JsonPlanLoader, document
 from planners.embedding.planner import Planner
 from planners.embedding.quality import quality
 

@@ -23,7 +23,7 @@ from harness.registry import UsageError, WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.plan import Plan, validate
-from planners.embedding.plan_file import JsonPlanLoader, document, plan_constraints
+from planners.embedding.plan_files.loader import JsonPlanLoader, document, plan_constraints
 from planners.embedding.planner import Planner
 from planners.embedding.problem import EmbeddingProblem, build
 from planners.embedding.quality import quality

@@ -11,7 +11,7 @@ from harness.reading import MOST_BYTES, read_file
 from harness.registry import load_registry
 from harness.topologies.lookup import find_topology
 from planners.dimspec.capture.stream_file import read_stream
-from planners.embedding.plan_file import plan_constraints
+from planners.embedding.plan_files.loader import plan_constraints
 from planners.embedding.tables import read_tables
 from reports.frames import read_results
 

@@ -19,7 +19,7 @@ from harness.naming import CellId, ProblemId, WorkloadSpec
 from harness.registry import load_registry
 from harness.topologies.lookup import find_topology
 from planners.dimspec.capture.stream_file import read_stream
-from planners.embedding.plan_file import plan_constraints
+from planners.embedding.plan_files.loader import plan_constraints
 from planners.embedding.tables import COLUMNS, MOST_TABLES, read_tables
 
 FAMILIES = {family.name: family for family in load_registry().families}

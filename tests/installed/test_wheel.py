@@ -174,6 +174,6 @@ def test_a_type_checker_sees_real_types(made: MadeEnvironment):
     assert said[0] == 'note: Revealed type is "int"', done.stdout
     assert said[1] == 'note: Revealed type is "planners.embedding.planner.Planner"'
     assert "def (path: str | pathlib.Path) ->" in said[2]
-    assert "planners.embedding.plan_file.JsonPlanLoader" in said[3]
+    assert "planners.embedding.plan_files.loader.JsonPlanLoader" in said[3]
     assert "Unexpected keyword argument" in said[4]
     assert "Found 1 error in 1 file" in done.stdout

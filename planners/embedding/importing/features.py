@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from harness.registry import UsageError
 from planners.embedding.importing.drafts import Notes
-from planners.embedding.importing.prototext import Message, whole
+from planners.embedding.importing.tzrec_config import Message, whole
 
 # These have a table in any case; of the others, only those that turn their value into an index.
 _SPARSE = ("id_feature", "combo_feature", "bool_mask_feature", "tokenize_feature")

@@ -9,7 +9,7 @@ from torchrec.distributed.planner.types import CustomTopologyData, Storage, Topo
 
 from harness.registry import Topology as Machines
 from harness.registry import captured_topology
-from planners.embedding.captured.fields import MOST_BYTES, Fields, Malformed
+from planners.embedding.capture.fields import MOST_BYTES, Fields, Malformed
 
 _BANDWIDTHS = (
     "hbm_mem_bw",

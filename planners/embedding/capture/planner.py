@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 
-from planners.embedding.captured.components import Component, component_read
-from planners.embedding.captured.fields import Fields
+from planners.embedding.capture.components import Component, component_read
+from planners.embedding.capture.fields import Fields
 from planners.embedding.planner import Mode, Planner
 
 _TORCHRECS, _OURS = "EmbeddingShardingPlanner", "Planner"

@@ -16,13 +16,13 @@ from torchrec.distributed.planner.types import (
 from torchrec.distributed.types import ModuleSharder, ShardingPlan
 
 from harness.registry import Names, ShardbenchError
-from planners.embedding.captured.components import component_written
-from planners.embedding.captured.constraints import constraints_written
-from planners.embedding.captured.hearing import heard
-from planners.embedding.captured.modules import Sharded, module_written, sharded_modules
-from planners.embedding.captured.options import options_written
-from planners.embedding.captured.sharders import sharder_written
-from planners.embedding.captured.topology import devices_written, topology_written
+from planners.embedding.capture.components import component_written
+from planners.embedding.capture.constraints import constraints_written
+from planners.embedding.capture.method_calls import heard
+from planners.embedding.capture.modules import Sharded, module_written, sharded_modules
+from planners.embedding.capture.options import options_written
+from planners.embedding.capture.sharders import sharder_written
+from planners.embedding.capture.topology import devices_written, topology_written
 from planners.embedding.planner import Planner
 from planners.embedding.torchrec_objects import fingerprint_of, said_by
 

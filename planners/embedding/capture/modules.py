@@ -18,8 +18,8 @@ from torchrec.modules.embedding_configs import (
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.registry import ShardbenchError
-from planners.embedding.captured.fields import Fields, Malformed
-from planners.embedding.captured.sharders import BAGS, SEQUENCES
+from planners.embedding.capture.fields import Fields, Malformed
+from planners.embedding.capture.sharders import BAGS, SEQUENCES
 from planners.embedding.tables import ITEM_BYTES, MOST_DIM, MOST_ROWS, MOST_TABLES
 from planners.embedding.torchrec_objects import DATA_TYPES
 

@@ -10,15 +10,15 @@ from torchrec.distributed.planner.types import ParameterConstraints, Storage
 
 from harness.registry import Topology as Machines
 from harness.registry import UsageError, read_captured
-from planners.embedding.captured.components import Component, component_read
-from planners.embedding.captured.constraints import constraints_read
-from planners.embedding.captured.fields import Fields, Malformed
-from planners.embedding.captured.live import LivePlanner, live_read
-from planners.embedding.captured.modules import CapturedModule, model_of, module_read
-from planners.embedding.captured.options import CapturedOptions, options_read
-from planners.embedding.captured.reservation import CapturedReservation
-from planners.embedding.captured.sharders import CapturedSharder, sharder_read
-from planners.embedding.captured.topology import CapturedTopology, devices_read, topology_read
+from planners.embedding.capture.components import Component, component_read
+from planners.embedding.capture.constraints import constraints_read
+from planners.embedding.capture.fields import Fields, Malformed
+from planners.embedding.capture.modules import CapturedModule, model_of, module_read
+from planners.embedding.capture.options import CapturedOptions, options_read
+from planners.embedding.capture.planner import LivePlanner, live_read
+from planners.embedding.capture.reservation import CapturedReservation
+from planners.embedding.capture.sharders import CapturedSharder, sharder_read
+from planners.embedding.capture.topology import CapturedTopology, devices_read, topology_read
 from planners.embedding.tables import MOST_TABLES
 
 FAMILY = "embedding"

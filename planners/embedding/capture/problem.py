@@ -8,9 +8,9 @@ from torchrec.distributed.planner import types as torchrec_types
 from torchrec.distributed.planner.types import PlannerError
 
 from harness.registry import CAPTURED, Topology, UsageError
-from planners.embedding.captured.fields import Malformed
-from planners.embedding.captured.file import Captured, read_problem
-from planners.embedding.captured.modules import CapturedTable
+from planners.embedding.capture.fields import Malformed
+from planners.embedding.capture.file import Captured, read_problem
+from planners.embedding.capture.modules import CapturedTable
 from planners.embedding.problem import EmbeddingProblem, torchrec_topology
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.tables import Table

@@ -31,7 +31,7 @@ from torchrec.distributed.planner.types import (
     Topology,
 )
 
-from planners.embedding.captured.fields import Fields
+from planners.embedding.capture.fields import Fields
 from planners.embedding.search.bin_proposer import BinProposer
 
 _FLAG, _WHOLE, _SHARE, _NUMBER, _SORT = "flag", "whole", "share", "number", "sort"

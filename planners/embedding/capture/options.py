@@ -17,7 +17,7 @@ from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Stor
 from torchrec.distributed.types import ModuleSharder
 
 from harness.registry import ShardbenchError, UsageError
-from planners.embedding.captured.fields import Fields, Malformed
+from planners.embedding.capture.fields import Fields, Malformed
 
 _MOST_OPTIONS = 10_000_000
 _MOST_SHARDS = 2**17

@@ -20,7 +20,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 
 from harness.registry import UsageError, read_file
 from planners.embedding.plan import Plan
-from planners.embedding.plan_document import (
+from planners.embedding.plan_files.document import (
     FORMAT,
     VERSION,
     PlanDocument,

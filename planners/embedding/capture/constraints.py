@@ -18,7 +18,7 @@ from torchrec.distributed.types import (
 from torchrec.modules.embedding_configs import DataType
 
 from harness.registry import ShardbenchError
-from planners.embedding.captured.fields import Fields
+from planners.embedding.capture.fields import Fields
 
 # Of KeyValueParams, what sizes anything; folders, hosts and reporting say nothing to a planner.
 _KEY_VALUE_SIZES = ("l2_cache_size", "max_l1_cache_size")

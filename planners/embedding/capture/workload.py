@@ -14,7 +14,7 @@ def captured_label(workload: WorkloadSpec) -> WorkloadSpec:
     Raises:
         UsageError: it has parameters, cannot be read, or what it says cannot be so.
     """
-    from planners.embedding.captured.file import read_problem
+    from planners.embedding.capture.file import read_problem
 
     _check_parameters(workload)
     read_problem(workload.name)
@@ -29,7 +29,7 @@ def brought(workload: WorkloadSpec) -> Topology | None:
     """
     if not is_captured(workload):
         return None
-    from planners.embedding.captured.file import read_machines
+    from planners.embedding.capture.file import read_machines
 
     _check_parameters(workload)
     return read_machines(workload.name)

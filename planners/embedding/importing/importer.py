@@ -14,11 +14,12 @@ from harness.registry import (
     read_json,
     unknown,
 )
-from planners.embedding.importing import columns, tzrec
+from planners.embedding.importing import csv_parquet as columns
+from planners.embedding.importing import tzrec
 from planners.embedding.importing.drafts import Draft, Notes, finished, sentences
 from planners.embedding.importing.features import Defaults
-from planners.embedding.importing.prototext import from_json, parse_text
-from planners.embedding.importing.writing import content_of
+from planners.embedding.importing.table_writer import content_of
+from planners.embedding.importing.tzrec_config import from_json, parse_text
 from planners.embedding.inventory import inventory_of
 from planners.embedding.tables import SUFFIXES, is_table_file, parse_tables
 
@@ -101,7 +102,7 @@ def _drafts(request: ImportRequest, kind: str, notes: Notes) -> Iterator[Draft]:
 
 
 def _of_model(source: str, assumed: Mapping[str, str], notes: Notes) -> Iterator[Draft]:
-    from planners.embedding.importing import model
+    from planners.embedding.importing import torchrec_model as model
 
     if not _FUNCTION.fullmatch(source):
         raise UsageError(f"'{source}' must be module:function, such as my_model:build.")

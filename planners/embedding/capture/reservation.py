@@ -13,7 +13,7 @@ from torchrec.distributed.planner.types import (
 )
 from torchrec.distributed.types import ModuleSharder
 
-from planners.embedding.captured.topology import set_storage
+from planners.embedding.capture.topology import set_storage
 
 
 class CapturedReservation(FixedPercentageStorageReservation):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
-from planners.embedding.importing.prototext import (
+from planners.embedding.importing.tzrec_config import (
     MOST_NESTED,
     Message,
     Scalar,

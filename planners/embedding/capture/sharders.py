@@ -14,8 +14,8 @@ from torchrec.distributed.planner.utils import build_sharder_data
 from torchrec.distributed.types import CommOp, ModuleSharder, ShardingType
 
 from harness.registry import ShardbenchError
-from planners.embedding.captured.constraints import passes_read
-from planners.embedding.captured.fields import Fields, Malformed
+from planners.embedding.capture.constraints import passes_read
+from planners.embedding.capture.fields import Fields, Malformed
 
 BAGS, SEQUENCES = "EmbeddingBagCollection", "EmbeddingCollection"
 
