@@ -8,7 +8,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from harness.machines.matrix import Matrix
 from harness.topologies import Topology
-from reports.drawing import (
+from reports.figures.canvas import (
     BLUE,
     GREEN,
     GREY,

@@ -19,7 +19,7 @@ from harness.machines.seen import SeenGpu, SeenNic
 from harness.machines.written import Written
 from harness.topologies import Topology
 from reports.formatting import plural
-from shardbench.display import new_table
+from reports.tables.terminal import new_table
 
 _WIDTH = 78
 _MOST_DOMAINS, _MOST_HOSTS, _MOST_GPUS = 2, 4, 16

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from reports.frames import Results
-from reports.views import rows_of
+from reports.views.family import rows_of
 
 # Qualities are sums of floats, which another release of a library may add up in another order.
 _ROUNDING = 1e-9

@@ -10,9 +10,10 @@ from harness.explaining import Explained
 from harness.explaining import explain as make_explanation
 from harness.processes.following import Event
 from harness.storage.results import to_json
-from shardbench import display, explanations
-from shardbench.cells import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
+from shardbench import display
+from shardbench.display import explanation as explanations
 from shardbench.options import check_writable, found_registry, messages, write
+from shardbench.problem_options import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.progress import progress_display
 
 FORMAT = "shardbench-explanation"

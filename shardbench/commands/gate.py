@@ -24,8 +24,8 @@ from harness.registry import load_registry
 from harness.storage.locking import hold
 from harness.storage.results import check_is_file
 from harness.sweeps.sweep import set_aside
-from reports import verdict as words
 from reports.formatting import plural
+from reports.pages import gate as words
 from shardbench.gate_command import reason_of, write_out
 from shardbench.options import (
     Budget,

@@ -12,8 +12,8 @@ from harness.planning import plan as make_plan
 from harness.processes.following import Event
 from harness.registry import Family
 from harness.storage.results import to_json
-from shardbench import display, ranks
-from shardbench.cells import GpusIfAny, TopologyIfAny
+from shardbench import display
+from shardbench.display import plan as ranks
 from shardbench.options import (
     check_seconds,
     check_writable,
@@ -21,6 +21,7 @@ from shardbench.options import (
     messages,
     write,
 )
+from shardbench.problem_options import GpusIfAny, TopologyIfAny
 from shardbench.progress import progress_display
 
 

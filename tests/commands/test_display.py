@@ -8,7 +8,7 @@ from rich.console import Console
 
 from harness.registry import Goal, Quality
 from harness.storage.results import Cell
-from shardbench import display
+from shardbench.display import comparison as display
 
 COST = Quality("max_rank_ms", "ms", "lower", "what it costs")
 LEAST = Quality("bound_ms", "ms", "higher", "what it costs at least", bounds="max_rank_ms")

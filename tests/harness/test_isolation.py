@@ -23,7 +23,7 @@ from harness.processes.output import Output
 from harness.registry import Registry
 from harness.storage.results import Cell
 from harness.topologies import find_topology
-from shardbench import display
+from shardbench.display import comparison as display
 from shardbench.options import settings_of
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from harness.registry import Registry, Study
 from harness.sweeps.suites import read_suite
 from harness.sweeps.sweep import registered_steps
 from harness.topologies import captured_topology, find_topology, read_topologies
-from shardbench.cells import asked
+from shardbench.problem_options import asked
 
 BRINGS = WorkloadSpec("brings")
 

@@ -17,7 +17,7 @@ from made_up_cells import PROBLEM, ended, line
 from harness.gates.expectations import Expectation, Expectations
 from harness.gates.gate import Deviation, GateVerdict, Judged, judge_cells
 from harness.gates.measured_cells import MeasuredCell
-from reports.verdict import (
+from reports.pages.gate import (
     code,
     failure_markdown,
     headline,

@@ -15,7 +15,7 @@ import pandas as pd
 from harness.declarations import Bound, find_bound
 from reports.formatting import listing, plural
 from reports.frames import DIFFERENT, Results
-from reports.scaling import exponents, sweeps
+from reports.views.scaling import exponents, sweeps
 
 _LADDER = [
     *("variant", "published_before", "published_after", "published_unit"),
