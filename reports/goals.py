@@ -6,10 +6,18 @@ from collections.abc import Iterator
 from harness.goals import Standing, standing
 from harness.model.cell import Cell, Goal
 from harness.naming import ProblemId
-from reports.effects import Finding
+from reports.findings.measured import Finding
 from reports.formatting import interval, listing, percent, plural, quantity
-from reports.tables import Entry, Row, Table, code_column, new_table, number_column, outcome_entry
-from reports.views import FamilyView, rows_of
+from reports.tables.family import (
+    Entry,
+    Row,
+    Table,
+    code_column,
+    new_table,
+    number_column,
+    outcome_entry,
+)
+from reports.views.family import FamilyView, rows_of
 
 _ORDER = ("missed", "inconclusive", "projected to be missed", "projected to be met", "not measured")
 

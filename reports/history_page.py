@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from harness.releases.declaration import Releases
-from reports.drawing import (
+from reports.figures.canvas import (
     PALE,
     WIDTH,
     Drawing,

@@ -8,7 +8,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from harness.model.topology import Topology
 from harness.topologies.link_matrix import Matrix
-from reports.drawing import (
+from reports.figures.canvas import (
     BLUE,
     GREEN,
     GREY,

@@ -19,7 +19,7 @@ from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind
 from harness.topologies.link_matrix import Matrix, nvlinks_of
 from harness.topologies.link_shape import all_to_all_bw, near_nics, shape_of
 from reports.formatting import plural
-from shardbench.display import new_table
+from reports.tables.terminal import new_table
 
 _WIDTH = 78
 _MOST_DOMAINS, _MOST_HOSTS, _MOST_GPUS = 2, 4, 16

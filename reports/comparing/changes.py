@@ -18,7 +18,7 @@ from harness.gates.difference import (
 )
 from harness.model.cell import Cell
 from reports.frames import Results
-from reports.views import rows_of
+from reports.views.family import rows_of
 
 # Qualities are sums of floats, which another release of a library may add up in another order.
 _ROUNDING = 1e-9

@@ -9,7 +9,7 @@ import typer
 from harness.measuring.comparison import Comparison, Request
 from harness.store.results import append_cells, to_json
 from shardbench import display
-from shardbench.cells import GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
+from shardbench.display import comparison as shown
 from shardbench.options import (
     Budget,
     Memory,
@@ -21,6 +21,7 @@ from shardbench.options import (
     settings_of,
     write,
 )
+from shardbench.problem_options import GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 
@@ -67,11 +68,11 @@ def compare(
             cells = comparison.run(listen)
         if results is not None:
             append_cells(results, cells)
-    document = to_json(display.document(cells), indent=2)
+    document = to_json(shown.document(cells), indent=2)
     if json == "-":
         print(document)
     else:
-        display.show(display.comparison(cells, details))
+        display.show(shown.comparison(cells, details))
         if json:
             write(Path(json), document + "\n")
     if all(cell.status != "ok" for cell in cells):

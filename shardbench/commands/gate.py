@@ -25,8 +25,8 @@ from harness.registry import load_registry
 from harness.store.lock import hold
 from harness.store.results import check_is_file, read_whole
 from harness.sweeps.sweep import set_aside
-from reports import verdict as words
 from reports.formatting import plural
+from reports.pages import gate as words
 from shardbench.gate_command import reason_of, write_out
 from shardbench.options import (
     Budget,

@@ -7,7 +7,8 @@ import typer
 from rich.console import RenderableType
 
 from harness.errors import unknown
-from shardbench import display, listings
+from shardbench import display
+from shardbench.display import listings
 from shardbench.options import found_registry
 
 

@@ -8,7 +8,6 @@ import typer
 from harness.errors import UsageError
 from harness.measuring.comparison import Comparison, Request
 from harness.naming import CellId
-from shardbench.cells import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.options import (
     Budget,
     Memory,
@@ -19,6 +18,7 @@ from shardbench.options import (
     settings_of,
     write,
 )
+from shardbench.problem_options import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.progress import progress_display
 
 
@@ -46,7 +46,7 @@ def profile(
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("profiles"),
 ) -> None:
     """Profile a variant, or two: flame graphs and their difference, speedscope files, text."""
-    from reports.flames import explanation, flame_page, overview
+    from reports.pages.flames import explanation, flame_page, overview
 
     question = asked(found_registry(), family, workload, topology, gpus)
     if question.variant and variant:

@@ -30,6 +30,7 @@ from harness.topologies.lookup import find_topology
 from harness.writing import replace_file
 from reports.formatting import number, plural
 from reports.history import Chapter, Span, chapters, findings, ratio_to, times_text
+from reports.tables.terminal import new_table
 from shardbench import display
 from shardbench.options import check_seconds, found_registry, messages, write
 
@@ -207,7 +208,7 @@ def _shown(declared: Releases, chapter: Chapter) -> RenderableType:
     counter = next(iter(declared.counters))
     counted = counter.replace("_", "\n")
     columns = ("calls", "to\nprev", "to\nfirst", "CPU ms", "range", "rest\nms", counted)
-    table = display.new_table("", "release", *columns, "decision", right=columns)
+    table = new_table("", "release", *columns, "decision", right=columns)
     before = None
     reasons = []
     for each in chapter.releases:

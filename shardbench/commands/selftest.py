@@ -71,7 +71,7 @@ def _table(found: Sequence[Tally], rule: SamplingRule, minutes: float) -> Render
     verdicts = ("faster", "same", "slower", "inconclusive")
     numbers = ("added", *verdicts, "pairs", "interval")
     rounds = f"{found[0].rounds} rounds in {minutes:.0f} min"
-    table = display.new_table(f"Verdicts of {rounds}\n", *numbers, right=numbers)
+    table = new_table(f"Verdicts of {rounds}\n", *numbers, right=numbers)
     for tally in found:
         table.add_row(
             f"{tally.percent} %",

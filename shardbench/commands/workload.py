@@ -12,9 +12,10 @@ from harness.naming import WorkloadSpec
 from harness.registry import Family, Registry, load
 from harness.topologies.lookup import placed_on
 from reports.inventories import to_csv
-from shardbench import display, inventory_display
-from shardbench.cells import GpusIfAny, TopologyIfAny
+from shardbench import display
+from shardbench.display import inventory as inventory_display
 from shardbench.options import check_writable, found_registry, messages, write
+from shardbench.problem_options import GpusIfAny, TopologyIfAny
 
 _DRAWN = (".svg", ".png")
 _SUFFIXES = (*_DRAWN, ".csv")
@@ -73,7 +74,7 @@ def _write(out: Path, held: Inventory, sort: str, top: int) -> None:
     if suffix == ".csv":
         write(out, to_csv(held, held.rows))
         return
-    from reports.inventory_figure import draw  # matplotlib takes a second to import
+    from reports.figures.inventory import draw  # matplotlib takes a second to import
 
     drawing = draw(held, sort, top)
     write(out, drawing.svg if suffix == ".svg" else drawing.png)

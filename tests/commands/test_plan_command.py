@@ -12,7 +12,8 @@ from harness.model.cell import RankTable, find_bound
 from harness.naming import CellId
 from harness.planning import Planned
 from harness.registry import Quality, Registry
-from shardbench import cli, ranks
+from shardbench import cli
+from shardbench.display import plan as ranks
 
 HARNESS = Path(__file__).parents[1] / "harness"
 

@@ -14,8 +14,8 @@ from harness.topologies.lookup import find_topology
 from planners.embedding.problem import build
 from planners.embedding.tables import read_tables
 from planners.embedding.workloads import WorkloadSpec, load_tables
-from shardbench import inventory_display
 from shardbench.cli import main
+from shardbench.display import inventory as inventory_display
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 ON_MACHINES = ["-t", "dgx_h100", "-n", "16"]

@@ -28,7 +28,7 @@ from planners.embedding.search.bound import lower_bound
 from planners.embedding.search.candidates import candidates
 from planners.embedding.search.reasons import reasons
 from planners.embedding.search.space import devices_of, search_space
-from shardbench.explanations import shown
+from shardbench.display.explanation import shown
 
 CASES = (
     ("synthetic[tables=6,seed=1]", 4, "upstream"),

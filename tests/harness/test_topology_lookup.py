@@ -17,7 +17,7 @@ from harness.sweeps.suites import read_suite
 from harness.sweeps.sweep import registered_steps
 from harness.topologies.csv_files import read_topologies
 from harness.topologies.lookup import find_topology, placed_on
-from shardbench.cells import asked
+from shardbench.problem_options import asked
 
 BRINGS = WorkloadSpec("brings")
 

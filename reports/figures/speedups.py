@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from harness.measuring.verdict import CONFIDENCE
 from harness.model.cell import projected_speedup
-from reports.drawing import (
+from reports.figures.canvas import (
     GREY,
     LONGEST_NAME,
     VERMILION,
@@ -24,9 +24,9 @@ from reports.drawing import (
     short,
     write_beside,
 )
-from reports.effects import Finding, effect
+from reports.findings.measured import Finding, effect
 from reports.formatting import interval, listing, number
-from reports.tables import (
+from reports.tables.family import (
     Column,
     Entry,
     Qualities,
@@ -38,7 +38,7 @@ from reports.tables import (
     outcome_entry,
     time_entry,
 )
-from reports.views import FamilyView, rows_of
+from reports.views.family import FamilyView, rows_of
 
 _COLUMNS = [
     *("problem", "against", "variant", "cpu_s", "times_as_fast", "low", "high", "projected"),

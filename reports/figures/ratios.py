@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 
 from harness.measuring.verdict import CONFIDENCE
 from reports.comparing.changes import Comparison
-from reports.drawing import (
+from reports.figures.canvas import (
     BLUE,
     LONGEST_NAME,
     VERMILION,
@@ -21,7 +21,7 @@ from reports.drawing import (
     style,
 )
 from reports.formatting import plural
-from reports.views import rows_of
+from reports.views.family import rows_of
 
 _MOST_CELLS = 24
 _MARKS = (("a", BLUE, "o", -0.16, "A"), ("b", VERMILION, "D", 0.16, "B"))

@@ -16,7 +16,7 @@ from msgspec import to_builtins
 from harness.model.cell import Bound, Cell
 from reports.formatting import listing, plural
 from reports.frames import DIFFERENT, Results
-from reports.scaling import exponents, sweeps
+from reports.views.scaling import exponents, sweeps
 
 _LADDER = [
     *("variant", "published_before", "published_after", "published_unit"),
@@ -163,12 +163,12 @@ class FamilyView:
 
     @cached_property
     def sweep_points(self) -> pd.DataFrame:
-        """See `reports.scaling.sweeps`."""
+        """See `reports.views.scaling.sweeps`."""
         return sweeps(self.cells)
 
     @cached_property
     def exponents(self) -> pd.DataFrame:
-        """See `reports.scaling.exponents`."""
+        """See `reports.views.scaling.exponents`."""
         return exponents(self.sweep_points)
 
 

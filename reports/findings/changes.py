@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pandas as pd
 
 from reports.comparing.changes import Comparison
-from reports.effects import Finding
+from reports.findings.measured import Finding
 from reports.formatting import MISSING, count, interval, listing, number, percent, plural, quantity
-from reports.views import rows_of
+from reports.views.family import rows_of
 
 _MOST = 3
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pandas as pd
 
-from reports.effects import Finding
+from reports.findings.measured import Finding
 from reports.formatting import count, listing, plural, seconds
 from reports.frames import DIFFERENT
-from reports.views import FamilyView, rows_of
+from reports.views.family import FamilyView, rows_of
 
 _REASON_LENGTH = 160
 

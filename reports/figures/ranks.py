@@ -14,10 +14,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from harness.model.cell import RankTable
-from reports.drawing import BLUE, ORANGE, VERMILION, WIDTH, Drawing, finish, short
+from reports.figures.canvas import BLUE, ORANGE, VERMILION, WIDTH, Drawing, finish, short
 from reports.formatting import MISSING, count, number, percent
-from reports.tables import Column, Entry, Row, Table, code_column, new_table, number_column
-from reports.views import FamilyView, rows_of
+from reports.tables.family import Column, Entry, Row, Table, code_column, new_table, number_column
+from reports.views.family import FamilyView, rows_of
 
 _MOST_BARS = 128
 _MOST_STEPS = 400

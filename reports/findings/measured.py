@@ -19,8 +19,8 @@ from reports.formatting import (
     seconds,
     times,
 )
-from reports.scaling import LEAST_SIZES
-from reports.views import FamilyView, ladder, phase_times, rows_of, tradeoff
+from reports.views.family import FamilyView, ladder, phase_times, rows_of, tradeoff
+from reports.views.scaling import LEAST_SIZES
 
 _UNATTRIBUTED = "other"
 _UNCHANGED = 0.9

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from reports.against import against
-from reports.effects import Finding, effects
+from reports.figures.speedups import against
+from reports.findings.measured import Finding, effects
+from reports.findings.repetition import repetition
+from reports.findings.shortfalls import shortfalls
 from reports.frames import Results
 from reports.goals import goals
-from reports.repetition import repetition
-from reports.shortfalls import shortfalls
-from reports.views import environments, families
+from reports.views.family import environments, families
 
 KINDS = (
     *("verdict", "goals", "different decisions", "failed", "repeated work", "phases"),

@@ -9,8 +9,8 @@ from markupsafe import escape
 from harness.errors import UsageError
 from harness.naming import CellId, ProblemId
 from harness.reading import read_file
-from reports.tables import Entry, Row, Table, code_column, new_table
-from reports.views import FamilyView, ladder
+from reports.tables.family import Entry, Row, Table, code_column, new_table
+from reports.views.family import FamilyView, ladder
 
 _MARK = b'content="shardbench profile"'
 

@@ -8,8 +8,7 @@ import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
 
-from reports.against import draw_against
-from reports.drawing import (
+from reports.figures.canvas import (
     BLUE,
     GREY,
     PALE,
@@ -28,10 +27,11 @@ from reports.drawing import (
     text_colour_on,
     write_beside,
 )
+from reports.figures.growth import draw_growth
+from reports.figures.ranks import draw_ranks
+from reports.figures.speedups import draw_against
 from reports.formatting import gap, listing, number, percent, quantity, seconds
-from reports.growth import draw_growth
-from reports.ranks import draw_ranks
-from reports.views import FamilyView, ladder, phase_times, rows_of, tradeoff
+from reports.views.family import FamilyView, ladder, phase_times, rows_of, tradeoff
 
 _MUCH_LONGER = 1.5
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from reports.comparing.changes import Comparison
 from reports.formatting import MISSING, count, interval, number, percent, seconds
-from reports.tables import (
+from reports.tables.family import (
     Column,
     Entry,
     Row,
@@ -16,7 +16,7 @@ from reports.tables import (
     number_column,
     outcome_entry,
 )
-from reports.views import rows_of
+from reports.views.family import rows_of
 
 _MOVED = {"less": "less time", "more": "more time", "within": "within both", "": MISSING}
 _TONES: dict[str, Any] = {"less": "good", "more": "bad", "worse": "bad", "better": "good"}

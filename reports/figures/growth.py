@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from reports.drawing import (
+from reports.figures.canvas import (
     GREY,
     MARKERS,
     Drawing,
@@ -20,7 +20,7 @@ from reports.drawing import (
     new_figure,
 )
 from reports.formatting import count, seconds
-from reports.views import FamilyView
+from reports.views.family import FamilyView
 
 
 def draw_growth(family: FamilyView) -> Iterator[Drawing]:

@@ -1,7 +1,7 @@
 """What `shardbench compare` shows: tables for people, or one document."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -13,6 +13,7 @@ from harness.measuring.verdict import CONFIDENCE
 from harness.model.cell import SCHEMA, Bound, Cell, find_bound, projected_speedup
 from reports.formatting import gap as percent_gap
 from reports.formatting import number
+from reports.tables.terminal import new_table
 
 _ROW_FIELDS = (
     "variant",
@@ -41,33 +42,10 @@ _ROW_FIELDS = (
     "source",
 )
 _STATUS_STYLES = {"not installed": "yellow", "not applicable": "dim"}
-_PIPED_WIDTH = 160
 _CONFIDENCE = f"{100 * CONFIDENCE:.0f} %"
 _BETWEEN = 2
 _MOST_PRINTED_LINES = 12
 _SIGNS = {"lower": "≥", "higher": "≤"}
-
-
-def show(rendered: RenderableType) -> None:
-    """Print to standard output, at the terminal's width or wide where it is piped."""
-    # A name such as `[red]` or `:tm:` is a name.
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
-    console.print(rendered)
-
-
-def new_table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:
-    """Return an empty table; the columns named in `right` hold numbers."""
-    table = Table(
-        title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
-    )
-    for column in columns:
-        is_number = column in right
-        table.add_column(
-            column, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold"
-        )
-    return table
 
 
 def document(cells: Sequence[Cell]) -> dict[str, Any]:

@@ -5,15 +5,15 @@ from typing import Any
 
 from harness.errors import printable
 from reports.comparing.changes import Comparison
-from reports.comparing.drawing import draw_ratios
-from reports.comparing.sentences import sentences
-from reports.comparing.tables import cells_table, counters_table, qualities_table, settings_table
 from reports.escaping import csv
-from reports.folder import GENERATOR, write_folder
+from reports.figures.ratios import draw_ratios
+from reports.findings.changes import sentences
 from reports.formatting import plural
 from reports.frames import read_results
-from reports.sections import Captioned
-from reports.templating import templates
+from reports.pages.chapters import Captioned
+from reports.pages.folder import GENERATOR, write_folder
+from reports.pages.templating import templates
+from reports.tables.changes import cells_table, counters_table, qualities_table, settings_table
 
 
 def write_comparison(a: Path, b: Path, out: Path) -> Path:

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from reports.against import against_tables
-from reports.drawing import Drawing
-from reports.figures import figures
-from reports.flame_links import Step, flames_table, steps
+from reports.figures.canvas import Drawing
+from reports.figures.family import figures
+from reports.figures.ranks import loads_table, ranks, ranks_table
+from reports.figures.speedups import against_tables
 from reports.formatting import listing
 from reports.frames import Results
 from reports.goals import goals_table, shortcomings
-from reports.ranks import loads_table, ranks, ranks_table
-from reports.scaling import LEAST_SIZES
-from reports.tables import (
+from reports.pages.flame_links import Step, flames_table, steps
+from reports.tables.family import (
     Table,
     cells_table,
     counters_table,
@@ -26,7 +25,8 @@ from reports.tables import (
     problems_table,
     quality_table,
 )
-from reports.views import FamilyView, rows_of
+from reports.views.family import FamilyView, rows_of
+from reports.views.scaling import LEAST_SIZES
 
 
 @dataclass(frozen=True, slots=True)

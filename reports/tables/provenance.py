@@ -5,8 +5,8 @@ from typing import Any
 
 from reports.formatting import MISSING, count, number
 from reports.frames import Results
-from reports.tables import Table, code_column, new_table
-from reports.views import FamilyView, environments, rows_of
+from reports.tables.family import Table, code_column, new_table
+from reports.views.family import FamilyView, environments, rows_of
 
 _MACHINE = ("machine", "cpu", "cores", "seed")
 

@@ -7,8 +7,8 @@ from harness.measuring.comparison import Comparison, Request
 from harness.measuring.profile.flame_graph import Profiled
 from harness.model.settings import Settings
 from harness.registry import Registry
-from shardbench.cells import asked
 from shardbench.options import messages, write
+from shardbench.problem_options import asked
 from shardbench.progress import progress_display
 
 
@@ -23,9 +23,9 @@ def profile_ladders(
     Raises:
         UsageError: the results cannot be read.
     """
-    from reports.flame_links import pairs
     from reports.frames import read_results
-    from reports.views import families
+    from reports.pages.flame_links import pairs
+    from reports.views.family import families
 
     profiles.mkdir(parents=True, exist_ok=True)
     for family in families(read_results(results)):
@@ -63,8 +63,8 @@ def _write_pages(
     steps: list[tuple[str, str]],
     profiles: Path,
 ) -> None:
-    from reports.flame_links import page_name
-    from reports.flames import flame_page
+    from reports.pages.flame_links import page_name
+    from reports.pages.flames import flame_page
 
     for variant, before in steps:
         both = [profiled[name].profile for name in (variant, before) if name]

@@ -11,7 +11,7 @@ from rich.text import Text
 from harness.model.cell import RankTable
 from harness.planning import Planned
 from reports.formatting import gap, seconds
-from shardbench.display import new_table
+from reports.tables.terminal import new_table
 
 _MOST_ROWS = 64
 _AT_EACH_END = 8

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.goals import MIB
+from reports.findings.shortfalls import progress
 from reports.formatting import MISSING, count, gap, interval, number, percent, quantity, seconds
 from reports.frames import DIFFERENT, Results
-from reports.shortfalls import progress
-from reports.views import (
+from reports.views.family import (
     FamilyView,
     counts,
     ladder,

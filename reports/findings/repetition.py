@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from reports.effects import Finding
+from reports.findings.measured import Finding
 from reports.formatting import count, listing
-from reports.views import FamilyView, rows_of
+from reports.views.family import FamilyView, rows_of
 
 _MOST_NAMES = 4
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import NullLocator
 
 from harness.errors import printable
 from harness.inventory import Cell, Column, Inventory, distribution
-from reports.drawing import BLUE, GREY, WIDTH, Drawing, finish, name_rows, short, style
+from reports.figures.canvas import BLUE, GREY, WIDTH, Drawing, finish, name_rows, short, style
 from reports.inventories import largest_title, range_of, text_of
 
 _HISTOGRAM_INCHES, _ROW_INCHES, _AROUND_INCHES = 1.9, 0.22, 0.7

@@ -10,7 +10,7 @@ from harness.explaining import Explained
 from harness.explanation import Section, Value
 from reports.escaping import markdown
 from reports.formatting import seconds
-from shardbench.display import new_table
+from reports.tables.terminal import new_table
 
 _WIDEST_WORD = 17
 

@@ -9,14 +9,14 @@ import pandas as pd
 from harness.errors import printable
 from harness.measuring.verdict import CONFIDENCE
 from reports.escaping import csv
-from reports.findings import findings
-from reports.folder import GENERATOR, write_folder
+from reports.findings.report import findings
 from reports.formatting import plural
 from reports.frames import Results, read_results
-from reports.provenance import environment_table, sources_table
-from reports.sections import Chapter, chapter
-from reports.templating import templates
-from reports.views import environments, families
+from reports.pages.chapters import Chapter, chapter
+from reports.pages.folder import GENERATOR, write_folder
+from reports.pages.templating import templates
+from reports.tables.provenance import environment_table, sources_table
+from reports.views.family import environments, families
 
 
 def write_report(results: Path, out: Path, profiles: Path | None = None) -> Path:
