@@ -26,11 +26,11 @@ from planners.embedding.captured.workload import brought, captured_label, is_cap
 from planners.embedding.importing.reading import IMPORTING
 from planners.embedding.inventory import inventory
 from planners.embedding.releases.declared import RELEASES
-from planners.embedding.suite import GOALS, STUDIES
+from planners.embedding.studies import GOALS, STUDIES
 from planners.embedding.workloads import label, list_workloads, load_tables
 
 if TYPE_CHECKING:
-    from planners.embedding.plan import Plan
+    from planners.embedding.decision import Plan
     from planners.embedding.problem import EmbeddingProblem
 
 
@@ -49,13 +49,13 @@ def _facts(problem: "EmbeddingProblem") -> Mapping[str, float | str]:
 
 
 def _fingerprint(plan: "Plan") -> str:
-    from planners.embedding.plan import fingerprint
+    from planners.embedding.decision import fingerprint
 
     return fingerprint(plan)
 
 
 def _validate(problem: "EmbeddingProblem", plan: "Plan") -> None:
-    from planners.embedding.plan import validate
+    from planners.embedding.decision import validate
 
     validate(problem, plan)
 
@@ -73,7 +73,7 @@ def _document(problem: "EmbeddingProblem", plan: "Plan") -> Mapping[str, Any]:
 
 
 def _ranks(problem: "EmbeddingProblem", plan: "Plan") -> RankTable:
-    from planners.embedding.plan import perf_by_rank, storage_by_rank
+    from planners.embedding.decision import perf_by_rank, storage_by_rank
 
     gib = 2**30
     hbm, ddr = storage_by_rank(problem, plan)
@@ -96,7 +96,7 @@ def _of_all(usable: Sequence[int]) -> float | None:
 def _explaining(
     problem: "EmbeddingProblem", plan: "Plan", question: "Question[Plan]"
 ) -> Explanation:
-    from planners.embedding.explaining.explain import explain
+    from planners.embedding.explain.explain import explain
 
     return explain(problem, plan, question)
 
