@@ -14,8 +14,8 @@ if TYPE_CHECKING:  # what mypy and an editor read; the table below is what runs
     from harness.capture import capture
     from planners.dimspec.upstream.accelerate import accelerate as accelerate_colossalai
     from planners.dtensor.accelerate import accelerate
+    from planners.embedding.drop_in.planner import Planner
     from planners.embedding.plan_files.loader import JsonPlanLoader, plan_constraints
-    from planners.embedding.planner import Planner
 
 __all__ = [
     "JsonPlanLoader",
@@ -28,7 +28,7 @@ __all__ = [
 
 _HOMES = {
     "JsonPlanLoader": "planners.embedding.plan_files.loader:JsonPlanLoader",
-    "Planner": "planners.embedding.planner:Planner",
+    "Planner": "planners.embedding.drop_in.planner:Planner",
     "accelerate": "planners.dtensor.accelerate:accelerate",
     "accelerate_colossalai": "planners.dimspec.upstream.accelerate:accelerate",
     "capture": "harness.capture:capture",

@@ -10,11 +10,11 @@ from planners.embedding.capture.workload import brought, captured_label, is_capt
 from planners.embedding.importing.importer import IMPORTING
 from planners.embedding.inventory import inventory
 from planners.embedding.releases.declared import RELEASES
-from planners.embedding.suite import GOALS, STUDIES
+from planners.embedding.studies import GOALS, STUDIES
 from planners.embedding.workloads import label, list_workloads, load_tables
 
 if TYPE_CHECKING:
-    from planners.embedding.plan import Plan
+    from planners.embedding.decision import Plan
     from planners.embedding.problem import EmbeddingProblem
 
 
@@ -77,7 +77,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
     goals=GOALS,
     abilities=Abilities(
         planning="planners.embedding.implementation:PLANNING",
-        explain="planners.embedding.explaining.explain:explain",
+        explain="planners.embedding.explain.explain:explain",
         capture="planners.embedding.capture.recording:recording",
         inventory=inventory,
         importing=IMPORTING,

@@ -12,7 +12,7 @@ from harness.registry import (
     unknown,
     whole_number,
 )
-from planners.embedding.published import POOLING_FACTORS, PUBLISHED, Published
+from planners.embedding.published_tables import POOLING_FACTORS, PUBLISHED, Published
 from planners.embedding.tables import (
     MOST_TABLES,
     SUFFIXES,

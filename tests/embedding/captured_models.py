@@ -48,7 +48,7 @@ from harness.errors import InfeasibleDecision
 from harness.naming import WorkloadSpec
 from harness.topologies.lookup import placed_on
 from planners.embedding import FAMILY
-from planners.embedding.plan import Plan, fingerprint
+from planners.embedding.decision import Plan, fingerprint
 from planners.embedding.problem import EmbeddingProblem
 
 META = torch.device("meta")

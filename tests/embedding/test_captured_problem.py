@@ -42,8 +42,8 @@ from harness.capture import capture
 from harness.errors import NotApplicable, UsageError
 from harness.naming import WorkloadSpec
 from planners.embedding import FAMILY
+from planners.embedding.drop_in.planner import Planner
 from planners.embedding.plan_files.loader import JsonPlanLoader, document
-from planners.embedding.planner import Planner
 from planners.embedding.quality import quality
 
 pytestmark = pytest.mark.filterwarnings("ignore:HeuristicalStorageReservation is known")

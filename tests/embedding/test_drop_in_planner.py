@@ -24,9 +24,9 @@ from torchrec.distributed.types import CacheParams
 from torchrec.schema.utils import is_signature_compatible
 
 from harness.supported_releases import UnsupportedRelease
-from planners.embedding.checked_plan import fault_of
-from planners.embedding.compiled_search import CompiledSearch
-from planners.embedding.planner import RELEASES, DistrustedSearch, Planner
+from planners.embedding.drop_in.compiled_search import CompiledSearch
+from planners.embedding.drop_in.plan_check import fault_of
+from planners.embedding.drop_in.planner import RELEASES, DistrustedSearch, Planner
 from planners.embedding.search.enumeration import DistinctShardEnumerator, _Sample
 from planners.embedding.search.outcome import Found, NotFound
 
@@ -353,7 +353,7 @@ def test_laying_out_counts(monkeypatch):
         raise AssertionError("no time is left for a bound")
 
     monkeypatch.setattr(CompiledSearch, "flatten", slow)
-    monkeypatch.setattr("planners.embedding.search.certified.linear_bound", left)
+    monkeypatch.setattr("planners.embedding.search.best_plan.search.linear_bound", left)
     planner = new_planner(built, mode="best-plan", search_seconds=3.0)
     planner._clock = lambda: now[0]
     planner.plan(built.module, built.sharders)

@@ -8,7 +8,7 @@ from harness.naming import ProblemId
 from harness.registry import load_registry
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.suite import BEYOND, LADDER, OWN_DECISIONS
+from planners.embedding.studies import BEYOND, LADDER, OWN_DECISIONS
 from planners.embedding.workloads import load_tables
 
 

@@ -11,9 +11,9 @@ from harness.measuring.check import check
 from harness.registry import InfeasibleDecision, WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.plan import fingerprint
+from planners.embedding.decision import fingerprint
 from planners.embedding.problem import build
-from planners.embedding.suite import LADDER
+from planners.embedding.studies import LADDER
 
 
 def problem(workload: str, topology: str = "dgx_a100_80gb", gpus: int = 16):
@@ -94,7 +94,7 @@ def test_counters_repeat_exactly(checked):
 
 
 def test_a_wholly_copied_option_shares_nothing(checked):
-    from planners.embedding.copying import WhollyCopiedOptionEnumerator
+    from planners.embedding.variants.copies import WhollyCopiedOptionEnumerator
 
     built = problem("synthetic[tables=2,seed=2]")
     enumerator = WhollyCopiedOptionEnumerator(

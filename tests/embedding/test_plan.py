@@ -8,7 +8,7 @@ from torchrec.distributed.planner.types import Perf
 from harness.registry import InfeasibleDecision, WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.plan import Plan, fingerprint, validate
+from planners.embedding.decision import Plan, fingerprint, validate
 from planners.embedding.problem import EmbeddingProblem, build
 from planners.embedding.quality import quality
 

@@ -22,9 +22,9 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 from harness.registry import UsageError, WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.plan import Plan, validate
+from planners.embedding.decision import Plan, validate
+from planners.embedding.drop_in.planner import Planner
 from planners.embedding.plan_files.loader import JsonPlanLoader, document, plan_constraints
-from planners.embedding.planner import Planner
 from planners.embedding.problem import EmbeddingProblem, build
 from planners.embedding.quality import quality
 from planners.embedding.torchrec_objects import ModelParallelSharder

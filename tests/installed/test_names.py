@@ -15,7 +15,7 @@ import shardbench
 
 NAMES = {
     "JsonPlanLoader": "planners.embedding.plan_files.loader:JsonPlanLoader",
-    "Planner": "planners.embedding.planner:Planner",
+    "Planner": "planners.embedding.drop_in.planner:Planner",
     "accelerate": "planners.dtensor.accelerate:accelerate",
     "capture": "harness.capture:capture",
     "plan_constraints": "planners.embedding.plan_files.loader:plan_constraints",

@@ -32,7 +32,7 @@ from torchrec.distributed.planner.types import (
 )
 
 from planners.embedding.capture.fields import Fields
-from planners.embedding.search.bin_proposer import BinProposer
+from planners.embedding.search.same_plan.bin_proposer import BinProposer
 
 _FLAG, _WHOLE, _SHARE, _NUMBER, _SORT = "flag", "whole", "share", "number", "sort"
 

@@ -9,7 +9,7 @@ from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 
 from planners.embedding.capture.components import Component, component_read
 from planners.embedding.capture.fields import Fields
-from planners.embedding.planner import Mode, Planner
+from planners.embedding.drop_in.planner import Mode, Planner
 
 _TORCHRECS, _OURS = "EmbeddingShardingPlanner", "Planner"
 _MOST_SECONDS = 10**9

@@ -23,7 +23,7 @@ from planners.embedding.capture.modules import Sharded, module_written, sharded_
 from planners.embedding.capture.options import options_written
 from planners.embedding.capture.sharders import sharder_written
 from planners.embedding.capture.topology import devices_written, topology_written
-from planners.embedding.planner import Planner
+from planners.embedding.drop_in.planner import Planner
 from planners.embedding.torchrec_objects import fingerprint_of, said_by
 
 Call = Callable[[], Any]

@@ -13,7 +13,7 @@ from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Stor
 from torchrec.distributed.types import CacheParams
 
 from harness.registry import InfeasibleDecision, UsageError
-from planners.embedding.shard_layout import (
+from planners.embedding.shard_checks import (
     check_kernel,
     check_layout,
     check_memory,

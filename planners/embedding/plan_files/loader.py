@@ -19,7 +19,7 @@ from torchrec.distributed.planner.types import (
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.registry import UsageError, read_file
-from planners.embedding.plan import Plan
+from planners.embedding.decision import Plan
 from planners.embedding.plan_files.document import (
     FORMAT,
     VERSION,

@@ -15,9 +15,9 @@ from torchrec.distributed.planner.types import (
     Topology,
 )
 
-from planners.embedding.search.bin_proposer import BinProposer
-from planners.embedding.search.partition import rules_of
-from planners.embedding.search.proposals import STREAMS
+from planners.embedding.search.same_plan.bin_proposer import BinProposer
+from planners.embedding.search.same_plan.partition import rules_of
+from planners.embedding.search.same_plan.proposals import STREAMS
 from planners.embedding.search.space import Placement, SearchSpace, devices_of
 
 _PARTITION_BY = {kind.value for kind in PartitionByType}

@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 from torchrec.distributed.planner.types import ShardingOption
 
-from planners.embedding.plan import Plan
-from planners.embedding.search.replacement import Load
+from planners.embedding.decision import Plan
+from planners.embedding.explain.replacement import Load
 from planners.embedding.search.space import Floats, Ints, SearchSpace
 
 

@@ -6,7 +6,7 @@ from harness.registry import Prepared
 from planners.embedding.family import FAMILY
 
 if TYPE_CHECKING:
-    from planners.embedding.plan import Plan
+    from planners.embedding.decision import Plan
     from planners.embedding.problem import EmbeddingProblem
 
 
@@ -41,7 +41,7 @@ def dp_torchrec(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 
 
 def _prepared(problem: "EmbeddingProblem", proposer: object) -> "Prepared[Plan]":
-    from planners.embedding.plan import new_planner, plan_with
+    from planners.embedding.decision import new_planner, plan_with
 
     make = new_planner(problem, proposer=proposer)
     return Prepared(run=lambda: plan_with(problem, make()))

@@ -13,22 +13,22 @@ from torchrec.distributed.planner.proposers import (
 )
 from torchrec.distributed.planner.types import Proposer
 
-from planners.embedding.search.bin_proposer import BinProposer
-from planners.embedding.search.bound import (
+from planners.embedding.search.best_plan.bound import (
     Bound,
     LinearRelaxation,
     integer_bound,
     linear_bound,
     worth_integers,
 )
-from planners.embedding.search.candidates import Candidates, candidates
-from planners.embedding.search.canonical import canonical_order, reordered
+from planners.embedding.search.best_plan.candidates import Candidates, candidates
+from planners.embedding.search.best_plan.canonical import canonical_order, reordered
+from planners.embedding.search.best_plan.local_search import construct, improve
+from planners.embedding.search.best_plan.local_state import State, aim, empty_state, tables_of
 from planners.embedding.search.deadline import Deadline
-from planners.embedding.search.local_search import construct, improve
-from planners.embedding.search.local_state import State, aim, empty_state, tables_of
 from planners.embedding.search.outcome import Found, NotFound
-from planners.embedding.search.partition import rules_of
-from planners.embedding.search.same_plan import SamePlan
+from planners.embedding.search.same_plan.bin_proposer import BinProposer
+from planners.embedding.search.same_plan.partition import rules_of
+from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import Devices, Ints, Placement, SearchSpace
 
 NEAR_ENOUGH = 0.005

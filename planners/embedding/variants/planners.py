@@ -7,7 +7,7 @@ from harness.registry import Prepared
 from planners.embedding.family import FAMILY
 
 if TYPE_CHECKING:
-    from planners.embedding.plan import Plan
+    from planners.embedding.decision import Plan
     from planners.embedding.problem import EmbeddingProblem
 
 
@@ -16,8 +16,8 @@ def compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """TorchRec's planner with its greedy proposer and its partitioner compiled"""
     from torchrec.distributed.planner.proposers import GreedyProposer
 
-    from planners.embedding.plan import new_planner, plan_with
-    from planners.embedding.planner import Planner
+    from planners.embedding.decision import new_planner, plan_with
+    from planners.embedding.drop_in.planner import Planner
     from planners.embedding.search.warm_up import warm_up
 
     warm_up()
@@ -28,8 +28,8 @@ def compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 @FAMILY.variant("certified", source="shardbench", requires=("numba", "highspy"))
 def certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Linear programme and local search, down to a proven gap"""
-    from planners.embedding.plan import new_planner, plan_with
-    from planners.embedding.planner import Planner
+    from planners.embedding.decision import new_planner, plan_with
+    from planners.embedding.drop_in.planner import Planner
     from planners.embedding.search.warm_up import warm_up
 
     warm_up()

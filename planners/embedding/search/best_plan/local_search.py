@@ -16,7 +16,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from planners.embedding.search.local_state import (
+from planners.embedding.search.best_plan.local_state import (
     BEST,
     BOUND,
     MOST_REMOVED,

@@ -14,8 +14,11 @@ from torchrec.distributed.planner.proposers import (
 )
 from torchrec.distributed.planner.types import Proposer
 
-from planners.embedding.search.bin_proposer import BinProposer
-from planners.embedding.search.dynamic_programming import torchrec_proposals, tzrec_proposals
+from planners.embedding.search.same_plan.bin_proposer import BinProposer
+from planners.embedding.search.same_plan.dynamic_programming import (
+    torchrec_proposals,
+    tzrec_proposals,
+)
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 Stream = Generator[Ints, Floats, None]

@@ -12,9 +12,11 @@ from torchrec.distributed.planner.types import Perf, ShardingOption
 from torchrec.distributed.types import ShardingType
 
 from harness.registry import Explanation, Question, UsageError
-from planners.embedding.explaining.differing import against
-from planners.embedding.explaining.placed_plan import PlacedPlan, tables_of, written
-from planners.embedding.explaining.records import (
+from planners.embedding.decision import Plan
+from planners.embedding.explain.arguments import ARGUMENTS, Reasons, reasons
+from planners.embedding.explain.comparison import against
+from planners.embedding.explain.placed_plan import PlacedPlan, tables_of, written
+from planners.embedding.explain.records import (
     Alternative,
     BoundExplained,
     BoundTable,
@@ -24,12 +26,10 @@ from planners.embedding.explaining.records import (
     RankExplained,
     TableExplained,
 )
-from planners.embedding.explaining.text import sections, sentences
-from planners.embedding.plan import Plan
+from planners.embedding.explain.replacement import KINDS, Obstacle, Placed, replace
+from planners.embedding.explain.text import sections, sentences
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
-from planners.embedding.search.reasons import ARGUMENTS, Reasons, reasons
-from planners.embedding.search.replacement import KINDS, Obstacle, Placed, replace
 from planners.embedding.search.space import Devices, Floats, SearchSpace
 
 PERF = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms", "prefetch_compute")

@@ -12,7 +12,7 @@ from torchrec.distributed.planner.types import ShardingOption, Topology
 from torchrec.distributed.types import ModuleSharder
 
 from harness.registry import Prepared
-from planners.embedding.plan import Plan, new_planner, plan_with
+from planners.embedding.decision import Plan, new_planner, plan_with
 from planners.embedding.problem import EmbeddingProblem
 
 

@@ -6,14 +6,14 @@ from harness.registry import NotApplicable, Prepared
 from planners.embedding.family import FAMILY
 
 if TYPE_CHECKING:
-    from planners.embedding.plan import Plan
+    from planners.embedding.decision import Plan
     from planners.embedding.problem import EmbeddingProblem
 
 
 @FAMILY.variant("as-captured", source="the captured file")
 def as_captured(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """The live planner of a captured problem, with its own proposers and partitioner"""
-    from planners.embedding.plan import new_planner, plan_with
+    from planners.embedding.decision import new_planner, plan_with
 
     live = problem.live
     if live is None:

@@ -168,7 +168,7 @@ class Planner(EmbeddingShardingPlanner):
         """
         if not self._supported:
             return super().plan(module, sharders)
-        from planners.embedding.compiled_search import NotCompiled, WrongPlan
+        from planners.embedding.drop_in.compiled_search import NotCompiled, WrongPlan
 
         obstacle = self._fault or self._obstacle()
         if obstacle is None:
@@ -197,7 +197,7 @@ class Planner(EmbeddingShardingPlanner):
             warnings.warn(text, DistrustedSearch, stacklevel=3)
 
     def _obstacle(self) -> str | None:
-        from planners.embedding.search import obstacles
+        from planners.embedding.drop_in import obstacles
 
         return obstacles.of_components(
             self._proposers, self._partitioner, self._perf_model, self._topology.world_size
@@ -217,7 +217,7 @@ class Planner(EmbeddingShardingPlanner):
     def _plan_compiled(
         self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]
     ) -> ShardingPlan:
-        from planners.embedding.compiled_search import CompiledSearch
+        from planners.embedding.drop_in.compiled_search import CompiledSearch
 
         reservation = self._storage_reservation
         stand_in = CompiledSearch(self)

@@ -1,7 +1,7 @@
 """What makes the difference between two plans of a problem, table by table."""
 
-from planners.embedding.explaining.placed_plan import PlacedPlan, written
-from planners.embedding.explaining.records import Against, DifferentTable
+from planners.embedding.explain.placed_plan import PlacedPlan, written
+from planners.embedding.explain.records import Against, DifferentTable
 from planners.embedding.search.space import Devices
 
 

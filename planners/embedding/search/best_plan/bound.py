@@ -14,7 +14,7 @@ from itertools import pairwise
 import highspy
 import numpy as np
 
-from planners.embedding.search.candidates import Candidates, candidates, distinct_shards
+from planners.embedding.search.best_plan.candidates import Candidates, candidates, distinct_shards
 from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
 

@@ -12,7 +12,7 @@ from harness.registry import Claim, Prepared
 from planners.embedding.family import FAMILY
 
 if TYPE_CHECKING:
-    from planners.embedding.plan import Plan
+    from planners.embedding.decision import Plan
     from planners.embedding.problem import EmbeddingProblem
 
 _CONDITIONS = "an ads model with more than 1000 proposals, whole planning time"
@@ -22,7 +22,7 @@ _DEEPCOPY_REFACTOR = "meta-pytorch/torchrec#665"
 @FAMILY.variant("double-deepcopy", reference=True, source=_DEEPCOPY_REFACTOR)
 def double_deepcopy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Each proposal copied twice, tensors and modules included"""
-    from planners.embedding.copying import Copies, prepare
+    from planners.embedding.variants.copies import Copies, prepare
 
     return prepare(problem, Copies(in_proposer=True, in_partitioner=True, whole_options=True))
 
@@ -35,7 +35,7 @@ def double_deepcopy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 )
 def single_deepcopy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Each proposal copied once, tensors and modules included"""
-    from planners.embedding.copying import Copies, prepare
+    from planners.embedding.variants.copies import Copies, prepare
 
     return prepare(problem, Copies(in_partitioner=True, whole_options=True))
 
@@ -48,7 +48,7 @@ def single_deepcopy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 )
 def custom_deepcopy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Each proposal copied once, tensors and modules shared and read-only"""
-    from planners.embedding.copying import Copies, prepare
+    from planners.embedding.variants.copies import Copies, prepare
 
     return prepare(problem, Copies(in_partitioner=True))
 
@@ -56,7 +56,7 @@ def custom_deepcopy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 @FAMILY.variant("copy-if-better", same_as="custom-deepcopy", source="meta-pytorch/torchrec#1143")
 def copy_if_better(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """A plan copied only when it is the best so far"""
-    from planners.embedding.copying import Copies, prepare
+    from planners.embedding.variants.copies import Copies, prepare
 
     return prepare(problem, Copies())
 
@@ -64,6 +64,6 @@ def copy_if_better(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 @FAMILY.variant("upstream", same_as="copy-if-better", source="torchrec 1.9.2")
 def upstream(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """TorchRec as installed, with its greedy proposer"""
-    from planners.embedding.copying import Copies, prepare
+    from planners.embedding.variants.copies import Copies, prepare
 
     return prepare(problem, Copies(topology=False))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 
-from planners.embedding.search.layout import Problem, State, Work
+from planners.embedding.search.same_plan.layout import Problem, State, Work
 from planners.embedding.search.space import Floats, Ints, Placement
 
 F = TypeVar("F", bound=Callable[..., Any])

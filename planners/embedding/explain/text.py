@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from harness.registry import Section
-from planners.embedding.explaining.records import (
+from planners.embedding.explain.records import (
     Against,
     Alternative,
     BoundExplained,

@@ -9,8 +9,8 @@ from torchrec.distributed.planner.types import Proposer, ShardingOption
 
 from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.outcome import Found, NotFound
-from planners.embedding.search.partition import Partition, Rules
-from planners.embedding.search.proposals import Stream, depends_on_ratings, stream
+from planners.embedding.search.same_plan.partition import Partition, Rules
+from planners.embedding.search.same_plan.proposals import Stream, depends_on_ratings, stream
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 

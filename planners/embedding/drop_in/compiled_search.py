@@ -14,17 +14,17 @@ from torchrec.distributed.planner.types import (
 )
 from typing_extensions import override
 
-from planners.embedding.checked_plan import fault_of
-from planners.embedding.search import obstacles
+from planners.embedding.drop_in import obstacles
+from planners.embedding.drop_in.plan_check import fault_of
 from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.enumeration import SharedOption
 from planners.embedding.search.outcome import Found, NotFound
-from planners.embedding.search.partition import rules_of
-from planners.embedding.search.same_plan import SamePlan
+from planners.embedding.search.same_plan.partition import rules_of
+from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space
 
 if TYPE_CHECKING:
-    from planners.embedding.planner import Planner
+    from planners.embedding.drop_in.planner import Planner
 
 
 class NotCompiled(Exception):
@@ -145,7 +145,7 @@ class CompiledSearch(Proposer, Partitioner):
         planner = self._planner
         limit = planner._timeout_seconds or None
         if planner._mode == "best-plan":
-            from planners.embedding.search.certified import best_plan
+            from planners.embedding.search.best_plan.search import best_plan
 
             outcome = best_plan(space, devices, self._deadline, planner._seed)
             if isinstance(outcome, Found):

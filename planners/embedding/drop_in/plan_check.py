@@ -14,7 +14,7 @@ from torchrec.distributed.planner.types import (
 )
 
 from harness.registry import InfeasibleDecision
-from planners.embedding.shard_layout import check_ranks, check_tiling
+from planners.embedding.shard_checks import check_ranks, check_tiling
 
 Estimates = Callable[[list[ShardingOption]], None]
 """Fills in the estimates of options that have none."""

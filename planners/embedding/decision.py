@@ -10,7 +10,7 @@ from torchrec.distributed.planner.types import PlannerError, ShardingOption
 from harness.registry import InfeasibleDecision
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.shard_layout import check_memory, check_tiling, storage_of
+from planners.embedding.shard_checks import check_memory, check_tiling, storage_of
 from planners.embedding.torchrec_objects import fingerprint_of, said_by
 
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planners.embedding.search.bound import (
+from planners.embedding.search.best_plan.bound import (
     _least,
     integer_bound,
     least_perf,
     linear_bound,
     worth_integers,
 )
-from planners.embedding.search.candidates import Candidates, candidates
+from planners.embedding.search.best_plan.candidates import Candidates, candidates
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
 ARGUMENTS = {

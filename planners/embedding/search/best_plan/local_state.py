@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from planners.embedding.search.candidates import Candidates
+from planners.embedding.search.best_plan.candidates import Candidates
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 NOWHERE = 1e300
