@@ -51,8 +51,8 @@ def _validate(_: "DTensorProblem", decision: "Decision") -> None:
 
 
 def _quality(problem: "DTensorProblem", decision: "Decision") -> Mapping[str, float]:
+    from planners.dtensor.programs.world import playing_one_rank
     from planners.dtensor.quality import quality
-    from planners.dtensor.world import playing_one_rank
 
     with playing_one_rank(problem.ranks_per_host):
         return quality(decision)
@@ -61,7 +61,7 @@ def _quality(problem: "DTensorProblem", decision: "Decision") -> Mapping[str, fl
 def _explaining(
     problem: "DTensorProblem", decision: "Decision", question: "Question[Decision]"
 ) -> Explanation:
-    from planners.dtensor.explaining import explain
+    from planners.dtensor.explain import explain
 
     return explain(problem, decision, question)
 
@@ -79,7 +79,7 @@ def _inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
 
 
 def _capturing(names: Names) -> AbstractContextManager[Callable[[], Mapping[str, Any]]]:
-    from planners.dtensor.recording import capturing
+    from planners.dtensor.capture.recording import capturing
 
     return capturing(names)
 
