@@ -39,7 +39,7 @@ class Accelerated:
         try:
             if SUPPORTED.allow("accelerate()", torch.__version__, any_release=any_release):
                 # Another release may not have all that is imported there.
-                from planners.dtensor.dispatch.self_checking import SelfChecking
+                from planners.dtensor.cache.self_checking import SelfChecking
 
                 self._dispatch = SelfChecking(check)
             self._installed.enter_context(self._dispatch.installed())

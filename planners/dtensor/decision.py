@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from harness.registry import InfeasibleDecision
 from planners.dtensor.dispatch.torch_path import DISPATCHER
-from planners.dtensor.programs import Program
+from planners.dtensor.programs.build import Program
 
 
 @dataclass(frozen=True, slots=True)

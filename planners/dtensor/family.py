@@ -66,8 +66,8 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
     studies=STUDIES,
     goals=GOALS,
     abilities=Abilities(
-        explain="planners.dtensor.explaining:explain",
-        capture="planners.dtensor.recording:capturing",
+        explain="planners.dtensor.explain:explain",
+        capture="planners.dtensor.capture.recording:capturing",
         inventory="planners.dtensor.inventory:inventory",
         releases=RELEASES,
     ),

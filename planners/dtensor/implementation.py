@@ -7,7 +7,7 @@ from planners.dtensor import quality as qualities
 from planners.dtensor.decision import Decision, fingerprint
 from planners.dtensor.observer import observe
 from planners.dtensor.problem import DTensorProblem, build
-from planners.dtensor.world import playing_one_rank
+from planners.dtensor.programs.world import playing_one_rank
 
 __all__ = ["build", "facts", "fingerprint", "observe", "quality", "validate"]
 

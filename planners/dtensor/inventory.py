@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves
 
 from harness.registry import Column, Inventory, Topology, UsageError, WorkloadSpec
 from planners.dtensor.problem import build
-from planners.dtensor.world import playing_one_rank
+from planners.dtensor.programs.world import playing_one_rank
 
 _COLUMNS = (
     Column("op"),

@@ -17,7 +17,7 @@ from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.size import bytes_held
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
-from planners.dtensor.programs import Program
+from planners.dtensor.programs.build import Program
 
 
 @contextmanager

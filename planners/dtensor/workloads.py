@@ -16,7 +16,7 @@ from harness.registry import (
     read_file,
     whole_number,
 )
-from planners.dtensor.step_file import read_step
+from planners.dtensor.capture.step_file import read_step
 
 OPS = ("addmm", "mm", "mul", "relu", "add-scalar", "view", "view-sharded", "t")
 """The single ops; `view` is of a replicated tensor, `view-sharded` keeps the sharded dimension."""

@@ -16,9 +16,9 @@ from torch.distributed.tensor.parallel import (
 from harness.capture import capture
 from harness.naming import WorkloadSpec
 from planners.dtensor import FAMILY
-from planners.dtensor.modules import mlp, transformer_block
 from planners.dtensor.problem import DTensorProblem
-from planners.dtensor.world import make_mesh
+from planners.dtensor.programs.modules import mlp, transformer_block
+from planners.dtensor.programs.world import make_mesh
 
 Step = Callable[[], list[torch.Tensor]]
 

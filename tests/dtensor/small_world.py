@@ -15,7 +15,7 @@ from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.problem import DTensorProblem, clear
-from planners.dtensor.world import make_mesh, playing_one_rank
+from planners.dtensor.programs.world import make_mesh, playing_one_rank
 
 D = TypeVar("D", bound=Dispatch)
 

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from harness.registry import Explanation, Question, Section, UsageError
 from planners.dtensor.decision import Decision, Redistribution
 from planners.dtensor.problem import DTensorProblem
+from planners.dtensor.programs.world import playing_one_rank
 from planners.dtensor.quality import cheapest_cost, cost_of
-from planners.dtensor.world import playing_one_rank
 
 # Two sums of the same costs in different orders may differ by this share.
 _ROUNDING = 1e-9

@@ -19,11 +19,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
-from planners.dtensor.dispatch.bounded import BoundedTable
-from planners.dtensor.dispatch.forms import Table, of_any_form
-from planners.dtensor.dispatch.interned import Interned
-from planners.dtensor.dispatch.meta import PRODUCTS, is_pointwise
-from planners.dtensor.dispatch.plans import (
+from planners.dtensor.cache.interned import Interned
+from planners.dtensor.cache.plan_handlers import Table, of_any_form
+from planners.dtensor.cache.plans import (
     Key,
     KeyRule,
     Plan,
@@ -32,7 +30,9 @@ from planners.dtensor.dispatch.plans import (
     specs_of,
 )
 from planners.dtensor.dispatch.specs import with_meta
+from planners.dtensor.dispatch.tables import BoundedTable
 from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, strategy_of, traits
+from planners.dtensor.search.tensor_meta import PRODUCTS, is_pointwise
 
 MOST_CLASSES = 1024
 """How many classes are kept for one op, unless told otherwise."""

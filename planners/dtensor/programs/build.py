@@ -13,7 +13,8 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from harness.registry import Topology, WorkloadSpec
-from planners.dtensor.modules import mlp, transformer_block
+from planners.dtensor.programs.modules import mlp, transformer_block
+from planners.dtensor.programs.world import make_mesh
 from planners.dtensor.workloads import (
     ROUNDS,
     dims,
@@ -23,7 +24,6 @@ from planners.dtensor.workloads import (
     parameters,
     random_cases,
 )
-from planners.dtensor.world import make_mesh
 
 # Batch sizes of `dynamic`, in rows per rank, come round after so many steps: far more than a turn
 # of any variant has, and few enough that computing stays small beside deciding.

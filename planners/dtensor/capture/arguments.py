@@ -17,10 +17,10 @@ from torch.distributed.tensor._utils import (
 )
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from planners.dtensor.dispatch.plans import make_dtensor
-from planners.dtensor.shaped import Shaped, layout_of
-from planners.dtensor.step_file import Call, MeshForm, Step, TensorForm
-from planners.dtensor.world import DEVICE
+from planners.dtensor.cache.plans import make_dtensor
+from planners.dtensor.capture.layout_tensor import Shaped, layout_of
+from planners.dtensor.capture.step_file import Call, MeshForm, Step, TensorForm
+from planners.dtensor.programs.world import DEVICE
 
 
 class CannotBeMade(Exception):
@@ -40,7 +40,7 @@ class Locals:
 
 
 SHAPED = Locals(lambda shape, stride, dtype: Shaped(layout_of(shape, stride, dtype)), DEVICE)
-"""The quickest; see `planners.dtensor.shaped`."""
+"""The quickest; see `planners.dtensor.capture.layout_tensor`."""
 
 META = Locals(
     lambda shape, stride, dtype: torch.empty_strided(shape, stride, dtype=dtype, device="meta"),

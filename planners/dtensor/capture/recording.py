@@ -18,6 +18,7 @@ from torch._ops import OpOverload
 from torch.distributed.tensor._dispatch import OpDispatcher
 
 from harness.registry import Names, ShardbenchError, UsageError
+from planners.dtensor.capture.writer import CannotBeWritten, Writer
 from planners.dtensor.decision import Redistributions, redistribution
 from planners.dtensor.dispatch.handlers import Below, Handlers, Overlay, consulted
 from planners.dtensor.dispatch.torch_path import (
@@ -27,7 +28,6 @@ from planners.dtensor.dispatch.torch_path import (
     Kwargs,
     modes_active,
 )
-from planners.dtensor.writing import CannotBeWritten, Writer
 
 PUBLIC_NAMESPACES = frozenset(("aten", "prims", "c10d_functional", "_c10d_functional"))
 """Whose ops have names that everybody knows."""

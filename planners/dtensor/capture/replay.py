@@ -22,11 +22,7 @@ from torch.distributed.tensor.placement_types import _MaskPartial
 from torch.utils._pytree import tree_iter, tree_leaves
 
 from harness.registry import Topology, UsageError, WorkloadSpec
-from planners.dtensor.dispatch.searching import ExactMiss
-from planners.dtensor.dispatch.torch_path import clear_torch_caches
-from planners.dtensor.programs import Program, Recorded
-from planners.dtensor.recording import decided_ops
-from planners.dtensor.replay_arguments import (
+from planners.dtensor.capture.arguments import (
     META,
     SHAPED,
     VALUES,
@@ -36,10 +32,14 @@ from planners.dtensor.replay_arguments import (
     objects_in,
     op_named,
 )
-from planners.dtensor.shaped import forget
-from planners.dtensor.step_file import Call, Step, read_step
+from planners.dtensor.capture.layout_tensor import forget
+from planners.dtensor.capture.recording import decided_ops
+from planners.dtensor.capture.step_file import Call, Step, read_step
+from planners.dtensor.dispatch.torch_path import clear_torch_caches
+from planners.dtensor.programs.build import Program, Recorded
+from planners.dtensor.programs.world import playing_one_rank, start_world
+from planners.dtensor.search.dispatches import ExactMiss
 from planners.dtensor.workloads import calls, check_ranks, is_cold
-from planners.dtensor.world import playing_one_rank, start_world
 
 _MOST_PIECES = 2**16
 

@@ -11,9 +11,7 @@ import torch
 from torch._ops import OpOverload
 from torch.distributed.tensor import DTensor
 
-from planners.dtensor.dispatch.bounded import BoundedTable
-from planners.dtensor.dispatch.handlers import by_torch
-from planners.dtensor.dispatch.plans import (
+from planners.dtensor.cache.plans import (
     Key,
     KeyRule,
     Plan,
@@ -22,6 +20,8 @@ from planners.dtensor.dispatch.plans import (
     local_args,
     make_dtensor,
 )
+from planners.dtensor.dispatch.handlers import by_torch
+from planners.dtensor.dispatch.tables import BoundedTable
 from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, alias_storage, traits
 
 Table = BoundedTable[Key, Plan]

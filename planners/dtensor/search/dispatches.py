@@ -13,11 +13,11 @@ from torch.distributed.tensor._ops.single_dim_strategy import (
     _SingleDimStrategyInfo,
 )
 
-from planners.dtensor.cheapest import searched_exactly
 from planners.dtensor.dispatch.base import Dispatch
-from planners.dtensor.dispatch.meta import asked_directly
 from planners.dtensor.dispatch.specs import SpecTable
 from planners.dtensor.dispatch.torch_path import traits
+from planners.dtensor.search.cheapest import searched_exactly
+from planners.dtensor.search.tensor_meta import asked_directly
 
 _expand_exhaustively = _sharding_prop._expand_single_dim_strategy_to_mesh
 

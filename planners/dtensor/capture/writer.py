@@ -21,8 +21,8 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.utils._pytree import tree_leaves
 
 from harness.registry import Names
+from planners.dtensor.capture.step_file import MOST_TEXT
 from planners.dtensor.decision import Redistribution
-from planners.dtensor.step_file import MOST_TEXT
 
 Written = dict[str, Any]
 

@@ -18,16 +18,16 @@ from typing import Any
 
 from torch._ops import OpOverload
 
+from planners.dtensor.cache.plan_handlers import Table, handler_of, of_any_form
+from planners.dtensor.cache.plans import Key, KeyRule, Plan, Tally, plan_of
+from planners.dtensor.cache.torch_hooks import following_torch
 from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.base import CacheInfo, Dispatch
-from planners.dtensor.dispatch.bounded import BoundedTable
 from planners.dtensor.dispatch.construction import made_plainly
-from planners.dtensor.dispatch.forgetting import following_torch
-from planners.dtensor.dispatch.forms import Table, handler_of, of_any_form
 from planners.dtensor.dispatch.handlers import handling, watched
-from planners.dtensor.dispatch.plans import Key, KeyRule, Plan, Tally, plan_of
 from planners.dtensor.dispatch.size import bytes_held
 from planners.dtensor.dispatch.specs import SpecTable
+from planners.dtensor.dispatch.tables import BoundedTable
 from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, traits
 
 MOST_PLANS = 1024

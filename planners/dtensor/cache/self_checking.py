@@ -14,10 +14,8 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
-from planners.dtensor.cheapest import searched_exactly
+from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import CacheInfo
-from planners.dtensor.dispatch.meta import asked_directly
-from planners.dtensor.dispatch.shape_class import ShapeClass
 from planners.dtensor.dispatch.torch_path import (
     DISPATCHER,
     PROPAGATOR,
@@ -26,6 +24,8 @@ from planners.dtensor.dispatch.torch_path import (
     Kwargs,
     carry_out,
 )
+from planners.dtensor.search.cheapest import searched_exactly
+from planners.dtensor.search.tensor_meta import asked_directly
 
 _MOST_KEPT = 4096
 
