@@ -30,7 +30,7 @@ from harness.execution.messages import (
 )
 from harness.measuring.check import check
 from harness.measuring.memory import peak
-from harness.measuring.sampling import Limits, SamplingRule, sample
+from harness.measuring.sampling import Limits, sample
 from harness.model.settings import SamplingRule
 from harness.model.topology import Topology
 from harness.naming import WorkloadSpec

@@ -15,6 +15,7 @@ from harness.measuring.selftest import Tally, selftest, tallies
 from harness.model.cell import Cell
 from harness.model.settings import SamplingRule
 from harness.store.results import to_json
+from reports.tables.terminal import new_table
 from shardbench import display
 from shardbench.options import Seed, check_writable, settings_of, write
 from shardbench.progress import progress_display

@@ -5,7 +5,7 @@ from rich.text import Text
 
 from harness.registry import Registry
 from harness.topologies.lookup import presets
-from shardbench.display.comparison import new_table
+from reports.tables.terminal import new_table
 
 
 def families(registry: Registry) -> RenderableType:

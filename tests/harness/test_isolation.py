@@ -14,6 +14,8 @@ import psutil
 import pytest
 
 from harness.errors import UsageError
+from harness.execution import child as children
+from harness.execution import memory as limits
 from harness.execution.child import child, how_it_ended, start_server
 from harness.execution.output import Output
 from harness.measuring.comparison import Comparison

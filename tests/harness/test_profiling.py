@@ -17,6 +17,7 @@ from fake_clock import FakeClock
 from harness.clock import SystemClock
 from harness.errors import ShardbenchError, UsageError
 from harness.measuring.comparison import Comparison
+from harness.measuring.profile import profiler as profiling
 from harness.measuring.profile.flame_graph import Frame, Profiled
 from harness.measuring.profile.frame_names import FrameNames
 from harness.measuring.profile.profiler import profile
