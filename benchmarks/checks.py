@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.outline import Outline
-from harness.clock import SystemClock
+from harness.contract import Family
+from harness.contract.registry import Registry
 from harness.measuring.check import Checked, check
-from harness.naming import ProblemId
-from harness.registry import Family, Registry
+from harness.measuring.clock import SystemClock
+from harness.model.ids import ProblemId
 from harness.topologies.lookup import placed_on
 
 # By family, variant and problem: what the checked call showed, or in words why there is nothing.

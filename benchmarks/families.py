@@ -14,11 +14,12 @@ from typing import Any, ClassVar, TypeVar
 
 from benchmarks.checks import Checks, build, check_all, is_different, value_of
 from benchmarks.outline import Figure, Outline, note, outlines
-from harness.clock import SystemClock
+from harness.contract import Family, Prepared
+from harness.contract.registry import Registry, load_registry
 from harness.measuring.check import Checked
+from harness.measuring.clock import SystemClock
 from harness.measuring.sampling import sample, timed_turn
 from harness.model.settings import SamplingRule
-from harness.registry import Family, Prepared, Registry, load_registry
 
 # A sample lasts about this long at least, by repeating a short call, so that the clock resolves it.
 _SAMPLE_SECONDS = 0.02

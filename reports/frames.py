@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from harness.errors import UsageError
 from harness.model.cell import Cell
-from harness.naming import CellId, ProblemId
+from harness.model.errors import UsageError
+from harness.model.ids import CellId, ProblemId
 from harness.store.results import Damage, read_cells
 
 DIFFERENT = "different decision"

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator
 
-from harness.goals import Standing, standing
+from harness.measuring.goals import Standing, standing
 from harness.model.cell import Cell, Goal
-from harness.naming import ProblemId
+from harness.model.ids import ProblemId
 from reports.findings.measured import Finding
 from reports.formatting import interval, listing, percent, plural, quantity
 from reports.tables.family import (

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from harness.releases.declaration import Releases
+from harness.contract.releases import Releases
 from reports.figures.canvas import (
     PALE,
     WIDTH,

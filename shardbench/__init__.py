@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what mypy and an editor read; the table below is what runs
-    from harness.capture import capture
+    from harness.planning.capture import capture
     from planners.dimspec.upstream.accelerate import accelerate as accelerate_colossalai
     from planners.dtensor.accelerate import accelerate
     from planners.embedding.drop_in.planner import Planner
@@ -31,7 +31,7 @@ _HOMES = {
     "Planner": "planners.embedding.drop_in.planner:Planner",
     "accelerate": "planners.dtensor.accelerate:accelerate",
     "accelerate_colossalai": "planners.dimspec.upstream.accelerate:accelerate",
-    "capture": "harness.capture:capture",
+    "capture": "harness.planning.capture:capture",
     "plan_constraints": "planners.embedding.plan_files.loader:plan_constraints",
 }
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from harness.errors import ShardbenchError
+from harness.contract.registry import Registry
 from harness.measuring.comparison import Comparison, Request
 from harness.measuring.profile.flame_graph import Profiled
+from harness.model.errors import ShardbenchError
 from harness.model.settings import Settings
-from harness.registry import Registry
 from shardbench.options import messages, write
 from shardbench.problem_options import asked
 from shardbench.progress import progress_display

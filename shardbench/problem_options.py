@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.errors import UsageError
+from harness.contract import Family
+from harness.contract.registry import Registry
+from harness.model.errors import UsageError
+from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.topology import Topology
-from harness.naming import CellId, ProblemId, WorkloadSpec
-from harness.registry import Family, Registry
 from harness.topologies.lookup import placed_on
 
 ID = "family/variant@workload/topology:gpus"

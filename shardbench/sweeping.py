@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.errors import printable
 from harness.measuring.comparison import Request
 from harness.model.cell import Cell
+from harness.model.errors import printable
 from harness.model.settings import Settings
-from harness.sweeps.sweep import Finished, Workers, sweep
+from harness.suites.sweep import Finished, Workers, sweep
 from reports.formatting import plural
 from shardbench.options import messages
 from shardbench.progress import TimeLeft, progress_display

@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from harness.errors import printable
+from harness.model.errors import printable
 from harness.model.topology import Topology
 from harness.topologies.capture import Captured
 from harness.topologies.cells import Finding

@@ -14,12 +14,13 @@ from typing import Any, get_args
 
 import psutil
 
-from harness.errors import ShardbenchError
 from harness.execution.bootstrap import enclosed
-from harness.execution.memory import GIB, default_memory_gib, resident, says_refused
+from harness.execution.memory import resident, says_refused
 from harness.execution.messages import Failed, Message
 from harness.execution.output import Output
 from harness.execution.preload import PRELOAD
+from harness.model.errors import ShardbenchError
+from harness.model.machine import GIB, default_memory_gib
 
 _START_SECONDS = 600.0  # torch is imported first, and a machine may be busy
 _END_SECONDS = 10.0

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from harness.errors import ShardbenchError
+from harness.model.errors import ShardbenchError
 
 FOLDER = "SHARDBENCH_UPSTREAMS"
 

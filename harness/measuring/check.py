@@ -5,12 +5,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.clock import Clock
-from harness.errors import RegistryError
+from harness.contract import Family, Measured, Recorder
+from harness.contract.family import load
+from harness.contract.recorder import observed_call
+from harness.contract.variants import Variant
+from harness.measuring.clock import Clock
 from harness.measuring.memory import begin_peak, peak
 from harness.model.cell import RankTable, find_bound
-from harness.recorder import observed_call
-from harness.registry import Family, Measured, Recorder, Variant, load
+from harness.model.errors import RegistryError
 
 
 @dataclass(frozen=True, slots=True)

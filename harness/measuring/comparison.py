@@ -4,22 +4,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from harness.errors import ShardbenchError, UsageError
+from harness.contract import Family
+from harness.contract.registry import Registry, load_registry
+from harness.contract.variants import Variant
 from harness.execution.child import Child, child, start_server
 from harness.execution.memory import shared_limit_gib
 from harness.execution.messages import CheckDone, Failed, ProfileDone, SamplingDone
-from harness.machine import environment
 from harness.measuring.check import Checked
+from harness.measuring.environment import environment
 from harness.measuring.filling import fill_from_check, fill_from_failure, fill_from_times
 from harness.measuring.jobs import Job, run_check, run_profile, run_sampling
 from harness.measuring.monitor import Event, Listener, Outcome, OverBudget, follow
 from harness.measuring.profile.flame_graph import Profiled
 from harness.measuring.sampling import Limits, Times
 from harness.model.cell import Cell
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.settings import Settings
 from harness.model.topology import Topology
-from harness.naming import CellId, ProblemId, WorkloadSpec
-from harness.registry import Family, Registry, Variant, load_registry
 
 
 def _no_listener(event: Event) -> None:

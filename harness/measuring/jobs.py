@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from harness.clock import SystemClock
-from harness.errors import NotApplicable, ShardbenchError, UsageError, one_line
+from harness.contract import Family, Prepared, Progress, Recorder
+from harness.contract.registry import Registry
 from harness.execution.memory import refuse_no_more, was_refused
 from harness.execution.messages import (
     CallEnded,
@@ -29,12 +29,13 @@ from harness.execution.messages import (
     TurnEnded,
 )
 from harness.measuring.check import check
+from harness.measuring.clock import SystemClock
 from harness.measuring.memory import peak
 from harness.measuring.sampling import Limits, sample
+from harness.model.errors import NotApplicable, ShardbenchError, UsageError, one_line
+from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule
 from harness.model.topology import Topology
-from harness.naming import WorkloadSpec
-from harness.registry import Family, Prepared, Progress, Recorder, Registry
 
 _REPORT_SECONDS = 0.2
 

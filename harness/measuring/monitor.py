@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from harness.contract import Progress
 from harness.execution.child import Child
 from harness.execution.messages import (
     CallEnded,
@@ -20,7 +21,6 @@ from harness.execution.messages import (
 )
 from harness.measuring.sampling import Times
 from harness.model.settings import SETUP_SECONDS
-from harness.registry import Progress
 
 _POLL_SECONDS = 0.1
 # What is measured is known by then.

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from harness.clock import Clock
+from harness.contract import Measured, Prepared
+from harness.measuring.clock import Clock
 from harness.measuring.verdict import CONFIDENCE, estimate_ratio, judge
 from harness.model.cell import Ratio
 from harness.model.settings import SamplingRule
-from harness.registry import Measured, Prepared
 
 # A sample lasts at least this long, by repeating a short call, so that the clock resolves it.
 _SAMPLE_SECONDS = 0.02

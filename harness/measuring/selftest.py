@@ -15,14 +15,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.errors import ShardbenchError
+from harness.contract import Family, Prepared, Recorder
+from harness.contract.registry import Registry
 from harness.measuring.comparison import Comparison, Request
 from harness.measuring.monitor import Event
 from harness.model.cell import Cell
+from harness.model.errors import ShardbenchError
+from harness.model.ids import WorkloadSpec
 from harness.model.settings import Settings
 from harness.model.topology import Topology
-from harness.naming import WorkloadSpec
-from harness.registry import Family, Prepared, Recorder, Registry
 from harness.topologies.lookup import find_topology
 
 # About 2 ms of what planners do most: copies of small objects.

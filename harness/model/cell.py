@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, convert, field, to_builtins
 
-from harness.errors import UsageError, printable
 from harness.model.declared import LEAST, check_sizes
+from harness.model.errors import UsageError, printable
+from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.settings import Settings
-from harness.naming import CellId, ProblemId, WorkloadSpec
 
 SCHEMA = 1
 

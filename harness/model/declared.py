@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from harness.errors import UsageError, unknown
+from harness.model.errors import UsageError, unknown
 
 T = TypeVar("T")
 

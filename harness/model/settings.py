@@ -2,7 +2,7 @@
 
 from msgspec import Struct, field
 
-from harness.execution.memory import default_memory_gib
+from harness.model.machine import default_memory_gib
 
 SETUP_SECONDS = 600.0
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 
 MOST_GPUS = 2**17
 """More than any cluster has; planners keep an object for each."""

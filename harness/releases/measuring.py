@@ -11,12 +11,12 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from harness.errors import ShardbenchError
+from harness.contract.releases import Releases
 from harness.execution.upstream import Upstream
-from harness.machine import environment
+from harness.measuring.environment import environment
+from harness.model.errors import ShardbenchError
+from harness.model.ids import ProblemId
 from harness.model.topology import Topology
-from harness.naming import ProblemId
-from harness.releases.declaration import Releases
 from harness.releases.history import History, NotRun, Round, Times, counts_of, times_of
 from harness.releases.installing import Place
 

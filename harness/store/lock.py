@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from harness.errors import ShardbenchError
+from harness.model.errors import ShardbenchError
 from harness.store.results import check_is_file
 
 

@@ -11,12 +11,11 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness.errors import ShardbenchError, UsageError
 from harness.model.cell import SCHEMA, Cell
 from harness.model.declared import fault
-from harness.naming import CellId
-from harness.reading import read_file
-from harness.writing import replace_file
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.files import read_file, replace_file
+from harness.model.ids import CellId
 
 _BLOCK_BYTES = 1 << 16
 

@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from harness.topologies.devices import SeenGpu, SeenNic
 from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind, pcie_bw
 from harness.topologies.link_matrix import Matrix

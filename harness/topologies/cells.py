@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from harness.model.topology import Topology
 from harness.topologies.csv_files import Written, read_topologies
 from harness.topologies.gpu_kinds import GB, find_gpu_kind

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from harness.errors import UsageError, printable
+from harness.model.errors import UsageError, printable
 from harness.model.topology import CAPTURED, Topology
 
 # Plausible range of each bandwidth in bytes per millisecond. Narrow enough that the same figure in

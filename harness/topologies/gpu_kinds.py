@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 
 GB = 1e6
 """Bytes per millisecond in a GB/s, a decimal one, as bandwidths are stored."""

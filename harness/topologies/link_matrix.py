@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness.errors import UsageError, printable
+from harness.model.errors import UsageError, printable
 
 SELF = "X"
 # From near to far; NVLink is nearer than all of them. `SOC` is what drivers before 390 call `SYS`.

@@ -4,11 +4,11 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from harness.errors import UsageError, unknown
+from harness.contract import Family
+from harness.model.errors import UsageError, unknown
+from harness.model.files import read_file
+from harness.model.ids import WorkloadSpec
 from harness.model.topology import CAPTURED, Topology
-from harness.naming import WorkloadSpec
-from harness.reading import read_file
-from harness.registry import Family
 from harness.topologies.csv_files import read_topologies
 
 

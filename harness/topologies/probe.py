@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from harness.errors import one_line
+from harness.model.errors import one_line
 from harness.topologies.devices import Place, SeenGpu, SeenNic, path_below_devices, rate_gbits
 from harness.topologies.gpu_kinds import GB
 

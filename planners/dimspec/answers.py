@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from harness.registry import NotApplicable, Prepared
+from harness.contract import NotApplicable, Prepared
 from planners.dimspec.conversion.partition import Mesh, Partition
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import Stream

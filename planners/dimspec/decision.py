@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.registry import InfeasibleDecision
+from harness.contract import InfeasibleDecision
 from planners.dimspec.conversion.costs import NOTHING, CommSpec, Pattern
 from planners.dimspec.conversion.partition import PartitionError, checked_partition
 from planners.dimspec.conversion.search import Conversion

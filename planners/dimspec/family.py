@@ -1,6 +1,6 @@
 """The dimspec family: what is said, counted and compared of conversions between shardings."""
 
-from harness.registry import Abilities, Counter, Family, Quality
+from harness.contract import Abilities, Counter, Family, Quality
 from planners.dimspec.capture.session import capturing
 from planners.dimspec.decision import Decision
 from planners.dimspec.inventory import inventory

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 
-from harness.registry import Column, Inventory, Topology, UsageError, WorkloadSpec
+from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
 from planners.dimspec import workloads
 from planners.dimspec.capture.stream_file import read_stream
 from planners.dimspec.conversion.partition import sequence_name

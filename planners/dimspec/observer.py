@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from harness.registry import Progress, Recorder
+from harness.contract import Progress, Recorder
 from planners.dimspec import answers
 from planners.dimspec.answers import Asked, Search
 from planners.dimspec.conversion import specs

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from harness.registry import Topology, UsageError, WorkloadSpec
+from harness.contract import Topology, UsageError, WorkloadSpec
 from planners.dimspec import workloads
 from planners.dimspec.capture.stream_file import read_stream
 from planners.dimspec.conversion.partition import Mesh, all_partitions

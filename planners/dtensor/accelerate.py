@@ -13,7 +13,7 @@ from types import TracebackType
 
 import torch
 
-from harness.registry import SupportedReleases, UsageError
+from harness.contract import SupportedReleases, UsageError
 from planners.dtensor.dispatch.base import CacheInfo, Dispatch
 
 SUPPORTED = SupportedReleases("torch", ("2.13.0", "2.15.0"))

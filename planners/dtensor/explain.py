@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from harness.registry import Explanation, Question, Section, UsageError
+from harness.contract import Explanation, Question, Section, UsageError
 from planners.dtensor.decision import Decision, Redistribution
 from planners.dtensor.problem import DTensorProblem
 from planners.dtensor.programs.world import playing_one_rank

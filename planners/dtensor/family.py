@@ -5,7 +5,7 @@ Nothing here imports torch: listing variants must be quick.
 
 from typing import TYPE_CHECKING
 
-from harness.registry import Abilities, Counter, Family, Quality
+from harness.contract import Abilities, Counter, Family, Quality
 from planners.dtensor.releases.declared import RELEASES
 from planners.dtensor.suite import GOALS, STUDIES
 from planners.dtensor.workloads import brings, label, list_workloads

@@ -11,7 +11,7 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpSpec, OpStrategy, OutputSharding
 from torch.utils import _pytree
 
-from harness.registry import Recorder
+from harness.contract import Recorder
 from planners.dtensor import problem
 from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch

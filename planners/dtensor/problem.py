@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from harness.registry import Prepared, Topology, WorkloadSpec, is_captured_file
+from harness.contract import Prepared, Topology, WorkloadSpec
+from harness.contract.captured_file import is_captured_file
 from planners.dtensor.capture.replay import replayed
 from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch

@@ -7,7 +7,7 @@ from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import PlannerError, ShardingOption
 
-from harness.registry import InfeasibleDecision
+from harness.contract import InfeasibleDecision
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.shard_checks import check_memory, check_tiling, storage_of

@@ -5,7 +5,7 @@ Nothing here imports torchrec: listing variants must be quick, and must work whe
 
 from typing import TYPE_CHECKING
 
-from harness.registry import Abilities, Counter, Family, Quality, WorkloadSpec
+from harness.contract import Abilities, Counter, Family, Quality, WorkloadSpec
 from planners.embedding.capture.workload import brought, captured_label, is_captured
 from planners.embedding.importing.importer import IMPORTING
 from planners.embedding.inventory import inventory

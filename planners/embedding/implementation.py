@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from harness.registry import Planning, RankTable, Topology, WorkloadSpec
+from harness.contract import Planning, RankTable, Topology, WorkloadSpec
 from planners.embedding import problem as problems
 from planners.embedding.capture.problem import build_captured
 from planners.embedding.capture.workload import is_captured

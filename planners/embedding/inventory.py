@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.registry import Column, Inventory, Topology, UsageError, WorkloadSpec
+from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
 from planners.embedding.capture.workload import is_captured
 from planners.embedding.importing.table_writer import pooling_text
 from planners.embedding.tables import Table

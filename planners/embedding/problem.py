@@ -11,7 +11,7 @@ from torchrec.distributed.planner.storage_reservations import FixedPercentageSto
 from torchrec.distributed.planner.types import StorageReservation
 from torchrec.distributed.types import ModuleSharder
 
-from harness.registry import Topology, WorkloadSpec
+from harness.contract import Topology, WorkloadSpec
 from planners.embedding.capture.options import CapturedOptions
 from planners.embedding.capture.planner import LivePlanner
 from planners.embedding.tables import Table

@@ -8,7 +8,7 @@ from torchrec.distributed.planner.types import Shard
 from torchrec.distributed.sharding_plan import calculate_shard_sizes_and_offsets
 from torchrec.distributed.types import ShardingType
 
-from harness.registry import InfeasibleDecision
+from harness.contract import InfeasibleDecision
 
 
 def check_tiling(

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from harness.registry import InfeasibleDecision
+from harness.contract import InfeasibleDecision
 from planners.reshard.problem import (
     PaddleDecision,
     ReshardDecision,

@@ -5,7 +5,7 @@ Nothing here imports torch: listing variants must be quick.
 
 from typing import TYPE_CHECKING
 
-from harness.registry import Abilities, Counter, Family, Quality
+from harness.contract import Abilities, Counter, Family, Quality
 from planners.reshard.suite import GOALS, STUDIES
 from planners.reshard.workloads import checked, list_workloads
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from harness.registry import Progress, Recorder
+from harness.contract import Progress, Recorder
 from planners.reshard.resharding.block import Block
 from planners.reshard.resharding.graph import Twin
 from planners.reshard.resharding.resharder import IndexedResharder, Resharder

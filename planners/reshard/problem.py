@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.registry import NotApplicable, Prepared, Topology, WorkloadSpec
+from harness.contract import NotApplicable, Prepared, Topology, WorkloadSpec
 from planners.reshard import workloads
 from planners.reshard.resharding.block import Block
 from planners.reshard.resharding.graph import Twin

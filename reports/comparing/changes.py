@@ -9,14 +9,14 @@ from typing import Any
 import pandas as pd
 from msgspec import to_builtins
 
-from harness.gates.difference import (
+from harness.model.cell import Cell
+from harness.suites.difference import (
     Deviation,
     Kind,
     compare_counters,
     compare_qualities,
     compare_ratios,
 )
-from harness.model.cell import Cell
 from reports.frames import Results
 from reports.views.family import rows_of
 

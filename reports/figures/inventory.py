@@ -8,8 +8,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from harness.errors import printable
-from harness.inventory import Cell, Column, Inventory, distribution
+from harness.contract.inventory import Cell, Column, Inventory, distribution
+from harness.model.errors import printable
 from reports.figures.canvas import BLUE, GREY, WIDTH, Drawing, finish, name_rows, short, style
 from reports.inventories import largest_title, range_of, text_of
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from harness.errors import printable
+from harness.model.errors import printable
 from reports.comparing.changes import Comparison
 from reports.escaping import csv
 from reports.figures.ratios import draw_ratios

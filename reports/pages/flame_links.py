@@ -6,9 +6,9 @@ from pathlib import Path
 
 from markupsafe import escape
 
-from harness.errors import UsageError
-from harness.naming import CellId, ProblemId
-from harness.reading import read_file
+from harness.model.errors import UsageError
+from harness.model.files import read_file
+from harness.model.ids import CellId, ProblemId
 from reports.tables.family import Entry, Row, Table, code_column, new_table
 from reports.views.family import FamilyView, ladder
 

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 
 GENERATOR = "shardbench report"
 

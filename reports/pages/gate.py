@@ -5,10 +5,10 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.errors import printable
-from harness.gates.difference import Deviation, Kind, Value
-from harness.gates.gate import GateVerdict, Judged
-from harness.naming import CellId, ProblemId
+from harness.model.errors import printable
+from harness.model.ids import CellId, ProblemId
+from harness.suites.difference import Deviation, Kind, Value
+from harness.suites.gate import GateVerdict, Judged
 from reports.escaping import code, code_in_table
 from reports.formatting import MISSING, interval, number
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.errors import printable
 from harness.measuring.verdict import CONFIDENCE
+from harness.model.errors import printable
 from reports.escaping import csv
 from reports.findings.report import findings
 from reports.formatting import plural

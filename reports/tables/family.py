@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.goals import MIB
+from harness.measuring.goals import MIB
 from reports.findings.shortfalls import progress
 from reports.formatting import MISSING, count, gap, interval, number, percent, quantity, seconds
 from reports.frames import DIFFERENT, Results

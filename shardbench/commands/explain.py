@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import UsageError
-from harness.explaining import Explained
-from harness.explaining import explain as make_explanation
 from harness.measuring.monitor import Event
+from harness.model.errors import UsageError
+from harness.planning.explain import Explained
+from harness.planning.explain import explain as make_explanation
 from harness.store.results import to_json
 from shardbench import display
 from shardbench.display import explanation

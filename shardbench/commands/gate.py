@@ -13,18 +13,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.errors import ShardbenchError, UsageError
-from harness.gates.expectations import Expectations, load_expectations, to_toml
-from harness.gates.expected_problems import as_results_name_them, expected_problems, measure
-from harness.gates.gate import GateVerdict, judge_cells
-from harness.gates.proposing import is_as_it_must_be, renewed
+from harness.contract.registry import load_registry
 from harness.model.cell import Cell
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.ids import CellId
 from harness.model.settings import Settings
-from harness.naming import CellId
-from harness.registry import load_registry
 from harness.store.lock import hold
 from harness.store.results import check_is_file, read_whole
-from harness.sweeps.sweep import set_aside
+from harness.suites.expectations import Expectations, load_expectations, to_toml
+from harness.suites.expected_problems import as_results_name_them, expected_problems, measure
+from harness.suites.gate import GateVerdict, judge_cells
+from harness.suites.proposals import is_as_it_must_be, renewed
+from harness.suites.sweep import set_aside
 from reports.formatting import plural
 from reports.pages import gate as words
 from shardbench.gate_command import reason_of, write_out

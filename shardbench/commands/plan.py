@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.errors import UsageError
+from harness.contract import Family
 from harness.measuring.monitor import Event
-from harness.naming import WorkloadSpec
-from harness.planning import plan as make_plan
-from harness.registry import Family
+from harness.model.errors import UsageError
+from harness.model.ids import WorkloadSpec
+from harness.planning.plan import plan as make_plan
 from harness.store.results import to_json
 from harness.topologies.lookup import placed_on
 from shardbench import display

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import UsageError
 from harness.measuring.comparison import Comparison, Request
-from harness.naming import CellId
+from harness.model.errors import UsageError
+from harness.model.ids import CellId
 from shardbench.options import (
     Budget,
     Memory,

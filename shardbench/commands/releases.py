@@ -10,10 +10,13 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from harness.errors import ShardbenchError, UsageError, unknown
-from harness.naming import ProblemId
-from harness.registry import Family, Registry, load
-from harness.releases.declaration import Releases
+from harness.contract import Family
+from harness.contract.family import load
+from harness.contract.registry import Registry
+from harness.contract.releases import Releases
+from harness.model.errors import ShardbenchError, UsageError, unknown
+from harness.model.files import replace_file
+from harness.model.ids import ProblemId
 from harness.releases.history import History, NotRun, read_history
 from harness.releases.installing import Place, given_place, install, installed_place
 from harness.releases.measuring import (
@@ -27,7 +30,6 @@ from harness.releases.measuring import (
 from harness.releases.naming import INSTALLED, releases_in, releases_on_index
 from harness.store.lock import hold
 from harness.topologies.lookup import find_topology
-from harness.writing import replace_file
 from reports.formatting import number, plural
 from reports.history import Chapter, Span, chapters, findings, ratio_to, times_text
 from reports.tables.terminal import new_table

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from harness.model.settings import Settings
-from harness.sweeps.sweep import is_outdated, registered_requests, resumed, set_aside
+from harness.suites.sweep import is_outdated, registered_requests, resumed, set_aside
 from shardbench.ladder_flames import profile_ladders
 from shardbench.options import (
     SUITE_BUDGET,

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 
-from harness.errors import UsageError
-from harness.machine import environment
+from harness.measuring.environment import environment
 from harness.measuring.selftest import Tally, selftest, tallies
 from harness.model.cell import Cell
+from harness.model.errors import UsageError
 from harness.model.settings import SamplingRule
 from harness.store.results import to_json
 from reports.tables.terminal import new_table

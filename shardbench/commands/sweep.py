@@ -10,16 +10,16 @@ from typing import Annotated, get_args
 
 import typer
 
-from harness.errors import UsageError, printable, unknown
-from harness.machine import environment
+from harness.contract.registry import Registry
 from harness.measuring.comparison import Request
+from harness.measuring.environment import environment
 from harness.model.cell import Status
+from harness.model.errors import UsageError, printable, unknown
 from harness.model.settings import Settings
-from harness.registry import Registry
-from harness.sweeps.cluster import connected
-from harness.sweeps.executors import LocalProcesses
-from harness.sweeps.suites import read_suite
-from harness.sweeps.sweep import (
+from harness.suites.cluster import connected
+from harness.suites.executors import LocalProcesses
+from harness.suites.suite_file import read_suite
+from harness.suites.sweep import (
     Finished,
     Site,
     Workers,

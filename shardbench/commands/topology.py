@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import ShardbenchError, UsageError
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.files import read_file
 from harness.model.topology import MOST_GPUS
-from harness.reading import read_file
 from harness.topologies import probe
 from harness.topologies.capture import GIVEN, Machine, capture, usable_gbits
 from harness.topologies.csv_files import (

@@ -6,10 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.errors import UnknownName, UsageError, unknown
-from harness.inventory import Importing, ImportRequest, Inventory
-from harness.naming import WorkloadSpec
-from harness.registry import Family, Registry, load
+from harness.contract import Family
+from harness.contract.family import load
+from harness.contract.inventory import Importing, ImportRequest, Inventory
+from harness.contract.registry import Registry
+from harness.model.errors import UnknownName, UsageError, unknown
+from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import placed_on
 from reports.inventories import to_csv
 from shardbench import display

@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from harness.goals import MIB, standing
+from harness.measuring.goals import MIB, standing
 from harness.measuring.verdict import CONFIDENCE
 from harness.model.cell import SCHEMA, Bound, Cell, find_bound, projected_speedup
 from reports.formatting import gap as percent_gap

@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.explaining import Explained
-from harness.explanation import Section, Value
+from harness.contract.explanation import Section, Value
+from harness.planning.explain import Explained
 from reports.escaping import markdown
 from reports.formatting import seconds
 from reports.tables.terminal import new_table

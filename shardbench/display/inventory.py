@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.inventory import Cell, Column, Imported, Inventory, distribution
+from harness.contract.inventory import Cell, Column, Imported, Inventory, distribution
 from reports.inventories import largest_title, range_of, text_of
 
 _WIDTH = 80

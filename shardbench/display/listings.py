@@ -3,7 +3,7 @@
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from harness.registry import Registry
+from harness.contract.registry import Registry
 from harness.topologies.lookup import presets
 from reports.tables.terminal import new_table
 

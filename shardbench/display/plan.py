@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.model.cell import RankTable
-from harness.planning import Planned
+from harness.planning.plan import Planned
 from reports.formatting import gap, seconds
 from reports.tables.terminal import new_table
 

@@ -16,9 +16,7 @@ from asv_runner.discovery import _get_benchmark
 
 from benchmarks import families
 from benchmarks.outline import OUTLINE_FILE, outlines, registered
-from harness.clock import SystemClock
-from harness.measuring.check import check
-from harness.registry import (
+from harness.contract import (
     Counter,
     Family,
     InfeasibleDecision,
@@ -26,8 +24,10 @@ from harness.registry import (
     Prepared,
     Quality,
     Recorder,
-    Registry,
 )
+from harness.contract.registry import Registry
+from harness.measuring.check import check
+from harness.measuring.clock import SystemClock
 
 ROOT = Path(__file__).parents[2]
 PROBLEM = "dice[size=6]/dgx_a100_80gb:2"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.registry import load_registry
-from harness.sweeps.sweep import sweep
+from harness.contract.registry import load_registry
+from harness.suites.sweep import sweep
 from harness.topologies.lookup import presets
 from shardbench.cli import main
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from harness.contract import Quality
+from harness.contract.registry import Registry
 from harness.model.cell import RankTable, find_bound
-from harness.naming import CellId
-from harness.planning import Planned
-from harness.registry import Quality, Registry
+from harness.model.ids import CellId
+from harness.planning.plan import Planned
 from shardbench import cli
 from shardbench.display import plan as ranks
 

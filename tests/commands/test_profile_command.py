@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness.registry import load_registry
+from harness.contract.registry import load_registry
 from shardbench.cli import main
 from shardbench.problem_options import asked
 

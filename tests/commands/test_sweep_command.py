@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from harness.store.lock import hold
-from harness.sweeps.sweep import sweep
+from harness.suites.sweep import sweep
 from shardbench.cli import main
 from shardbench.progress import ProgressDisplay, TimeLeft, progress_bar, roughly
 

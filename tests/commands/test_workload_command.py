@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.capture import capture
-from harness.inventory import Column, Inventory
-from harness.registry import load_registry
+from harness.contract.inventory import Column, Inventory
+from harness.contract.registry import load_registry
+from harness.planning.capture import capture
 from harness.topologies.lookup import find_topology
 from planners.embedding.problem import build
 from planners.embedding.tables import read_tables

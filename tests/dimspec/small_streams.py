@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from harness.naming import ProblemId
+from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 from planners.dimspec import FAMILY
 from planners.dimspec.answers import Search

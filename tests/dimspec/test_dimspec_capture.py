@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture import capture
-from harness.clock import SystemClock
+from harness.contract import ShardbenchError, UsageError
 from harness.execution.upstream import Upstream
 from harness.measuring.check import check
-from harness.naming import WorkloadSpec
-from harness.registry import ShardbenchError, UsageError
+from harness.measuring.clock import SystemClock
+from harness.model.ids import WorkloadSpec
+from harness.planning.capture import capture
 from harness.topologies.lookup import find_topology
 from planners.dimspec import FAMILY
 from planners.dimspec.capture.session import record

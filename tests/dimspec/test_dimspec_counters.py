@@ -7,9 +7,9 @@ from types import ModuleType
 import pytest
 from small_streams import GREEDY, SEARCHES, candidates, greedy, problem_of
 
-from harness.clock import SystemClock
+from harness.contract.recorder import Recorder
 from harness.measuring.check import check
-from harness.recorder import Recorder
+from harness.measuring.clock import SystemClock
 from planners.dimspec import FAMILY, answers
 from planners.dimspec.answers import answer
 from planners.dimspec.conversion import specs

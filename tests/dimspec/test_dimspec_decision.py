@@ -9,7 +9,7 @@ from math import inf, nan
 import pytest
 from small_streams import GREEDY, SEARCHES, candidates, divides, is_a_sentence, stream_of
 
-from harness.registry import InfeasibleDecision
+from harness.contract import InfeasibleDecision
 from planners.dimspec.answers import answer
 from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost, Pattern
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions

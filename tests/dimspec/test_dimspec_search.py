@@ -16,7 +16,7 @@ from small_streams import (
     stream_of,
 )
 
-from harness.registry import UsageError
+from harness.contract import UsageError
 from planners.dimspec.answers import answer
 from planners.dimspec.conversion.costs import NOTHING, Cost, Pattern, step_cost
 from planners.dimspec.conversion.partition import Mesh, local_elements, sequence_name

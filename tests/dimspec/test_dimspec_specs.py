@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from small_streams import DIFFERENCES, questions
 
-from harness.recorder import Recorder
+from harness.contract.recorder import Recorder
 from planners.dimspec.conversion.partition import (
     Mesh,
     PartitionError,

@@ -13,8 +13,8 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from harness.capture import capture
-from harness.naming import WorkloadSpec
+from harness.model.ids import WorkloadSpec
+from harness.planning.capture import capture
 from planners.dtensor import FAMILY
 from planners.dtensor.problem import DTensorProblem
 from planners.dtensor.programs.modules import mlp, transformer_block

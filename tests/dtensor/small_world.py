@@ -8,9 +8,9 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement
 
-from harness.clock import SystemClock
 from harness.measuring.check import Checked, check
-from harness.naming import ProblemId
+from harness.measuring.clock import SystemClock
+from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 from planners.dtensor.dispatch.base import Dispatch

@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness.clock import SystemClock
-from harness.planning import decide
-from harness.registry import Question, UsageError, WorkloadSpec
+from harness.contract import Question, UsageError, WorkloadSpec
+from harness.measuring.clock import SystemClock
+from harness.planning.plan import decide
 from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 from planners.dtensor.problem import DTensorProblem

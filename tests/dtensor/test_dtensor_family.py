@@ -6,8 +6,8 @@ import sys
 import pytest
 from small_world import problem_of
 
-from harness.naming import ProblemId
-from harness.registry import load_registry
+from harness.contract.registry import load_registry
+from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 from planners.dtensor.suite import LADDER

@@ -14,8 +14,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch_state import is_changed, torch_now
 
-from harness.registry import UsageError
-from harness.supported_releases import UnsupportedRelease
+from harness.contract import UsageError
+from harness.contract.supported_releases import UnsupportedRelease
 from planners.dtensor.accelerate import Accelerated, accelerate
 from planners.dtensor.cache.self_checking import DifferentDecision
 from planners.dtensor.dispatch.specs import with_meta

@@ -10,8 +10,8 @@ import pytest
 from captured_models import built, captured, random_script
 from hypothesis import HealthCheck, given, settings
 
-from harness.errors import UsageError
-from harness.naming import WorkloadSpec
+from harness.model.errors import UsageError
+from harness.model.ids import WorkloadSpec
 from planners.embedding import FAMILY
 from planners.embedding.capture.file import read_problem
 

@@ -23,7 +23,7 @@ from torchrec.distributed.planner.proposers import (
 )
 from torchrec.distributed.planner.types import PlannerError, Storage
 
-from harness.registry import WorkloadSpec
+from harness.contract import WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.embedding.decision import new_planner, plan_with, validate
 from planners.embedding.drop_in.planner import Planner

@@ -18,7 +18,7 @@ from torchrec.distributed.planner.types import (
     TrainerConfig,
 )
 
-from harness.registry import InfeasibleDecision, WorkloadSpec
+from harness.contract import InfeasibleDecision, WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.decision import fingerprint, validate

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.naming import ProblemId
-from harness.registry import load_registry
+from harness.contract.registry import load_registry
+from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.studies import BEYOND, LADDER, OWN_DECISIONS

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.clock import SystemClock
+from harness.contract import InfeasibleDecision, WorkloadSpec
 from harness.measuring.check import check
-from harness.registry import InfeasibleDecision, WorkloadSpec
+from harness.measuring.clock import SystemClock
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.decision import fingerprint
@@ -111,7 +111,7 @@ def test_the_observer_leaves_nothing_behind():
     from torchrec.distributed.planner.estimator import annotations
     from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 
-    from harness.registry import Recorder
+    from harness.contract import Recorder
     from planners.embedding.observer import observe
 
     def state():

@@ -5,7 +5,7 @@ import copy
 import pytest
 from torchrec.distributed.planner.types import Perf
 
-from harness.registry import InfeasibleDecision, WorkloadSpec
+from harness.contract import InfeasibleDecision, WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.decision import Plan, fingerprint, validate

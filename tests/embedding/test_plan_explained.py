@@ -14,9 +14,9 @@ from random_options import random_case
 from rich.console import Console
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 
-from harness.explaining import Explained
-from harness.naming import CellId
-from harness.registry import Question, UsageError, WorkloadSpec
+from harness.contract import Question, UsageError, WorkloadSpec
+from harness.model.ids import CellId
+from harness.planning.explain import Explained
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.decision import Plan, perf_by_rank

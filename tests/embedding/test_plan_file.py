@@ -19,7 +19,7 @@ from torchrec.distributed.sharding_plan import calculate_shard_sizes_and_offsets
 from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from harness.registry import UsageError, WorkloadSpec
+from harness.contract import UsageError, WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.decision import Plan, validate

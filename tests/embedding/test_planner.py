@@ -47,9 +47,9 @@ from torchrec.distributed.planner.types import (
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-from harness.clock import SystemClock
+from harness.contract import Recorder, WorkloadSpec
 from harness.measuring.check import check
-from harness.registry import Recorder, WorkloadSpec
+from harness.measuring.clock import SystemClock
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.drop_in.compiled_search import CompiledSearch

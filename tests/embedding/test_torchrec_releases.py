@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.contract.recorder import Recorder
 from harness.execution.upstream import Upstream
-from harness.naming import ProblemId
-from harness.recorder import Recorder
+from harness.model.ids import ProblemId
 from harness.releases.installing import Place, installed_place
 from harness.topologies.lookup import find_topology
 from planners.embedding.family import FAMILY

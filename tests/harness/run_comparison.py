@@ -9,8 +9,8 @@ from functools import partial
 import toy
 
 from harness.measuring.comparison import Comparison
+from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
-from harness.naming import WorkloadSpec
 from harness.store.results import to_json
 from harness.topologies.lookup import find_topology
 

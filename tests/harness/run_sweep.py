@@ -8,13 +8,13 @@ from pathlib import Path
 
 import toy
 
-from harness.machine import environment
+from harness.measuring.environment import environment
+from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
-from harness.naming import WorkloadSpec
 from harness.store.lock import hold
 from harness.store.results import set_damaged_aside
-from harness.sweeps.executors import LocalProcesses
-from harness.sweeps.sweep import Place, Step, Workers, merged, plan, sweep
+from harness.suites.executors import LocalProcesses
+from harness.suites.sweep import Place, Step, Workers, merged, plan, sweep
 from harness.topologies.lookup import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.01, least_blocks=2, most_blocks=2))

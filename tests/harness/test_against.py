@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 import toy
 
-from harness.errors import UsageError
+from harness.contract import Study
+from harness.contract.registry import Registry
 from harness.measuring.comparison import Comparison
 from harness.model.cell import Cell, projected_speedup
+from harness.model.errors import UsageError
+from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
-from harness.naming import WorkloadSpec
-from harness.registry import Registry, Study
 from harness.store.results import read_cells
-from harness.sweeps.sweep import plan_sweep, sweep
+from harness.suites.sweep import plan_sweep, sweep
 from harness.topologies.lookup import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))

@@ -7,10 +7,11 @@ import pytest
 import toy
 from fake_clock import FakeClock
 
-from harness.errors import InfeasibleDecision, RegistryError
+from harness.contract import Family, Planning, Prepared, RankTable, is_observing
+from harness.contract.variants import Variant
 from harness.measuring.check import check
-from harness.naming import WorkloadSpec
-from harness.registry import Family, Planning, Prepared, RankTable, Variant, is_observing
+from harness.model.errors import InfeasibleDecision, RegistryError
+from harness.model.ids import WorkloadSpec
 from harness.store.results import to_json
 from harness.topologies.lookup import find_topology
 

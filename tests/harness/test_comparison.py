@@ -14,15 +14,16 @@ import psutil
 import pytest
 import toy
 
-from harness.errors import UsageError
+from harness.contract import Progress
+from harness.contract.registry import Registry
 from harness.execution.child import child, start_server
 from harness.execution.messages import Failed
 from harness.measuring.comparison import Comparison
 from harness.measuring.monitor import Event, OverBudget
 from harness.model.cell import Cell
+from harness.model.errors import UsageError
+from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
-from harness.naming import WorkloadSpec
-from harness.registry import Progress, Registry
 from harness.store.results import append_cells, read_cells
 from harness.topologies.lookup import find_topology
 

@@ -5,11 +5,12 @@ import pytest
 import toy
 from fake_clock import FakeClock
 
-from harness.errors import RegistryError
+from harness.contract import Counter, Quality, RankTable, Study
+from harness.contract.registry import Registry
 from harness.measuring.check import check
 from harness.model.cell import find_bound
-from harness.naming import WorkloadSpec
-from harness.registry import Counter, Quality, RankTable, Registry, Study
+from harness.model.errors import RegistryError
+from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology
 
 COST = Quality("cost", "ms", "lower", "what it costs")

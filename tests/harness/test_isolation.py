@@ -13,16 +13,16 @@ import harmful
 import psutil
 import pytest
 
-from harness.errors import UsageError
+from harness.contract.registry import Registry
 from harness.execution import child as children
 from harness.execution import memory as limits
 from harness.execution.child import child, how_it_ended, start_server
 from harness.execution.output import Output
 from harness.measuring.comparison import Comparison
 from harness.model.cell import Cell
+from harness.model.errors import UsageError
+from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
-from harness.naming import WorkloadSpec
-from harness.registry import Registry
 from harness.topologies.lookup import find_topology
 from shardbench import display
 from shardbench.options import settings_of

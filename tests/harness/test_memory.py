@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 import toy
 
-from harness.clock import SystemClock
 from harness.measuring import memory
 from harness.measuring.check import check
+from harness.measuring.clock import SystemClock
 from harness.measuring.comparison import Comparison
+from harness.model.ids import WorkloadSpec
 from harness.model.settings import Settings
-from harness.naming import WorkloadSpec
 from harness.topologies.lookup import find_topology
 
 WORKLOAD, TOPOLOGY = WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2)

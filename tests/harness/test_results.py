@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import ShardbenchError, UsageError
 from harness.model.cell import SCHEMA, Cell
+from harness.model.errors import ShardbenchError, UsageError
 from harness.store.lock import hold
 from harness.store.results import (
     Damage,

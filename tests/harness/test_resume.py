@@ -16,7 +16,7 @@ import toy
 
 from harness.measuring.comparison import Comparison
 from harness.model.cell import Cell
-from harness.naming import WorkloadSpec
+from harness.model.ids import WorkloadSpec
 from harness.store.lock import hold
 from harness.store.results import Stored, read_cells
 from harness.topologies.lookup import find_topology

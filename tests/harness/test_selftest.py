@@ -32,7 +32,7 @@ def test_a_round_is_measured_as_any_other_cell() -> None:
 
 
 def test_it_is_in_no_list() -> None:
-    from harness.registry import load_registry
+    from harness.contract.registry import load_registry
 
     assert "selftest" not in [family.name for family in load_registry().families]
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import toy
 
-from harness import machine
+from harness.contract import Family, Study
+from harness.contract.registry import Registry
+from harness.measuring import environment
 from harness.model.settings import SamplingRule, Settings
-from harness.registry import Family, Registry, Study
 from harness.store.results import read_cells
-from harness.sweeps.sweep import (
+from harness.suites.sweep import (
     Place,
     Step,
     is_outdated,
@@ -21,7 +22,7 @@ from harness.sweeps.sweep import (
     set_aside,
     sweep,
 )
-from harness.sweeps.sweep import plan as plan_steps
+from harness.suites.sweep import plan as plan_steps
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
 PROBLEMS = ["toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"]
@@ -155,7 +156,7 @@ def test_other_settings_are_measured_again(path: Path, complete: bytes):
 
 def test_other_code_is_measured_again(path: Path, complete: bytes, monkeypatch: pytest.MonkeyPatch):
     path.write_bytes(complete)
-    monkeypatch.setattr(machine, "source_digest", lambda: "0123456789ab")
+    monkeypatch.setattr(environment, "source_digest", lambda: "0123456789ab")
     assert measured(plan(path)) == [False, False]
 
 
@@ -187,14 +188,14 @@ def test_a_family_without_studies_has_no_steps(path: Path):
 class TestSourceDigest:
     @pytest.fixture(autouse=True)
     def uncached(self):
-        machine.source_digest.cache_clear()
+        environment.source_digest.cache_clear()
         yield
-        machine.source_digest.cache_clear()
+        environment.source_digest.cache_clear()
 
     def test_it_is_short_and_stable(self):
-        first = machine.source_digest()
-        machine.source_digest.cache_clear()
-        assert machine.source_digest() == first
+        first = environment.source_digest()
+        environment.source_digest.cache_clear()
+        assert environment.source_digest() == first
         assert len(first) == 12
 
     def test_the_code_of_a_family_of_another_package_counts(
@@ -213,19 +214,19 @@ class TestSourceDigest:
         )
         monkeypatch.setattr(importlib.metadata, "entry_points", entry_points.select)
         monkeypatch.syspath_prepend(tmp_path)
-        before = machine.source_digest()
+        before = environment.source_digest()
         (package / "__init__.py").write_text("FAMILY = 1\n")
-        machine.source_digest.cache_clear()
-        assert machine.source_digest() != before
+        environment.source_digest.cache_clear()
+        assert environment.source_digest() != before
 
 
 class TestMachine:
     def test_it_is_told_apart_and_not_named(self, monkeypatch: pytest.MonkeyPatch):
-        here = machine.environment(0)["machine"]
-        assert here == machine.environment(1)["machine"]
+        here = environment.environment(0)["machine"]
+        assert here == environment.environment(1)["machine"]
         assert platform.node() not in here
         monkeypatch.setattr(platform, "node", lambda: "another")
-        assert machine.environment(0)["machine"] != here
+        assert environment.environment(0)["machine"] != here
 
     def test_another_one_is_measured_again(self, path: Path, complete: bytes, monkeypatch):
         path.write_bytes(complete)
@@ -233,7 +234,7 @@ class TestMachine:
         assert measured(plan(path)) == [False, False]
 
     def test_of_several_any_one_counts_that_has_a_whole_problem(self, path: Path, complete: bytes):
-        here = Place(machine.environment(0) | {"machine": "another"}, several=True)
+        here = Place(environment.environment(0) | {"machine": "another"}, several=True)
         path.write_bytes(complete)
         steps = registered_steps([toy.TOY])
         assert measured(plan_steps(steps, path, SETTINGS, here)) == [True, True]
@@ -246,7 +247,7 @@ class TestMachine:
         assert measured(steps) == [False, True], "half of it by each of two machines"
         assert {each.machine for each in steps[0].stored} == {
             "third",
-            machine.environment(0)["machine"],
+            environment.environment(0)["machine"],
         }
 
 
@@ -267,8 +268,8 @@ class TestOutdated:
         self, path: Path, complete: bytes, monkeypatch: pytest.MonkeyPatch, key: str
     ):
         path.write_bytes(complete)
-        other = machine.environment(0) | {key: "another"}
-        monkeypatch.setattr("harness.sweeps.sweep.environment", lambda seed: other)
+        other = environment.environment(0) | {key: "another"}
+        monkeypatch.setattr("harness.suites.sweep.environment", lambda seed: other)
         assert is_outdated(path, SETTINGS)
 
     def test_they_are_kept_under_another_name(self, path: Path, complete: bytes):

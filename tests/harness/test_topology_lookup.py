@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 from toy import TOY
 
-from harness.errors import UsageError
-from harness.gates.expectations import Expectation, Expectations
-from harness.gates.expected_problems import expected_problems
+from harness.contract import Study
+from harness.contract.registry import Registry
+from harness.model.errors import UsageError
+from harness.model.ids import WorkloadSpec
 from harness.model.settings import Settings
 from harness.model.topology import captured_topology
-from harness.naming import WorkloadSpec
-from harness.registry import Registry, Study
-from harness.sweeps.suites import read_suite
-from harness.sweeps.sweep import registered_steps
+from harness.suites.expectations import Expectation, Expectations
+from harness.suites.expected_problems import expected_problems
+from harness.suites.suite_file import read_suite
+from harness.suites.sweep import registered_steps
 from harness.topologies.csv_files import read_topologies
 from harness.topologies.lookup import find_topology, placed_on
 from shardbench.problem_options import asked

@@ -17,7 +17,7 @@ NAMES = {
     "JsonPlanLoader": "planners.embedding.plan_files.loader:JsonPlanLoader",
     "Planner": "planners.embedding.drop_in.planner:Planner",
     "accelerate": "planners.dtensor.accelerate:accelerate",
-    "capture": "harness.capture:capture",
+    "capture": "harness.planning.capture:capture",
     "plan_constraints": "planners.embedding.plan_files.loader:plan_constraints",
 }
 NEED_MORE = {"accelerate_colossalai": "planners.dimspec.upstream.accelerate:accelerate"}

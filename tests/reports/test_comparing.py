@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from reports.comparing.changes import Comparison
 from reports.findings.changes import sentences
 from reports.frames import read_results

@@ -9,7 +9,7 @@ import pytest
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
 import reports.pages.report
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from harness.store.results import Decision, Status
 from reports.pages.report import write_report
 

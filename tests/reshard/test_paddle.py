@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.errors import ShardbenchError
 from harness.execution.upstream import Upstream
+from harness.model.errors import ShardbenchError
 
 BEFORE, AFTER = RELEASES = "paddle-2.6.2", "paddle-3.3.1"
 DRIVER = Path(__file__).parents[2] / "planners" / "reshard" / "upstream" / "driver.py"

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from harness.clock import SystemClock
-from harness.errors import InfeasibleDecision, NotApplicable, UsageError
 from harness.measuring.check import check
-from harness.naming import ProblemId, WorkloadSpec
+from harness.measuring.clock import SystemClock
+from harness.model.errors import InfeasibleDecision, NotApplicable, UsageError
+from harness.model.ids import ProblemId, WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.reshard import FAMILY
 from planners.reshard.decision import validate

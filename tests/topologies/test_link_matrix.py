@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from public_outputs import DATA, KNOWN, output
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from harness.topologies.gpu_kinds import require_gpu_kind
 from harness.topologies.link_matrix import Matrix, distance, nvlinks_of, parse_matrix
 from harness.topologies.link_shape import all_to_all_bw, near_nics, shape_of

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from public_outputs import output
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from harness.topologies import probe
 from harness.topologies.capture import ASSUMED, QUERIED, SHEET, Machine, capture, usable_gbits
 from harness.topologies.csv_files import read_rows, read_topologies

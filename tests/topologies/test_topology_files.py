@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from harness.model.topology import Topology
 from harness.topologies.csv_files import read_topologies
 from harness.topologies.lookup import find_topology, presets

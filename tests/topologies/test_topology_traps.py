@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from harness.topologies.csv_files import (
     Written,
     read_rows,

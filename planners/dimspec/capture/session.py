@@ -1,4 +1,4 @@
-"""What ColossalAI is asked for inside `harness.capture`: in this process, or in one of its own.
+"""What ColossalAI is asked for inside `shardbench.capture`: in this process, or in one of its own.
 
     with capture("dimspec", "mlp2.json.gz"):
         record("mlp2", (2, 2))
@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from harness.registry import Names, ShardbenchError, Upstream, UsageError
+from harness.contract import Names, ShardbenchError, Upstream, UsageError
 
 _DRIVER = Path(__file__).parents[1] / "upstream" / "driver.py"
 _RELEASE = "colossalai-0.4.1"

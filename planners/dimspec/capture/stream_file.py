@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.registry import UsageError, read_captured, read_json
+from harness.contract import UsageError
+from harness.contract.captured_file import read_captured, read_json
 from planners.dimspec.conversion.partition import (
     MOST_MESH_AXES,
     Mesh,

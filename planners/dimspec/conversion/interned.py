@@ -7,7 +7,7 @@ target for all tensors that divide alike, costs for each tensor and mesh, paths 
 from math import prod
 from typing import NamedTuple
 
-from harness.registry import UsageError
+from harness.contract import UsageError
 from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost, step_cost
 from planners.dimspec.conversion.partition import Mesh, Partition, checked_partition, sequence_name
 from planners.dimspec.conversion.search import MOST_STEPS, Conversion, no_way

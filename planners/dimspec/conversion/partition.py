@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from harness.registry import UsageError
+from harness.contract import UsageError
 
 MOST_MESH_AXES = 4
 """More axes make more layouts than anybody shards by."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import NamedTuple, Protocol
 
-from harness.registry import InfeasibleDecision, UsageError
+from harness.contract import InfeasibleDecision, UsageError
 from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost, Pattern, step_cost
 from planners.dimspec.conversion.partition import Mesh, Partition, PartitionError
 from planners.dimspec.conversion.specs import NAMES, DimSpec, ShardingSpec

@@ -16,7 +16,7 @@ from colossalai.tensor.comm_spec import CollectiveCommPattern, CommSpec
 from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 from colossalai.tensor.sharding_spec import ShardingSpec
 
-from harness.registry import InfeasibleDecision, SupportedReleases, UsageError
+from harness.contract import InfeasibleDecision, SupportedReleases, UsageError
 from planners.dimspec.conversion.interned import Interned
 from planners.dimspec.conversion.partition import Mesh, PartitionError
 from planners.dimspec.upstream.plain_values import dictionary_of, partition_of, values_of

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.registry import Claim, Measured, Prepared, Upstream, is_observing
+from harness.contract import Claim, Measured, Prepared, Upstream, is_observing
 from planners.dimspec.conversion.costs import CommSpec, Cost, Pattern
 from planners.dimspec.conversion.partition import Mesh, Partition
 from planners.dimspec.conversion.search import Conversion

@@ -1,6 +1,6 @@
 """Variants that go beyond what was published."""
 
-from harness.registry import Prepared
+from harness.contract import Prepared
 from planners.dimspec.answers import prepare
 from planners.dimspec.conversion.cheapest import Cheapest
 from planners.dimspec.conversion.interned import Interned

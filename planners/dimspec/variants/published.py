@@ -1,6 +1,6 @@
 """ColossalAI's search as it was, as it became, and as it was meant to be."""
 
-from harness.registry import Claim, Prepared
+from harness.contract import Claim, Prepared
 from planners.dimspec.answers import prepare
 from planners.dimspec.conversion.search import GreedySearch
 from planners.dimspec.conversion.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec

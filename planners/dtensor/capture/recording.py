@@ -1,4 +1,4 @@
-"""Every op that DTensor's dispatch is given, written down in order, as `harness.capture` asks.
+"""Every op that DTensor's dispatch is given, written down in order, as `shardbench.capture` asks.
 
 C++ asks torch's dispatcher for a handler at the start of each op. While a step is recorded it finds
 one for every op that torch can decide; that one hands the op on to torch's own dispatch and notes
@@ -17,7 +17,7 @@ from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch.distributed.tensor._dispatch import OpDispatcher
 
-from harness.registry import Names, ShardbenchError, UsageError
+from harness.contract import Names, ShardbenchError, UsageError
 from planners.dtensor.capture.writer import CannotBeWritten, Writer
 from planners.dtensor.decision import Redistributions, redistribution
 from planners.dtensor.dispatch.handlers import Below, Handlers, Overlay, consulted

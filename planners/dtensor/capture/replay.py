@@ -21,7 +21,7 @@ from torch.distributed.tensor.experimental import implicit_replication
 from torch.distributed.tensor.placement_types import _MaskPartial
 from torch.utils._pytree import tree_iter, tree_leaves
 
-from harness.registry import Topology, UsageError, WorkloadSpec
+from harness.contract import Topology, UsageError, WorkloadSpec
 from planners.dtensor.capture.arguments import (
     META,
     SHAPED,

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from harness.registry import UsageError, read_captured
+from harness.contract import UsageError
+from harness.contract.captured_file import read_captured
 
 MOST_CALLS = 2_000_000
 MOST_SIZE = 2**40

@@ -20,7 +20,7 @@ from torch.distributed.tensor._ops._math_ops import _NormPartial
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.utils._pytree import tree_leaves
 
-from harness.registry import Names
+from harness.contract import Names
 from planners.dtensor.capture.step_file import MOST_TEXT
 from planners.dtensor.decision import Redistribution
 

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from harness.registry import Topology, WorkloadSpec
+from harness.contract import Topology, WorkloadSpec
 from planners.dtensor.programs.modules import mlp, transformer_block
 from planners.dtensor.programs.world import make_mesh
 from planners.dtensor.workloads import (

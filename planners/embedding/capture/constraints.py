@@ -17,7 +17,7 @@ from torchrec.distributed.types import (
 )
 from torchrec.modules.embedding_configs import DataType
 
-from harness.registry import ShardbenchError
+from harness.contract import ShardbenchError
 from planners.embedding.capture.fields import Fields
 
 # Of KeyValueParams, what sizes anything; folders, hosts and reporting say nothing to a planner.

@@ -8,8 +8,9 @@ from typing import Any
 from torch import nn
 from torchrec.distributed.planner.types import ParameterConstraints, Storage
 
-from harness.registry import Topology as Machines
-from harness.registry import UsageError, read_captured
+from harness.contract import Topology as Machines
+from harness.contract import UsageError
+from harness.contract.captured_file import read_captured
 from planners.embedding.capture.components import Component, component_read
 from planners.embedding.capture.constraints import constraints_read
 from planners.embedding.capture.fields import Fields, Malformed

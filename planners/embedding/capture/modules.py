@@ -17,7 +17,7 @@ from torchrec.modules.embedding_configs import (
 )
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from harness.registry import ShardbenchError
+from harness.contract import ShardbenchError
 from planners.embedding.capture.fields import Fields, Malformed
 from planners.embedding.capture.sharders import BAGS, SEQUENCES
 from planners.embedding.tables import ITEM_BYTES, MOST_DIM, MOST_ROWS, MOST_TABLES

@@ -16,7 +16,7 @@ from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 from torchrec.distributed.types import ModuleSharder
 
-from harness.registry import ShardbenchError, UsageError
+from harness.contract import ShardbenchError, UsageError
 from planners.embedding.capture.fields import Fields, Malformed
 
 _MOST_OPTIONS = 10_000_000

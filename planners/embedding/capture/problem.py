@@ -7,7 +7,8 @@ from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner import types as torchrec_types
 from torchrec.distributed.planner.types import PlannerError
 
-from harness.registry import CAPTURED, Topology, UsageError
+from harness.contract import Topology, UsageError
+from harness.model.topology import CAPTURED
 from planners.embedding.capture.fields import Malformed
 from planners.embedding.capture.file import Captured, read_problem
 from planners.embedding.capture.modules import CapturedTable

@@ -15,7 +15,7 @@ from torchrec.distributed.planner.types import (
 )
 from torchrec.distributed.types import ModuleSharder, ShardingPlan
 
-from harness.registry import Names, ShardbenchError
+from harness.contract import Names, ShardbenchError
 from planners.embedding.capture.components import component_written
 from planners.embedding.capture.constraints import constraints_written
 from planners.embedding.capture.method_calls import heard

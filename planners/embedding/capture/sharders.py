@@ -13,7 +13,7 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.utils import build_sharder_data
 from torchrec.distributed.types import CommOp, ModuleSharder, ShardingType
 
-from harness.registry import ShardbenchError
+from harness.contract import ShardbenchError
 from planners.embedding.capture.constraints import passes_read
 from planners.embedding.capture.fields import Fields, Malformed
 

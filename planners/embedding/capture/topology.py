@@ -7,8 +7,8 @@ from typing import Any
 
 from torchrec.distributed.planner.types import CustomTopologyData, Storage, Topology
 
-from harness.registry import Topology as Machines
-from harness.registry import captured_topology
+from harness.contract import Topology as Machines
+from harness.model.topology import captured_topology
 from planners.embedding.capture.fields import MOST_BYTES, Fields, Malformed
 
 _BANDWIDTHS = (

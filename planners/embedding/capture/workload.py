@@ -1,6 +1,8 @@
 """A captured file as a workload: what results call it, and what it brings."""
 
-from harness.registry import Topology, UsageError, WorkloadSpec, is_captured_file, read_file
+from harness.contract import Topology, UsageError, WorkloadSpec
+from harness.contract.captured_file import is_captured_file
+from harness.model.files import read_file
 
 
 def is_captured(workload: WorkloadSpec) -> bool:

@@ -13,7 +13,7 @@ from torchrec.distributed.planner.types import (
     Topology,
 )
 
-from harness.registry import InfeasibleDecision
+from harness.contract import InfeasibleDecision
 from planners.embedding.shard_checks import check_ranks, check_tiling
 
 Estimates = Callable[[list[ShardingOption]], None]

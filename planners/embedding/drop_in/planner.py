@@ -27,7 +27,7 @@ from torchrec.distributed.planner.types import (
 from torchrec.distributed.types import ModuleSharder, ShardingPlan
 from typing_extensions import override
 
-from harness.registry import SupportedReleases
+from harness.contract import SupportedReleases
 
 # The search itself is imported where it is used: on another release it may not even load.
 

@@ -11,7 +11,7 @@ from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.types import Perf, ShardingOption
 from torchrec.distributed.types import ShardingType
 
-from harness.registry import Explanation, Question, UsageError
+from harness.contract import Explanation, Question, UsageError
 from planners.embedding.decision import Plan
 from planners.embedding.explain.arguments import ARGUMENTS, Reasons, reasons
 from planners.embedding.explain.comparison import against

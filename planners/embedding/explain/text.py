@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.registry import Section
+from harness.contract import Section
 from planners.embedding.explain.records import (
     Against,
     Alternative,

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from harness.registry import UsageError, unknown
+from harness.contract import UsageError
+from harness.model.errors import unknown
 from planners.embedding.importing.drafts import Draft, Notes, dtype_of
 from planners.embedding.tables import MOST_TABLES
 

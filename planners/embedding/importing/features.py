@@ -6,7 +6,7 @@ Fields and rules are those of tzrec/protos/feature.proto and tzrec/features of a
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.registry import UsageError
+from harness.contract import UsageError
 from planners.embedding.importing.drafts import Notes
 from planners.embedding.importing.tzrec_config import Message, whole
 

@@ -4,16 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from harness.registry import (
-    Imported,
-    Importing,
-    ImportRequest,
-    UsageError,
-    is_captured_file,
-    read_file,
-    read_json,
-    unknown,
-)
+from harness.contract import Imported, Importing, ImportRequest, UsageError
+from harness.contract.captured_file import is_captured_file, read_json
+from harness.model.errors import unknown
+from harness.model.files import read_file
 from planners.embedding.importing import csv_parquet as columns
 from planners.embedding.importing import tzrec
 from planners.embedding.importing.drafts import Draft, Notes, finished, sentences

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.registry import UsageError, one_line
+from harness.contract import UsageError
+from harness.model.errors import one_line
 from planners.embedding.importing.drafts import Draft, Notes, dtype_of
 
 _PLAIN = "nn.Embedding and nn.EmbeddingBag, which torchrec's planner does not place"

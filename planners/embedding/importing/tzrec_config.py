@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from harness.registry import UsageError
+from harness.contract import UsageError
 
 MOST_NESTED = 64
 MOST_BYTES = 2**26

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage, Topology
 from torchrec.distributed.types import CacheParams
 
-from harness.registry import InfeasibleDecision, UsageError
+from harness.contract import InfeasibleDecision, UsageError
 from planners.embedding.shard_checks import (
     check_kernel,
     check_layout,

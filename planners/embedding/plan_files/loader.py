@@ -18,7 +18,8 @@ from torchrec.distributed.planner.types import (
 )
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from harness.registry import UsageError, read_file
+from harness.contract import UsageError
+from harness.model.files import read_file
 from planners.embedding.decision import Plan
 from planners.embedding.plan_files.document import (
     FORMAT,

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from harness.registry import NotApplicable, Prepared
+from harness.contract import NotApplicable, Prepared
 from planners.embedding.family import FAMILY
 
 if TYPE_CHECKING:

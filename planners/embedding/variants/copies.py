@@ -11,7 +11,7 @@ from torchrec.distributed.planner.proposers import GreedyProposer
 from torchrec.distributed.planner.types import ShardingOption, Topology
 from torchrec.distributed.types import ModuleSharder
 
-from harness.registry import Prepared
+from harness.contract import Prepared
 from planners.embedding.decision import Plan, new_planner, plan_with
 from planners.embedding.problem import EmbeddingProblem
 

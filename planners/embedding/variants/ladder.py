@@ -8,7 +8,7 @@ on every rung than it was in the releases that it stands for.
 
 from typing import TYPE_CHECKING
 
-from harness.registry import Claim, Prepared
+from harness.contract import Claim, Prepared
 from planners.embedding.family import FAMILY
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from harness.registry import Prepared
+from harness.contract import Prepared
 from planners.embedding.family import FAMILY
 
 if TYPE_CHECKING:

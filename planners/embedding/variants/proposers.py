@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from harness.registry import Prepared
+from harness.contract import Prepared
 from planners.embedding.family import FAMILY
 
 if TYPE_CHECKING:

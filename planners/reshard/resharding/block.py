@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.registry import ShardbenchError
+from harness.contract import ShardbenchError
 from planners.reshard.resharding.graph import (
     Attribute,
     Twin,

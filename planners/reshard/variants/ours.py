@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from planners.reshard.family import FAMILY
 
 if TYPE_CHECKING:
-    from harness.registry import Prepared
+    from harness.contract import Prepared
     from planners.reshard.problem import ReshardProblem
     from planners.reshard.resharding.resharder import Resharded
 

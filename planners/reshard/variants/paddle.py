@@ -3,14 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.registry import (
-    Claim,
-    Measured,
-    NotApplicable,
-    Prepared,
-    Upstream,
-    is_observing,
-)
+from harness.contract import Claim, Measured, NotApplicable, Prepared, Upstream, is_observing
 from planners.reshard.family import FAMILY
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """The variant is found, and plans with real torchrec objects."""
 
-from harness.registry import WorkloadSpec, load_registry
+from harness.contract import WorkloadSpec
+from harness.contract.registry import load_registry
 from harness.topologies.lookup import find_topology
 
 

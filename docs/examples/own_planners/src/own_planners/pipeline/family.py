@@ -4,16 +4,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from harness.registry import (
-    Counter,
-    Family,
-    Goal,
-    Planning,
-    Quality,
-    RankTable,
-    Recorder,
-    Study,
-)
+from harness.contract import Counter, Family, Goal, Planning, Quality, RankTable, Recorder, Study
 from own_planners.pipeline.chain import (
     TERA,
     Chain,

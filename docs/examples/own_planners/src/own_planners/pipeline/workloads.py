@@ -2,19 +2,11 @@
 
 import random
 
-from harness.registry import (
-    Column,
-    Inventory,
-    Topology,
-    UsageError,
-    Workload,
-    WorkloadSpec,
-    at_most,
-    read_file,
-    read_json,
-    unknown,
-    whole_number,
-)
+from harness.contract import Column, Inventory, Topology, UsageError, Workload, WorkloadSpec
+from harness.contract.captured_file import read_json
+from harness.model.errors import unknown
+from harness.model.files import read_file
+from harness.model.ids import at_most, whole_number
 
 _GPT3 = Workload(
     "gpt3-175b",

@@ -1,106 +1,35 @@
-"""The contract between planners and harness: families, variants, and how they are found.
-
-This is the one module of `harness` that a family needs; it re-exports what else a family uses.
-"""
+"""The contract between planners and harness: a family of variants, and what is declared of it."""
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import wraps
-from importlib import metadata
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
-from harness.captured_file import Names, is_captured_file, read_captured, read_json
-from harness.declarations import (
+from harness.contract.captured_file import Names
+from harness.contract.declarations import (
     Counter,
     Planning,
     Study,
     Workload,
     check_counters,
+    check_goals,
     check_qualities,
     check_studies,
 )
-from harness.errors import (
-    InfeasibleDecision,
-    NotApplicable,
+from harness.contract.explanation import Explaining
+from harness.contract.inventory import Importing, Inventory
+from harness.contract.recorder import Recorder
+from harness.contract.releases import Releases
+from harness.contract.variants import Prepared, Variant
+from harness.model.cell import Claim, Goal, Quality
+from harness.model.errors import (
     RegistryError,
-    ShardbenchError,
-    UsageError,
-    one_line,
-    printable,
     unknown,
 )
-from harness.execution.upstream import Upstream
-from harness.explanation import Explaining, Explanation, Question, Section
-from harness.goals import check_goals
-from harness.inventory import Column, Imported, Importing, ImportRequest, Inventory
-from harness.model.cell import Claim, Goal, Progress, Quality, RankTable
-from harness.model.topology import CAPTURED, Topology, captured_topology
-from harness.naming import WorkloadSpec, at_most, one_of, positive_int, whole_number
-from harness.reading import read_file
-from harness.recorder import Recorder, is_observing
-from harness.releases.calls import count_calls
-from harness.releases.declaration import Releases
-from harness.supported_releases import SupportedReleases
-from harness.variants import Measured, Prepared, Variant
-
-__all__ = [
-    "CAPTURED",
-    "Abilities",
-    "Claim",
-    "Column",
-    "Counter",
-    "Explanation",
-    "Family",
-    "Goal",
-    "Implementation",
-    "ImportRequest",
-    "Imported",
-    "Importing",
-    "InfeasibleDecision",
-    "Inventory",
-    "Measured",
-    "Names",
-    "NotApplicable",
-    "Planning",
-    "Prepared",
-    "Progress",
-    "Quality",
-    "Question",
-    "RankTable",
-    "Recorder",
-    "Registry",
-    "RegistryError",
-    "Releases",
-    "Section",
-    "ShardbenchError",
-    "Study",
-    "SupportedReleases",
-    "Topology",
-    "Upstream",
-    "UsageError",
-    "Variant",
-    "Workload",
-    "WorkloadSpec",
-    "at_most",
-    "captured_topology",
-    "count_calls",
-    "is_captured_file",
-    "is_observing",
-    "load_registry",
-    "one_line",
-    "one_of",
-    "positive_int",
-    "printable",
-    "read_captured",
-    "read_file",
-    "read_json",
-    "unknown",
-    "whole_number",
-]
-
-ENTRY_POINTS = "shardbench.families"
+from harness.model.ids import WorkloadSpec
+from harness.model.topology import Topology
 
 P = TypeVar("P")
 D = TypeVar("D")
@@ -348,60 +277,3 @@ class Family(Generic[P, D]):
                     )
                 seen.add(target)
                 target = self.variants[target].same_as
-
-
-class Registry:
-    """The families that are known, each checked when it is added."""
-
-    def __init__(self, families: Iterable[Family[Any, Any]] = ()) -> None:
-        self._families: dict[str, Family[Any, Any]] = {}
-        self.failures: dict[str, str] = {}
-        for family in families:
-            self.add(family)
-
-    def add(self, family: Family[Any, Any]) -> None:
-        """Register a family; raises RegistryError where it contradicts itself or another.
-
-        A family that is known already is checked again: a package may add variants to it, and
-        offer it under an entry point of its own so that they are found. Where they contradict it,
-        the family is no longer known.
-        """
-        if self._families.get(family.name, family) is not family:
-            raise RegistryError(f"Two families are named '{family.name}'.")
-        self._families.pop(family.name, None)
-        try:
-            family.check()
-        except RegistryError as error:
-            self.failures[family.name] = str(error)
-            raise
-        self._families[family.name] = family
-
-    @property
-    def families(self) -> tuple[Family[Any, Any], ...]:
-        """All families, by name."""
-        return tuple(self._families[name] for name in sorted(self._families))
-
-    def find(self, name: str) -> Family[Any, Any]:
-        """Return a family by name; raises UsageError with close names, or why it did not load."""
-        if name in self._families:
-            return self._families[name]
-        if name in self.failures:
-            raise UsageError(f"Family '{name}' could not be loaded: {self.failures[name]}")
-        raise unknown("family", name, self._families)
-
-
-def load_registry(entry_points: Iterable[metadata.EntryPoint] | None = None) -> Registry:
-    """Find families through the entry-point group `shardbench.families`.
-
-    A family that cannot be imported or is refused is kept in `failures` with the reason, and the
-    others work on.
-    """
-    registry = Registry()
-    if entry_points is None:
-        entry_points = metadata.entry_points(group=ENTRY_POINTS)
-    for entry_point in entry_points:
-        try:
-            registry.add(entry_point.load())
-        except Exception as error:  # somebody else's package may raise anything
-            registry.failures[entry_point.name] = str(error) or type(error).__name__
-    return registry

@@ -1,12 +1,15 @@
 """What a family declares of itself in plain records: claims, qualities, counters, its suite."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
-from harness.errors import RegistryError, UsageError
-from harness.model.cell import Quality, RankTable
-from harness.naming import ProblemId
+from harness.model.cell import Goal, Measure, Quality, RankTable
+from harness.model.errors import RegistryError, UsageError
+from harness.model.ids import ProblemId
+
+OTHERS = "others"
+"""The variant that a goal names to be set against all others of its problem."""
 
 P = TypeVar("P")
 D = TypeVar("D")
@@ -108,3 +111,31 @@ class Planning(Generic[P, D]):
     document: Callable[[P, D], Mapping[str, Any]]
     ranks: Callable[[P, D], RankTable]
     limited: Callable[[P, float], P] | None = None
+
+
+def check_goals(
+    family: str, goals: Iterable[Goal], variants: Collection[str], qualities: Sequence[Quality]
+) -> None:
+    """Raise RegistryError where a goal names what its family does not have."""
+    for goal in goals:
+        whose = f"Goal '{goal.text}' of family '{family}'"
+        allowed = get_args(Measure)
+        if goal.measure not in allowed:
+            raise RegistryError(
+                f"{whose} has measure '{goal.measure}'; allowed are: {', '.join(allowed)}."
+            )
+        named = {goal.variant, goal.against} - {""}
+        if goal.measure == "quality" and goal.against == OTHERS:
+            named.remove(OTHERS)
+        for name in sorted(named.difference(variants)):
+            raise RegistryError(f"{whose} names variant '{name}', which is not registered.")
+        lower = {quality.name for quality in qualities if quality.better == "lower"}
+        if (goal.measure == "quality") != bool(goal.quality) or goal.quality not in {"", *lower}:
+            raise RegistryError(
+                f"{whose} must name a quality that is better lower where that is its measure, and "
+                f"only there, not '{goal.quality}'."
+            )
+        try:
+            ProblemId.parse(goal.problem)
+        except UsageError as error:
+            raise RegistryError(f"{whose} is malformed: {error}") from None

@@ -1,4 +1,4 @@
-"""The files that `harness.capture` writes: one JSON object, with a header that says what it is."""
+"""The files that `shardbench.capture` writes: one JSON object, with a header that says what it is."""
 
 import gzip
 import hashlib
@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UsageError
-from harness.reading import read_file
-from harness.versions import installed_versions
-from harness.writing import replace_file
+from harness.model.errors import UsageError
+from harness.model.files import read_file, replace_file
+from harness.model.versions import installed_versions
 
 CAPTURED_SUFFIXES = (".json", ".json.gz")
 
@@ -97,7 +96,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
 
 
 def read_captured(path: str | Path, family: str) -> dict[str, Any]:
-    """Return the content of a file that `harness.capture` wrote for a family.
+    """Return the content of a file that `shardbench.capture` wrote for a family.
 
     Raises:
         UsageError: the file cannot be read, is none of these, of another family or of a later
@@ -106,7 +105,7 @@ def read_captured(path: str | Path, family: str) -> dict[str, Any]:
     held = read_json(path)
     header = held.pop(_HEADER, None)
     if not isinstance(header, dict) or "family" not in header:
-        raise UsageError(f"{path} is no file that harness.capture wrote.")
+        raise UsageError(f"{path} is no file that shardbench.capture wrote.")
     if header["family"] != family:
         raise UsageError(
             f"{path} was captured from family '{header['family']}', not from '{family}'."

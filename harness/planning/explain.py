@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
-from harness.clock import Clock, SystemClock
-from harness.errors import UsageError
-from harness.explanation import Explanation, Question
+from harness.contract import Family
+from harness.contract.explanation import Explanation, Question
+from harness.contract.family import load
+from harness.measuring.clock import Clock, SystemClock
+from harness.model.errors import UsageError
+from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.topology import Topology
-from harness.naming import CellId, ProblemId, WorkloadSpec
-from harness.planning import check_installed, decide
-from harness.registry import Family, load
+from harness.planning.plan import check_installed, decide
 
 
 @dataclass(frozen=True, slots=True)

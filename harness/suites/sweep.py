@@ -10,18 +10,19 @@ from typing import Any
 
 import msgspec
 
-from harness.errors import ShardbenchError, UsageError, one_line
+from harness.contract import Family
+from harness.contract.registry import Registry, load_registry
 from harness.execution.child import start_server
-from harness.machine import environment
 from harness.measuring.comparison import Comparison, Request
+from harness.measuring.environment import environment
 from harness.measuring.monitor import Event
 from harness.model.cell import Cell, Environment
+from harness.model.errors import ShardbenchError, UsageError, one_line
+from harness.model.ids import ProblemId
 from harness.model.settings import Settings
-from harness.naming import ProblemId
-from harness.registry import Family, Registry, load_registry
 from harness.store.results import append_cells, read_cells
-from harness.sweeps.executors import WORKER_DIED, outcomes
-from harness.sweeps.tasks import Task, code_of, measure
+from harness.suites.executors import WORKER_DIED, outcomes
+from harness.suites.tasks import Task, code_of, measure
 from harness.topologies.lookup import placed_on
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from harness.errors import RegistryError
+from harness.model.errors import RegistryError
 
 P = TypeVar("P")
 D = TypeVar("D")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.errors import RegistryError, unknown
+from harness.model.errors import RegistryError, unknown
 
 Kind = Literal["text", "count", "number", "bytes"]
 Scale = Literal["", "linear", "log"]

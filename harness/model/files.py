@@ -1,10 +1,11 @@
-"""Files that a user names, read whole, and only where they are files."""
+"""Files read whole, and written whole or not at all."""
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 
 MOST_BYTES = 2**30
 
@@ -22,7 +23,7 @@ def read_file(path: str | Path, called: str = "") -> bytes:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise UsageError(f"{name} cannot be read: it must be a file, no pipe or device.")
+                raise UsageError(f"{name} cannot be read: it must be a regular file.")
             content = b"" if status.st_size > MOST_BYTES else file.read(MOST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror or error}.") from None
@@ -31,3 +32,24 @@ def read_file(path: str | Path, called: str = "") -> bytes:
     if max(status.st_size, len(content)) > MOST_BYTES:
         raise UsageError(f"{name} cannot be read: it must hold at most {MOST_BYTES:,} bytes.")
     return content
+
+
+def replace_file(path: Path, content: str | bytes) -> Path:
+    """Write a file whole or not at all; what is there and is no file, a device, is written to."""
+    data = content.encode() if isinstance(content, str) else content
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return path
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, partial)
+        partial.replace(path)
+    except (OSError, ValueError):
+        partial.unlink(missing_ok=True)
+        raise
+    return path

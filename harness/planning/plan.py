@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.clock import Clock, SystemClock
-from harness.errors import ShardbenchError, UsageError, one_line
+from harness.contract import Family, Measured, Planning
+from harness.contract.family import load
+from harness.contract.variants import Variant
+from harness.measuring.clock import Clock, SystemClock
 from harness.model.cell import Bound, Quality, RankTable, find_bound
+from harness.model.errors import ShardbenchError, UsageError, one_line
+from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.topology import Topology
-from harness.naming import CellId, ProblemId, WorkloadSpec
-from harness.registry import Family, Measured, Planning, Variant, load
 
 
 @dataclass(frozen=True, slots=True)

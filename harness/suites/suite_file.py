@@ -9,15 +9,16 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from harness.errors import UsageError, unknown
-from harness.gates.expectations import read_toml
+from harness.contract import Family
+from harness.contract.registry import Registry
 from harness.measuring.comparison import Request
 from harness.model.cell import Name
 from harness.model.declared import checked
+from harness.model.errors import UsageError, unknown
+from harness.model.ids import WorkloadSpec
 from harness.model.topology import CAPTURED, Topology
-from harness.naming import WorkloadSpec
-from harness.registry import Family, Registry
-from harness.sweeps.sweep import merged
+from harness.suites.expectations import read_toml
+from harness.suites.sweep import merged
 from harness.topologies.lookup import placed_on
 
 Texts = Annotated[tuple[Name, ...], Meta(min_length=1)]

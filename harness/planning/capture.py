@@ -16,9 +16,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from harness.captured_file import CAPTURED_SUFFIXES, Names, is_captured_file, write_captured
-from harness.errors import ShardbenchError, UsageError, one_line
-from harness.registry import load, load_registry
+from harness.contract.captured_file import (
+    CAPTURED_SUFFIXES,
+    Names,
+    is_captured_file,
+    write_captured,
+)
+from harness.contract.family import load
+from harness.contract.registry import load_registry
+from harness.model.errors import ShardbenchError, UsageError, one_line
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from harness.errors import UsageError, unknown
+from harness.model.errors import UsageError, unknown
 
 T = TypeVar("T")
 

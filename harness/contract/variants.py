@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from harness.errors import RegistryError
 from harness.execution.upstream import is_ready
 from harness.model.cell import Claim
+from harness.model.errors import RegistryError
 
 P = TypeVar("P")
 D = TypeVar("D")

@@ -7,16 +7,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.errors import ShardbenchError, UsageError
+from harness.contract import Family
+from harness.contract.registry import Registry, load_registry
 from harness.execution.child import start_server
-from harness.gates.expectations import Expectation, Expectations
 from harness.measuring.comparison import Comparison, Request
 from harness.measuring.monitor import Event
 from harness.model.cell import Cell
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.ids import CellId, ProblemId
 from harness.model.settings import Settings
-from harness.naming import CellId, ProblemId
-from harness.registry import Family, Registry, load_registry
 from harness.store.results import append_cells
+from harness.suites.expectations import Expectation, Expectations
 from harness.topologies.lookup import placed_on
 
 

@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from msgspec import Meta, Struct, field, to_builtins
 
-from harness.errors import UsageError
 from harness.model.cell import Amount, Count, Name, Number
 from harness.model.declared import checked
-from harness.naming import CellId
-from harness.reading import read_file
+from harness.model.errors import UsageError
+from harness.model.files import read_file
+from harness.model.ids import CellId
 
 Share = Annotated[float, Meta(ge=0, lt=1)]
 

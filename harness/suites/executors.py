@@ -19,7 +19,7 @@ from concurrent.futures import (
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from harness.errors import ShardbenchError, one_line
+from harness.model.errors import ShardbenchError, one_line
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 
+from harness.contract.registry import ENTRY_POINTS
 from harness.model.cell import Environment
-from harness.registry import ENTRY_POINTS
-from harness.versions import installed_versions
+from harness.model.versions import installed_versions
 
 
 def _processor() -> str:

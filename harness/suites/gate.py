@@ -8,8 +8,10 @@ from typing import TypeVar, get_args
 
 from msgspec.structs import replace
 
-from harness.errors import ShardbenchError
-from harness.gates.difference import (
+from harness.model.cell import Cell
+from harness.model.errors import ShardbenchError
+from harness.model.ids import CellId
+from harness.suites.difference import (
     Deviation,
     Kind,
     compare_counters,
@@ -17,9 +19,7 @@ from harness.gates.difference import (
     compare_ratios,
     compare_texts,
 )
-from harness.gates.expectations import Expectation, Expectations, Rules
-from harness.model.cell import Cell
-from harness.naming import CellId
+from harness.suites.expectations import Expectation, Expectations, Rules
 
 T = TypeVar("T")
 

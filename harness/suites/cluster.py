@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from harness.errors import ShardbenchError, UsageError
-from harness.sweeps.sweep import Site, Workers
-from harness.sweeps.tasks import Worker, check_worker, code_of, describe
+from harness.model.errors import ShardbenchError, UsageError
+from harness.suites.sweep import Site, Workers
+from harness.suites.tasks import Worker, check_worker, code_of, describe
 
 _CONNECT_SECONDS = 5
 

@@ -1,45 +1,16 @@
 """Goals that a family sets itself, and how they stand: met, missed, projected or not measured."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.errors import RegistryError, UsageError
-from harness.model.cell import Cell, Goal, Measure, Quality, projected_speedup
-from harness.naming import ProblemId
+from harness.contract.declarations import OTHERS
+from harness.model.cell import Cell, Goal, Measure, projected_speedup
 
-OTHERS = "others"
 MIB = 2**20
 # Two sums of the same figures in different orders may differ by this share.
 _ROUNDING = 1e-9
-
-
-def check_goals(
-    family: str, goals: Iterable[Goal], variants: Collection[str], qualities: Sequence[Quality]
-) -> None:
-    """Raise RegistryError where a goal names what its family does not have."""
-    for goal in goals:
-        whose = f"Goal '{goal.text}' of family '{family}'"
-        if goal.measure not in MEASURES:
-            raise RegistryError(
-                f"{whose} has measure '{goal.measure}'; allowed are: {', '.join(MEASURES)}."
-            )
-        named = {goal.variant, goal.against} - {""}
-        if goal.measure == "quality" and goal.against == OTHERS:
-            named.remove(OTHERS)
-        for name in sorted(named.difference(variants)):
-            raise RegistryError(f"{whose} names variant '{name}', which is not registered.")
-        lower = {quality.name for quality in qualities if quality.better == "lower"}
-        if (goal.measure == "quality") != bool(goal.quality) or goal.quality not in {"", *lower}:
-            raise RegistryError(
-                f"{whose} must name a quality that is better lower where that is its measure, and "
-                f"only there, not '{goal.quality}'."
-            )
-        try:
-            ProblemId.parse(goal.problem)
-        except UsageError as error:
-            raise RegistryError(f"{whose} is malformed: {error}") from None
 
 
 Outcome = Literal[

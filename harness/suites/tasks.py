@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from harness.errors import ShardbenchError
-from harness.machine import environment
+from harness.contract.registry import Registry
 from harness.measuring.comparison import Comparison, Request
+from harness.measuring.environment import environment
 from harness.model.cell import Cell, Environment
+from harness.model.errors import ShardbenchError
+from harness.model.ids import WorkloadSpec
 from harness.model.settings import Settings
 from harness.model.topology import Topology
-from harness.naming import WorkloadSpec
-from harness.registry import Registry
 
 # A worker may have several threads, and two measurements at once disturb each other.
 _ONE_AT_A_TIME = threading.Lock()
