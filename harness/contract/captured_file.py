@@ -1,24 +1,21 @@
-"""The files that `shardbench.capture` writes: one JSON object, with a header that says what it is."""
+"""The files that `shardbench.capture` writes: one JSON object, headed by what it is."""
 
 import gzip
 import hashlib
-import io
 import json
 import secrets
-import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.model.errors import UsageError
-from harness.model.files import read_file, replace_file
+from harness.model.files import read_json, replace_file
 from harness.model.versions import installed_versions
 
 CAPTURED_SUFFIXES = (".json", ".json.gz")
 
 _HEADER = "shardbench"
 _VERSION = 1
-_MOST_BYTES = 2**28
 
 
 class Names:
@@ -69,30 +66,6 @@ def write_captured(path: Path, family: str, names: Names, content: Mapping[str, 
     # Without a time in its header, equal content makes an equal file.
     packed = path.name.endswith(".gz")
     replace_file(path, gzip.compress(text.encode(), mtime=0) if packed else text)
-
-
-def read_json(path: str | Path) -> dict[str, Any]:
-    """Return the JSON object in a file, unpacked where its name ends in `.gz`.
-
-    Raises:
-        UsageError: the file cannot be read, is damaged, or holds something else.
-    """
-    content = read_file(path)
-    if str(path).endswith(".gz"):
-        try:
-            with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-                content = file.read(_MOST_BYTES + 1)
-        except (OSError, EOFError, zlib.error):
-            raise UsageError(f"{path} is no complete gzip file.") from None
-    if len(content) > _MOST_BYTES:
-        raise UsageError(f"{path} must hold at most {_MOST_BYTES:,} bytes of JSON text.")
-    try:
-        held = json.loads(content)
-    except (ValueError, RecursionError):
-        raise UsageError(f"{path} does not hold JSON text.") from None
-    if not isinstance(held, dict):
-        raise UsageError(f"{path}: it must hold one JSON object.")
-    return held
 
 
 def read_captured(path: str | Path, family: str) -> dict[str, Any]:

@@ -1,13 +1,19 @@
 """Files read whole, and written whole or not at all."""
 
+import gzip
+import io
+import json
 import os
 import shutil
 import stat
+import zlib
 from pathlib import Path
+from typing import Any
 
 from harness.model.errors import UsageError
 
 MOST_BYTES = 2**30
+_MOST_JSON_BYTES = 2**28
 
 
 def read_file(path: str | Path, called: str = "") -> bytes:
@@ -53,3 +59,27 @@ def replace_file(path: Path, content: str | bytes) -> Path:
         partial.unlink(missing_ok=True)
         raise
     return path
+
+
+def read_json(path: str | Path) -> dict[str, Any]:
+    """Return the JSON object in a file, unpacked where its name ends in `.gz`.
+
+    Raises:
+        UsageError: the file cannot be read, is damaged, or holds something else.
+    """
+    content = read_file(path)
+    if str(path).endswith(".gz"):
+        try:
+            with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+                content = file.read(_MOST_JSON_BYTES + 1)
+        except (OSError, EOFError, zlib.error):
+            raise UsageError(f"{path} is no complete gzip file.") from None
+    if len(content) > _MOST_JSON_BYTES:
+        raise UsageError(f"{path} must hold at most {_MOST_JSON_BYTES:,} bytes of JSON text.")
+    try:
+        held = json.loads(content)
+    except (ValueError, RecursionError):
+        raise UsageError(f"{path} does not hold JSON text.") from None
+    if not isinstance(held, dict):
+        raise UsageError(f"{path}: it must hold one JSON object.")
+    return held

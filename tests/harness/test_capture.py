@@ -15,15 +15,10 @@ from hypothesis import strategies as st
 from toy import TOY
 
 from harness.contract import captured_file
-from harness.contract.captured_file import (
-    Names,
-    is_captured_file,
-    read_captured,
-    read_json,
-    write_captured,
-)
+from harness.contract.captured_file import Names, is_captured_file, read_captured, write_captured
 from harness.contract.registry import Registry
 from harness.model.errors import ShardbenchError, UsageError
+from harness.model.files import read_json
 from harness.planning import capture as capture_module
 from harness.planning.capture import capture
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.contract import UsageError
-from harness.contract.captured_file import read_captured, read_json
+from harness.contract.captured_file import read_captured
+from harness.model.files import read_json
 from planners.dimspec.conversion.partition import (
     MOST_MESH_AXES,
     Mesh,

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.contract import Imported, Importing, ImportRequest, UsageError
-from harness.contract.captured_file import is_captured_file, read_json
+from harness.contract.captured_file import is_captured_file
 from harness.model.errors import unknown
-from harness.model.files import read_file
+from harness.model.files import read_file, read_json
 from planners.embedding.importing import csv_parquet as columns
 from planners.embedding.importing import tzrec
 from planners.embedding.importing.drafts import Draft, Notes, finished, sentences

@@ -3,9 +3,8 @@
 import random
 
 from harness.contract import Column, Inventory, Topology, UsageError, Workload, WorkloadSpec
-from harness.contract.captured_file import read_json
 from harness.model.errors import unknown
-from harness.model.files import read_file
+from harness.model.files import read_file, read_json
 from harness.model.ids import at_most, whole_number
 
 _GPT3 = Workload(
