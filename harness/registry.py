@@ -36,6 +36,7 @@ from harness.explanation import Explaining, Explanation, Question, Section
 from harness.goals import Goal, check_goals
 from harness.inventory import Column, Imported, Importing, ImportRequest, Inventory
 from harness.model.topology import CAPTURED, Topology, captured_topology
+from harness.model.topology_checks import LibraryTopology, TopologyRow, TopologyTrap
 from harness.naming import WorkloadSpec, at_most, one_of, positive_int, whole_number
 from harness.reading import read_file
 from harness.recorder import Progress, Recorder, is_observing
@@ -58,6 +59,7 @@ __all__ = [
     "Importing",
     "InfeasibleDecision",
     "Inventory",
+    "LibraryTopology",
     "Measured",
     "Names",
     "NotApplicable",
@@ -76,6 +78,8 @@ __all__ = [
     "Study",
     "SupportedReleases",
     "Topology",
+    "TopologyRow",
+    "TopologyTrap",
     "Upstream",
     "UsageError",
     "Variant",
@@ -134,6 +138,8 @@ class Family(Generic[P, D]):
         inventory: what a workload holds, part by part, for `shardbench workload show`; raises
             UsageError where that depends on the machines and none are given.
         importing: how `shardbench workload import` reads what was written for others.
+        topology_arguments: `module:name` of a LibraryTopology, with which `shardbench topology
+            check` reads and checks the arguments of the family's library; empty where it has none.
         releases: the library whose releases `shardbench releases` measures, None where there is
             none.
     """
@@ -164,6 +170,7 @@ class Family(Generic[P, D]):
     ) = None
     inventory: Callable[[WorkloadSpec, Topology | None], Inventory] | None = None
     importing: Importing | None = None
+    topology_arguments: str = ""
     releases: Releases | None = None
     variants: dict[str, Variant[P, D]] = field(default_factory=dict)
 

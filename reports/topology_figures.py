@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
 from harness.model.topology import Topology
-from harness.topologies.link_matrix import Matrix
+from harness.topologies.link_matrix import LinkMatrix
 from reports.drawing import (
     BLUE,
     GREEN,
@@ -27,7 +27,7 @@ _PCIE_COLOURS = {"PIX": BLUE, "PXB": BLUE, "PHB": ORANGE, "NODE": ORANGE, "SYS":
 _MOST_DOMAINS, _MOST_HOSTS, _MOST_GPUS = 2, 4, 8
 
 
-def matrix_drawing(name: str, matrix: Matrix) -> Drawing:
+def matrix_drawing(name: str, matrix: LinkMatrix) -> Drawing:
     """Draw the GPUs of a host on a circle, with a line for each pair: the wider, the more links."""
     title = f"What joins the GPUs of {name}"
     count = len(matrix.gpus)
@@ -117,17 +117,9 @@ def topology_drawing(found: Topology) -> Drawing:
         axes.set_xlim(-0.5, 10.5)
         axes.set_ylim(last - 0.2, 0.2)
         caption = "Bandwidths are one way and for each GPU."
-        data = pd.DataFrame(
-            {
-                "figure": ["intra_host_bw", "inter_host_bw", "hbm_bw", "hbm_to_ddr_bw"],
-                "bytes per ms": [
-                    found.intra_host_bw,
-                    found.inter_host_bw,
-                    found.hbm_bw,
-                    found.hbm_to_ddr_bw,
-                ],
-            }
-        )
+        columns = ["intra_host_bw", "inter_host_bw", "hbm_bw", "hbm_to_ddr_bw"]
+        values = [getattr(found, column) for column in columns]
+        data = pd.DataFrame({"figure": columns, "bytes per ms": values})
         return finish(figure, f"topology-{found.name}", title, caption, data)
 
 

@@ -1,7 +1,8 @@
 """What `shardbench topology` shows: machines, links and findings, for a terminal of 80 columns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec.structs import asdict
 from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -11,12 +12,11 @@ from rich.text import Text
 
 from harness.errors import printable
 from harness.model.topology import Topology
-from harness.topologies.capture import Captured
-from harness.topologies.cells import Finding
-from harness.topologies.csv_files import Written
-from harness.topologies.devices import SeenGpu, SeenNic
+from harness.model.topology_checks import TopologyRow, TopologyTrap
+from harness.topologies.capture import HostTopology
+from harness.topologies.devices import GpuDevice, NetworkDevice
 from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind
-from harness.topologies.link_matrix import Matrix, nvlinks_of
+from harness.topologies.link_matrix import SELF, LinkMatrix, nvlinks_of
 from harness.topologies.link_shape import all_to_all_bw, near_nics, shape_of
 from reports.formatting import plural
 from shardbench.display import new_table
@@ -39,10 +39,13 @@ def bandwidth(value: float | None) -> str:
     return "not known" if value is None else f"{value / GB:,.4g} GB/s"
 
 
-def seen(
-    gpus: Sequence[SeenGpu], nics: Sequence[SeenNic], memory: int, unseen: Sequence[str]
+def probed(
+    gpus: Sequence[GpuDevice],
+    nics: Sequence[NetworkDevice],
+    memory: int,
+    failures: Mapping[str, str],
 ) -> RenderableType:
-    """Say line by line what can be seen of the machine at hand, and what not."""
+    """Say line by line what can be seen of the machine at hand, and what not and why."""
     lines = [f"Seen: host memory, {memory / 2**30:,.1f} GiB"]
     for nic in nics:
         speed = f"{nic.gbits:g} Gbit/s" if nic.gbits else "no speed told, or no link"
@@ -52,11 +55,11 @@ def seen(
         lines.append(f"Seen: GPU{position}, {gpu.name}, {plural(len(gpu.links), 'active NVLink')}")
     if not nics:
         lines.append("Not seen: no network device")
-    lines += [f"Not seen: {line}" for line in unseen]
+    lines += [f"Not seen: {source}: {reason}" for source, reason in failures.items() if reason]
     return Text("\n".join(lines))
 
 
-def captured(row: Captured) -> RenderableType:
+def captured(row: HostTopology) -> RenderableType:
     """Show each figure of a captured row with its origin."""
     table = new_table("", "figure", "", "from", "how", right=[""])
     for figure in row.figures:
@@ -131,18 +134,11 @@ def _gpus(start: int, count: int) -> str:
 
 def _figures(found: Topology) -> RenderableType:
     table = new_table("", "for each GPU", "", "stored", right=["", "stored"])
-    for column, said in (
-        ("hbm_bytes", "bytes"),
-        ("ddr_bytes", "bytes"),
-        ("intra_host_bw", "bytes/ms"),
-        ("intra_host_bw_nccl", "bytes/ms"),
-        ("inter_host_bw", "bytes/ms"),
-        ("hbm_bw", "bytes/ms"),
-        ("hbm_to_ddr_bw", "bytes/ms"),
-    ):
-        value = getattr(found, column)
-        stored = "blank" if value is None else f"{value:.0f} {said}"
-        table.add_row(column, _for_people(column, value), stored)
+    for column, value in asdict(found).items():
+        if column.endswith("_bytes") or "_bw" in column:
+            unit = "bytes/ms" if "_bw" in column else "bytes"
+            stored = "blank" if value is None else f"{value:.0f} {unit}"
+            table.add_row(column, _for_people(column, value), stored)
     return table
 
 
@@ -152,18 +148,16 @@ def _origins(found: Topology) -> Iterator[RenderableType]:
     yield Text(printable(f"Source: {found.source}"), style="dim")
 
 
-def matrix(name: str, links: Matrix, kind: GpuKind | None) -> RenderableType:
+def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType:
     """Draw a saved matrix: what joins each pair of GPUs, what is near them, and what follows."""
     shape = shape_of(links, kind.nvlinks if kind else None)
     title = Text(f"{printable(name)}: {plural(len(links.gpus), 'GPU')}, {shape.how}", style="bold")
     parts: list[RenderableType] = [title, "", _pairs(links), ""]
-    kinds = {links.link(a, b) for a in links.gpus for b in links.gpus if a != b}
-    used = [each for each in _MEANINGS if each in kinds]
-    says = [f"{each} {_MEANINGS[each]}" for each in used]
-    if any(nvlinks_of(each) for each in kinds):
-        says.insert(0, "NV# so many NVLinks")
+    kinds = set(links.gpu_links())
+    says = ["NV# so many NVLinks"] if any(map(nvlinks_of, kinds)) else []
+    says += [f"{kind} {meaning}" for kind, meaning in _MEANINGS.items() if kind in kinds]
     parts.append(Text(f"Joined by: {'; '.join(says)}." if says else "A single GPU.", style="dim"))
-    if len(shape.islands) > 1 and any(len(island) > 1 for island in shape.islands):
+    if 1 < len(shape.islands) < len(links.gpus):
         groups = (", ".join(island) for island in shape.islands)
         parts.append(Text("NVLink joins: " + "; ".join(groups) + "."))
     parts += _nics(links)
@@ -176,32 +170,30 @@ def matrix(name: str, links: Matrix, kind: GpuKind | None) -> RenderableType:
     return Group(*parts)
 
 
-def _pairs(links: Matrix) -> RenderableType:
+def _pairs(links: LinkMatrix) -> RenderableType:
     is_wide = 6 * len(links.gpus) + 6 > _WIDTH
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     table.add_column("")
     for gpu in links.gpus:
         table.add_column(gpu.removeprefix("GPU"), justify="center", no_wrap=True)
     for one in links.gpus:
-        table.add_row(one.removeprefix("GPU") if is_wide else one, *_cells(links, one, is_wide))
+        cells = [_link(links.link(one, other), is_wide) for other in links.gpus]
+        table.add_row(one.removeprefix("GPU") if is_wide else one, *cells)
     return table
 
 
-def _cells(links: Matrix, one: str, is_wide: bool) -> Iterator[Text]:
-    for other in links.gpus:
-        kind = links.link(one, other)
-        if one == other:
-            yield Text("·", style="dim")
-        elif nvlinks_of(kind):
-            yield Text(kind[2:] if is_wide else kind, style="bold green")
-        else:
-            yield Text(kind[:3] if is_wide else kind, style=_LINK_STYLES.get(kind, ""))
+def _link(kind: str, is_wide: bool) -> Text:
+    if kind == SELF:
+        return Text("·", style="dim")
+    if nvlinks_of(kind):
+        return Text(kind[2:] if is_wide else kind, style="bold green")
+    return Text(kind[:3] if is_wide else kind, style=_LINK_STYLES.get(kind, ""))
 
 
-def _nics(links: Matrix) -> Iterator[RenderableType]:
+def _nics(links: LinkMatrix) -> Iterator[RenderableType]:
     near: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for each in near_nics(links):
-        near.setdefault((each.nics, each.kind), []).append(each.gpu)
+    for gpu, nearest in near_nics(links).items():
+        near.setdefault(nearest, []).append(gpu)
     if not near:
         yield Text("Network devices: none in the matrix.")
         return
@@ -211,31 +203,27 @@ def _nics(links: Matrix) -> Iterator[RenderableType]:
     yield from ("", table, "")
 
 
-def findings(found: Sequence[tuple[Written, Sequence[Finding]]]) -> RenderableType:
-    """Show the findings of each topology, or that there are none and what was compared."""
+def traps(found: Sequence[tuple[TopologyRow, Sequence[TopologyTrap]]]) -> RenderableType:
+    """Show the traps of each topology, or that there are none and what was compared."""
     parts: list[RenderableType] = []
     clean = []
     for row, wrong in found:
-        gpu = printable(row.cells.get("gpu", "").strip()[:60])
+        gpu = printable(row.cells.get("gpu", "")[:60])
         sheet = find_gpu_kind(gpu)
-        compared = (
-            f"compared with the data sheet of {sheet.name}"
-            if sheet
-            else (
-                f"no data sheet is known for '{gpu}', so its figures were not compared"
-                if gpu
-                else "no GPU is named, so its figures were not compared with a data sheet"
-            )
-        )
+        if sheet:
+            compared = f"compared with the data sheet of {sheet.name}"
+        elif gpu:
+            compared = f"no data sheet is known for '{gpu}', so its figures were not compared"
+        else:
+            compared = "no GPU is named, so its figures were not compared with a data sheet"
         if not wrong:
             clean.append(Text(f"{row.where}: nothing found; {compared}."))
             continue
         count = plural(len(wrong), "finding")
         parts.append(Text(f"{row.where}: {count}; {compared}", style="bold"))
-        for finding in wrong:
-            head = Text.assemble((finding.column, "bold red"), f": {printable(finding.wrong)}")
+        for trap in wrong:
+            head = Text.assemble((trap.column, "bold red"), f": {printable(trap.wrong)}")
             parts.append(Padding(head, (0, 0, 0, 2)))
-            write = Text.assemble(("write ", "green"), (finding.write, "green"))
-            parts.append(Padding(write, (0, 0, 0, 6)))
+            parts.append(Padding(Text(f"write {trap.write}", style="green"), (0, 0, 0, 6)))
         parts.append("")
     return Group(*parts, *clean)

@@ -1,14 +1,13 @@
-"""What a kind of GPU has by its data sheet: memory, bandwidths and links, with their sources."""
+"""Data sheets: the memory, bandwidths and links of the known kinds of GPU, with their sources."""
 
-import csv
-import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+
+import msgspec
 
 from harness.errors import UsageError
+from harness.topologies.csv_files import data_text, read_table
 
 GB = 1e6
 """Bytes per millisecond in a GB/s, a decimal one, as bandwidths are stored."""
@@ -25,22 +24,31 @@ _PCIE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GpuKind:
+class GpuKind(
+    msgspec.Struct,
+    frozen=True,
+    rename={
+        "name": "gpu",
+        "hbm_bw": "hbm_gb_s",
+        "nvlink_bw": "nvlink_gb_s",
+        "nccl_link_bw": "nccl_link_gb_s",
+        "host_link_bw": "host_link_gb_s",
+    },
+):
     """A row of `data/gpus.csv`: bytes, and bytes per millisecond one way; None is not known."""
 
     name: str
-    aliases: tuple[frozenset[str], ...]
-    memory_bytes: int | None
-    memory_basis: str
+    names: str
     hbm_bw: float
     nvlinks: int
-    nvlink_bw: float | None
-    nccl_link_bw: float | None
     host_link_bw: float
-    most_per_host: int | None
-    domain: int | None
     source: str
+    memory_bytes: int | None = None
+    memory_basis: str = ""
+    nvlink_bw: float | None = None
+    nccl_link_bw: float | None = None
+    most_per_host: int | None = None
+    domain: int | None = None
 
     @property
     def all_links_bw(self) -> float | None:
@@ -49,7 +57,7 @@ class GpuKind:
 
     @property
     def has_own_host_link(self) -> bool:
-        """Whether the link to the host is no PCIe, but a CPU's and a GPU's own (NVLink-C2C)."""
+        """Whether a CPU's and a GPU's own link (NVLink-C2C) joins it with the host, not PCIe."""
         return self.host_link_bw > 2 * pcie_bw(5, 16)
 
 
@@ -68,31 +76,17 @@ def pcie_bw(generation: int, width: int) -> float:
 @cache
 def gpu_kinds() -> tuple[GpuKind, ...]:
     """Return the kinds of GPUs whose data sheets are known."""
-    text = (resources.files("harness.topologies") / "data/gpus.csv").read_text("utf-8")
-    lines = (line for line in io.StringIO(text) if not line.startswith("#"))
-    return tuple(_kind(row) for row in csv.DictReader(lines))
-
-
-def _kind(row: dict[str, str]) -> GpuKind:
-    def bandwidth(field: str) -> float | None:
-        return float(row[field]) * GB if row[field] else None
-
-    hbm_bw, host_link_bw = bandwidth("hbm_gb_s"), bandwidth("host_link_gb_s")
-    assert hbm_bw
-    assert host_link_bw
-    return GpuKind(
-        name=row["gpu"],
-        aliases=tuple(frozenset(alias.split()) for alias in row["names"].split("|")),
-        memory_bytes=int(row["memory_bytes"]) if row["memory_bytes"] else None,
-        memory_basis=row["memory_basis"],
-        hbm_bw=hbm_bw,
-        nvlinks=int(row["nvlinks"]),
-        nvlink_bw=bandwidth("nvlink_gb_s"),
-        nccl_link_bw=bandwidth("nccl_link_gb_s"),
-        host_link_bw=host_link_bw,
-        most_per_host=int(row["most_per_host"]) if row["most_per_host"] else None,
-        domain=int(row["domain"]) if row["domain"] else None,
-        source=row["source"],
+    return tuple(
+        msgspec.convert(
+            {
+                column: float(cell) * GB if column.endswith("_gb_s") else cell
+                for column, cell in row.items()
+                if cell
+            },
+            GpuKind,
+            strict=False,
+        )
+        for row in read_table(data_text("gpus.csv"), "gpus.csv")
     )
 
 
@@ -105,11 +99,11 @@ def find_gpu_kind(name: str) -> GpuKind | None:
     words = set(_words(name))
     found: dict[int, list[GpuKind]] = {}
     for kind in gpu_kinds():
-        fitting = [len(alias) for alias in kind.aliases if alias <= words]
-        if fitting:
-            found.setdefault(max(fitting), []).append(kind)
-    best = found[max(found)] if found else []
-    return best[0] if len(best) == 1 else None
+        aliases = (set(alias.split()) for alias in kind.names.split("|"))
+        longest = max((len(alias) for alias in aliases if alias <= words), default=0)
+        found.setdefault(longest, []).append(kind)
+    best = found[max(found)]
+    return best[0] if max(found) and len(best) == 1 else None
 
 
 def _words(name: str) -> Iterator[str]:

@@ -182,6 +182,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
     goals=GOALS,
     inventory=inventory,
     importing=IMPORTING,
+    topology_arguments="planners.embedding.topology_arguments:TOPOLOGY",
     releases=RELEASES,
     planning=Planning(variant="certified", document=_document, ranks=_ranks, limited=_limited),
     explaining=_explaining,

@@ -10,12 +10,12 @@ from public_outputs import output
 
 from harness.errors import UsageError
 from harness.topologies import probe
-from harness.topologies.capture import ASSUMED, QUERIED, SHEET, Machine, capture, usable_gbits
+from harness.topologies.capture import ASSUMED, QUERIED, SHEET, Host, capture, usable_gbits
 from harness.topologies.csv_files import read_rows, read_topologies
 from harness.topologies.devices import (
-    Place,
-    SeenGpu,
-    SeenNic,
+    GpuDevice,
+    NetworkDevice,
+    PciPlace,
     matrix_of,
     path_below_devices,
     path_kind,
@@ -24,11 +24,11 @@ from harness.topologies.devices import (
 from harness.topologies.gpu_kinds import find_gpu_kind, gpu_kinds, pcie_bw, require_gpu_kind
 from harness.topologies.link_matrix import parse_matrix
 from harness.topologies.lookup import find_topology, presets
-from harness.topologies.traps import check
+from harness.topologies.traps import find_traps
 
 # An H100 as `deviceQuery` of thamada/nvidia-smi nvsim/H100SXMx8_deviceQuery.py has it: 85045477376
 # bytes, memory clock 2619 MHz, bus width 5120 bits.
-H100 = SeenGpu(
+H100 = GpuDevice(
     "NVIDIA H100 80GB HBM3",
     memory_bytes=85045477376,
     memory_from="torch",
@@ -41,29 +41,29 @@ H100 = SeenGpu(
 )
 
 
-def at(switch: int, slot: int, numa: int = 0) -> Place:
+def at(switch: int, slot: int, numa: int = 0) -> PciPlace:
     """A device behind a PCIe switch of its own socket, as on most servers."""
     root = f"pci0000:{10 * numa + switch:02d}"
     bus = f"0000:{10 * numa + switch:02d}"
-    return Place(
+    return PciPlace(
         (root, f"{bus}:01.0", f"{bus}:02.0", f"{bus}:{3 + slot:02d}.0", f"{bus}:{slot}f.0"), numa
     )
 
 
-def eight_h100() -> tuple[list[SeenGpu], list[SeenNic]]:
+def eight_h100() -> tuple[list[GpuDevice], list[NetworkDevice]]:
     gpus = [
         replace(H100, address=f"0000:{n:02x}:00.0", place=at(n % 4, 0, n // 4)) for n in range(8)
     ]
-    nics = [SeenNic(f"mlx5_{n}", 400.0, True, at(n % 4, 1, n // 4)) for n in range(8)]
+    nics = [NetworkDevice(f"mlx5_{n}", 400.0, True, at(n % 4, 1, n // 4)) for n in range(8)]
     storage = [
-        SeenNic("mlx5_8", 200.0, True, at(9, 1, 0)),
-        SeenNic("eno1", 10.0, False, at(8, 1, 1)),
+        NetworkDevice("mlx5_8", 200.0, True, at(9, 1, 0)),
+        NetworkDevice("eno1", 10.0, False, at(8, 1, 1)),
     ]
     return gpus, [*nics, *storage]
 
 
-def machine(gpus: list[SeenGpu], nics: list[SeenNic], memory: int | None = 2**41) -> Machine:
-    return Machine(
+def machine(gpus: list[GpuDevice], nics: list[NetworkDevice], memory: int | None = 2**41) -> Host:
+    return Host(
         tuple(gpus), matrix_of(gpus, nics, {}), usable_gbits(nics), memory, "a recorded machine"
     )
 
@@ -82,7 +82,7 @@ class TestMatrixOfAMachine:
         ends = {0: (1, 1, 2), 1: (0, 0), 2: (0,)}
         addresses = [f"0000:0{n}:00.0" for n in range(3)]
         gpus = [
-            SeenGpu("V100", addresses[n], links=tuple(addresses[end] for end in ends[n]))
+            GpuDevice("V100", addresses[n], links=tuple(addresses[end] for end in ends[n]))
             for n in range(3)
         ]
         matrix = matrix_of(gpus, [], {(1, 2): 30})
@@ -98,19 +98,19 @@ class TestMatrixOfAMachine:
         [(0, "PIX"), (10, "PIX"), (20, "PXB"), (30, "PHB"), (40, "NODE"), (50, "SYS")],
     )
     def test_without_nvlink_the_common_ancestor_tells(self, level: int, kind: str):
-        gpus = [SeenGpu("T4", f"a{n}") for n in range(2)]
+        gpus = [GpuDevice("T4", f"a{n}") for n in range(2)]
         assert matrix_of(gpus, [], {(1, 0): level}).link("GPU0", "GPU1") == kind
 
     def test_paths_are_told_apart_as_nvidia_smi_does(self):
         port = ("pci0000:00", "0000:00:01.0", "0000:01:00.0")
-        one = Place((*port, "0000:02:00.0", "0000:03:00.0"), 0)
-        assert path_kind(one, Place((*port, "0000:02:01.0", "0000:04:00.0"), 0)) == "PIX"
+        one = PciPlace((*port, "0000:02:00.0", "0000:03:00.0"), 0)
+        assert path_kind(one, PciPlace((*port, "0000:02:01.0", "0000:04:00.0"), 0)) == "PIX"
         deep = ("0000:02:02.0", "0000:05:00.0", "0000:06:00.0", "0000:07:00.0")
-        assert path_kind(one, Place((*port, *deep), 0)) == "PXB"
-        assert path_kind(one, Place(("pci0000:00", "0000:00:02.0", "0000:08:00.0"), 0)) == "PHB"
-        assert path_kind(one, Place(("pci0000:40", "0000:40:01.0"), 0)) == "NODE"
-        assert path_kind(one, Place(("pci0000:80", "0000:80:01.0"), 1)) == "SYS"
-        assert path_kind(Place(()), Place(())) == "SYS"
+        assert path_kind(one, PciPlace((*port, *deep), 0)) == "PXB"
+        assert path_kind(one, PciPlace(("pci0000:00", "0000:00:02.0", "0000:08:00.0"), 0)) == "PHB"
+        assert path_kind(one, PciPlace(("pci0000:40", "0000:40:01.0"), 0)) == "NODE"
+        assert path_kind(one, PciPlace(("pci0000:80", "0000:80:01.0"), 1)) == "SYS"
+        assert path_kind(PciPlace(()), PciPlace(())) == "SYS"
 
     def test_paths_end_at_the_pci_device(self):
         below = "/sys/devices/pci0000:00/0000:00:03.0/virtio2/net/eth0"
@@ -157,7 +157,7 @@ class TestCapture:
         text = row.as_csv()
         for figure in row.figures:
             assert f"# {figure.column}: {figure.basis}: " in text
-        assert check(read_rows(text, "machine.csv")[0], 16) == []
+        assert find_traps(read_rows(text, "machine.csv")[0], 16) == []
 
     def test_a_gpu_of_no_data_sheet_is_captured_from_what_nvml_tells(self):
         gpus, nics = eight_h100()
@@ -193,13 +193,13 @@ class TestCapture:
 
     def test_a_rack_needs_to_be_told(self):
         tray = parse_matrix(output("gb200_4_tray"), "tray")
-        gpus = tuple(SeenGpu("NVIDIA GB200") for _ in tray.gpus)
-        alone = capture(Machine(gpus, tray, {}, None, "a test"), "tray")
+        gpus = tuple(GpuDevice("NVIDIA GB200") for _ in tray.gpus)
+        alone = capture(Host(gpus, tray, {}, None, "a test"), "tray")
         assert alone.confidence == "low"
         hosts = next(figure for figure in alone.figures if "hosts" in figure.column)
         assert (hosts.value, hosts.basis) == (1, ASSUMED)
         assert "18 for a whole rack" in hosts.why
-        rack = capture(Machine(gpus, tray, {}, None, "a test"), "rack", hosts_per_domain=18)
+        rack = capture(Host(gpus, tray, {}, None, "a test"), "rack", hosts_per_domain=18)
         topology = read_topologies(rack.as_csv(), "rack.csv")["rack"]
         assert topology.domain_size == 72
         assert (topology.inter_host_bw, topology.ddr_bytes) == (None, None)
@@ -207,7 +207,7 @@ class TestCapture:
     def test_a_mesh_names_both_of_its_figures(self):
         mesh = parse_matrix(output("v100_8_hybrid_cube_mesh"), "mesh")
         row = capture(
-            Machine(tuple(SeenGpu("V100") for _ in mesh.gpus), mesh, {}, None, "a test"), "mesh"
+            Host(tuple(GpuDevice("V100") for _ in mesh.gpus), mesh, {}, None, "a test"), "mesh"
         )
         assert row.value("intra_host_bw") == 36.75e6
         assert "(its NVLinks together carry 150 GB/s)" in row.as_csv()
@@ -215,9 +215,9 @@ class TestCapture:
 
     def test_ports_without_a_link_do_not_count(self):
         nics = [
-            SeenNic("mlx5_0", 100, True),
-            SeenNic("mlx5_1", None, True),
-            SeenNic("eth0", 25, False),
+            NetworkDevice("mlx5_0", 100, True),
+            NetworkDevice("mlx5_1", None, True),
+            NetworkDevice("eth0", 25, False),
         ]
         assert usable_gbits(nics) == {"NIC0": 100}
         assert usable_gbits(nics[1:]) == {"NIC1": 25}
@@ -237,7 +237,7 @@ def test_any_recorded_machine_gives_a_row_that_is_read_or_a_sentence(
     gpu = replace(
         H100, name="Z1000", links=("switch",) * links, pcie_generation=generation, pcie_width=width
     )
-    nics = [SeenNic(f"mlx5_{n}", speed, True) for n, speed in enumerate(speeds)]
+    nics = [NetworkDevice(f"mlx5_{n}", speed, True) for n, speed in enumerate(speeds)]
     row = capture(machine([replace(gpu, address=f"a{n}") for n in range(count)], nics), "any")
     refused = ""
     try:
@@ -330,7 +330,7 @@ class TestReading:
         found = {nic.name: nic for nic in probe.read_nics(system)}
         assert set(found) == {"mlx5_0", "eno1", "eno2"}
         assert (found["mlx5_0"].gbits, found["mlx5_0"].is_rdma) == (200, True)
-        assert found["mlx5_0"].place == Place(("pci0000:40", "0000:40:01.0", "0000:41:00.0"), 1)
+        assert found["mlx5_0"].place == PciPlace(("pci0000:40", "0000:40:01.0", "0000:41:00.0"), 1)
         assert (found["eno1"].gbits, found["eno2"].gbits) == (25, None)
 
     def test_a_system_without_any_is_empty(self, tmp_path: Path):
@@ -339,7 +339,7 @@ class TestReading:
     def test_this_machine_is_read_without_failing(self):
         assert probe.host_memory_bytes() > 2**28
         nvml = probe.read_gpus()
-        assert bool(nvml.gpus) != bool(nvml.unseen)
+        assert bool(nvml.gpus) != bool(nvml.failure)
         gpus, unseen = probe.with_torch(nvml.gpus)
         assert len(gpus) == len(nvml.gpus)
         assert unseen or gpus
