@@ -34,9 +34,9 @@ _MEANINGS = {
 }
 
 
-def bandwidth(value: float | None) -> str:
+def bandwidth(value: float) -> str:
     """Write bytes per millisecond as GB/s."""
-    return "not known" if value is None else f"{value / GB:,.4g} GB/s"
+    return f"{value / GB:,.4g} GB/s"
 
 
 def probed(
@@ -62,14 +62,13 @@ def probed(
 def captured(row: HostTopology) -> RenderableType:
     """Show each figure of a captured row with its origin."""
     table = new_table("", "figure", "", "from", "how", right=[""])
-    for figure in row.figures:
-        value = _for_people(figure.column, figure.value)
-        style = _STYLES.get(figure.basis, "dim")
-        table.add_row(figure.column, value, Text(figure.basis, style=style), Text(figure.why))
+    for column, (value, basis, why) in row.figures.items():
+        origin = Text(basis, style=_STYLES.get(basis, "dim"))
+        table.add_row(column, _for_people(column, value), origin, Text(why))
     table.columns[0].overflow = "fold"
     title = Text(f"{row.name}: {row.gpu}", style="bold")
     note = [Text(remark, style="yellow") for remark in row.remarks]
-    return Group(title, Text(f"{row.shape.how}; confidence {row.confidence}"), "", table, *note)
+    return Group(title, Text(f"{row.links}; confidence {row.confidence}"), "", table, *note)
 
 
 def _for_people(column: str, value: float | None) -> str:
@@ -82,70 +81,50 @@ def _for_people(column: str, value: float | None) -> str:
 
 def topology(found: Topology) -> RenderableType:
     """Draw a topology: domains, the hosts in each, their GPUs, and what joins them."""
-    domains = found.domains
     gpu = printable(found.gpu) or "GPU not named"
     head = f"{printable(found.name)}: {gpu}, {plural(found.gpus, 'GPU')}"
-    parts: list[RenderableType] = [Text(f"{head} in {plural(domains, 'domain')}", style="bold"), ""]
-    for domain in range(min(domains, _MOST_DOMAINS)):
-        if domain:
-            parts.append(_between(found))
-        parts.append(_domain(found, domain))
-    if domains > _MOST_DOMAINS:
-        parts += [_between(found), Text(f"    … {plural(domains - _MOST_DOMAINS, 'more domain')}")]
-    return Group(*parts, "", _figures(found), "", *_origins(found))
-
-
-def _between(found: Topology) -> RenderableType:
-    speed = bandwidth(found.inter_host_bw)
-    told = f"{speed} for each GPU" if found.inter_host_bw else "not told: the planner's default"
-    return Text(f"    ║ network, {told}", style="yellow")
-
-
-def _domain(found: Topology, domain: int) -> RenderableType:
-    size = found.gpus_in_domain
-    first = domain * size
-    per_host = min(found.gpus_per_host, size)
-    hosts = -(-size // per_host)
-    table = Table.grid(padding=(0, 2))
-    for host in range(min(hosts, _MOST_HOSTS)):
-        start = first + host * per_host
-        count = min(per_host, first + size - start)
-        table.add_row(f"host {domain * hosts + host}", _gpus(start, count))
-    if hosts > _MOST_HOSTS:
-        last = first + size - 1
-        table.add_row("…", f"{hosts - _MOST_HOSTS} more hosts, up to GPU {last}")
-    title = f"domain {domain}: {plural(size, 'GPU')} of {plural(hosts, 'host')}"
-    inside = f"{bandwidth(found.intra_host_bw)} inside, one way" if size > 1 else "alone"
-    return Panel(
-        table,
-        title=f"{title}, {inside}",
-        title_align="left",
-        box=box.ROUNDED,
-        width=_WIDTH,
-        border_style="green",
-    )
-
-
-def _gpus(start: int, count: int) -> str:
-    if count <= _MOST_GPUS:
-        return "─".join(f"[{number}]" for number in range(start, start + count))
-    return f"[{start}]─[{start + 1}]─ … ─[{start + count - 1}]"
-
-
-def _figures(found: Topology) -> RenderableType:
-    table = new_table("", "for each GPU", "", "stored", right=["", "stored"])
+    told = "not told: the planner's default"
+    if found.inter_host_bw:
+        told = f"{bandwidth(found.inter_host_bw)} for each GPU"
+    between = Text(f"    ║ network, {told}", style="yellow")
+    parts: list[RenderableType] = [
+        Text(f"{head} in {plural(found.domains, 'domain')}", style="bold"),
+        "",
+        _domain(found, 0),
+    ]
+    for domain in range(1, min(found.domains, _MOST_DOMAINS)):
+        parts += [between, _domain(found, domain)]
+    if found.domains > _MOST_DOMAINS:
+        parts += [between, f"    … {plural(found.domains - _MOST_DOMAINS, 'more domain')}"]
+    figures = new_table("", "for each GPU", "", "stored", right=["", "stored"])
     for column, value in asdict(found).items():
         if column.endswith("_bytes") or "_bw" in column:
             unit = "bytes/ms" if "_bw" in column else "bytes"
             stored = "blank" if value is None else f"{value:.0f} {unit}"
-            table.add_row(column, _for_people(column, value), stored)
-    return table
+            figures.add_row(column, _for_people(column, value), stored)
+    basis = f"Confidence: {found.confidence}. HBM: {found.hbm_basis or 'not stated'}."
+    source = Text(printable(f"Source: {found.source}"), style="dim")
+    return Group(*parts, "", figures, "", Text(printable(basis)), source)
 
 
-def _origins(found: Topology) -> Iterator[RenderableType]:
-    told = f"Confidence: {found.confidence}. HBM: {found.hbm_basis or 'not stated'}."
-    yield Text(printable(told))
-    yield Text(printable(f"Source: {found.source}"), style="dim")
+def _domain(found: Topology, domain: int) -> RenderableType:
+    size, per_host, hosts = found.gpus_in_domain, found.gpus_per_host, found.hosts_in_domain
+    first = domain * size
+    table = Table.grid(padding=(0, 2))
+    for host in range(min(hosts, _MOST_HOSTS)):
+        gpus = range(first + host * per_host, first + min(size, (host + 1) * per_host))
+        boxes = [f"[{gpu}]" for gpu in gpus]
+        if len(boxes) > _MOST_GPUS:
+            boxes[2:-1] = [" … "]
+        table.add_row(f"host {domain * hosts + host}", "─".join(boxes))
+    if hosts > _MOST_HOSTS:
+        table.add_row("…", f"{hosts - _MOST_HOSTS} more hosts, up to GPU {first + size - 1}")
+    title = f"domain {domain}: {plural(size, 'GPU')} of {plural(hosts, 'host')}"
+    inside = f"{bandwidth(found.intra_host_bw)} inside, one way" if size > 1 else "alone"
+    title = f"{title}, {inside}"
+    return Panel(
+        table, box.ROUNDED, title=title, title_align="left", width=_WIDTH, border_style="green"
+    )
 
 
 def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType:
@@ -177,17 +156,16 @@ def _pairs(links: LinkMatrix) -> RenderableType:
     for gpu in links.gpus:
         table.add_column(gpu.removeprefix("GPU"), justify="center", no_wrap=True)
     for one in links.gpus:
-        cells = [_link(links.link(one, other), is_wide) for other in links.gpus]
+        cells = []
+        for kind in (links.link(one, other) for other in links.gpus):
+            if kind == SELF:
+                cells.append(Text("·", style="dim"))
+            elif nvlinks_of(kind):
+                cells.append(Text(kind[2:] if is_wide else kind, style="bold green"))
+            else:
+                cells.append(Text(kind[:3] if is_wide else kind, style=_LINK_STYLES[kind]))
         table.add_row(one.removeprefix("GPU") if is_wide else one, *cells)
     return table
-
-
-def _link(kind: str, is_wide: bool) -> Text:
-    if kind == SELF:
-        return Text("·", style="dim")
-    if nvlinks_of(kind):
-        return Text(kind[2:] if is_wide else kind, style="bold green")
-    return Text(kind[:3] if is_wide else kind, style=_LINK_STYLES.get(kind, ""))
 
 
 def _nics(links: LinkMatrix) -> Iterator[RenderableType]:

@@ -1,6 +1,6 @@
 """The machines that a workload is sharded over."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -16,13 +16,8 @@ CAPTURED = "captured"
 """The topology that a captured workload brings, in ids."""
 
 _MS = "bytes per millisecond"
-Name = Annotated[
-    str,
-    Meta(
-        pattern=rf"^(?!{CAPTURED}$)[^/:@]+$",
-        description=f"without '/', ':' and '@', which ids are made with, and not '{CAPTURED}'",
-    ),
-]
+_NAME = f"without '/', ':' and '@', which ids are made with, and not '{CAPTURED}'"
+Name = Annotated[str, Meta(pattern=rf"^(?!{CAPTURED}$)[^/:@]+$", description=_NAME)]
 Count = Annotated[int, Meta(ge=1, le=MOST_IN_DOMAIN, description="a whole number")]
 Bytes = Annotated[int, Meta(ge=2**30, le=2**42, description="a whole number of bytes per GPU")]
 # Narrow enough that the same figure in bytes per second or in GB/s falls outside: that confusion
@@ -68,6 +63,11 @@ class Topology(Struct, frozen=True, kw_only=True):
         return min(self.gpus, self.domain_size)
 
     @property
+    def hosts_in_domain(self) -> int:
+        """Hosts that the problem's GPUs in a fast domain are in."""
+        return -(-self.gpus_in_domain // self.gpus_per_host)
+
+    @property
     def domains(self) -> int:
         """Fast domains that the problem's GPUs span."""
         return self.gpus // self.gpus_in_domain
@@ -84,13 +84,10 @@ class Topology(Struct, frozen=True, kw_only=True):
             return (self.gpus,)
         shape = [self.domains] if self.domains > 1 else []
         rest = self.gpus_in_domain
-        while len(shape) < ndim - 1:
-            factor = next((n for n in range(2, rest) if rest % n == 0), None)
-            if factor is None:
-                break
-            shape.append(factor)
-            rest //= factor
-        if len(shape) < ndim - 1 or rest < 2:
+        while len(shape) < ndim - 1 and rest > 1:
+            shape.append(next(n for n in range(2, rest + 1) if rest % n == 0))
+            rest //= shape[-1]
+        if rest < 2:
             raise UsageError(
                 f"{self.gpus} GPUs in hosts of {self.gpus_in_domain} do not make a mesh of "
                 f"{ndim} dimensions with at least 2 GPUs in each."
@@ -108,42 +105,26 @@ class Topology(Struct, frozen=True, kw_only=True):
             raise UsageError(f"Topology '{self.name}' needs at least 1 GPU, not {gpus}.")
         if gpus > MOST_GPUS:
             raise UsageError(f"Topology '{self.name}' can have {MOST_GPUS:,} GPUs at most.")
-        if gpus > self.domain_size and gpus % self.domain_size:
+        if gpus > (size := self.domain_size) and gpus % size:
             raise UsageError(
-                f"Topology '{self.name}' joins {self.domain_size} GPUs at a time: --gpus must be "
-                f"at most {self.domain_size} or a multiple of it, not {gpus}."
+                f"Topology '{self.name}' joins {size} GPUs at a time: --gpus must be at most "
+                f"{size} or a multiple of it, not {gpus}."
             )
         return replace(self, gpus=gpus)
 
 
-def captured_topology(
-    gpus: int,
-    gpus_per_host: int,
-    *,
-    hosts_per_nvlink_domain: int = 1,
-    hbm_bytes: int = 0,
-    ddr_bytes: int | None = None,
-    intra_host_bw: float = 0.0,
-    inter_host_bw: float | None = None,
-    hbm_bw: float = 0.0,
-    hbm_to_ddr_bw: float = 0.0,
-) -> Topology:
-    """Return the topology that a captured workload brings; 0 is what its file does not tell.
+def captured_topology(gpus: int, gpus_per_host: int, **figures: Any) -> Topology:
+    """Return the topology that a captured workload brings, with the figures that its file tells.
 
-    A family that needs more of its own machines reads it from its file where it is given a
-    topology of this name.
+    What it does not tell is 0. A family that needs more of its own machines reads it from its file
+    where it is given a topology of this name.
     """
+    unknown = {"hbm_bytes": 0, "intra_host_bw": 0.0, "hbm_bw": 0.0, "hbm_to_ddr_bw": 0.0}
     return Topology(
         name=CAPTURED,
         gpus_per_host=gpus_per_host,
-        hosts_per_nvlink_domain=hosts_per_nvlink_domain,
-        hbm_bytes=hbm_bytes,
-        ddr_bytes=ddr_bytes,
-        intra_host_bw=intra_host_bw,
-        inter_host_bw=inter_host_bw,
-        hbm_bw=hbm_bw,
-        hbm_to_ddr_bw=hbm_to_ddr_bw,
         confidence="captured",
         source="the captured file",
         gpus=gpus,
+        **(unknown | figures),
     )

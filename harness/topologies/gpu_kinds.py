@@ -12,29 +12,12 @@ from harness.topologies.csv_files import data_text, read_table
 GB = 1e6
 """Bytes per millisecond in a GB/s, a decimal one, as bandwidths are stored."""
 
-# Raw rate of a lane in GT/s by generation, and what coding leaves of it: 8b/10b, 128b/130b, and
-# 242 bytes of each 256 in the flits of the sixth (PCI-SIG's base specifications).
-_PCIE = {
-    1: (2.5, 0.8),
-    2: (5.0, 0.8),
-    3: (8.0, 128 / 130),
-    4: (16.0, 128 / 130),
-    5: (32.0, 128 / 130),
-    6: (64.0, 242 / 256),
-}
+# Gbit/s of a lane by generation, as coding leaves them: 8b/10b, 128b/130b, and 242 bytes of each
+# 256 in the flits of the sixth (PCI-SIG's base specifications).
+_PCIE = {1: 2.0, 2: 4.0, **{n: 2**n * (128 / 130) for n in (3, 4, 5)}, 6: 64 * (242 / 256)}
 
 
-class GpuKind(
-    msgspec.Struct,
-    frozen=True,
-    rename={
-        "name": "gpu",
-        "hbm_bw": "hbm_gb_s",
-        "nvlink_bw": "nvlink_gb_s",
-        "nccl_link_bw": "nccl_link_gb_s",
-        "host_link_bw": "host_link_gb_s",
-    },
-):
+class GpuKind(msgspec.Struct, frozen=True):
     """A row of `data/gpus.csv`: bytes, and bytes per millisecond one way; None is not known."""
 
     name: str
@@ -69,25 +52,21 @@ def pcie_bw(generation: int, width: int) -> float:
     """
     if generation not in _PCIE or width not in (1, 2, 4, 8, 12, 16, 32):
         raise UsageError(f"PCIe generation {generation} x{width} is not known.")
-    rate, kept = _PCIE[generation]
-    return rate * kept / 8 * width * GB
+    return _PCIE[generation] / 8 * width * GB
 
 
 @cache
 def gpu_kinds() -> tuple[GpuKind, ...]:
     """Return the kinds of GPUs whose data sheets are known."""
-    return tuple(
-        msgspec.convert(
-            {
-                column: float(cell) * GB if column.endswith("_gb_s") else cell
-                for column, cell in row.items()
-                if cell
-            },
-            GpuKind,
-            strict=False,
-        )
-        for row in read_table(data_text("gpus.csv"), "gpus.csv")
-    )
+    kinds = []
+    for row in read_table(data_text("gpus.csv"), "gpus.csv"):
+        filled = {
+            column.replace("_gb_s", "_bw"): float(cell) * GB if "_gb_s" in column else cell
+            for column, cell in row.items()
+            if cell
+        }
+        kinds.append(msgspec.convert(filled, GpuKind, strict=False))
+    return tuple(kinds)
 
 
 def find_gpu_kind(name: str) -> GpuKind | None:
@@ -120,12 +99,10 @@ def require_gpu_kind(name: str) -> GpuKind:
     Raises:
         UsageError: none or several; says which are known.
     """
-    kind = find_gpu_kind(name)
-    if kind is None:
-        words = set(_words(name))
-        near = [each.name for each in gpu_kinds() if words & set(_words(each.name))]
-        if near:
-            raise UsageError(f"A GPU '{name}' may be any of {', '.join(near)}: say which.")
-        known = ", ".join(each.name for each in gpu_kinds())
-        raise UsageError(f"No data sheet is known for a GPU '{name}'; known are: {known}.")
-    return kind
+    if kind := find_gpu_kind(name):
+        return kind
+    words = set(_words(name))
+    if near := [each.name for each in gpu_kinds() if words & set(_words(each.name))]:
+        raise UsageError(f"A GPU '{name}' may be any of {', '.join(near)}: say which.")
+    known = ", ".join(each.name for each in gpu_kinds())
+    raise UsageError(f"No data sheet is known for a GPU '{name}'; known are: {known}.")

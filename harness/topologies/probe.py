@@ -1,24 +1,19 @@
 """Reading of the machine at hand: NVML, torch, `/sys` and psutil; nothing is decided here."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ctypes import byref
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
 from harness.errors import one_line
-from harness.topologies.devices import (
-    GpuDevice,
-    NetworkDevice,
-    PciPlace,
-    path_below_devices,
-    rate_gbits,
-)
+from harness.topologies import devices
+from harness.topologies.devices import GpuDevice, NetworkDevice, PciPlace
 from harness.topologies.gpu_kinds import GB
 
 SYS = Path("/sys")
@@ -40,7 +35,7 @@ def read_nics(system: Path = SYS) -> list[NetworkDevice]:
         device = (card / "device").resolve()
         gbits = found[device].gbits or 0 if device in found else 0
         if "ACTIVE" in _text(port / "state"):
-            gbits += rate_gbits(_text(port / "rate")) or 0
+            gbits += devices.rate_gbits(_text(port / "rate")) or 0
         found[device] = NetworkDevice(card.name, gbits or None, True, _place(device))
     for card in sorted(system.glob("class/net/*")):
         device = (card / "device").resolve()
@@ -60,19 +55,18 @@ def _text(path: Path) -> str:
 
 def _place(device: Path) -> PciPlace:
     numa = _text(device / "numa_node").strip()
-    path = path_below_devices(str(device))
+    path = devices.path_below_devices(str(device))
     return PciPlace(path, int(numa) if numa.lstrip("-").isdigit() else -1)
 
 
-@dataclass(frozen=True, slots=True)
-class NvmlAnswers:
+class NvmlAnswers(NamedTuple):
     """The GPUs, NVML's common ancestor of each pair, and the pairs without peer-to-peer access.
 
     `failure` says why there is no GPU.
     """
 
     gpus: tuple[GpuDevice, ...] = ()
-    levels: dict[tuple[int, int], int] = field(default_factory=dict)
+    levels: Mapping[tuple[int, int], int] = {}
     without_p2p: tuple[str, ...] = ()
     failure: str = ""
 
@@ -98,10 +92,7 @@ def read_gpus(system: Path = SYS) -> NvmlAnswers:
 
 def _answers(nvml: Any, system: Path) -> NvmlAnswers:
     handles = [nvml.nvmlDeviceGetHandleByIndex(at) for at in range(nvml.nvmlDeviceGetCount())]
-    if not handles:
-        return NvmlAnswers(failure="it answers, but sees no GPU")
-    levels: dict[tuple[int, int], int] = {}
-    without: list[str] = []
+    levels, without = {}, []
     for (a, first), (b, second) in combinations(enumerate(handles), 2):
         level = _ask(nvml, "TopologyCommonAncestor", first, second)
         if level is not None:
@@ -110,7 +101,8 @@ def _answers(nvml: Any, system: Path) -> NvmlAnswers:
         if _ask(nvml, "P2PStatus", first, second, 0) not in (None, nvml.NVML_P2P_STATUS_OK):
             without.append(f"GPU{a}-GPU{b}")
     gpus = tuple(_gpu(nvml, handle, system) for handle in handles)
-    return NvmlAnswers(gpus, levels, tuple(without))
+    failure = "" if gpus else "it answers, but sees no GPU"
+    return NvmlAnswers(gpus, levels, tuple(without), failure)
 
 
 def _ask(nvml: Any, what: str, *arguments: Any) -> Any:
@@ -126,9 +118,8 @@ def _gpu(nvml: Any, handle: Any, system: Path) -> GpuDevice:
     memory = _ask(nvml, "MemoryInfo", handle)
     clock = _ask(nvml, "MaxClockInfo", handle, nvml.NVML_CLOCK_MEM)
     links = _links(nvml, handle)
-    name = nvml.nvmlDeviceGetName(handle)
     return GpuDevice(
-        name=name.decode() if isinstance(name, bytes) else str(name),
+        name=_decoded(nvml.nvmlDeviceGetName(handle)),
         address=address,
         memory_bytes=int(memory.total) if memory else None,
         memory_from="NVML" if memory else "",
@@ -143,11 +134,14 @@ def _gpu(nvml: Any, handle: Any, system: Path) -> GpuDevice:
     )
 
 
-def _address(bus_id: Any) -> str:
+def _address(bus_id: str | bytes) -> str:
     """Return a PCI address as the kernel writes it: four digits of domain, small letters."""
-    text = bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)
-    domain, _, rest = text.partition(":")
+    domain, _, rest = _decoded(bus_id).partition(":")
     return f"{domain[-4:]}:{rest}".lower()
+
+
+def _decoded(text: str | bytes) -> str:
+    return text.decode() if isinstance(text, bytes) else text
 
 
 def _links(nvml: Any, handle: Any) -> tuple[str, ...]:
@@ -167,12 +161,11 @@ def _links(nvml: Any, handle: Any) -> tuple[str, ...]:
 
 
 def _link_speed(nvml: Any, handle: Any) -> float | None:
-    field = nvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON
-    values = _ask(nvml, "FieldValues", handle, [field])
+    values = _ask(nvml, "FieldValues", handle, [nvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON])
     if not values or values[0].nvmlReturn != nvml.NVML_SUCCESS:
         return None
     megabytes = int(values[0].value.uiVal)  # MB/s one way
-    return megabytes / 1000 * GB if megabytes else None
+    return megabytes / 1000 * GB or None
 
 
 def _has_fabric(nvml: Any, handle: Any) -> bool:
@@ -200,16 +193,13 @@ def with_torch(gpus: Sequence[GpuDevice]) -> tuple[Sequence[GpuDevice], str]:
     count = torch.cuda.device_count()
     if count != len(gpus):
         return gpus, f"it sees {count} GPUs, NVML {len(gpus)}, so NVML's memory is taken"
-    found = []
-    for position, gpu in enumerate(gpus):
-        properties = torch.cuda.get_device_properties(position)
-        found.append(
-            replace(
-                gpu,
-                memory_bytes=int(properties.total_memory),
-                memory_from="torch",
-                memory_clock=getattr(properties, "memory_clock_rate", None) or gpu.memory_clock,
-                bus_width=getattr(properties, "memory_bus_width", None) or gpu.bus_width,
-            )
+    return [
+        replace(
+            gpu,
+            memory_bytes=int(told.total_memory),
+            memory_from="torch",
+            memory_clock=getattr(told, "memory_clock_rate", None) or gpu.memory_clock,
+            bus_width=getattr(told, "memory_bus_width", None) or gpu.bus_width,
         )
-    return found, ""
+        for gpu, told in zip(gpus, map(torch.cuda.get_device_properties, range(count)), strict=True)
+    ], ""

@@ -2,7 +2,6 @@
 
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Annotated
@@ -14,7 +13,7 @@ from harness.model.topology import MOST_GPUS, Topology
 from harness.model.topology_checks import LibraryTopology, TopologyRow
 from harness.reading import read_file
 from harness.topologies import probe
-from harness.topologies.capture import GIVEN, Host, capture, usable_gbits
+from harness.topologies.capture import Host, capture, usable_gbits
 from harness.topologies.csv_files import read_topologies
 from harness.topologies.devices import GpuDevice, matrix_of
 from harness.topologies.gpu_kinds import require_gpu_kind
@@ -72,13 +71,7 @@ def capture_command(
     if not re.fullmatch(r"[\w.+-]+", name):
         raise UsageError(f"A topology's name must be of letters, digits and '_.+-', not '{name}'.")
     host = _saved_host(from_topo, gpu) if from_topo else _this_host(gpu)
-    if nic_gbits is not None:
-        speeds = dict.fromkeys(host.matrix.nics, nic_gbits)
-        host = replace(host, nic_gbits=speeds, nic_basis=GIVEN)
-    if host_memory_gib is not None:
-        memory = int(host_memory_gib * 2**30)
-        host = replace(host, host_memory=memory, memory_basis=GIVEN)
-    captured = capture(host, name, hosts_per_domain)
+    captured = capture(host, name, hosts_per_domain, nic_gbits, host_memory_gib)
     text = captured.as_csv()
     read_topologies(text, str(out))
     write(out, text)
@@ -94,8 +87,6 @@ def _saved_host(file: Path, gpu: str) -> Host:
     return Host(
         gpus=(GpuDevice(require_gpu_kind(gpu).name),) * len(matrix.gpus),
         matrix=matrix,
-        nic_gbits={},
-        host_memory=None,
         source=f"the saved matrix {file.name} of `nvidia-smi topo -m` and the GPU's data sheet",
     )
 
@@ -118,9 +109,9 @@ def _this_host(gpu: str) -> Host:
     return Host(
         gpus=tuple(gpus),
         matrix=matrix_of(gpus, nics, nvml.levels),
-        nic_gbits=usable_gbits(nics),
-        host_memory=memory,
         source="the machine it ran on",
+        nic_gbits=usable_gbits(nics),
+        memory=memory,
         remarks=(remark,) if nvml.without_p2p else (),
     )
 

@@ -64,7 +64,7 @@ def eight_h100() -> tuple[list[GpuDevice], list[NetworkDevice]]:
 
 def machine(gpus: list[GpuDevice], nics: list[NetworkDevice], memory: int | None = 2**41) -> Host:
     return Host(
-        tuple(gpus), matrix_of(gpus, nics, {}), usable_gbits(nics), memory, "a recorded machine"
+        tuple(gpus), matrix_of(gpus, nics, {}), "a recorded machine", usable_gbits(nics), memory
     )
 
 
@@ -134,16 +134,18 @@ class TestCapture:
     def test_a_dgx_h100_gives_the_figures_of_its_preset(self):
         row = capture(machine(*eight_h100()), "mine")
         preset = presets()["dgx_h100"]
-        assert row.value("gpus_per_host") == 8
+        assert row.figures["gpus_per_host"].value == 8
         for column in ("intra_host_bw", "intra_host_bw_nccl", "inter_host_bw", "hbm_to_ddr_bw"):
-            assert row.value(column) == pytest.approx(getattr(preset, column), rel=0.001), column
-        assert row.value("hbm_bytes") == 85045477376
-        assert row.value("hbm_bw") == pytest.approx(3352.32e6)
-        assert row.value("ddr_bytes") == 2**41 // 8
-        bases = {figure.column: figure.basis for figure in row.figures}
+            assert row.figures[column].value == pytest.approx(getattr(preset, column), rel=0.001), (
+                column
+            )
+        assert row.figures["hbm_bytes"].value == 85045477376
+        assert row.figures["hbm_bw"].value == pytest.approx(3352.32e6)
+        assert row.figures["ddr_bytes"].value == 2**41 // 8
+        bases = {column: figure.basis for column, figure in row.figures.items()}
         assert bases["hbm_bytes"] == bases["hbm_bw"] == bases["inter_host_bw"] == QUERIED
         assert bases["intra_host_bw"] == SHEET
-        inter = next(figure.why for figure in row.figures if figure.column == "inter_host_bw")
+        inter = row.figures["inter_host_bw"].why
         assert "mlx5_7" in inter
         assert "mlx5_8" not in inter
 
@@ -155,16 +157,16 @@ class TestCapture:
         assert (found.name, found.domains, found.gpu) == ("mine", 2, H100.name)
         assert found.intra_host_bw == 450e6
         text = row.as_csv()
-        for figure in row.figures:
-            assert f"# {figure.column}: {figure.basis}: " in text
+        for column, figure in row.figures.items():
+            assert f"# {column}: {figure.basis}: " in text
         assert find_traps(read_rows(text, "machine.csv")[0], 16) == []
 
     def test_a_gpu_of_no_data_sheet_is_captured_from_what_nvml_tells(self):
         gpus, nics = eight_h100()
         strange = [replace(gpu, name="NVIDIA Z1000") for gpu in gpus]
         row = capture(machine(strange, nics), "strange")
-        assert row.value("intra_host_bw") == 18 * 26.5625e6
-        assert row.value("hbm_to_ddr_bw") == pytest.approx(pcie_bw(5, 16) / 2)
+        assert row.figures["intra_host_bw"].value == 18 * 26.5625e6
+        assert row.figures["hbm_to_ddr_bw"].value == pytest.approx(pcie_bw(5, 16) / 2)
         assert row.confidence == "high"
 
     @pytest.mark.parametrize(
@@ -194,24 +196,22 @@ class TestCapture:
     def test_a_rack_needs_to_be_told(self):
         tray = parse_matrix(output("gb200_4_tray"), "tray")
         gpus = tuple(GpuDevice("NVIDIA GB200") for _ in tray.gpus)
-        alone = capture(Host(gpus, tray, {}, None, "a test"), "tray")
+        alone = capture(Host(gpus, tray, "a test"), "tray")
         assert alone.confidence == "low"
-        hosts = next(figure for figure in alone.figures if "hosts" in figure.column)
+        hosts = alone.figures["hosts_per_nvlink_domain"]
         assert (hosts.value, hosts.basis) == (1, ASSUMED)
         assert "18 for a whole rack" in hosts.why
-        rack = capture(Host(gpus, tray, {}, None, "a test"), "rack", hosts_per_domain=18)
+        rack = capture(Host(gpus, tray, "a test"), "rack", hosts_per_domain=18)
         topology = read_topologies(rack.as_csv(), "rack.csv")["rack"]
         assert topology.domain_size == 72
         assert (topology.inter_host_bw, topology.ddr_bytes) == (None, None)
 
     def test_a_mesh_names_both_of_its_figures(self):
         mesh = parse_matrix(output("v100_8_hybrid_cube_mesh"), "mesh")
-        row = capture(
-            Host(tuple(GpuDevice("V100") for _ in mesh.gpus), mesh, {}, None, "a test"), "mesh"
-        )
-        assert row.value("intra_host_bw") == 36.75e6
+        row = capture(Host(tuple(GpuDevice("V100") for _ in mesh.gpus), mesh, "a test"), "mesh")
+        assert row.figures["intra_host_bw"].value == 36.75e6
         assert "(its NVLinks together carry 150 GB/s)" in row.as_csv()
-        assert row.value("intra_host_bw_nccl") is None
+        assert row.figures["intra_host_bw_nccl"].value is None
 
     def test_ports_without_a_link_do_not_count(self):
         nics = [
@@ -246,7 +246,7 @@ def test_any_recorded_machine_gives_a_row_that_is_read_or_a_sentence(
         refused = str(error)
     else:
         assert found.gpus_per_host == count
-        assert found.intra_host_bw == round(row.value("intra_host_bw") or 0)
+        assert found.intra_host_bw == round(row.figures["intra_host_bw"].value or 0)
     # Only a narrower link than any planner's is refused.
     assert not refused or "must be bytes per millisecond" in refused
 

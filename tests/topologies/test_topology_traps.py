@@ -71,7 +71,7 @@ def test_presets_say_only_what_is_true():
         (H100, "hbm_bw", "2000000000", "2,000 GB/s is below", "3350000000"),
         (H100, "hbm_bw", "4800000000", "4,800 GB/s is above", "3350000000"),
         (H100, "hbm_bw", "3.35", "not '3.35'", "3350000000 if TB/s were meant"),
-        (H100, "hbm_bw", "", "hbm_bw is missing", "3350000000 (H100-SXM5-80GB)"),
+        (H100, "hbm_bw", "", "is missing", "3350000000 (H100-SXM5-80GB)"),
         (H100, "hbm_bytes", "80", "not '80'", "85899345920 if GiB were meant"),
         (H100, "hbm_bytes", "81559", "not '81559'", "85520809984 if MiB were meant"),
         (H100, "hbm_bytes", "85899345920", "more than a program", "85020639232"),
