@@ -11,7 +11,7 @@ from harness.topologies.csv_files import COLUMNS
 from harness.topologies.devices import GpuDevice, NetworkDevice
 from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind, pcie_bw
 from harness.topologies.link_matrix import LinkMatrix, nvlinks_of
-from harness.topologies.link_shape import LinkShape, all_to_all_bw, serving_nics, shape_of
+from harness.topologies.link_shape import LinkShape, all_to_all_bw, near_nics, shape_of
 
 QUERIED, SHEET, ASSUMED, GIVEN, UNKNOWN = "queried", "data sheet", "assumed", "given", "not known"
 
@@ -255,7 +255,9 @@ def _inter(host: Host, given_gbits: float | None) -> SourcedFigure:
     matrix, speeds, basis = host.matrix, host.nic_gbits, QUERIED
     if given_gbits is not None:
         speeds, basis = dict.fromkeys(matrix.nics, given_gbits), GIVEN
-    serving = serving_nics(matrix, list(speeds))
+    near = {nic for nics, _ in near_nics(matrix, list(speeds)).values() for nic in nics}
+    # Others, far from all GPUs, are the host's, for storage and management.
+    serving = [nic for nic in matrix.nics if nic in near]
     if not serving:
         why = "no network device with a known speed is seen; the planner's own default applies"
         why += "; --nic-gbits gives the speed of each" if matrix.nics else ""

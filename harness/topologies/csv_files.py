@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
 from itertools import zip_longest
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import msgspec
 
@@ -27,13 +27,6 @@ _UNITS: dict[str, dict[str, float]] = {
     "bw": {"bytes per second": 1e-3, "GB/s": 1e6, "TB/s": 1e9, "MB/s": 1e3},
     "bytes": {"GiB": 2**30, "MiB": 2**20, "TiB": 2**40},
 }
-
-
-class Refusal(NamedTuple):
-    """What is wrong with a cell, and what to write if only its unit is."""
-
-    wrong: str
-    in_unit: str = ""
 
 
 def data_text(file: str) -> str:
@@ -103,14 +96,17 @@ def read_topologies(text: str, file: str) -> dict[str, Topology]:
     return found
 
 
-def read_cells(cells: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Refusal]]:
-    """Return the values of the filled cells that are sound, and what is wrong with the others."""
+def read_cells(cells: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, tuple[str, str]]]:
+    """Return the values of the filled cells that are sound, and what is wrong with the others.
+
+    That is a reason, and what to write if only the unit is wrong, else nothing.
+    """
     values: dict[str, Any] = {}
-    refused: dict[str, Refusal] = {}
+    refused: dict[str, tuple[str, str]] = {}
     for column, kind in COLUMNS.items():
         if not (text := cells.get(column, "")):
             if column in REQUIRED:
-                refused[column] = Refusal("is missing")
+                refused[column] = ("is missing", "")
             continue
         try:
             values[column] = msgspec.convert(text, kind, strict=False)
@@ -119,13 +115,12 @@ def read_cells(cells: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Refu
     hosts = values.get("hosts_per_nvlink_domain", 1)
     if values.get("gpus_per_host", 1) * hosts > MOST_IN_DOMAIN:
         del values["hosts_per_nvlink_domain"]
-        refused["hosts_per_nvlink_domain"] = Refusal(
-            f"times gpus_per_host must be at most {MOST_IN_DOMAIN:,}"
-        )
+        wrong = f"times gpus_per_host must be at most {MOST_IN_DOMAIN:,}"
+        refused["hosts_per_nvlink_domain"] = (wrong, "")
     return values, refused
 
 
-def _refusal(column: str, text: str) -> Refusal:
+def _refusal(column: str, text: str) -> tuple[str, str]:
     limits = COLUMNS[column].__metadata__[0]
     span = f", from {limits.ge:,} to {limits.le:,}" if limits.ge else ""
     wrong = f"must be {limits.description}{span}, not '{text}'"
@@ -133,5 +128,5 @@ def _refusal(column: str, text: str) -> Refusal:
         with suppress(ValueError, msgspec.ValidationError):
             figure = f"{float(text) * size:.0f}"
             msgspec.convert(figure, COLUMNS[column], strict=False)
-            return Refusal(wrong, f"{figure} if {unit} were meant")
-    return Refusal(wrong)
+            return wrong, f"{figure} if {unit} were meant"
+    return wrong, ""

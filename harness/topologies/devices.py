@@ -1,6 +1,5 @@
 """The GPUs and network devices of a host, as records, and the matrix of links that follows."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -9,7 +8,6 @@ from harness.topologies.link_matrix import LinkMatrix
 
 # NVML's nvmlGpuTopologyLevel_t, and what `nvidia-smi topo -m` calls each level.
 _LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-_ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +71,7 @@ def path_kind(one: PciPlace, other: PciPlace) -> str:
 
 
 def matrix_of(
-    gpus: Sequence[GpuDevice],
-    nics: Sequence[NetworkDevice],
-    levels: Mapping[tuple[int, int], int],
+    gpus: Sequence[GpuDevice], nics: Sequence[NetworkDevice], levels: Mapping[tuple[int, int], int]
 ) -> LinkMatrix:
     """Build the matrix of a host: NVLinks where there are, PCIe paths otherwise.
 
@@ -84,39 +80,26 @@ def matrix_of(
     """
     gpu_names = tuple(f"GPU{position}" for position in range(len(gpus)))
     nic_names = {f"NIC{position}": nic.name for position, nic in enumerate(nics)}
-    names = (*gpu_names, *nic_names)
-    devices: list[GpuDevice | NetworkDevice] = [*gpus, *nics]
+    devices: Sequence[tuple[str, GpuDevice | NetworkDevice]] = [
+        *zip(gpu_names, gpus, strict=True),
+        *zip(nic_names, nics, strict=True),
+    ]
     links: dict[tuple[str, str], str] = {}
-    for a, b in combinations(range(len(devices)), 2):
-        level = levels.get((a, b), levels.get((b, a)))
-        kind = _joined_by(devices[a], devices[b], _LEVELS.get(-1 if level is None else level))
-        links[names[a], names[b]] = links[names[b], names[a]] = kind
+    for (a, (name, one)), (b, (other_name, other)) in combinations(enumerate(devices), 2):
+        level = levels.get((a, b), levels.get((b, a), -1))
+        kind = _LEVELS.get(level) or path_kind(one.place, other.place)
+        if isinstance(one, GpuDevice) and isinstance(other, GpuDevice):
+            count = _nvlinks(one, other)
+            kind = f"NV{count}" if count else kind
+        links[name, other_name] = links[other_name, name] = kind
     return LinkMatrix(gpu_names, tuple(nic_names), links, nic_names)
 
 
-def _joined_by(
-    one: GpuDevice | NetworkDevice, other: GpuDevice | NetworkDevice, level: str | None
-) -> str:
-    """Return the kind of the link.
+def _nvlinks(one: GpuDevice, other: GpuDevice) -> int:
+    """Return how many NVLinks join two GPUs, from one to the other or through a switch.
 
-    An NVLink whose end NVML does not tell, as in some virtual machines, leads to a switch: so NCCL
+    A link whose end NVML does not tell, as in some virtual machines, leads to a switch: so NCCL
     takes it, too (NVIDIA/nccl#1182).
     """
-    count = 0
-    if isinstance(one, GpuDevice) and isinstance(other, GpuDevice):
-        direct = sum(1 for end in one.links if end and end == other.address)
-        through = (sum(end in ("switch", "") for end in each.links) for each in (one, other))
-        count = direct or min(through)
-    return f"NV{count}" if count else level or path_kind(one.place, other.place)
-
-
-def rate_gbits(text: str) -> float | None:
-    """Return Gbit/s from a port's rate as the kernel writes it: `400 Gb/sec (4X NDR)`."""
-    found = re.match(r"\s*(\d+(?:\.\d+)?)\s*Gb/sec", text)
-    return float(found[1]) or None if found else None
-
-
-def path_below_devices(resolved: str) -> tuple[str, ...]:
-    """Return the path from the host bridge on, of a resolved `/sys/devices/...` link."""
-    found = re.search(rf"/pci\w+:\w+(/{_ADDRESS}(?=/|$))*", resolved)
-    return tuple(found[0].split("/")[1:]) if found else ()
+    direct = sum(1 for end in one.links if end and end == other.address)
+    return direct or min(sum(end in ("switch", "") for end in gpu.links) for gpu in (one, other))

@@ -116,12 +116,3 @@ def near_nics(
         nearest = min(kinds.values(), key=distance)
         found[gpu] = (tuple(nic for nic in candidates if kinds[nic] == nearest), nearest)
     return found
-
-
-def serving_nics(matrix: LinkMatrix, nics: Sequence[str] | None = None) -> list[str]:
-    """Return the network devices that are nearest to some GPU, in the matrix's order.
-
-    Others, far from all GPUs, are the host's, for storage and management.
-    """
-    near = [nic for nearest, _ in near_nics(matrix, nics).values() for nic in nearest]
-    return [nic for nic in matrix.nics if nic in near]

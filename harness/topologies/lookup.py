@@ -18,7 +18,7 @@ def presets() -> dict[str, Topology]:
     return read_topologies(data_text("topologies.csv"), "topologies.csv")
 
 
-def read_text(path: str) -> str:
+def _text(path: str) -> str:
     """Return the text of a user's file; raises UsageError where it is none."""
     try:
         return read_file(path).decode("utf-8-sig")
@@ -37,7 +37,7 @@ def find_topology(name: str, gpus: int) -> Topology:
         if name not in presets():
             raise unknown("topology", name, presets())
         return presets()[name].sized(gpus)
-    found = read_topologies(read_text(path), path)
+    found = read_topologies(_text(path), path)
     if wanted not in ("", *found):
         raise unknown(f"topology in {path}", wanted, found)
     if not wanted and len(found) > 1:
@@ -54,13 +54,11 @@ def find_rows(name: str) -> list[TopologyRow]:
         UsageError: no such row, or an unreadable file.
     """
     path, _, wanted = name.partition("#")
-    if path.endswith(".csv"):
-        rows = read_rows(read_text(path), path)
-    else:
-        path, wanted = "topologies.csv", find_topology(name, 1).name
-        rows = [
-            TopologyRow(row.cells["name"], row.cells) for row in read_rows(data_text(path), path)
-        ]
+    if not path.endswith(".csv"):
+        find_topology(name, 1)  # an unknown name is told as everywhere
+        rows = read_rows(data_text("topologies.csv"), name)
+        return [TopologyRow(name, row.cells) for row in rows if row.cells["name"] == name]
+    rows = read_rows(_text(path), path)
     chosen = [row for row in rows if wanted in ("", row.cells["name"])]
     if not chosen:
         raise unknown(f"topology in {path}", wanted, {row.cells["name"] for row in rows})
@@ -75,8 +73,7 @@ def placed_on(
 ) -> Topology:
     """Return the topology of a problem: the one of that name, sized, or what the workload brings.
 
-    A captured workload brings the machines that it was captured with. They are called `captured`,
-    and stand in unless others are named, on which it is then planned instead.
+    A captured workload brings the machines that it was captured with, which are called `captured`.
 
     Raises:
         UsageError: no topology is named and the workload brings none, `captured` is named with

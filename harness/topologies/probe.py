@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import psutil
 
 from harness.errors import one_line
-from harness.topologies import devices
 from harness.topologies.devices import GpuDevice, NetworkDevice, PciPlace
 from harness.topologies.gpu_kinds import GB
 
 SYS = Path("/sys")
+_ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]"
 
 
 def host_memory_bytes() -> int:
@@ -35,7 +35,7 @@ def read_nics(system: Path = SYS) -> list[NetworkDevice]:
         device = (card / "device").resolve()
         gbits = found[device].gbits or 0 if device in found else 0
         if "ACTIVE" in _text(port / "state"):
-            gbits += devices.rate_gbits(_text(port / "rate")) or 0
+            gbits += rate_gbits(_text(port / "rate"))
         found[device] = NetworkDevice(card.name, gbits or None, True, _place(device))
     for card in sorted(system.glob("class/net/*")):
         device = (card / "device").resolve()
@@ -53,9 +53,21 @@ def _text(path: Path) -> str:
         return ""
 
 
+def rate_gbits(text: str) -> float:
+    """Return Gbit/s from a port's rate as the kernel writes it (`400 Gb/sec (4X NDR)`), or 0."""
+    found = re.match(r"\s*(\d+(?:\.\d+)?)\s*Gb/sec", text)
+    return float(found[1]) if found else 0
+
+
+def path_below_devices(resolved: str) -> tuple[str, ...]:
+    """Return the path from the host bridge on, of a resolved `/sys/devices/...` link."""
+    found = re.search(rf"/pci\w+:\w+(/{_ADDRESS}(?=/|$))*", resolved)
+    return tuple(found[0].split("/")[1:]) if found else ()
+
+
 def _place(device: Path) -> PciPlace:
     numa = _text(device / "numa_node").strip()
-    path = devices.path_below_devices(str(device))
+    path = path_below_devices(str(device))
     return PciPlace(path, int(numa) if numa.lstrip("-").isdigit() else -1)
 
 

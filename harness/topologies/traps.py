@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from harness.model.topology import MOST_GPUS
 from harness.model.topology_checks import LibraryTopology, TopologyRow, TopologyTrap
-from harness.topologies.csv_files import COLUMNS, Refusal, read_cells
+from harness.topologies.csv_files import COLUMNS, read_cells
 from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind
 
 _GIB_FOR_GB = 2**30 / 1e9
@@ -59,7 +59,7 @@ def find_traps(
 
 
 def _cells(
-    row: TopologyRow, refused: Mapping[str, Refusal], kind: GpuKind | None
+    row: TopologyRow, refused: Mapping[str, tuple[str, str]], kind: GpuKind | None
 ) -> Iterator[TopologyTrap]:
     """Cells that cannot be read, or that are left out."""
     sheet: dict[str, float | None] = {}

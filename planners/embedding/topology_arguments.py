@@ -39,8 +39,7 @@ class _Arguments(
 
 def _read(content: bytes, file: str) -> TopologyRow:
     try:
-        text = content.decode("utf-8-sig")
-        found = msgspec.json.decode(text, type=_Arguments, strict=False)
+        found = msgspec.json.decode(content.decode("utf-8-sig"), type=_Arguments, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
             f"{file} must hold a JSON object of torchrec's arguments: {error}."
@@ -55,10 +54,7 @@ def _read(content: bytes, file: str) -> TopologyRow:
 
 def _traps(row: TopologyRow, values: Mapping[str, Any], gpus: int | None) -> Iterator[TopologyTrap]:
     if "gpus_per_host" not in row.cells and (row.gpus or 1) > 1:
-        wrong = (
-            f"local_world_size is left out, so torchrec takes all {row.gpus} ranks to be in one "
-            "host"
-        )
+        wrong = f"is left out, so torchrec takes all {row.gpus} ranks to be in one host"
         yield TopologyTrap("gpus_per_host", wrong, "the GPUs that NVLink joins")
     local, hosts = values.get("gpus_per_host"), values.get("hosts_per_nvlink_domain", 1)
     if not local or hosts == 1:

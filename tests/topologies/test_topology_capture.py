@@ -17,9 +17,7 @@ from harness.topologies.devices import (
     NetworkDevice,
     PciPlace,
     matrix_of,
-    path_below_devices,
     path_kind,
-    rate_gbits,
 )
 from harness.topologies.gpu_kinds import find_gpu_kind, gpu_kinds, pcie_bw, require_gpu_kind
 from harness.topologies.link_matrix import parse_matrix
@@ -114,20 +112,20 @@ class TestMatrixOfAMachine:
 
     def test_paths_end_at_the_pci_device(self):
         below = "/sys/devices/pci0000:00/0000:00:03.0/virtio2/net/eth0"
-        assert path_below_devices(below) == ("pci0000:00", "0000:00:03.0")
-        assert path_below_devices("/sys/devices/virtual/net/lo") == ()
+        assert probe.path_below_devices(below) == ("pci0000:00", "0000:00:03.0")
+        assert probe.path_below_devices("/sys/devices/virtual/net/lo") == ()
 
     @pytest.mark.parametrize(
         ("text", "gbits"),
         [
             ("400 Gb/sec (4X NDR)\n", 400),
             ("2.5 Gb/sec (1X SDR)", 2.5),
-            ("", None),
-            ("0 Gb/sec", None),
+            ("", 0),
+            ("0 Gb/sec", 0),
         ],
     )
-    def test_rates_of_ports(self, text: str, gbits: float | None):
-        assert rate_gbits(text) == gbits
+    def test_rates_of_ports(self, text: str, gbits: float):
+        assert probe.rate_gbits(text) == gbits
 
 
 class TestCapture:
