@@ -97,7 +97,7 @@ def family_of(
         qualities=releases.qualities,
         counters=tuple(Counter(*each) for each in releases.counters.items()),
         phases=releases.phases,
-        **({"label": base.label} if base else {}),
+        label=base.label if base else lambda workload: workload,
     )
     ordered = sorted(places, key=lambda each: version_of(each.release))
     first = next((each for each in ordered if isinstance(each, Place)), ordered[0])
