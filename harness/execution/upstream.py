@@ -1,33 +1,29 @@
 """Real libraries in folders of their own, each driven in a child process.
 
 Two releases of one library cannot be imported side by side, and a library may need an environment
-that this project does not run in. `harness/execution/upstream_child.py` is the other end.
+that this project does not run in. `upstream_child.py` is the other end.
 """
 
 import json
 import math
 import os
-import select
 import subprocess
 import sys
-import threading
-import time
-from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
+from multiprocessing import Pipe
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any
+from typing import Any, Self
 
 from harness.errors import ShardbenchError
+from harness.execution.child import how_it_ended
+from harness.execution.lines import Lines, write_line
+from harness.execution.output import Output
 
 FOLDER = "SHARDBENCH_UPSTREAMS"
 
 _CHILD = Path(__file__).with_name("upstream_child.py")
 _CHECKOUT = Path(__file__).resolve().parents[2]
-_LOOK_FOR_CHILD_SECONDS = 0.5
 _END_SECONDS = 5.0
-_KEPT_LINES = 20
 _KEPT_LETTERS = 200
 
 
@@ -87,27 +83,28 @@ class Upstream:
                 raise ShardbenchError(f"{self.name} is not installed in {found}.")
             self._child = _Child(found, self._driver)
         try:
-            line = self._child.ask(json.dumps(dict(request)), seconds)
-        except TimeoutError:
-            self.close()
-            raise ShardbenchError(f"{self.name} did not answer within {seconds:g} s.") from None
-        if line is None:
-            how = self._child.end()
+            line = self._child.ask(
+                json.dumps(dict(request)), math.inf if seconds is None else seconds
+            )
+        except EOFError:
+            how = self._child.end(_END_SECONDS)
             self._child = None
-            raise ShardbenchError(f"{self.name} {how}.")
-        try:
-            found = json.loads(line)
-            if "error" in found:
-                error, text = found["error"]["type"], found["error"]["text"][:_KEPT_LETTERS]
-                raise ShardbenchError(f"{self.name} raised {error}{text and f': {text}'}")
-            answer = found["answer"]
-            if not isinstance(answer, dict):
-                raise TypeError
-        except (ValueError, KeyError, TypeError):
+            raise ShardbenchError(f"{self.name} {how}.") from None
+        if line is None:
             self.close()
-            begin = line[:80].decode(errors="replace").strip()
-            raise ShardbenchError(f"{self.name} answered no JSON object but '{begin}'.") from None
-        return answer
+            raise ShardbenchError(f"{self.name} did not answer within {seconds:g} s.")
+        try:
+            match json.loads(line):
+                case {"answer": dict(answer)}:
+                    return answer
+                case {"error": {"type": str(error), "text": str(text)}}:
+                    text = text and f": {text[:_KEPT_LETTERS]}"
+                    raise ShardbenchError(f"{self.name} raised {error}{text}")
+        except ValueError:
+            pass
+        self.close()
+        begin = line[:80].decode(errors="replace").strip()
+        raise ShardbenchError(f"{self.name} answered no JSON object but '{begin}'.")
 
     def close(self) -> None:
         """End the child, also in the middle of an answer."""
@@ -115,20 +112,15 @@ class Upstream:
             self._child.end()
             self._child = None
 
-    def __enter__(self) -> "Upstream":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 class _Child:
-    """A running child, the two pipes to it, and the last lines that it printed."""
+    """A running child and the pipes to it."""
 
     def __init__(self, folder: Path, driver: str) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -139,80 +131,47 @@ class _Child:
             python = Path(sys.executable)
             paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
             environment["PYTHONPATH"] = os.pathsep.join(paths)
-        theirs, self._requests = os.pipe()
-        self._answers, answers = os.pipe()
+        theirs, self._requests = Pipe(duplex=False)
+        self._answers, answers = Pipe(duplex=False)
+        pipes = (theirs.fileno(), answers.fileno())
         try:
             # -P: a driver's neighbours must not stand before the upstream's own modules.
             self._process = subprocess.Popen(
-                [python, "-P", _CHILD, driver, str(theirs), str(answers)],
+                [python, "-P", _CHILD, driver, *map(str, pipes)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                pass_fds=(theirs, answers),
+                pass_fds=pipes,
             )
-        except BaseException:
-            os.close(self._requests)
-            os.close(self._answers)
-            raise
         finally:
-            os.close(theirs)
-            os.close(answers)
-        self._printed: deque[str] = deque(maxlen=_KEPT_LINES)
-        self._listener = threading.Thread(target=self._listen, args=(self._process.stdout,))
-        self._listener.daemon = True
-        self._listener.start()
-        self._begun = b""
+            theirs.close()
+            answers.close()
+        assert self._process.stdout is not None
+        self._output = Output(self._process.stdout, passed_on=False)
+        self._lines = Lines(self._answers, self._output, lambda: self._process.poll() is not None)
 
-    def _listen(self, printed: IO[bytes]) -> None:
-        # In pieces, since a line may never end.
-        begun = b""
-        with printed:
-            while chunk := os.read(printed.fileno(), 1 << 16):
-                *lines, begun = (begun + chunk).split(b"\n")
-                self._printed.extend(line.decode(errors="replace") for line in lines[-_KEPT_LINES:])
-                begun = begun[-_KEPT_LETTERS:]
-        self._printed.append(begun.decode(errors="replace"))
-
-    def ask(self, line: str, seconds: float | None) -> bytes | None:
-        """Send one line and return one line, or None where the child ended before it was whole.
+    def ask(self, line: str, seconds: float) -> bytes | None:
+        """Send one line and return one line, or None after so many seconds.
 
         Raises:
-            TimeoutError: it took longer than so many seconds, and the child is killed.
+            EOFError: the child ended before its line was whole.
         """
-        until = math.inf if seconds is None else time.monotonic() + seconds
-        with suppress(OSError), os.fdopen(self._requests, "wb", closefd=False) as stream:
-            stream.write(f"{line}\n".encode())
-        pieces = [self._begun]
-        while b"\n" not in pieces[-1]:
-            # What the child forked may keep the pipe open, so its end is looked for as well.
-            gone = self._process.poll() is not None
-            if not gone and time.monotonic() > until:
-                self._process.kill()
-                raise TimeoutError
-            wait = 0.0 if gone else _LOOK_FOR_CHILD_SECONDS
-            if select.select([self._answers], [], [], wait)[0]:
-                piece = os.read(self._answers, 1 << 20)
-                if not piece:
-                    return None
-                pieces.append(piece)
-            elif gone:
-                return None
-        answer, _, self._begun = b"".join(pieces).partition(b"\n")
-        return answer
-
-    def end(self) -> str:
-        """End the child, and return how it ended, as what follows its name in a sentence."""
-        with suppress(OSError):
-            os.close(self._requests)
-        with suppress(OSError):
-            os.close(self._answers)
         try:
-            code = self._process.wait(_END_SECONDS)
+            write_line(self._requests, f"{line}\n".encode())
+        except OSError:
+            raise EOFError from None
+        return self._lines.next(seconds)
+
+    def end(self, seconds: float = 0.0) -> str:
+        """End the child unless it ends within so many seconds; returns how, to follow its name."""
+        try:
+            code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
-        self._listener.join(_LOOK_FOR_CHILD_SECONDS)
-        last = next((line.strip() for line in reversed(self._printed) if line.strip()), "")
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"{how} without an answer{last and f', after printing: {last[:_KEPT_LETTERS]}'}"
+        last = self._output.last().split("\n")[-1][:_KEPT_LETTERS]
+        self._output.close()
+        self._requests.close()
+        self._answers.close()
+        return f"{how_it_ended(code)} without an answer{last and f', after printing: {last}'}"

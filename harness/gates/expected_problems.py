@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ShardbenchError, UsageError
-from harness.execution.child import start_server
 from harness.gates.expectations import Expectation, Expectations
 from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.jobs import start_server_for
 from harness.measuring.monitor import Event
 from harness.naming import CellId, ProblemId
 from harness.placing import placed_on
@@ -153,7 +153,7 @@ def measure(
         ShardbenchError: the results cannot be written.
     """
     append_cells(results, [])  # whether it can be written is better known before measuring
-    start_server(tuple(name for each in problems for name in each.comparison.family.preload))
+    start_server_for(each.comparison.family for each in problems)
     for problem in problems:
         cells = problem.comparison.run(listen)
         append_cells(results, cells)

@@ -8,7 +8,7 @@ from typing import Any
 from harness.clock import Clock
 from harness.declarations import RankTable, find_bound
 from harness.errors import RegistryError
-from harness.measuring.memory import begin_peak, peak
+from harness.execution.memory import begin_peak, peak
 from harness.recorder import observed_call
 from harness.registry import Family, Measured, Prepared, Recorder, Variant
 

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from harness.execution.messages import Failed
 from harness.measuring.check import Checked
-from harness.measuring.monitor import Outcome, OverBudget
+from harness.measuring.monitor import OverBudget
 from harness.measuring.sampling import SamplingRule, Times
 from harness.measuring.verdict import explain, judge
 from harness.storage.results import Cell, summary
@@ -31,7 +31,7 @@ def _size(facts: dict[str, float | str]) -> tuple[str | None, float | None]:
     return (name, float(value)) if isinstance(value, int | float) else (None, None)
 
 
-def note_failure(cell: Cell, outcome: Outcome) -> None:
+def note_failure(cell: Cell, outcome: Failed | OverBudget) -> None:
     """Note why a call did not end, or why there was none."""
     if isinstance(outcome, OverBudget):
         cell.status = "over budget"
@@ -40,9 +40,9 @@ def note_failure(cell: Cell, outcome: Outcome) -> None:
         cell.peak_memory_bytes = outcome.peak_memory_bytes or cell.peak_memory_bytes
         if outcome.last:
             cell.progress = {**asdict(outcome.last[1]), "elapsed_s": outcome.last[0]}
-    elif isinstance(outcome, Failed):
+    else:
         # One that passed its check has a part in this, whatever it says later.
-        has_no_part = outcome.not_applicable and cell.fingerprint is None
+        has_no_part = outcome.cause == "not applicable" and cell.fingerprint is None
         cell.status = "not applicable" if has_no_part else "failed"
         cell.reason = outcome.reason
         cell.output = (outcome.output or None) if cell.status == "failed" else None

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ShardbenchError, UsageError, one_line
-from harness.execution.child import start_server
 from harness.machine import environment
 from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.jobs import start_server_for
 from harness.measuring.monitor import Event
 from harness.naming import ProblemId, WorkloadSpec
 from harness.placing import placed_on
@@ -261,7 +261,7 @@ def _here(
     registry: Callable[[], Registry],
     begun: Callable[[Step], None],
 ) -> Iterator[Finished]:
-    start_server(tuple(module for step in steps for module in step.family.preload))
+    start_server_for(step.family for step in steps)
     for step in steps:
         begun(step)
         started = time.monotonic()

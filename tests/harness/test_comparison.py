@@ -1,7 +1,6 @@
 import json
 import os
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -15,9 +14,12 @@ import pytest
 import toy
 
 from harness.errors import UsageError
-from harness.execution.child import child, start_server
-from harness.execution.messages import Failed
+from harness.execution.bootstrap import Report
+from harness.execution.child import child
+from harness.execution.messages import Failed, Note, encode
+from harness.execution.server import start_server
 from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.jobs import start_server_for
 from harness.measuring.monitor import Event, OverBudget
 from harness.measuring.sampling import SamplingRule
 from harness.naming import WorkloadSpec
@@ -39,12 +41,12 @@ ENVIRONMENT = {
 @pytest.fixture(scope="module", autouse=True)
 def server() -> None:
     """Start the process that children are forked from, so that no budget has to pay for it."""
-    start_server(toy.TOY.preload)
+    start_server_for([toy.TOY])
     with child(_do_nothing) as process:
         process.receive(LONG)
 
 
-def _do_nothing(connection: object) -> None:
+def _do_nothing(report: Report) -> None:
     pass
 
 
@@ -513,8 +515,8 @@ class TestNothingIsLeftBehind:
         assert alive == []
 
 
-def _send_half_a_message(connection) -> None:
-    os.write(connection.fileno(), struct.pack("!i", 1000) + b"half")
+def _send_half_a_message(report: Report) -> None:
+    os.write(report._pipe.fileno(), encode(Note("whole"))[:-1])
     os._exit(3)
 
 

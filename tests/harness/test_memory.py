@@ -4,7 +4,7 @@ import pytest
 import toy
 
 from harness.clock import SystemClock
-from harness.measuring import memory
+from harness.execution import memory
 from harness.measuring.check import check
 from harness.measuring.comparison import Comparison, Settings
 from harness.naming import WorkloadSpec
