@@ -20,7 +20,7 @@ from typing import Any
 from harness.errors import NotApplicable, ShardbenchError, UsageError, one_line
 from harness.execution.lines import write_line
 from harness.execution.memory import is_memory_error, lift_limit, limit_memory
-from harness.execution.messages import Closed, Failed, Message, Note, Result, Stage, encode
+from harness.execution.messages import Closed, Failed, Message, Result, encode
 
 PRELOAD = "SHARDBENCH_PRELOAD"
 
@@ -38,14 +38,6 @@ class Report:
         self.closing: list[Callable[[], None]] = []
         self._pipe, self._lock = pipe, threading.Lock()
         self._owner, self._status = os.getpid(), os.fstat(pipe.fileno())
-
-    def stage(self, what: str, seconds: float, subject: str = "") -> None:
-        """Begin a stage that may take so many seconds; `subject` is whom the child works for."""
-        self.send(Stage(what, seconds, subject))
-
-    def note(self, content: Any) -> None:
-        """Send something to whoever listens."""
-        self.send(Note(content))
 
     def send(self, message: Message) -> None:
         """Send a message; this process ends where it cannot."""

@@ -3,10 +3,10 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -60,7 +60,7 @@ def run(
     Raises:
         ShardbenchError: no process can be started.
     """
-    with child(work, *arguments, memory_gib=memory_gib) as process:
+    with Child(work, *arguments, memory_gib=memory_gib) as process:
         stage, began = first, time.monotonic()
         while True:
             message = process.receive(_POLL_SECONDS)
@@ -85,14 +85,13 @@ def run(
             if message is None and elapsed > stage.seconds:
                 failed = Failed(f"{stage.what} was stopped after {elapsed:.0f} s", "time")
                 break
-        return replace(failed, stage=stage, elapsed_s=elapsed, output=process.printed())
+        return replace(failed, stage=stage, elapsed_s=elapsed, output=process.output.last())
 
 
 class Child:
-    """A child process and the messages it sends.
+    """A child process and the messages it sends; it is ended on leaving, whatever happens.
 
-    Raises:
-        ShardbenchError: no process can be started.
+    Raises ShardbenchError where no process can be started. `output` is what it prints.
     """
 
     def __init__(
@@ -104,20 +103,15 @@ class Child:
         context = get_context("forkserver")
         self._messages, messages = context.Pipe(duplex=False)
         printed, output = context.Pipe(duplex=False)
-        self._output = Output(printed)
+        self.output = Output(printed)
         self._process = context.Process(
             target=run_child,
             args=(work, arguments, messages, output, self._memory_gib),
             daemon=False,
         )
-        self._lines = Lines(
-            self._messages, self._output, lambda: self._process.exitcode is not None
-        )
-        try:
+        self._lines = Lines(self._messages, self.output, lambda: self._process.exitcode is not None)
+        with messages, output:
             start_process(self._process)
-        finally:
-            messages.close()
-            output.close()
 
     def receive(self, timeout: float) -> Message | None:
         """Return the next message, or None after `timeout` seconds; a dead child is Failed."""
@@ -139,7 +133,7 @@ class Child:
         if code is None:
             return Failed("It closed the connection of its child process.")
         reason = f"The child process {how_it_ended(code)} without a result"
-        if code < 0 and mentions_memory_error(self.printed()):
+        if code < 0 and mentions_memory_error(self.output.last()):
             reason += f", refused memory; its memory limit is {self._memory_gib:g} GiB"
         return Failed(f"{reason}.")
 
@@ -149,10 +143,6 @@ class Child:
         while time.monotonic() < until:
             if isinstance(self.receive(_POLL_SECONDS), Closed | Failed):
                 return
-
-    def printed(self) -> str:
-        """Return the last that the child has printed, with escapes for control characters."""
-        return self._output.last()
 
     def is_over_memory(self) -> bool:
         """Whether the child and all that it started have more memory than their limit.
@@ -169,7 +159,10 @@ class Child:
         """Return the failure of a child that had too much memory or was refused some."""
         return Failed(f"passed its memory limit of {self._memory_gib:g} GiB", "memory")
 
-    def stop(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """End the child and whatever it started."""
         pid = self._process.pid
         if pid is not None:
@@ -181,19 +174,7 @@ class Child:
             self._process.join(_END_SECONDS)
             end_orphans(pid)
         self._messages.close()
-        self._output.close()
-
-
-@contextmanager
-def child(
-    work: Callable[..., Any], *arguments: Any, memory_gib: float | None = None
-) -> Iterator[Child]:
-    """Start a child process as `run` does, and stop it on leaving, whatever happens."""
-    process = Child(work, *arguments, memory_gib=memory_gib)
-    try:
-        yield process
-    finally:
-        process.stop()
+        self.output.close()
 
 
 def how_it_ended(code: int) -> str:

@@ -40,7 +40,7 @@ class Lines:
             has_ended = self._has_ended()  # looked for first: what it sent last is still read
             left = 0.0 if has_ended else until - time.monotonic()
             sources: list[Any] = [self._pipe, *([self._output] if self._output.is_open else [])]
-            ready = wait(sources, max(0.0, min(left, _LOOK_FOR_END_SECONDS)))
+            ready: list[Any] = wait(sources, max(0.0, min(left, _LOOK_FOR_END_SECONDS)))
             if self._output in ready:
                 self._output.read()
             if self._pipe in ready:

@@ -6,7 +6,6 @@ import re
 import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import IO
 
 from harness.errors import printable
 
@@ -26,7 +25,7 @@ class Output:
     goes to standard error, unless it is not `passed_on`.
     """
 
-    def __init__(self, pipe: Connection | IO[bytes], passed_on: bool = True) -> None:
+    def __init__(self, pipe: Connection, passed_on: bool = True) -> None:
         self._pipe = pipe
         os.set_blocking(pipe.fileno(), False)
         self._passed_on = passed_on

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, Self
@@ -63,7 +64,7 @@ class Upstream:
         self.name = name
         self._folder = at
         self._driver = str(driver)
-        self._child: _Child | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, request: Mapping[str, Any], seconds: float | None = None) -> dict[str, Any]:
         """Return the upstream's answer to one request.
@@ -77,40 +78,36 @@ class Upstream:
             ShardbenchError: the upstream is not installed, raised, ended without an answer, took
                 too long, or answered something else than one JSON object.
         """
-        if self._child is None:
-            found = self._folder or folder(self.name)
-            if not found.is_dir():
-                raise ShardbenchError(f"{self.name} is not installed in {found}.")
-            self._child = _Child(found, self._driver)
+        process = self._process or self._start()
         try:
-            line = self._child.ask(
-                json.dumps(dict(request)), math.inf if seconds is None else seconds
-            )
-        except EOFError:
-            how = self._child.end(_END_SECONDS)
-            self._child = None
-            raise ShardbenchError(f"{self.name} {how}.") from None
+            write_line(self._requests, json.dumps(dict(request)).encode() + b"\n")
+            line = self._lines.next(math.inf if seconds is None else seconds)
+        except (EOFError, OSError):
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_END_SECONDS)
+            how = f"{how_it_ended(self._end(process))} without an answer"
+            last = self._output.last().split("\n")[-1][:_KEPT_LETTERS]
+            raise ShardbenchError(
+                f"{self.name} {how}{last and f', after printing: {last}'}."
+            ) from None
         if line is None:
             self.close()
             raise ShardbenchError(f"{self.name} did not answer within {seconds:g} s.")
-        try:
+        with suppress(ValueError):
             match json.loads(line):
                 case {"answer": dict(answer)}:
                     return answer
                 case {"error": {"type": str(error), "text": str(text)}}:
                     text = text and f": {text[:_KEPT_LETTERS]}"
                     raise ShardbenchError(f"{self.name} raised {error}{text}")
-        except ValueError:
-            pass
         self.close()
         begin = line[:80].decode(errors="replace").strip()
         raise ShardbenchError(f"{self.name} answered no JSON object but '{begin}'.")
 
     def close(self) -> None:
         """End the child, also in the middle of an answer."""
-        if self._child is not None:
-            self._child.end()
-            self._child = None
+        if self._process is not None:
+            self._end(self._process)
 
     def __enter__(self) -> Self:
         return self
@@ -118,60 +115,42 @@ class Upstream:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-
-class _Child:
-    """A running child and the pipes to it."""
-
-    def __init__(self, folder: Path, driver: str) -> None:
+    def _start(self) -> subprocess.Popen[bytes]:
+        found = self._folder or folder(self.name)
+        if not found.is_dir():
+            raise ShardbenchError(f"{self.name} is not installed in {found}.")
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        python = folder / "bin" / "python"
+        python = found / "bin" / "python"
         if python.exists():
             environment.pop("PYTHONPATH", None)  # it is for this interpreter
         else:
             python = Path(sys.executable)
-            paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+            paths = [str(found), *filter(None, [os.environ.get("PYTHONPATH")])]
             environment["PYTHONPATH"] = os.pathsep.join(paths)
-        theirs, self._requests = Pipe(duplex=False)
+        requests, self._requests = Pipe(duplex=False)
         self._answers, answers = Pipe(duplex=False)
-        pipes = (theirs.fileno(), answers.fileno())
-        try:
+        printed, output = Pipe(duplex=False)
+        with requests, answers, output:
             # -P: a driver's neighbours must not stand before the upstream's own modules.
-            self._process = subprocess.Popen(
-                [python, "-P", _CHILD, driver, *map(str, pipes)],
+            process = subprocess.Popen(
+                [python, "-P", _CHILD, self._driver, f"{requests.fileno()}", f"{answers.fileno()}"],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=output.fileno(),
                 stderr=subprocess.STDOUT,
                 env=environment,
-                pass_fds=pipes,
+                pass_fds=(requests.fileno(), answers.fileno()),
             )
-        finally:
-            theirs.close()
-            answers.close()
-        assert self._process.stdout is not None
-        self._output = Output(self._process.stdout, passed_on=False)
-        self._lines = Lines(self._answers, self._output, lambda: self._process.poll() is not None)
+        self._process = process
+        self._output = Output(printed, passed_on=False)
+        self._lines = Lines(self._answers, self._output, lambda: process.poll() is not None)
+        return process
 
-    def ask(self, line: str, seconds: float) -> bytes | None:
-        """Send one line and return one line, or None after so many seconds.
-
-        Raises:
-            EOFError: the child ended before its line was whole.
-        """
-        try:
-            write_line(self._requests, f"{line}\n".encode())
-        except OSError:
-            raise EOFError from None
-        return self._lines.next(seconds)
-
-    def end(self, seconds: float = 0.0) -> str:
-        """End the child unless it ends within so many seconds; returns how, to follow its name."""
-        try:
-            code = self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
-        last = self._output.last().split("\n")[-1][:_KEPT_LETTERS]
+    def _end(self, process: subprocess.Popen[bytes]) -> int:
+        """End the child, and return its exit code."""
+        self._process = None
+        process.kill()
+        code = process.wait()
         self._output.close()
         self._requests.close()
         self._answers.close()
-        return f"{how_it_ended(code)} without an answer{last and f', after printing: {last}'}"
+        return code

@@ -250,8 +250,9 @@ class Comparison:
     ) -> Any | Failed | OverBudget:
         """Run a job in a child process that holds so many variants."""
         memory_gib = shared_limit_gib(self._settings.memory_gib, held)
-        options = {"event": event, "listen": self._listen, "memory_gib": memory_gib}
-        outcome = run_job(work, self._job, *arguments, **options)
+        outcome = run_job(
+            work, self._job, *arguments, event=event, listen=self._listen, memory_gib=memory_gib
+        )
         if isinstance(outcome, Failed) and outcome.cause == "memory" and held > 1:
             together = "passed, together with those that were timed beside it, the"
             return replace(outcome, reason=outcome.reason.replace("passed its", together))

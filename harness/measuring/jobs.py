@@ -13,7 +13,7 @@ from harness.clock import SystemClock
 from harness.errors import ShardbenchError
 from harness.execution.bootstrap import Report
 from harness.execution.memory import peak
-from harness.execution.messages import Stage
+from harness.execution.messages import Note, Stage
 from harness.execution.server import start_server
 from harness.measuring.check import Checked, check
 from harness.measuring.sampling import Limits, SamplingRule, Times, sample
@@ -108,7 +108,7 @@ def _report_progress(recorder: Recorder, report: Report) -> None:
         with suppress(Exception):  # it looks at what another thread changes; the next may do
             progress = recorder.progress()
             is_known = isinstance(progress, Progress)
-            report.note(Reported(progress if is_known else None, peak()))
+            report.send(Note(Reported(progress if is_known else None, peak())))
 
 
 def run_sampling(
@@ -143,7 +143,7 @@ def run_sampling(
         rule,
         turn_begins=turn_begins,
         decided=decided,
-        turn_ended=lambda name, block, turn: report.note(TurnTimed(block)),
+        turn_ended=lambda name, block, turn: report.send(Note(TurnTimed(block))),
         limits=limits,
     )
 

@@ -15,7 +15,7 @@ import toy
 
 from harness.errors import UsageError
 from harness.execution.bootstrap import Report
-from harness.execution.child import child
+from harness.execution.child import Child
 from harness.execution.messages import Failed, Note, encode
 from harness.execution.server import start_server
 from harness.measuring.comparison import Comparison, Settings
@@ -42,7 +42,7 @@ ENVIRONMENT = {
 def server() -> None:
     """Start the process that children are forked from, so that no budget has to pay for it."""
     start_server_for([toy.TOY])
-    with child(_do_nothing) as process:
+    with Child(_do_nothing) as process:
         process.receive(LONG)
 
 
@@ -521,7 +521,7 @@ def _send_half_a_message(report: Report) -> None:
 
 
 def test_a_child_that_dies_in_the_middle_of_a_message_has_failed():
-    with child(_send_half_a_message) as process:
+    with Child(_send_half_a_message) as process:
         message = process.receive(LONG)
     assert message == Failed("The child process ended with exit code 3 without a result.")
 

@@ -16,7 +16,7 @@ import pytest
 from harness.errors import UsageError
 from harness.execution import memory
 from harness.execution.bootstrap import Report
-from harness.execution.child import child, how_it_ended
+from harness.execution.child import Child, how_it_ended
 from harness.execution.messages import Failed
 from harness.execution.output import Output
 from harness.measuring.comparison import Comparison, Settings
@@ -262,7 +262,7 @@ class TestMemory:
         assert_others_are_well(hoarders)
 
     def test_a_crash_for_lack_of_memory_says_what_is_known(self):
-        with child(_die_without_memory, memory_gib=2.0) as process:
+        with Child(_die_without_memory, memory_gib=2.0) as process:
             assert process.receive(LONG) == Failed(
                 "The child process was killed by signal 6 (SIGABRT) without a result, refused "
                 "memory; its memory limit is 2 GiB."
@@ -319,7 +319,7 @@ def _keep_the_pipe(report: Report) -> None:
 
 
 def test_who_keeps_the_pipe_open_is_not_waited_for(capfd: pytest.CaptureFixture[str]):
-    with child(_keep_the_pipe) as process:
+    with Child(_keep_the_pipe) as process:
         message = process.receive(LONG)
     assert isinstance(message, Failed)
     assert "before" in capfd.readouterr().err

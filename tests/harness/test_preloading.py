@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from harness.execution.bootstrap import Report
-from harness.execution.child import Child, child
+from harness.execution.child import Child
 from harness.execution.messages import Note, Result
 from harness.execution.server import start_server
 
@@ -18,12 +18,12 @@ def is_imported(module: str, report: Report) -> bool:
 
 
 def stay(report: Report) -> None:
-    report.note("here")
+    report.send(Note("here"))
     threading.Event().wait()
 
 
 def has_imported(module: str) -> bool:
-    with child(is_imported, module) as process:
+    with Child(is_imported, module) as process:
         message = process.receive(60)
         assert isinstance(message, Result)
         return message.value
@@ -31,7 +31,7 @@ def has_imported(module: str) -> bool:
 
 @contextmanager
 def one_that_stays() -> Iterator[Child]:
-    with child(stay) as process:
+    with Child(stay) as process:
         assert process.receive(60) == Note("here")
         yield process
 
