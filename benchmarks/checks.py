@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.outline import Outline
-from harness.clock import SystemClock
+from harness.contract import Family
+from harness.contract.registry import Registry
 from harness.measuring.check import Checked, check
-from harness.naming import ProblemId
-from harness.placing import placed_on
-from harness.registry import Family, Registry
+from harness.measuring.clock import SystemClock
+from harness.model.ids import ProblemId
+from harness.topologies.lookup import placed_on
 
 # By family, variant and problem: what the checked call showed, or in words why there is nothing.
 Checks = Mapping[tuple[str, str, str], Checked | str]
@@ -18,7 +19,7 @@ def build(family: Family[Any, Any], problem: str) -> Any:
     """Build a problem from its id; raises UsageError where the id names nothing."""
     parsed = ProblemId.parse(problem)
     topology = placed_on(family, parsed.workload, parsed.topology, parsed.gpus)
-    return family.build(parsed.workload, topology)
+    return family.work.build(parsed.workload, topology)
 
 
 def check_all(registry: Registry, outlines: Mapping[str, Outline]) -> Checks:

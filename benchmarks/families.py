@@ -14,10 +14,12 @@ from typing import Any, ClassVar, TypeVar
 
 from benchmarks.checks import Checks, build, check_all, is_different, value_of
 from benchmarks.outline import Figure, Outline, note, outlines
-from harness.clock import SystemClock
+from harness.contract import Family, Prepared
+from harness.contract.registry import Registry, load_registry
 from harness.measuring.check import Checked
-from harness.measuring.sampling import SamplingRule, sample, timed_turn
-from harness.registry import Family, Prepared, Registry, load_registry
+from harness.measuring.clock import SystemClock
+from harness.measuring.sampling import sample, timed_turn
+from harness.model.settings import SamplingRule
 
 # A sample lasts about this long at least, by repeating a short call, so that the clock resolves it.
 _SAMPLE_SECONDS = 0.02
@@ -172,7 +174,7 @@ def _identifier(name: str) -> str:
 
 def _import_planners(registry: Registry) -> None:
     for family in registry.families:
-        for module in family.preload:
+        for module in family.modules:
             try:
                 importlib.import_module(module)
             except Exception as error:  # its cells will say so too

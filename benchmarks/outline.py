@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from harness.registry import Registry
+from harness.contract.registry import Registry
 
 OUTLINE_FILE = "SHARDBENCH_ASV_OUTLINE"
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from harness.errors import printable
+from harness.model.errors import printable
 
 if TYPE_CHECKING:
     import pandas as pd

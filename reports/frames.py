@@ -1,40 +1,29 @@
 """Stored results as DataFrames: one row per cell, and one per quality, counter and phase of it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from harness.declarations import find_bound
-from harness.errors import UsageError
-from harness.storage.results import Damage, read_records
-from reports.escaping import legible
+from harness.model.cell import Cell
+from harness.model.errors import UsageError
+from harness.model.ids import CellId, ProblemId
+from harness.store.results import Damage, read_cells
 
 DIFFERENT = "different decision"
 
-_NAMES = ("cell", "family", "variant", "workload", "topology", "reference", "status")
+_NUMBERS = (
+    *("gpus", "size", "projection_s", "peak_memory_bytes", "memory_before_bytes", "budget_s"),
+    *("wall_s", "cpu_s", "ratio", "ratio_low", "ratio_high", "pairs", "bound", "gap"),
+    *("claim_before", "claim_after", "progress_done", "progress_total", "progress_elapsed_s"),
+)
+_OTHER_NUMBERS = ("projection_s", "peak_memory_bytes", "memory_before_bytes")
 _TEXTS = (
     *("summary", "source", "same_as", "purpose", "reason", "verdict", "verdict_reason"),
     *("decision", "fingerprint", "size_name"),
 )
-_NESTED = {
-    "wall_s": ("wall_s", "median"),
-    "cpu_s": ("cpu_s", "median"),
-    "ratio": ("ratio", "value"),
-    "ratio_low": ("ratio", "low"),
-    "ratio_high": ("ratio", "high"),
-    "pairs": ("ratio", "pairs"),
-    "claim_before": ("claim", "before"),
-    "claim_after": ("claim", "after"),
-    "progress_done": ("progress", "done"),
-    "progress_total": ("progress", "total"),
-    "progress_elapsed_s": ("progress", "elapsed_s"),
-    "budget_s": ("settings", "budget"),
-}
-_NUMBERS = ("gpus", "size", "projection_s", "peak_memory_bytes", "memory_before_bytes")
-_FROM_BOUND = ("bound", "gap")
 _KEYS = ("cell", "family", "variant", "problem")
 _COLUMNS = {
     "qualities": (*_KEYS, "name", "value", "unit", "better", "primary", "meaning"),
@@ -54,14 +43,14 @@ class Results:
     measured them, "" where it is one machine for all; `bound` is the proven
     bound on its first quality, and `gap` how far that is from it, as a share of 1.
     `qualities`, `counters` and `phases` (CPU seconds) are long tables with a row per figure.
-    `records` are the lines as they were read, `notes` what a reader must know about the file.
+    `records` are the cells themselves, `notes` what a reader must know about the file.
     """
 
     cells: pd.DataFrame
     qualities: pd.DataFrame
     counters: pd.DataFrame
     phases: pd.DataFrame
-    records: tuple[Mapping[str, Any], ...]
+    records: tuple[Cell, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -76,41 +65,44 @@ def read_results(path: Path) -> Results:
         UsageError: the file is unreadable, is of another schema, or holds no cell.
     """
     damaged: list[Damage] = []
-    records: dict[str, Mapping[str, Any]] = {}
-    rows: dict[str, dict[str, Any]] = {}
-    machines: dict[tuple[str, str], str] = {}
-    for record in map(legible, read_records(path, damaged.append)):
-        row = _cell(record)
-        records[row["cell"]] = record
-        rows[row["cell"]] = row
-        if row["machine"]:
-            machines[row["family"], row["problem"]] = row["machine"]
+    cells: dict[CellId, Cell] = {}
+    machines: dict[tuple[str, ProblemId], str] = {}
+    for cell in read_cells(path, damaged.append):
+        cells[cell.id] = cell
+        if cell.environment.machine:
+            machines[cell.family, cell.problem] = cell.environment.machine
     notes = [_note(damage) for damage in damaged]
-    if not records:
+    if not cells:
         raise UsageError(f"Results file '{path}' holds no cell; {_why_empty(damaged)}.")
-    notes += _drop_earlier_comparisons(rows)
-    notes += _drop_other_machines(rows, machines)
-    figures = [(row, records[cell]) for cell, row in rows.items()]
+    notes += _drop_earlier_comparisons(cells)
+    notes += _drop_other_machines(cells, machines)
+    several = len({cell.environment.machine for cell in cells.values()} - {None}) > 1
+    if several:
+        notes.append(_note_of_machines(cells.values()))
+    found = list(cells.values())
     return Results(
-        cells=_frame_of_cells(list(rows.values())),
-        qualities=_frame("qualities", (x for pair in figures for x in _qualities(*pair))),
-        counters=_frame("counters", (x for pair in figures for x in _counters(*pair))),
-        phases=_frame("phases", (x for pair in figures for x in _phases(*pair))),
-        records=tuple(record for _, record in figures),
+        cells=_frame_of_cells([_row(cell, several) for cell in found]),
+        qualities=_frame("qualities", (row for cell in found for row in _qualities(cell))),
+        counters=_frame("counters", (row for cell in found for row in _counters(cell))),
+        phases=_frame("phases", (row for cell in found for row in _phases(cell))),
+        records=tuple(found),
         notes=tuple(notes),
     )
 
 
-def _drop_earlier_comparisons(rows: dict[str, dict[str, Any]]) -> Iterator[str]:
+def _drop_earlier_comparisons(cells: dict[CellId, Cell]) -> Iterator[str]:
     """Keep the cells that are compared as the last one of their problem; say which ones go."""
-    last = {(row["family"], row["problem"]): row["against"] for row in rows.values()}
+    last = {(cell.family, cell.problem): cell.against for cell in cells.values()}
     for (family, problem), against in last.items():
-        found = [each for each in rows.values() if each["problem"] == problem]
-        earlier = [e for e in found if e["family"] == family and e["against"] != against]
-        for row in earlier:
-            del rows[row["cell"]]
+        earlier = [
+            cell
+            for cell in cells.values()
+            if (cell.family, cell.problem) == (family, problem) and cell.against != against
+        ]
+        for cell in earlier:
+            del cells[cell.id]
         if earlier:
-            names = " and ".join(sorted({f"`{row['against']}`" for row in earlier}))
+            names = " and ".join(sorted({f"`{cell.against}`" for cell in earlier}))
             yield (
                 f"What was compared with {names} on `{problem}` is left out, because the last "
                 f"comparison there is with `{against}`."
@@ -118,28 +110,31 @@ def _drop_earlier_comparisons(rows: dict[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def _drop_other_machines(
-    rows: dict[str, dict[str, Any]], last: Mapping[tuple[str, str], str]
+    cells: dict[CellId, Cell], last: Mapping[tuple[str, ProblemId], str]
 ) -> Iterator[str]:
     """Keep of each problem what the machine that measured it last has measured; say what goes."""
     for (family, problem), machine in last.items():
-        found = [each for each in rows.values() if each["problem"] == problem]
-        others = [e for e in found if e["family"] == family and e["machine"] not in ("", machine)]
-        for row in others:
-            del rows[row["cell"]]
+        others = [
+            cell
+            for cell in cells.values()
+            if (cell.family, cell.problem) == (family, problem)
+            and cell.environment.machine not in (None, "", machine)
+        ]
+        for cell in others:
+            del cells[cell.id]
         if others:
             yield (
                 f"What another machine measured on `{problem}` is left out, because machine "
                 f"{machine} did so last."
             )
-    several = {row["machine"] for row in rows.values()} - {""}
-    if len(several) > 1:
-        yield (
-            f"The cells are of {len(several)} machines; each problem is of one, and times are "
-            "compared within one machine only."
-        )
-    else:
-        for row in rows.values():
-            row["machine"] = ""
+
+
+def _note_of_machines(cells: Iterable[Cell]) -> str:
+    machines = {cell.environment.machine for cell in cells} - {None}
+    return (
+        f"The cells are of {len(machines)} machines; each problem is of one, and times are "
+        "compared within one machine only."
+    )
 
 
 def _note(damage: Damage) -> str:
@@ -155,37 +150,42 @@ def _why_empty(damaged: Sequence[Damage]) -> str:
     return f"its only line {'was cut short' if damaged[0].torn else damaged[0].why}"
 
 
-def _cell(record: Mapping[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {name: record[name] for name in _NAMES}
-    row |= {name: record.get(name) or "" for name in _TEXTS}
-    row |= {name: _number(record.get(name)) for name in _NUMBERS}
-    row["against"] = record.get("against") or row["reference"]
-    for name, (outer, inner) in _NESTED.items():
-        row[name] = _number((record.get(outer) or {}).get(inner))
-    for outer, inner in (("claim", "unit"), ("claim", "conditions"), ("progress", "unit")):
-        row[f"{outer}_{inner}"] = (record.get(outer) or {}).get(inner) or ""
-    row |= _bound_and_gap(record)
-    row["problem"] = row["cell"].partition("@")[2]
-    row["machine"] = (record.get("environment") or {}).get("machine") or ""
+def _row(cell: Cell, several: bool) -> dict[str, Any]:
+    """Return a row of the table of cells; `several` machines have measured them."""
+    claim, progress, ratio, bound = cell.claim, cell.progress, cell.ratio, cell.bound
+    row: dict[str, Any] = {
+        **_keys(cell),
+        "workload": str(cell.problem.workload),
+        "topology": cell.problem.topology,
+        "gpus": cell.problem.gpus,
+        "wall_s": cell.wall_s and cell.wall_s.median,
+        "cpu_s": cell.cpu_s and cell.cpu_s.median,
+        "ratio": ratio and ratio.value,
+        "ratio_low": ratio and ratio.low,
+        "ratio_high": ratio and ratio.high,
+        "pairs": ratio and ratio.pairs,
+        "claim_before": claim and claim.before,
+        "claim_after": claim and claim.after,
+        "claim_unit": claim.unit if claim else "",
+        "claim_conditions": claim.conditions if claim else "",
+        "progress_done": progress and progress.done,
+        "progress_total": progress and progress.total,
+        "progress_elapsed_s": progress and progress.elapsed_s,
+        "progress_unit": progress.unit if progress else "",
+        "budget_s": cell.settings and cell.settings.budget,
+        "bound": cell.quality.get(bound.name) if bound else None,
+        "gap": bound.gap(cell.quality) if bound else None,
+        "machine": (cell.environment.machine or "") if several else "",
+    }
+    row |= {name: getattr(cell, name) for name in ("reference", "against", "status", "size")}
+    row |= {name: getattr(cell, name) or "" for name in _TEXTS}
+    row |= {name: getattr(cell, name) for name in _OTHER_NUMBERS}
     return row
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else float(value)
-
-
-def _bound_and_gap(record: Mapping[str, Any]) -> dict[str, float]:
-    bound = find_bound(record.get("qualities") or [])
-    values = record.get("quality") or {}
-    if bound is None or values.get(bound.name) is None:
-        return dict.fromkeys(_FROM_BOUND, float("nan"))
-    return {"bound": float(values[bound.name]), "gap": bound.gap(values)}
 
 
 def _frame_of_cells(rows: list[dict[str, Any]]) -> pd.DataFrame:
     cells = pd.DataFrame(rows)
-    numeric = [*_NUMBERS, *_NESTED, *_FROM_BOUND]
-    cells[numeric] = cells[numeric].astype("float64")
+    cells[list(_NUMBERS)] = cells[list(_NUMBERS)].astype("float64")
     differs = cells["decision"] == "different"
     cells.loc[differs, ["ratio", "ratio_low", "ratio_high"]] = float("nan")
     outcome = cells["verdict"].where(cells["decision"] != "reference", "reference")
@@ -203,43 +203,39 @@ def _frame(kind: str, rows: Iterator[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=list(_COLUMNS[kind]))
 
 
-def _keys(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in _KEYS}
+def _keys(cell: Cell) -> dict[str, str]:
+    values = (str(cell.id), cell.family, cell.variant, str(cell.problem))
+    return dict(zip(_KEYS, values, strict=True))
 
 
-def _qualities(row: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    values = record.get("quality") or {}
-    for position, quality in enumerate(record.get("qualities") or ()):
-        if values.get(quality["name"]) is not None:
-            yield _keys(row) | {
-                "name": quality["name"],
-                "value": float(values[quality["name"]]),
-                "unit": quality.get("unit", ""),
-                "better": quality.get("better", "lower"),
+def _qualities(cell: Cell) -> Iterator[dict[str, Any]]:
+    for position, quality in enumerate(cell.qualities):
+        if quality.name in cell.quality:
+            yield _keys(cell) | {
+                "name": quality.name,
+                "value": cell.quality[quality.name],
+                "unit": quality.unit,
+                "better": quality.better,
                 "primary": position == 0,
-                "meaning": quality.get("meaning", ""),
+                "meaning": quality.meaning,
             }
 
 
-def _counters(row: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    meanings = record.get("counter_meanings") or {}
-    held = record.get("counters") or {}
-    for name, value in held.items():
-        if value is not None:
-            enough = (record.get("counter_enough") or {}).get(name)
-            if isinstance(enough, str):
-                enough = held.get(enough)
-            yield _keys(row) | {
-                "name": name,
-                "value": float(value),
-                "meaning": meanings.get(name, ""),
-                "enough": float("nan") if enough is None else float(enough),
-            }
+def _counters(cell: Cell) -> Iterator[dict[str, Any]]:
+    for name, value in cell.counters.items():
+        enough = cell.counter_enough.get(name)
+        if isinstance(enough, str):
+            enough = cell.counters.get(enough)
+        yield _keys(cell) | {
+            "name": name,
+            "value": float(value),
+            "meaning": cell.counter_meanings.get(name, ""),
+            "enough": float("nan") if enough is None else float(enough),
+        }
 
 
-def _phases(row: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    phases = {name: float(s) for name, s in (record.get("phases") or {}).items() if s is not None}
-    whole = sum(phases.values())
-    for name, spent in phases.items():
+def _phases(cell: Cell) -> Iterator[dict[str, Any]]:
+    whole = sum(cell.phases.values())
+    for name, spent in cell.phases.items():
         share = spent / whole if whole else float("nan")
-        yield _keys(row) | {"name": name, "seconds": spent, "share": share}
+        yield _keys(cell) | {"name": name, "seconds": spent, "share": share}

@@ -1,77 +1,82 @@
 """What a family was to reach, and whether it did: a table, and why what was missed was missed."""
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from harness.goals import Standing, standing
-from reports.effects import Finding
+from harness.measuring.goals import Standing, standing
+from harness.model.cell import Cell, Goal
+from harness.model.ids import ProblemId
+from reports.findings.measured import Finding
 from reports.formatting import interval, listing, percent, plural, quantity
-from reports.tables import Entry, Row, Table, code_column, new_table, number_column, outcome_entry
-from reports.views import FamilyView, rows_of
+from reports.tables.family import (
+    Entry,
+    Row,
+    Table,
+    code_column,
+    new_table,
+    number_column,
+    outcome_entry,
+)
+from reports.views.family import FamilyView, rows_of
 
 _ORDER = ("missed", "inconclusive", "projected to be missed", "projected to be met", "not measured")
 
 
-def standings(family: FamilyView) -> list[tuple[Mapping[str, Any], Mapping[str, Any], Standing]]:
-    """Return each goal with the stored cell that it is of, and how it stands."""
-    by_problem: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for record in family.records:
-        by_problem.setdefault(_problem(record), {})[record["variant"]] = record
+def standings(family: FamilyView) -> list[tuple[Goal, Cell, Standing]]:
+    """Return each goal with the cell that it is of, and how it stands."""
+    by_problem: dict[ProblemId, dict[str, Cell]] = {}
+    for cell in family.records:
+        by_problem.setdefault(cell.problem, {})[cell.variant] = cell
     return [
-        (goal, record, standing(goal, by_problem[_problem(record)]))
-        for record in family.records
-        for goal in record.get("goals") or ()
+        (goal, cell, standing(goal, by_problem[cell.problem]))
+        for cell in family.records
+        for goal in cell.goals
     ]
-
-
-def _problem(record: Mapping[str, Any]) -> str:
-    return str(record["cell"]).partition("@")[2]
 
 
 def goals_table(family: FamilyView) -> Table:
     """Every goal with its limit, what was measured, and whether it is met."""
     rows: list[Row] = [
         (
-            goal["text"],
+            goal.text,
             Entry(_limit(goal, found), found.limit),
             Entry(found.measured(quantity), found.value),
             Entry(interval(found.low, found.high), found.low),
             outcome_entry(found.outcome),
-            _problem(record),
+            str(cell.problem),
         )
-        for goal, record, found in standings(family)
+        for goal, cell, found in standings(family)
     ]
     numbers = (number_column(title) for title in ("limit", "measured", "interval"))
     return new_table(("goal", *numbers, "outcome", code_column("problem")), rows)
 
 
-def _limit(goal: Mapping[str, Any], found: Standing) -> str:
-    limit = found.limit if math.isfinite(found.limit) else float(goal["limit"])
-    if goal["measure"] == "times faster":
+def _limit(goal: Goal, found: Standing) -> str:
+    limit = found.limit if math.isfinite(found.limit) else goal.limit
+    if goal.measure == "times faster":
         return f"at least {quantity(limit, 'times')}"
-    if not math.isfinite(found.limit) and goal.get("against"):  # its figure is not known either
-        return f"at most {quantity(limit, 'times')} that of {goal['against']}"
-    return f"at most {quantity(limit, 's' if goal['measure'] == 'seconds' else found.unit)}"
+    if not math.isfinite(found.limit) and goal.against:  # its figure is not known either
+        return f"at most {quantity(limit, 'times')} that of {goal.against}"
+    return f"at most {quantity(limit, 's' if goal.measure == 'seconds' else found.unit)}"
 
 
 def shortcomings(family: FamilyView) -> list[str]:
     """Say of each goal that is missed by how much, and where the time of its variant goes."""
     return [
-        f"Missed: {goal['text']}. It is {found.measured(quantity)} where the limit is "
-        f"{quantity(found.limit, found.unit)}{_phases(family, goal, record)}."
-        for goal, record, found in standings(family)
+        f"Missed: {goal.text}. It is {found.measured(quantity)} where the limit is "
+        f"{quantity(found.limit, found.unit)}{_phases(family, goal, cell)}."
+        for goal, cell, found in standings(family)
         if found.outcome in ("missed", "projected to be missed")
     ]
 
 
-def _phases(family: FamilyView, goal: Mapping[str, Any], record: Mapping[str, Any]) -> str:
-    if goal["measure"] not in ("times faster", "seconds"):
+def _phases(family: FamilyView, goal: Goal, cell: Cell) -> str:
+    if goal.measure not in ("times faster", "seconds"):
         return ""
-    phases = family.phases[family.phases["cell"] == record["cell"]]
+    phases = family.phases[family.phases["cell"] == str(cell.id)]
     rows = rows_of(phases.sort_values("share", ascending=False, kind="stable"))
     told = [f"`{row['name']}` {percent(row['share'])}" for row in rows if row["share"] > 0][:3]
-    return f"; the time of `{goal['variant']}` goes to {listing(told)}" if told else ""
+    return f"; the time of `{goal.variant}` goes to {listing(told)}" if told else ""
 
 
 def goals(family: FamilyView) -> Iterator[Finding]:
@@ -81,7 +86,7 @@ def goals(family: FamilyView) -> Iterator[Finding]:
         return
     by_outcome: dict[str, list[str]] = {}
     for goal, _, held in found:
-        by_outcome.setdefault(held.outcome, []).append(f'"{goal["text"]}"')
+        by_outcome.setdefault(held.outcome, []).append(f'"{goal.text}"')
     met = len(by_outcome.get("met", []))
     told = [
         f"{outcome}: {listing(by_outcome[outcome])}" for outcome in _ORDER if outcome in by_outcome

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from harness.releases.declaration import Releases
+from harness.contract.releases import Releases
 from harness.releases.history import Counts, History, Round
 from reports.formatting import listing, number, seconds
 

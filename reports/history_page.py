@@ -9,8 +9,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from harness.releases.declaration import Releases
-from reports.drawing import (
+from harness.contract.releases import Releases
+from reports.figures.canvas import (
     PALE,
     WIDTH,
     Drawing,

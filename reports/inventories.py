@@ -4,8 +4,8 @@ import csv
 import io
 from collections.abc import Sequence
 
-from harness.errors import printable
-from harness.inventory import Bar, Cell, Column, Inventory
+from harness.contract.inventory import Bar, Cell, Column, Inventory
+from harness.model.errors import printable
 from reports.formatting import number
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")

@@ -11,11 +11,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what mypy and an editor read; the table below is what runs
-    from harness.capture import capture
+    from harness.planning.capture import capture
     from planners.dimspec.upstream.accelerate import accelerate as accelerate_colossalai
     from planners.dtensor.accelerate import accelerate
-    from planners.embedding.plan_file import JsonPlanLoader, plan_constraints
-    from planners.embedding.planner import Planner
+    from planners.embedding.drop_in.planner import Planner
+    from planners.embedding.plan_files.loader import JsonPlanLoader, plan_constraints
 
 __all__ = [
     "JsonPlanLoader",
@@ -27,12 +27,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "JsonPlanLoader": "planners.embedding.plan_file:JsonPlanLoader",
-    "Planner": "planners.embedding.planner:Planner",
+    "JsonPlanLoader": "planners.embedding.plan_files.loader:JsonPlanLoader",
+    "Planner": "planners.embedding.drop_in.planner:Planner",
     "accelerate": "planners.dtensor.accelerate:accelerate",
     "accelerate_colossalai": "planners.dimspec.upstream.accelerate:accelerate",
-    "capture": "harness.capture:capture",
-    "plan_constraints": "planners.embedding.plan_file:plan_constraints",
+    "capture": "harness.planning.capture:capture",
+    "plan_constraints": "planners.embedding.plan_files.loader:plan_constraints",
 }
 
 _PACKAGES = {"fbgemm_gpu": "fbgemm-gpu, or fbgemm-gpu-cpu where there is no CUDA"}

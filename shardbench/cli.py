@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from harness.errors import ShardbenchError, UsageError
+from harness.model.errors import ShardbenchError, UsageError
 from shardbench.commands.compare import compare
 from shardbench.commands.explain import explain
 from shardbench.commands.gate import gate

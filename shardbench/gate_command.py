@@ -9,8 +9,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from harness.errors import ShardbenchError
-from harness.gates.gate import HARNESS_FAILED
+from harness.model.errors import ShardbenchError
+from harness.suites.gate import HARNESS_FAILED
 from shardbench.options import messages
 
 _USAGE = 2

@@ -8,13 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from harness.errors import ShardbenchError, UsageError
-from harness.execution.memory import default_memory_gib
-from harness.measuring.comparison import Settings
-from harness.measuring.monitor import SETUP_SECONDS
-from harness.measuring.sampling import SamplingRule
-from harness.registry import Registry, load_registry
-from harness.writing import replace_file
+from harness.contract.registry import Registry, load_registry
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.files import replace_file
+from harness.model.machine import default_memory_gib
+from harness.model.settings import SETUP_SECONDS, SamplingRule, Settings
 
 messages = Console(stderr=True, highlight=False, markup=False)
 

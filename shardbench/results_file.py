@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.storage.locking import hold
-from harness.storage.results import Damage, read_records, set_damaged_aside
+from harness.store.lock import hold
+from harness.store.results import Damage, read_cells, set_damaged_aside
 from shardbench.options import messages
 
 _MOST_NAMED = 5
@@ -29,7 +29,7 @@ def measuring_into(results: Path) -> Iterator[None]:
 def tell_damaged(results: Path) -> None:
     """Say which lines of a results file are damaged, and are left out."""
     damaged: list[Damage] = []
-    for _ in read_records(results, damaged.append):
+    for _ in read_cells(results, damaged.append):
         pass
     _tell(damaged)
 

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.errors import printable
-from harness.measuring.comparison import Settings
-from harness.storage.results import Cell
-from harness.sweeps.sweep import Finished, Step, Workers, sweep
+from harness.measuring.comparison import Request
+from harness.model.cell import Cell
+from harness.model.errors import printable
+from harness.model.settings import Settings
+from harness.suites.sweep import Finished, Workers, sweep
 from reports.formatting import plural
 from shardbench.options import messages
 from shardbench.progress import TimeLeft, progress_display
@@ -15,25 +16,25 @@ _LONGEST = 100
 
 
 def measure(
-    steps: Sequence[Step], results: Path, settings: Settings, workers: Workers | None = None
+    requests: Sequence[Request], results: Path, settings: Settings, workers: Workers | None = None
 ) -> list[Finished]:
     """Measure what is left of a suite, and tell how it goes on standard error."""
-    left = [step for step in steps if not step.measured]
-    _tell_measured(len(steps) - len(left), len(steps), results)
-    guess = TimeLeft([step.family.name for step in left], workers.at_once() if workers else 1)
+    left = [request for request in requests if not request.is_measured]
+    _tell_measured(len(requests) - len(left), len(requests), results)
+    guess = TimeLeft([request.family.name for request in left], workers.at_once() if workers else 1)
     done: list[Finished] = []
     running: dict[str, None] = {}
     with progress_display("", total=len(left), left=guess) as show:
 
-        def begun(step: Step) -> None:
-            running[_title(step)] = None
+        def begun(request: Request) -> None:
+            running[_title(request)] = None
             show.running(list(running))
 
         for each in sweep(left, results, settings, show, workers=workers, begun=begun):
             done.append(each)
             failures = sum(cell.status == "failed" for cell in each.cells) + bool(each.refused)
-            show.finished(told(each), each.step.family.name, each.seconds, failures)
-            running.pop(_title(each.step), None)
+            show.finished(told(each), each.request.family.name, each.seconds, failures)
+            running.pop(_title(each.request), None)
             show.running(list(running))
     return done
 
@@ -54,7 +55,9 @@ def told(finished: Finished) -> str:
         for cell in finished.cells
         if cell.status != "ok"
     ]
-    return f"{_title(finished.step)}: {printable(finished.refused or ', '.join(ended) or 'all ok')}"
+    return (
+        f"{_title(finished.request)}: {printable(finished.refused or ', '.join(ended) or 'all ok')}"
+    )
 
 
 def short(cell: Cell) -> str:
@@ -63,5 +66,5 @@ def short(cell: Cell) -> str:
     return printable(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}...")
 
 
-def _title(step: Step) -> str:
-    return printable(f"{step.family.name} on {step.problem}")
+def _title(request: Request) -> str:
+    return printable(f"{request.family.name} on {request.given}")

@@ -17,10 +17,10 @@ from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from harness.errors import NotApplicable, ShardbenchError, UsageError, one_line
 from harness.execution.lines import write_line
 from harness.execution.memory import is_memory_error, lift_limit, limit_memory
 from harness.execution.messages import Closed, Failed, Message, Result, encode
+from harness.model.errors import NotApplicable, ShardbenchError, UsageError, one_line
 
 PRELOAD = "SHARDBENCH_PRELOAD"
 

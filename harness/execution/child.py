@@ -13,8 +13,6 @@ from msgspec.structs import replace
 from harness.execution.bootstrap import run_child
 from harness.execution.lines import Lines
 from harness.execution.memory import (
-    GIB,
-    default_memory_gib,
     mentions_memory_error,
     resident_bytes,
 )
@@ -30,6 +28,7 @@ from harness.execution.messages import (
 )
 from harness.execution.output import Output
 from harness.execution.server import end_orphans, start_process
+from harness.model.machine import GIB, default_memory_gib
 
 _POLL_SECONDS = 0.1
 _END_SECONDS = 10.0

@@ -14,33 +14,15 @@ from pathlib import Path
 
 import psutil
 
-GIB = 2**30
+from harness.model.machine import GIB, default_memory_gib
 
-_SHARE_OF_MACHINE = 0.9
 # Stacks of threads and the arenas of allocators are reserved and hardly touched.
 _RESERVED = GIB
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _PEAK_OF_RESIDENT = "5"  # what to write there: proc(5)
 _UNIT = 1 if sys.platform == "darwin" else 1024
-# A container is killed when it passes its own limit, whatever memory the machine has.
-_CONTAINER_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
 _REFUSED = re.compile(r"bad_alloc|can(?:no|')t allocate memory", re.IGNORECASE)
-
-
-def default_memory_gib() -> float:
-    """Return 90 % of the machine's memory in GiB, or of the container's, to two digits.
-
-    Rounded, since it is a setting, and results with other settings are measured again.
-    """
-    total = psutil.virtual_memory().total
-    for path in _CONTAINER_LIMITS:
-        with suppress(OSError, ValueError):  # no container, or "max"
-            total = min(total, int(path.read_text()))
-    return float(f"{_SHARE_OF_MACHINE * total / GIB:.2g}")
 
 
 def shared_limit_gib(gib: float, variants: int) -> float:

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from harness.errors import printable
+from harness.model.errors import printable
 
 _PASSED_BYTES = 8 * 1024
 _PASSED_LINES = 100

@@ -9,8 +9,8 @@ from multiprocessing.process import BaseProcess
 
 import psutil
 
-from harness.errors import ShardbenchError
 from harness.execution.bootstrap import PRELOAD
+from harness.model.errors import ShardbenchError
 
 _START_SECONDS = 600.0  # torch is imported first, and a machine may be busy
 _ORPHAN_ROUNDS = 20

@@ -15,10 +15,10 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, Self
 
-from harness.errors import ShardbenchError
 from harness.execution.child import how_it_ended
 from harness.execution.lines import Lines, write_line
 from harness.execution.output import Output
+from harness.model.errors import ShardbenchError
 
 FOLDER = "SHARDBENCH_UPSTREAMS"
 

@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from harness.clock import Clock
-from harness.declarations import RankTable, find_bound
-from harness.errors import RegistryError
+from harness.contract import Family, Measured, Recorder
+from harness.contract.family import load
+from harness.contract.recorder import observed_call
+from harness.contract.variants import Variant
 from harness.execution.memory import begin_peak, peak
-from harness.recorder import observed_call
-from harness.registry import Family, Measured, Prepared, Recorder, Variant
+from harness.measuring.clock import Clock
+from harness.model.cell import RankTable, find_bound
+from harness.model.errors import RegistryError
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def check(
     prepared = variant.prepared(problem)
     try:
         recorder = Recorder()
-        with observed_call(), family.observe(recorder), prepared.installed():
+        with observed_call(), family.work.observe(recorder), prepared.installed():
             prepared.begin()
             before: int | None = begin_peak()
             call_begins(recorder)
@@ -68,34 +70,32 @@ def check(
             phases = {name: float(seconds) for name, seconds in result.phases.items()}
             wall_s, before, reached = float(result.wall_s), None, None
             result = result.decision
-        if isinstance(result, Prepared):
-            raise RegistryError(
-                f"Variant '{family.name}/{variant.name}' returns Prepared but is not annotated so; "
-                "write '-> Prepared' behind its arguments."
-            )
-        family.validate(problem, result)
-        quality = {name: float(value) for name, value in family.quality(problem, result).items()}
+        family.work.validate(problem, result)
+        quality = {
+            name: float(value) for name, value in family.work.quality(problem, result).items()
+        }
         for name, value in quality.items():
             if not math.isfinite(value):
                 raise RegistryError(
                     f"Quality '{name}' of '{family.name}/{variant.name}' is {value}, not a number."
                 )
-        bound = find_bound([asdict(each) for each in family.qualities])
+        bound = find_bound(family.qualities)
         if bound and bound.is_passed(quality):
             raise RegistryError(
                 f"Quality '{bound.quality}' of '{family.name}/{variant.name}' is "
                 f"{quality[bound.quality]:g}, better than its proven bound '{bound.name}' of "
                 f"{quality[bound.name]:g}."
             )
+        planning = load(family.abilities.planning)
         return Checked(
-            fingerprint=family.fingerprint(result),
+            fingerprint=family.work.fingerprint(result),
             quality=quality,
             counters=counters,
             phases=phases,
             wall_s=wall_s,
             peak_memory_bytes=reached,
             memory_before_bytes=before,
-            ranks=family.planning.ranks(problem, result) if family.planning else None,
+            ranks=planning.ranks(problem, result) if planning else None,
         )
     finally:
         prepared.close()

@@ -1,16 +1,19 @@
 """Compare the variants of a family on one problem: check each, then time those that passed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
-from msgspec.structs import replace
+from msgspec import structs
 
-from harness.errors import ShardbenchError, UsageError
-from harness.execution.memory import default_memory_gib, shared_limit_gib
+from harness.contract import Family
+from harness.contract.registry import Registry, load_registry
+from harness.contract.variants import Variant
+from harness.execution.memory import shared_limit_gib
 from harness.execution.messages import Failed
-from harness.machine import environment
 from harness.measuring.check import Checked
+from harness.measuring.environment import environment
+from harness.measuring.filling import fill_from_check, fill_from_failure, fill_from_times
 from harness.measuring.jobs import (
     BUILDING,
     Job,
@@ -19,14 +22,14 @@ from harness.measuring.jobs import (
     run_sampling,
     start_server_for,
 )
-from harness.measuring.monitor import SETUP_SECONDS, Event, Listener, OverBudget, run_job
-from harness.measuring.noting import note_check, note_failure, note_times
+from harness.measuring.monitor import Event, Listener, OverBudget, run_job
 from harness.measuring.profile.flame_graph import Profiled
-from harness.measuring.sampling import Limits, SamplingRule, Times
-from harness.naming import CellId, ProblemId, WorkloadSpec
-from harness.registry import Family, Goal, Registry, Variant, load_registry
-from harness.storage.results import Cell, Stored
-from harness.topologies import Topology
+from harness.measuring.sampling import Limits, Times
+from harness.model.cell import Cell
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.ids import CellId, ProblemId, WorkloadSpec
+from harness.model.settings import Settings
+from harness.model.topology import Topology
 
 
 def _no_listener(event: Event) -> None:
@@ -38,18 +41,48 @@ def _no_taker(cell: Cell) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What a measurement may take, and how it is taken.
+class Request:
+    """Variants of a family to be compared on one problem.
 
-    `budget` is the wall time in seconds that one call may take, `setup_budget` what each of the
-    rest may: building the problem, setting a variant up, rating its decision. `memory_gib` is the
-    resident memory that a variant's process may have, with all that it starts.
+    Attributes:
+        variants: names; none means all. The one that they are compared with is always added.
+        against: the variant to compare with; the family's reference where it is empty.
+        purpose: why, in a few words for a report.
+        limits: ratios by variant that the timing goes on for until each is clear of its limit.
+        stored: cells of this problem that an earlier comparison has measured. They are not
+            measured again, and the others are judged as if they had been measured with them.
+        is_measured: whether nothing is left to measure.
     """
 
-    budget: float = 120.0
-    sampling: SamplingRule = field(default_factory=SamplingRule)
-    setup_budget: float = SETUP_SECONDS
-    memory_gib: float = field(default_factory=default_memory_gib)
+    family: Family[Any, Any]
+    workload: WorkloadSpec
+    topology: Topology
+    variants: tuple[str, ...] = ()
+    against: str = ""
+    purpose: str = ""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    stored: tuple[Cell, ...] = ()
+    is_measured: bool = False
+
+    @property
+    def given(self) -> ProblemId:
+        """The problem as it is asked for; cells may call its workload otherwise."""
+        return ProblemId(self.workload, self.topology.name, self.topology.gpus)
+
+    @property
+    def problem(self) -> ProblemId:
+        """The problem as cells call it; raises UsageError for a workload that does not exist."""
+        return replace(self.given, workload=self.family.label(self.workload))
+
+    @property
+    def reference(self) -> Variant[Any, Any]:
+        """The variant to compare with; raises UsageError where it is not known."""
+        return self.family.find(self.against) if self.against else self.family.reference
+
+    def names(self) -> set[str]:
+        """Return all variants that run; raises UsageError where one is not known."""
+        chosen = self.variants or self.family.variants
+        return {self.reference.name, *(self.family.find(name).name for name in chosen)}
 
 
 class Comparison:
@@ -57,49 +90,36 @@ class Comparison:
 
     def __init__(
         self,
-        family: Family[Any, Any],
-        workload: WorkloadSpec,
-        topology: Topology,
-        variants: Sequence[str] = (),
+        request: Request,
         settings: Settings | None = None,
         registry: Callable[[], Registry] = load_registry,
-        purpose: str = "",
-        against: str | None = None,
-        stored: Iterable[Stored] = (),
     ) -> None:
-        """Prepare to compare with the variant `against`, the family's reference where it is None.
-
-        An empty `variants` means all; the one that they are compared with is always added. What is
-        `stored` of this problem, by a comparison that was stopped midway, gets no cell again; the
-        others are judged as if it had been measured with them.
+        """Prepare to compare; `registry` is how child processes find the family.
 
         Raises:
             UsageError: the workload or a variant is not known.
         """
-        chosen = [family.find(name) for name in dict.fromkeys(variants)]
-        self.family = family
-        self._against = family.find(against) if against else family.reference
-        self._stored = {each.variant: each for each in stored}
+        family = self.family = request.family
+        self._request = request
+        names = request.names()
+        self._against = request.reference
+        self._stored = {each.variant: each for each in request.stored}
         if (held := self._stored.get(self._against.name)) and held.status == "not applicable":
             self._against = family.variants.get(held.against, self._against)
-        self.problem = ProblemId(family.label(workload), topology.name, topology.gpus)
+        self.problem = request.problem
+        chosen = [each for each in family.variants.values() if each.name in names]
         self._variants = self._left_to_run(
-            [
-                variant
-                for variant in family.variants.values()
-                if not chosen or variant in chosen or variant is self._against
-            ]
+            [each for each in family.variants.values() if each in chosen or each is self._against]
         )
         # First the one that all are compared with: until its check is over, no cell is final.
         self._order = sorted(self._variants, key=lambda each: each is not self._against)
-        self._goals = [goal for goal in family.goals if _is_on(goal, workload, topology)]
+        self._goals = [g for g in family.goals if ProblemId.parse(g.problem) == request.given]
         self._settings = settings or Settings()
         budgets = self._settings.budget, self._settings.setup_budget
-        self._job = Job(registry, family.name, workload, topology, *budgets)
+        self._job = Job(registry, family.name, request.workload, request.topology, *budgets)
         self._listen: Listener = _no_listener
         self._settled: Callable[[Cell], None] = _no_taker
         self._given = set(self._stored)
-        self._purpose = purpose
         self._checked: dict[str, Checked] = {}
         self._unbuilt: Failed | None = None
 
@@ -201,28 +221,24 @@ class Comparison:
     def _empty_cell(self, variant: Variant[Any, Any]) -> Cell:
         family = self.family
         return Cell(
-            cell=str(self.cell_id(variant.name)),
-            family=family.name,
-            variant=variant.name,
-            workload=str(self.problem.workload),
-            topology=self.problem.topology,
-            gpus=self.problem.gpus,
+            id=self.cell_id(variant.name),
+            status="ok",
             reference=family.reference.name,
             against=self._against.name,
             summary=variant.summary,
             source=variant.source,
             same_as=variant.same_as,
-            purpose=self._purpose,
-            claim=asdict(variant.claim) if variant.claim else None,
-            qualities=[asdict(quality) for quality in family.qualities],
-            goals=[asdict(goal) for goal in self._goals if goal.variant == variant.name],
+            purpose=self._request.purpose,
+            claim=variant.claim,
+            qualities=list(family.qualities),
+            goals=[goal for goal in self._goals if goal.variant == variant.name],
             counter_meanings={counter.name: counter.meaning for counter in family.counters},
             counter_enough={
                 counter.name: counter.enough
                 for counter in family.counters
                 if counter.enough is not None
             },
-            settings=asdict(self._settings),
+            settings=self._settings,
         )
 
     def _check(self, variant: Variant[Any, Any], cell: Cell, step: int) -> None:
@@ -231,7 +247,7 @@ class Comparison:
             cell.reason = f"needs {', '.join(missing)}"
             return
         if self._unbuilt is not None:
-            note_failure(cell, self._unbuilt)
+            fill_from_failure(cell, self._unbuilt)
             return
         event = Event("checking", variant.name, step, len(self._variants))
         outcome = self._run(run_check, variant.name, event=event)
@@ -240,10 +256,10 @@ class Comparison:
                 raise UsageError(outcome.reason)
             if _fails_to_build(outcome, "time"):
                 self._unbuilt = outcome  # it would be for the next one, and take as long
-            note_failure(cell, outcome)
+            fill_from_failure(cell, outcome)
         else:
             self._checked[variant.name], facts = outcome
-            note_check(cell, self._checked[variant.name], facts)
+            fill_from_check(cell, self._checked[variant.name], facts)
 
     def _run(
         self, work: Callable[..., Any], *arguments: Any, event: Event, held: int = 1
@@ -255,7 +271,7 @@ class Comparison:
         )
         if isinstance(outcome, Failed) and outcome.cause == "memory" and held > 1:
             together = "passed, together with those that were timed beside it, the"
-            return replace(outcome, reason=outcome.reason.replace("passed its", together))
+            return structs.replace(outcome, reason=outcome.reason.replace("passed its", together))
         return outcome
 
     def _stand_in(self, cells: dict[str, Cell]) -> None:
@@ -326,23 +342,19 @@ class Comparison:
             # Where it is not known whose failure it is, it is that of all.
             failed = [outcome.subject] if outcome.subject else names
             for name in failed:
-                note_failure(cells[name], outcome)
+                fill_from_failure(cells[name], outcome)
             names = [name for name in names if name not in failed]
         for name in names:
-            note_times(cells[name], times[name], times.get(reference), self._settings.sampling)
+            fill_from_times(cells[name], times[name], times.get(reference), self._settings.sampling)
 
     def _limits(self) -> Limits:
-        """Return by variant the ratios that a goal of this comparison is about."""
-        limits: dict[str, list[float]] = {}
+        """Return by variant the ratios that a goal or a limit of this comparison is about."""
+        limits = {name: [limit] for name, limit in self._request.limits.items()}
         for goal in self._goals:
             against = goal.against or self.family.reference.name
             if goal.measure == "times faster" and against == self._against.name:
                 limits.setdefault(goal.variant, []).append(1 / goal.limit)
         return limits
-
-
-def _is_on(goal: Goal, workload: WorkloadSpec, topology: Topology) -> bool:
-    return ProblemId.parse(goal.problem) == ProblemId(workload, topology.name, topology.gpus)
 
 
 def _fails_to_build(outcome: Failed | OverBudget, cause: str) -> TypeGuard[Failed]:

@@ -9,17 +9,19 @@ from typing import Any
 
 from msgspec import Struct
 
-from harness.clock import SystemClock
-from harness.errors import ShardbenchError
+from harness.contract import Family, Prepared, Progress, Recorder
+from harness.contract.registry import Registry
 from harness.execution.bootstrap import Report
 from harness.execution.memory import peak
 from harness.execution.messages import Note, Stage
 from harness.execution.server import start_server
 from harness.measuring.check import Checked, check
-from harness.measuring.sampling import Limits, SamplingRule, Times, sample
-from harness.naming import WorkloadSpec
-from harness.registry import Family, Prepared, Progress, Recorder, Registry
-from harness.topologies import Topology
+from harness.measuring.clock import SystemClock
+from harness.measuring.sampling import Limits, Times, sample
+from harness.model.errors import ShardbenchError
+from harness.model.ids import WorkloadSpec
+from harness.model.settings import SamplingRule
+from harness.model.topology import Topology
 
 BUILDING = "building the problem"
 CALL = "the call"
@@ -46,7 +48,7 @@ class Job:
     def build(self) -> tuple[Family[Any, Any], Any]:
         """Return the family and the problem."""
         family = self.registry().find(self.family)
-        return family, family.build(self.workload, self.topology)
+        return family, family.work.build(self.workload, self.topology)
 
     def stage(self, what: str, variant: str = "") -> Stage:
         """Return a stage of the work for a variant."""
@@ -79,7 +81,7 @@ class TurnTimed(Struct, frozen=True):
 
 def start_server_for(families: Iterable[Family[Any, Any]]) -> None:
     """Start the server with this module and what the families want imported once."""
-    start_server((__name__, *(module for family in families for module in family.preload)))
+    start_server((__name__, *(module for family in families for module in family.modules)))
 
 
 def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str, float | str]]:
@@ -99,7 +101,7 @@ def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str
         call_begins,
         call_ended=lambda: report.send(job.stage(_AFTER_CALL, variant)),
     )
-    return checked, dict(family.facts(problem))
+    return checked, dict(family.work.facts(problem))
 
 
 def _report_progress(recorder: Recorder, report: Report) -> None:
@@ -133,7 +135,7 @@ def run_sampling(
 
     def decided(name: str, decision: Any) -> None:
         report.send(job.stage(_AFTER_CALL, name))
-        if family.fingerprint(decision) != fingerprints[name]:
+        if family.work.fingerprint(decision) != fingerprints[name]:
             raise ShardbenchError("Its decision changed from one call to the next.")
 
     return sample(

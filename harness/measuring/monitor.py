@@ -5,12 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from harness.contract import Progress
 from harness.execution.child import run
 from harness.execution.messages import Failed, Stage
 from harness.measuring.jobs import BUILDING, CALL, Job, Reported, TurnTimed
-from harness.registry import Progress
-
-SETUP_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)

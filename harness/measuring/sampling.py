@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from harness.clock import Clock
-from harness.measuring.verdict import CONFIDENCE, Ratio, estimate_ratio, judge
-from harness.registry import Measured, Prepared
+from harness.contract import Measured, Prepared
+from harness.measuring.clock import Clock
+from harness.measuring.verdict import CONFIDENCE, estimate_ratio, judge
+from harness.model.cell import Ratio
+from harness.model.settings import SamplingRule
 
 # A sample lasts at least this long, by repeating a short call, so that the clock resolves it.
 _SAMPLE_SECONDS = 0.02
@@ -23,27 +25,6 @@ _GROWTH_BETWEEN_LOOKS = 1.1
 
 Limits = Mapping[str, Sequence[float]]
 NO_LIMITS: Limits = {}
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingRule:
-    """When to stop: after `seconds`, or once every ratio is decided, within these block counts.
-
-    Two blocks are timed even if they take longer: one alone makes too few pairs.
-    """
-
-    seconds: float = 60.0
-    least_blocks: int = 3
-    most_blocks: int = 300
-    warmup_seconds: float = 5.0
-    noise_floor: float = 0.03
-    seed: int = 0
-
-    def why_ended(self, blocks: int) -> str:
-        """Say in words why no more than so many blocks were timed of what is undecided."""
-        if blocks >= self.most_blocks:
-            return f"{self.most_blocks} blocks are the most"
-        return f"the {self.seconds:g} s for timing are spent"
 
 
 @dataclass(slots=True)

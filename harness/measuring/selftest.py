@@ -8,18 +8,23 @@ import copy
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from harness.errors import ShardbenchError
-from harness.measuring.comparison import Comparison, Settings
+from msgspec.structs import replace
+
+from harness.contract import Family, Prepared, Recorder
+from harness.contract.registry import Registry
+from harness.measuring.comparison import Comparison, Request
 from harness.measuring.monitor import Event
-from harness.naming import WorkloadSpec
-from harness.registry import Family, Prepared, Registry
-from harness.storage.results import Cell
-from harness.topologies import Topology, find_topology
+from harness.model.cell import Cell
+from harness.model.errors import ShardbenchError
+from harness.model.ids import WorkloadSpec
+from harness.model.settings import Settings
+from harness.model.topology import Topology
+from harness.topologies.lookup import find_topology
 
 # About 2 ms of what planners do most: copies of small objects.
 _UNITS = 100
@@ -45,20 +50,33 @@ def copies(percent_more: int = 0) -> int:
     return len(_TABLES)
 
 
-def _build(workload: WorkloadSpec, _: Topology) -> None:
-    workload.check_known("selftest", {"copies": ()})
+class _Copies:
+    """Copies of the tables: there is nothing to build, to rate or to record."""
+
+    def build(self, workload: WorkloadSpec, _: Topology) -> None:
+        workload.check_known("selftest", {"copies": ()})
+
+    def facts(self, _: None) -> dict[str, float | str]:
+        return {}
+
+    def fingerprint(self, decision: int) -> str:
+        return str(decision)
+
+    def validate(self, _: None, __: int) -> None:
+        pass
+
+    def quality(self, _: None, __: int) -> dict[str, float]:
+        return {}
+
+    def observe(self, _: Recorder) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 FAMILY: Family[None, int] = Family(
     name="selftest",
     summary="copies small objects, some variants by a known share more often",
-    build=_build,
-    fingerprint=str,
-    validate=lambda problem, decision: None,
-    quality=lambda problem, decision: {},
-    facts=lambda problem: {},
+    implementation=_Copies(),
     qualities=(),
-    observe=lambda recorder: nullcontext(),
     preload=("scipy.stats",),
 )
 
@@ -137,20 +155,14 @@ def selftest(
     Raises:
         ShardbenchError: a round was not measured.
     """
-    workload, topology = WorkloadSpec("copies"), find_topology("dgx_a100_80gb", 1)
+    request = Request(FAMILY, WorkloadSpec("copies"), find_topology("dgx_a100_80gb", 1))
     for number in range(rounds):
         rule = replace(settings.sampling, seed=settings.sampling.seed + number)
-        comparison = Comparison(
-            FAMILY,
-            workload,
-            topology,
-            settings=replace(settings, sampling=rule),
-            registry=selftest_registry,
-        )
+        comparison = Comparison(request, replace(settings, sampling=rule), selftest_registry)
         cells = comparison.run(listen)
         for cell in cells:
             if cell.status != "ok":
-                raise ShardbenchError(f"'{cell.cell}' was not measured: {cell.reason}.")
+                raise ShardbenchError(f"'{cell.id}' was not measured: {cell.reason}.")
         yield cells
 
 
@@ -165,6 +177,6 @@ def _tally(percent: int, rounds: list[list[Cell]]) -> Tally:
     return Tally(
         percent,
         dict(Counter(cell.verdict or "inconclusive" for cell in cells)),
-        statistics.median(ratio["pairs"] for ratio in ratios),
-        statistics.median((ratio["high"] - ratio["low"]) / 2 / ratio["value"] for ratio in ratios),
+        statistics.median(ratio.pairs for ratio in ratios),
+        statistics.median((ratio.high - ratio.low) / 2 / ratio.value for ratio in ratios),
     )

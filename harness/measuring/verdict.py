@@ -3,10 +3,8 @@
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
-Verdict = Literal["faster", "slower", "same", "inconclusive"]
+from harness.model.cell import Ratio, Verdict
 
 NOISE_FLOOR = 0.03
 CONFIDENCE = 0.99
@@ -15,20 +13,6 @@ CONFIDENCE = 0.99
 # the interval to half.
 _TRIMMED = 0.2
 _LEAST_TRIMMED_PAIRS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """Time of a variant over time of the reference, with its interval at 99 %; lower is better.
-
-    `pairs` is how many pairs of interleaved turns it was estimated from. The interval is
-    infinitely wide for a single pair.
-    """
-
-    value: float
-    low: float
-    high: float
-    pairs: int
 
 
 def estimate_ratio(

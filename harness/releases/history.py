@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.errors import ShardbenchError
-from harness.reading import read_file
+from harness.model.errors import ShardbenchError
+from harness.model.files import read_file
 
 SCHEMA = 1
 _SAME = ("python", "packages", "machine", "driver")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from harness.errors import ShardbenchError, UsageError
+from harness.model.errors import ShardbenchError, UsageError
 from harness.releases.naming import INSTALLED, installed_release, pip_reason, version_of
-from harness.storage.locking import hold
+from harness.store.lock import hold
 
 _INSTALL_SECONDS = 900.0
 

@@ -9,14 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ShardbenchError
+from msgspec import to_builtins
+
+from harness.contract.releases import Releases
 from harness.execution.upstream import Upstream
-from harness.machine import environment
-from harness.naming import ProblemId
-from harness.releases.declaration import Releases
+from harness.measuring.environment import environment
+from harness.model.errors import ShardbenchError
+from harness.model.ids import ProblemId
+from harness.model.topology import Topology
 from harness.releases.history import History, NotRun, Round, Times, counts_of, times_of
 from harness.releases.installing import Place
-from harness.topologies import Topology
 
 LEAST_ROUNDS = 2
 
@@ -49,7 +51,7 @@ class Asked:
 
 def environment_of(releases: Releases) -> dict[str, Any]:
     """Return what a history is measured with; `driver` changes with the code that drives it."""
-    found = environment(0)
+    found = to_builtins(environment(0))
     packages = {k: v for k, v in found["packages"].items() if k != releases.library}
     kept = ("python", "machine", "cpu", "cores", "system", "started")
     return {**{key: found[key] for key in kept}, "packages": packages, "driver": _digest(releases)}

@@ -8,7 +8,7 @@ from importlib import metadata
 
 from packaging.version import InvalidVersion, Version
 
-from harness.errors import ShardbenchError, UsageError
+from harness.model.errors import ShardbenchError, UsageError
 
 INSTALLED = "installed"
 _INDEX_SECONDS = 120.0

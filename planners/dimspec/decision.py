@@ -6,12 +6,12 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.registry import InfeasibleDecision
-from planners.dimspec.costs import NOTHING, CommSpec, Pattern
-from planners.dimspec.partition import PartitionError, checked_partition
+from harness.contract import InfeasibleDecision
+from planners.dimspec.conversion.costs import NOTHING, CommSpec, Pattern
+from planners.dimspec.conversion.partition import PartitionError, checked_partition
+from planners.dimspec.conversion.search import Conversion
+from planners.dimspec.conversion.stream import Question, Stream
 from planners.dimspec.problem import DimSpecProblem, StreamProblem
-from planners.dimspec.search import Conversion
-from planners.dimspec.stream import Question, Stream
 
 
 @dataclass(frozen=True, slots=True)

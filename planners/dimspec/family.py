@@ -1,33 +1,19 @@
-"""The family: conversions between shardings, and what is said and counted about them."""
+"""The dimspec family: what is said, counted and compared of conversions between shardings."""
 
-from contextlib import AbstractContextManager
-
-from harness.registry import Counter, Family, Quality, Recorder
-from planners.dimspec.capturing import capturing
-from planners.dimspec.decision import Decision, fingerprint, validate
+from harness.contract import Abilities, Counter, Family, Quality
+from planners.dimspec.capture.session import capturing
+from planners.dimspec.decision import Decision
 from planners.dimspec.inventory import inventory
-from planners.dimspec.problem import DimSpecProblem, build
-from planners.dimspec.quality import quality
+from planners.dimspec.problem import DimSpecProblem
 from planners.dimspec.suite import GOALS, STUDIES
 from planners.dimspec.workloads import brings, label, list_workloads
-
-
-def _observe(recorder: Recorder) -> AbstractContextManager[None]:
-    from planners.dimspec.observer import observe  # what it patches with takes a while to import
-
-    return observe(recorder)
-
 
 FAMILY: Family[DimSpecProblem, Decision] = Family(
     name="dimspec",
     summary="how a tensor gets from one sharding to another: ColossalAI's conversions",
-    build=build,
+    implementation="planners.dimspec.implementation",
     label=label,
     brings=brings,
-    facts=lambda problem: problem.facts(),
-    fingerprint=fingerprint,
-    validate=validate,
-    quality=quality,
     qualities=(
         Quality(
             "cost_millions",
@@ -58,7 +44,6 @@ FAMILY: Family[DimSpecProblem, Decision] = Family(
             "distinct conversions whose path, patterns or cost are not those that were recorded",
         ),
     ),
-    observe=_observe,
     counters=(
         Counter("dictionaries_built", "dictionaries of differences put together", enough=1),
         Counter("dim_specs_built", "objects made for how one dimension is sharded"),
@@ -71,10 +56,8 @@ FAMILY: Family[DimSpecProblem, Decision] = Family(
     ),
     phases=("dictionaries", "expansion", "other"),
     workloads=list_workloads,
-    preload=("planners.dimspec.observer",),
     benchmarks=("resnet50[calls=1000]/dgx_a100_80gb:4",),
-    inventory=inventory,
     studies=STUDIES,
     goals=GOALS,
-    capturing=capturing,
+    abilities=Abilities(capture=capturing, inventory=inventory),
 )

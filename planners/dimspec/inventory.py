@@ -3,12 +3,12 @@
 import math
 from collections import Counter
 
-from harness.registry import Column, Inventory, Topology, UsageError, WorkloadSpec
+from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
 from planners.dimspec import workloads
-from planners.dimspec.partition import sequence_name
+from planners.dimspec.capture.stream_file import read_stream
+from planners.dimspec.conversion.partition import sequence_name
+from planners.dimspec.conversion.stream import Stream, batch_of_eight, once_each, random_questions
 from planners.dimspec.problem import StreamProblem, build
-from planners.dimspec.stream import Stream, batch_of_eight, once_each, random_questions
-from planners.dimspec.stream_file import read_stream
 
 _COLUMNS = (
     Column("shape", unit="elements"),

@@ -5,15 +5,16 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from harness.registry import Progress, Recorder
-from planners.dimspec import asking, specs
-from planners.dimspec.asking import Asked, Search
-from planners.dimspec.cheapest import Cheapest
+from harness.contract import Progress, Recorder
+from planners.dimspec import answers
+from planners.dimspec.answers import Asked, Search
+from planners.dimspec.conversion import specs
+from planners.dimspec.conversion.cheapest import Cheapest
+from planners.dimspec.conversion.interned import InternedSpec, InternedTensor
+from planners.dimspec.conversion.search import GreedySearch, Spec
+from planners.dimspec.conversion.specs import DimSpec, ShardingSpec
+from planners.dimspec.conversion.transitions import Transitions
 from planners.dimspec.decision import Answers
-from planners.dimspec.interned import InternedSpec, InternedTensor
-from planners.dimspec.search import GreedySearch, Spec
-from planners.dimspec.specs import DimSpec, ShardingSpec
-from planners.dimspec.transitions import Transitions
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def observe(recorder: Recorder) -> Iterator[None]:
 
         return noted
 
-    ask = asking.ask
+    ask = answers.ask
 
     def ask_told(asked_for: Asked, search: Search) -> Answers:
         total = len(asked_for.sequence)
@@ -48,7 +49,7 @@ def observe(recorder: Recorder) -> Iterator[None]:
         def replace(owner: Any, name: str, by: Callable[..., Any]) -> None:
             patches.enter_context(mock.patch.object(owner, name, by))
 
-        replace(asking, "ask", ask_told)
+        replace(answers, "ask", ask_told)
         for name in ("build_differences", "build_copied_differences"):
             build = getattr(specs, name)
             replace(specs, name, recorder.timed("dictionaries", build, "dictionaries_built"))

@@ -2,11 +2,17 @@
 
 from dataclasses import dataclass
 
-from harness.registry import Topology, UsageError, WorkloadSpec
+from harness.contract import Topology, UsageError, WorkloadSpec
 from planners.dimspec import workloads
-from planners.dimspec.partition import Mesh, all_partitions
-from planners.dimspec.stream import Stream, all_pairs, batch_of_eight, once_each, random_questions
-from planners.dimspec.stream_file import read_stream
+from planners.dimspec.capture.stream_file import read_stream
+from planners.dimspec.conversion.partition import Mesh, all_partitions
+from planners.dimspec.conversion.stream import (
+    Stream,
+    all_pairs,
+    batch_of_eight,
+    once_each,
+    random_questions,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
-from planners.dimspec.asking import answer
-from planners.dimspec.cheapest import Cheapest
-from planners.dimspec.costs import step_cost
+from planners.dimspec.answers import answer
+from planners.dimspec.conversion.cheapest import Cheapest
+from planners.dimspec.conversion.costs import step_cost
+from planners.dimspec.conversion.partition import local_elements, sequence_name
+from planners.dimspec.conversion.search import Conversion
+from planners.dimspec.conversion.stream import Question, Recorded, Stream
 from planners.dimspec.decision import Answers, Construction, Decision
-from planners.dimspec.partition import local_elements, sequence_name
 from planners.dimspec.problem import DimSpecProblem, StreamProblem
-from planners.dimspec.search import Conversion
-from planners.dimspec.stream import Question, Recorded, Stream
 
 # Sums of the same costs in another order differ by less than this share.
 _ROUNDING = 1e-9

@@ -1,6 +1,6 @@
 """What is measured of the family in reports, and what it is to reach."""
 
-from harness.registry import Goal, Study
+from harness.contract import Goal, Study
 
 PUBLISHED = ("eager-dict", "lazy-dict")
 LADDER = (*PUBLISHED, "shared-dict", "path-cache", "interned")

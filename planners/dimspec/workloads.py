@@ -4,21 +4,13 @@ import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from harness.registry import (
-    Topology,
-    UsageError,
-    Workload,
-    WorkloadSpec,
-    at_most,
-    captured_topology,
-    is_captured_file,
-    one_of,
-    positive_int,
-    read_file,
-    whole_number,
-)
-from planners.dimspec.partition import MOST_MESH_AXES
-from planners.dimspec.stream_file import read_mesh
+from harness.contract import Topology, UsageError, Workload, WorkloadSpec
+from harness.contract.captured_file import is_captured_file
+from harness.model.files import read_file
+from harness.model.ids import at_most, one_of, positive_int, whole_number
+from harness.model.topology import captured_topology
+from planners.dimspec.capture.stream_file import read_mesh
+from planners.dimspec.conversion.partition import MOST_MESH_AXES
 
 MOST_RANK = 6
 MOST_CONVERSIONS = 1_000_000

@@ -13,7 +13,7 @@ from types import TracebackType
 
 import torch
 
-from harness.registry import SupportedReleases, UsageError
+from harness.contract import SupportedReleases, UsageError
 from planners.dtensor.dispatch.base import CacheInfo, Dispatch
 
 SUPPORTED = SupportedReleases("torch", ("2.13.0", "2.15.0"))
@@ -39,7 +39,7 @@ class Accelerated:
         try:
             if SUPPORTED.allow("accelerate()", torch.__version__, any_release=any_release):
                 # Another release may not have all that is imported there.
-                from planners.dtensor.dispatch.self_checking import SelfChecking
+                from planners.dtensor.cache.self_checking import SelfChecking
 
                 self._dispatch = SelfChecking(check)
             self._installed.enter_context(self._dispatch.installed())

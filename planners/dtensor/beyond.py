@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from harness.registry import Prepared
+from harness.contract import Prepared
 from planners.dtensor.family import FAMILY
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @FAMILY.variant("interned", same_as="upstream", source="shardbench")
 def interned(problem: "DTensorProblem") -> "Prepared[Decision]":
     """Specs known by identity, and a compiled plan for each op on them"""
-    from planners.dtensor.dispatch.interned import Interned
+    from planners.dtensor.cache.interned import Interned
     from planners.dtensor.problem import prepare
 
     return prepare(problem, Interned())
@@ -22,8 +22,8 @@ def interned(problem: "DTensorProblem") -> "Prepared[Decision]":
 @FAMILY.variant("dijkstra", source="torch 2.13.0, pytorch/pytorch#169438")
 def dijkstra(problem: "DTensorProblem") -> "Prepared[Decision]":
     """The search over strategies that torch ships and does not call"""
-    from planners.dtensor.dispatch.searching import Dijkstra
     from planners.dtensor.problem import prepare
+    from planners.dtensor.search.dispatches import Dijkstra
 
     return prepare(problem, Dijkstra())
 
@@ -31,8 +31,8 @@ def dijkstra(problem: "DTensorProblem") -> "Prepared[Decision]":
 @FAMILY.variant("exact-miss", same_as="upstream", source="shardbench")
 def exact_miss(problem: "DTensorProblem") -> "Prepared[Decision]":
     """A search by lower bounds that chooses what the exhaustive search chooses"""
-    from planners.dtensor.dispatch.searching import ExactMiss
     from planners.dtensor.problem import prepare
+    from planners.dtensor.search.dispatches import ExactMiss
 
     return prepare(problem, ExactMiss())
 
@@ -40,7 +40,7 @@ def exact_miss(problem: "DTensorProblem") -> "Prepared[Decision]":
 @FAMILY.variant("shape-class", same_as="upstream", source="shardbench")
 def shape_class(problem: "DTensorProblem") -> "Prepared[Decision]":
     """Interned, and a cache behind it that leaves out the sizes that cannot matter"""
-    from planners.dtensor.dispatch.shape_class import ShapeClass
+    from planners.dtensor.cache.shape_class import ShapeClass
     from planners.dtensor.problem import prepare
 
     return prepare(problem, ShapeClass())

@@ -15,9 +15,9 @@ from torch.distributed.tensor._op_schema import OpInfo, OpSchema
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.utils._pytree import tree_leaves, tree_unflatten
 
-from harness.registry import InfeasibleDecision
+from harness.contract import InfeasibleDecision
 from planners.dtensor.dispatch.torch_path import DISPATCHER
-from planners.dtensor.programs import Program
+from planners.dtensor.programs.build import Program
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,11 @@
-"""The family: dispatch of ops on torch's DTensor, and what is said and counted about it.
+"""The dtensor family: what is said, counted and compared of dispatch on torch's DTensor.
 
-Nothing here imports torch before a problem is built: listing variants must be quick.
+Nothing here imports torch: listing variants must be quick.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from harness.registry import (
-    Counter,
-    Explanation,
-    Family,
-    Inventory,
-    Names,
-    Quality,
-    Question,
-    Recorder,
-    Topology,
-    WorkloadSpec,
-)
+from harness.contract import Abilities, Counter, Family, Quality
 from planners.dtensor.releases.declared import RELEASES
 from planners.dtensor.suite import GOALS, STUDIES
 from planners.dtensor.workloads import brings, label, list_workloads
@@ -28,72 +15,12 @@ if TYPE_CHECKING:
     from planners.dtensor.problem import DTensorProblem
 
 
-def _build(workload: WorkloadSpec, topology: Topology) -> "DTensorProblem":
-    from planners.dtensor.problem import build
-
-    return build(workload, topology)
-
-
-def _facts(problem: "DTensorProblem") -> Mapping[str, float | str]:
-    return problem.facts()
-
-
-def _fingerprint(decision: "Decision") -> str:
-    from planners.dtensor.decision import fingerprint
-
-    return fingerprint(decision)
-
-
-def _validate(_: "DTensorProblem", decision: "Decision") -> None:
-    from planners.dtensor.decision import validate
-
-    validate(decision)
-
-
-def _quality(problem: "DTensorProblem", decision: "Decision") -> Mapping[str, float]:
-    from planners.dtensor.quality import quality
-    from planners.dtensor.world import playing_one_rank
-
-    with playing_one_rank(problem.ranks_per_host):
-        return quality(decision)
-
-
-def _explaining(
-    problem: "DTensorProblem", decision: "Decision", question: "Question[Decision]"
-) -> Explanation:
-    from planners.dtensor.explaining import explain
-
-    return explain(problem, decision, question)
-
-
-def _observe(recorder: Recorder) -> AbstractContextManager[None]:
-    from planners.dtensor.observer import observe
-
-    return observe(recorder)
-
-
-def _inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
-    from planners.dtensor.inventory import inventory
-
-    return inventory(workload, topology)
-
-
-def _capturing(names: Names) -> AbstractContextManager[Callable[[], Mapping[str, Any]]]:
-    from planners.dtensor.recording import capturing
-
-    return capturing(names)
-
-
 FAMILY: Family["DTensorProblem", "Decision"] = Family(
     name="dtensor",
     summary="how each op runs on a mesh: sharding propagation of PyTorch's DTensor",
-    build=_build,
+    implementation="planners.dtensor.implementation",
     label=label,
     brings=brings,
-    facts=_facts,
-    fingerprint=_fingerprint,
-    validate=_validate,
-    quality=_quality,
     qualities=(
         Quality(
             "redistribute_us",
@@ -118,7 +45,6 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
             "results and moved inputs of a captured step that are not as they were recorded",
         ),
     ),
-    observe=_observe,
     counters=(
         Counter("lookups", "times that a decision was looked for"),
         Counter("hits", "decisions that were remembered"),
@@ -132,16 +58,17 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
     phases=("propagate", "redistribute", "other"),
     workloads=list_workloads,
     requires=("torch",),
-    preload=("planners.dtensor.problem", "planners.dtensor.observer"),
     benchmarks=(
         "mlp/dgx_a100_80gb:8",
         "miss[dims=2]/dgx_a100_80gb:16",
         "dynamic/dgx_a100_80gb:16",
     ),
-    inventory=_inventory,
-    releases=RELEASES,
     studies=STUDIES,
     goals=GOALS,
-    explaining=_explaining,
-    capturing=_capturing,
+    abilities=Abilities(
+        explain="planners.dtensor.explain:explain",
+        capture="planners.dtensor.capture.recording:capturing",
+        inventory="planners.dtensor.inventory:inventory",
+        releases=RELEASES,
+    ),
 )

@@ -7,9 +7,9 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from harness.registry import Column, Inventory, Topology, UsageError, WorkloadSpec
+from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
 from planners.dtensor.problem import build
-from planners.dtensor.world import playing_one_rank
+from planners.dtensor.programs.world import playing_one_rank
 
 _COLUMNS = (
     Column("op"),

@@ -11,13 +11,13 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpSpec, OpStrategy, OutputSharding
 from torch.utils import _pytree
 
-from harness.registry import Recorder
+from harness.contract import Recorder
 from planners.dtensor import problem
 from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.size import bytes_held
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
-from planners.dtensor.programs import Program
+from planners.dtensor.programs.build import Program
 
 
 @contextmanager

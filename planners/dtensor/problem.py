@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from harness.registry import Prepared, Topology, WorkloadSpec, is_captured_file
+from harness.contract import Prepared, Topology, WorkloadSpec
+from harness.contract.captured_file import is_captured_file
+from planners.dtensor.capture.replay import replayed
 from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
-from planners.dtensor.programs import Program, build_program
-from planners.dtensor.replay import replayed
+from planners.dtensor.programs.build import Program, build_program
+from planners.dtensor.programs.world import playing_one_rank
 from planners.dtensor.workloads import checked
-from planners.dtensor.world import playing_one_rank
 
 
 @dataclass(frozen=True, slots=True)

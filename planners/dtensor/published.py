@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from harness.registry import Claim, Prepared
+from harness.contract import Claim, Prepared
 from planners.dtensor.family import FAMILY
 
 if TYPE_CHECKING:

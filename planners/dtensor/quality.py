@@ -11,10 +11,10 @@ from torch.distributed.tensor import _sharding_prop
 from torch.distributed.tensor._collective_utils import redistribute_cost
 from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy
 
+from planners.dtensor.capture.writer import described, moves_of
 from planners.dtensor.decision import Decision, Redistribution
 from planners.dtensor.dispatch.torch_path import PROPAGATOR
-from planners.dtensor.programs import Recorded
-from planners.dtensor.writing import described, moves_of
+from planners.dtensor.programs.build import Recorded
 
 # Two sums of the same costs in different orders may differ by this share.
 _ROUNDING = 1e-9

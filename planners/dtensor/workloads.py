@@ -3,20 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.registry import (
-    Topology,
-    UsageError,
-    Workload,
-    WorkloadSpec,
-    at_most,
-    captured_topology,
-    is_captured_file,
-    one_of,
-    positive_int,
-    read_file,
-    whole_number,
-)
-from planners.dtensor.step_file import read_step
+from harness.contract import Topology, UsageError, Workload, WorkloadSpec
+from harness.contract.captured_file import is_captured_file
+from harness.model.files import read_file
+from harness.model.ids import at_most, one_of, positive_int, whole_number
+from harness.model.topology import captured_topology
+from planners.dtensor.capture.step_file import read_step
 
 OPS = ("addmm", "mm", "mul", "relu", "add-scalar", "view", "view-sharded", "t")
 """The single ops; `view` is of a replicated tensor, `view-sharded` keeps the sharded dimension."""
@@ -83,7 +75,7 @@ _OF_FILE = ("calls", "caches")
 
 
 def list_workloads() -> tuple[Workload, ...]:
-    """Return the named workloads; a file that `harness.capture` wrote is a workload too."""
+    """Return the named workloads; a file that `shardbench.capture` wrote is a workload too."""
     return WORKLOADS
 
 

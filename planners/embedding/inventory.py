@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from harness.registry import Column, Inventory, Topology, UsageError, WorkloadSpec
-from planners.embedding.captured.workload import is_captured
-from planners.embedding.importing.writing import pooling_text
+from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
+from planners.embedding.capture.workload import is_captured
+from planners.embedding.importing.table_writer import pooling_text
 from planners.embedding.tables import Table
 from planners.embedding.workloads import assigned, load_tables, memory_setting
 
@@ -46,7 +46,7 @@ def _tables(workload: WorkloadSpec, topology: Topology | None) -> Sequence[Table
             "and --gpus."
         )
     if is_captured(workload):
-        from planners.embedding.captured.problem import build_captured
+        from planners.embedding.capture.problem import build_captured
 
         return build_captured(workload.name, topology).tables
     from planners.embedding.problem import build

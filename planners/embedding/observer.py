@@ -17,8 +17,8 @@ from torchrec.distributed.planner.proposers import (
 )
 from torchrec.distributed.planner.types import Proposer, ShardingOption
 
-from harness.registry import Progress, Recorder
-from planners.embedding.compiled_search import CompiledSearch
+from harness.contract import Progress, Recorder
+from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.releases.observing import counted_deepcopy, counted_proposals
 
 

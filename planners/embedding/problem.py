@@ -11,9 +11,9 @@ from torchrec.distributed.planner.storage_reservations import FixedPercentageSto
 from torchrec.distributed.planner.types import StorageReservation
 from torchrec.distributed.types import ModuleSharder
 
-from harness.registry import Topology, WorkloadSpec
-from planners.embedding.captured.live import LivePlanner
-from planners.embedding.captured.options import CapturedOptions
+from harness.contract import Topology, WorkloadSpec
+from planners.embedding.capture.options import CapturedOptions
+from planners.embedding.capture.planner import LivePlanner
 from planners.embedding.tables import Table
 from planners.embedding.torchrec_objects import (
     KERNELS,

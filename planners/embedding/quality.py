@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 
-from planners.embedding.plan import Plan, perf_by_rank, storage_by_rank
+from planners.embedding.decision import Plan, perf_by_rank, storage_by_rank
 from planners.embedding.problem import EmbeddingProblem
-from planners.embedding.search.bound import lower_bound
+from planners.embedding.search.best_plan.bound import lower_bound
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space
 

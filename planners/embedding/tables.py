@@ -8,7 +8,8 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import TypeVar
 
-from harness.registry import UsageError, read_file
+from harness.contract import UsageError
+from harness.model.files import read_file
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from torchrec.distributed.types import ShardingType
 from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-from harness.registry import UsageError
+from harness.contract import UsageError
 from planners.embedding.tables import Table
 
 # What torchrec's planner examples and TorchEasyRec reserve for everything but embeddings.

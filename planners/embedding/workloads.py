@@ -3,16 +3,10 @@
 import random
 from dataclasses import replace
 
-from harness.registry import (
-    UsageError,
-    Workload,
-    WorkloadSpec,
-    at_most,
-    one_of,
-    unknown,
-    whole_number,
-)
-from planners.embedding.published import POOLING_FACTORS, PUBLISHED, Published
+from harness.contract import UsageError, Workload, WorkloadSpec
+from harness.model.errors import unknown
+from harness.model.ids import at_most, one_of, whole_number
+from planners.embedding.published_tables import POOLING_FACTORS, PUBLISHED, Published
 from planners.embedding.tables import (
     MOST_TABLES,
     SUFFIXES,

@@ -2,16 +2,16 @@
 
 import hashlib
 
-from harness.registry import InfeasibleDecision
-from planners.reshard.block import GraphChanged
-from planners.reshard.graph import attributes_of, inputs_of, kind_of, outputs_of
-from planners.reshard.layouts import Layout
+from harness.contract import InfeasibleDecision
 from planners.reshard.problem import (
     PaddleDecision,
     ReshardDecision,
     ReshardProblem,
     TransformerProblem,
 )
+from planners.reshard.resharding.block import GraphChanged
+from planners.reshard.resharding.graph import attributes_of, inputs_of, kind_of, outputs_of
+from planners.reshard.resharding.layouts import Layout
 
 
 def fingerprint(decision: ReshardDecision) -> str:

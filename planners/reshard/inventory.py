@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from harness.registry import Column, Inventory, Topology, UsageError, WorkloadSpec
-from planners.reshard.graph import inputs_of, kind_of, outputs_of
+from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
 from planners.reshard.problem import PaddleProblem, TransformerProblem, build
-from planners.reshard.program import Program
+from planners.reshard.resharding.graph import inputs_of, kind_of, outputs_of
+from planners.reshard.resharding.program import Program
 from planners.reshard.workloads import checked
 
 _COLUMNS = (

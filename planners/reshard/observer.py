@@ -5,11 +5,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from harness.registry import Progress, Recorder
-from planners.reshard.block import Block
-from planners.reshard.graph import Twin
-from planners.reshard.resharder import IndexedResharder, Resharder
-from planners.reshard.syncing import DeltaSync
+from harness.contract import Progress, Recorder
+from planners.reshard.resharding.block import Block
+from planners.reshard.resharding.graph import Twin
+from planners.reshard.resharding.resharder import IndexedResharder, Resharder
+from planners.reshard.resharding.syncing import DeltaSync
 
 
 @contextmanager

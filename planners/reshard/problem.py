@@ -4,12 +4,12 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.registry import NotApplicable, Prepared, Topology, WorkloadSpec
+from harness.contract import NotApplicable, Prepared, Topology, WorkloadSpec
 from planners.reshard import workloads
-from planners.reshard.block import Block
-from planners.reshard.graph import Twin
-from planners.reshard.program import Program, transformer
-from planners.reshard.resharder import Resharded, Resharder
+from planners.reshard.resharding.block import Block
+from planners.reshard.resharding.graph import Twin
+from planners.reshard.resharding.program import Program, transformer
+from planners.reshard.resharding.resharder import Resharded, Resharder
 
 
 @dataclass(frozen=True, slots=True)

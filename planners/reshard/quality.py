@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from planners.reshard.layouts import REPLICATED
 from planners.reshard.problem import (
     PaddleDecision,
     PaddleProblem,
     ReshardDecision,
     ReshardProblem,
 )
+from planners.reshard.resharding.layouts import REPLICATED
 
 _MIB = 2**20
 

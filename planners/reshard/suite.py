@@ -1,6 +1,6 @@
 """What is measured of the family in reports, and what it is to reach."""
 
-from harness.registry import Goal, Study
+from harness.contract import Goal, Study
 
 LADDER = ("sync-each", "sync-after-remove", "sync-once", "delta-sync", "indexed")
 INSERTING = ("sync-each", "sync-once", "delta-sync")

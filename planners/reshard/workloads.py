@@ -2,15 +2,8 @@
 
 from collections.abc import Mapping
 
-from harness.registry import (
-    Topology,
-    UsageError,
-    Workload,
-    WorkloadSpec,
-    at_most,
-    positive_int,
-    whole_number,
-)
+from harness.contract import Topology, UsageError, Workload, WorkloadSpec
+from harness.model.ids import at_most, positive_int, whole_number
 
 PADDLE = "paddle"
 MOST_LAYERS = 256

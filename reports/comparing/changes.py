@@ -1,15 +1,24 @@
 """Two results files set against each other, cell by cell: the data of every table and sentence."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
+from msgspec import to_builtins
 
+from harness.model.cell import Cell
+from harness.suites.difference import (
+    Deviation,
+    Kind,
+    compare_counters,
+    compare_qualities,
+    compare_ratios,
+)
 from reports.frames import Results
-from reports.views import rows_of
+from reports.views.family import rows_of
 
 # Qualities are sums of floats, which another release of a library may add up in another order.
 _ROUNDING = 1e-9
@@ -50,11 +59,15 @@ class Comparison:
 
         A row per cell and counter: `a`, `b`, and `factor`, b over a, infinite from 0 on.
         """
-        table = self._joined(self.a.counters, self.b.counters)
-        table = table[table["a"] != table["b"]]
-        factor = [_factor(row["a"], row["b"]) for row in rows_of(table)]
-        table = table.assign(factor=factor).sort_values("factor", ascending=False, kind="stable")
-        return table[["cell", "family", "name", "a", "b", "factor"]].reset_index(drop=True)
+        rows = [
+            {"cell": str(a.id), "family": a.family, "name": name, "a": was, "b": now}
+            | {"factor": _factor(was, now)}
+            for a, b in self._pairs()
+            for _, name, was, now in _figures(compare_counters(a.counters, b.counters))
+        ]
+        columns = ["cell", "family", "name", "a", "b", "factor"]
+        table = pd.DataFrame(rows, columns=columns)
+        return table.sort_values("factor", ascending=False, kind="stable", ignore_index=True)
 
     @cached_property
     def qualities(self) -> pd.DataFrame:
@@ -63,27 +76,29 @@ class Comparison:
         A row per cell and quality: `a`, `b`, `unit`, `better`, `effect` (`better` or `worse`) and
         `change`, how much more b is, as a share of a.
         """
-        table = self._joined(self.a.qualities, self.b.qualities)
-        differs = [
-            not math.isclose(row["a"], row["b"], rel_tol=_ROUNDING) for row in rows_of(table)
-        ]
-        table = table[pd.Series(differs, index=table.index, dtype=bool)]
-        rows = rows_of(table)
-        change = [_factor(row["a"], row["b"]) - 1 for row in rows]
-        gained = [(row["b"] < row["a"]) == (row["better"] != "higher") for row in rows]
-        table = table.assign(change=change, effect=["better" if g else "worse" for g in gained])
-        order = table["change"].abs().where(table["effect"] == "worse", -table["change"].abs())
-        table = table.loc[order.sort_values(ascending=False, kind="stable").index]
+        rows = []
+        for a, b in self._pairs():
+            known = {each.name: each for each in (*b.qualities, *a.qualities)}
+            better = {name: each.better for name, each in known.items()}
+            found = compare_qualities(a.quality, b.quality, better, _ROUNDING)
+            for kind, name, was, now in _figures(found):
+                rows.append(
+                    {"cell": str(a.id), "family": a.family, "name": name, "a": was, "b": now}
+                    | {"unit": known[name].unit, "better": better[name]}
+                    | {"change": _factor(was, now) - 1}
+                    | {"effect": "better" if kind == "win" else "worse"}
+                )
         columns = ["cell", "family", "name", "unit", "better", "a", "b", "change", "effect"]
-        return table[columns].reset_index(drop=True)
+        table = pd.DataFrame(rows, columns=columns)
+        size = table["change"].abs()
+        order = size.where(table["effect"] == "worse", -size).astype("float64")
+        index = order.sort_values(ascending=False, kind="stable").index
+        return table.loc[index].reset_index(drop=True)
 
-    def _joined(self, a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
-        """Figures that both have of one cell and name, their values as `a` and `b`."""
-        keys = ["cell", "name"]
-        joined = a.rename(columns={"value": "a"}).merge(
-            b[[*keys, "value"]].rename(columns={"value": "b"}), on=keys
-        )
-        return joined[joined["cell"].isin(self.both["cell"])]
+    def _pairs(self) -> list[tuple[Cell, Cell]]:
+        """The cells that both files have, as they are in A and in B."""
+        after = {cell.id: cell for cell in self.b.records}
+        return [(cell, after[cell.id]) for cell in self.a.records if cell.id in after]
 
     @cached_property
     def settings(self) -> pd.DataFrame:
@@ -94,13 +109,18 @@ class Comparison:
 
 
 def _cells(results: Results) -> Cells:
-    """The cells by id, each with its machine and what it is compared with."""
-    records = {str(record["cell"]): record for record in results.records}
-    found: Cells = {}
-    for row in rows_of(results.cells):
-        told = records[row["cell"]].get("environment") or {}
-        found[str(row["cell"])] = row | {"measured_by": told.get("machine") or ""}
-    return found
+    """Return the rows of the cells by id, each with the machine that measured it."""
+    pairs = zip(results.records, rows_of(results.cells), strict=True)
+    return {
+        str(cell.id): row | {"measured_by": cell.environment.machine or ""} for cell, row in pairs
+    }
+
+
+def _figures(found: Iterable[Deviation]) -> Iterator[tuple[Kind, str, float, float]]:
+    """Yield the figures that both have, without the kind of figure in their names."""
+    for each in found:
+        if isinstance(each.expected, int | float) and isinstance(each.measured, int | float):
+            yield each.kind, each.what.partition(".")[2], each.expected, each.measured
 
 
 def _row(cell: str, a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -139,12 +159,11 @@ def _ratio(which: str, cell: Mapping[str, Any] | None) -> dict[str, float]:
 
 
 def _moved(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
-    bounds = [each[name] for each in (a, b) for name in ("ratio_low", "ratio_high")]
-    if a["against"] != b["against"] or any(math.isnan(bound) for bound in bounds):
+    before, now = ((each["ratio_low"], each["ratio_high"]) for each in (a, b))
+    if a["against"] != b["against"] or any(map(math.isnan, (*before, *now))):
         return ""
-    if b["ratio_high"] < a["ratio_low"]:
-        return "less"
-    return "more" if b["ratio_low"] > a["ratio_high"] else "within"
+    kinds = {each.kind for each in compare_ratios(before, now)}
+    return "less" if "win" in kinds else "more" if "regression" in kinds else "within"
 
 
 def _factor(a: float, b: float) -> float:
@@ -156,25 +175,22 @@ def _factor(a: float, b: float) -> float:
 def _measured_with(results: Results) -> dict[str, str]:
     """By name the versions, the machine and the settings of a file's cells; several are listed."""
     found: dict[str, dict[str, None]] = {}
-    for record in results.records:
-        for name, value in _facts(record):
+    for cell in results.records:
+        for name, value in _facts(cell):
             found.setdefault(name, {})[value] = None
     return {name: ", ".join(values) for name, values in found.items()}
 
 
-def _facts(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    told = record.get("environment") or {}
+def _facts(cell: Cell) -> Iterator[tuple[str, str]]:
+    told = to_builtins(cell.environment)
+    packages = told.pop("packages", {})
     for name in ("shardbench", "code", "python"):
-        if told.get(name) is not None:
+        if name in told:
             yield name, str(told[name])
-    for name, version in (told.get("packages") or {}).items():
-        yield str(name), str(version)
+    yield from packages.items()
     for name in ("system", "machine", "cpu", "cores", "memory_gib"):
-        if told.get(name) is not None:
+        if name in told:
             yield name, str(told[name])
-    settings = record.get("settings") or {}
-    if isinstance(settings.get("budget"), int | float):
-        yield "budget of a call [s]", f"{settings['budget']:g}"
-    sampling = settings.get("sampling")
-    if isinstance(sampling, Mapping) and isinstance(sampling.get("seconds"), int | float):
-        yield "seconds of timing a problem", f"{sampling['seconds']:g}"
+    if cell.settings:
+        yield "budget of a call [s]", f"{cell.settings.budget:g}"
+        yield "seconds of timing a problem", f"{cell.settings.sampling.seconds:g}"

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from harness.measuring.comparison import Comparison
-from harness.storage.results import append_cells, to_json
+from harness.measuring.comparison import Comparison, Request
+from harness.store.results import append_cells, to_json
 from shardbench import display
-from shardbench.cells import GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
+from shardbench.display import comparison as shown
 from shardbench.options import (
     Budget,
     Memory,
@@ -21,6 +21,7 @@ from shardbench.options import (
     settings_of,
     write,
 )
+from shardbench.problem_options import GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 
@@ -55,14 +56,9 @@ def compare(
     """Compare the variants of a family on one problem."""
     question = asked(found_registry(), family, workload, topology, gpus)
     settings = settings_of(budget, seconds, seed, memory)
-    comparison = Comparison(
-        question.family,
-        question.workload,
-        question.topology,
-        [name for name in (question.variant, *names_in(variants)) if name],
-        settings,
-        against=against or None,
-    )
+    names = tuple(name for name in (question.variant, *names_in(variants)) if name)
+    request = Request(question.family, question.workload, question.topology, names, against)
+    comparison = Comparison(request, settings)
     if json not in ("", "-"):
         check_writable(Path(json))
     with measuring_into(results) if results else nullcontext():
@@ -72,11 +68,11 @@ def compare(
             cells = comparison.run(listen)
         if results is not None:
             append_cells(results, cells)
-    document = to_json(display.document(cells), indent=2)
+    document = to_json(shown.document(cells), indent=2)
     if json == "-":
         print(document)
     else:
-        display.show(display.comparison(cells, details))
+        display.show(shown.comparison(cells, details))
         if json:
             write(Path(json), document + "\n")
     if all(cell.status != "ok" for cell in cells):

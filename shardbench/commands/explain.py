@@ -5,14 +5,15 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import UsageError
-from harness.explaining import Explained
-from harness.explaining import explain as make_explanation
 from harness.measuring.monitor import Event
-from harness.storage.results import to_json
-from shardbench import display, explanations
-from shardbench.cells import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
+from harness.model.errors import UsageError
+from harness.planning.explain import Explained
+from harness.planning.explain import explain as make_explanation
+from harness.store.results import to_json
+from shardbench import display
+from shardbench.display import explanation
 from shardbench.options import check_writable, found_registry, messages, write
+from shardbench.problem_options import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.progress import progress_display
 
 FORMAT = "shardbench-explanation"
@@ -53,9 +54,9 @@ def explain(
             against, rank, top,
         )  # fmt: skip
     if out is None:
-        display.show(explanations.shown(made))
+        display.show(explanation.shown(made))
         return
-    write(out, _document(made) if out.suffix == ".json" else explanations.as_markdown(made))
+    write(out, _document(made) if out.suffix == ".json" else explanation.as_markdown(made))
     for sentence in made.explanation.sentences:
         print(sentence)
     messages.print(f"Wrote {out}", soft_wrap=True)

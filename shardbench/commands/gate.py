@@ -13,19 +13,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.errors import ShardbenchError, UsageError
-from harness.gates.expectations import Expectations, load_expectations, to_toml
-from harness.gates.expected_problems import as_results_name_them, expected_problems, measure
-from harness.gates.gate import GateVerdict, judge_cells
-from harness.gates.measured_cells import MeasuredCell, read_cells
-from harness.gates.proposing import renewed
-from harness.measuring.comparison import Settings
-from harness.registry import load_registry
-from harness.storage.locking import hold
-from harness.storage.results import check_is_file
-from harness.sweeps.sweep import set_aside
-from reports import verdict as words
+from harness.contract.registry import load_registry
+from harness.model.cell import Cell
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.ids import CellId
+from harness.model.settings import Settings
+from harness.store.lock import hold
+from harness.store.results import check_is_file, read_whole
+from harness.suites.expectations import Expectations, load_expectations, to_toml
+from harness.suites.expected_problems import as_results_name_them, expected_problems, measure
+from harness.suites.gate import GateVerdict, judge_cells
+from harness.suites.proposals import is_as_it_must_be, renewed
+from harness.suites.sweep import set_aside
 from reports.formatting import plural
+from reports.pages import gate as words
 from shardbench.gate_command import reason_of, write_out
 from shardbench.options import (
     Budget,
@@ -102,13 +103,13 @@ def gate(
     check_writable(new)
     with _told_in_markdown(page, on_standard_output=markdown == "-"):
         expected = load_expectations(expectations)
-        renamed: Mapping[str, str] = {}
+        renamed: Mapping[CellId, CellId] = {}
         if judge is not None:
-            cells = read_cells(judge)
+            cells = read_whole(judge)
         else:
             assert results is not None
             expected, renamed = _measure(expected, results, settings)
-            cells = read_cells(results)
+            cells = read_whole(results)
         verdict = judge_cells(expected, cells)
         steps = _next_steps(verdict, expected, expectations, new, settings)
         said = words.notes(verdict, renamed.items())
@@ -153,8 +154,8 @@ def _propose(target: Path, judge: Path | None) -> None:
     if target.exists():
         raise UsageError(f"{target} is there already; name a file that is not.")
     check_writable(target)
-    verdict = judge_cells(Expectations({}), read_cells(judge))
-    write(target, to_toml(renewed(Expectations({}), verdict)))
+    verdict = judge_cells(Expectations(), read_whole(judge))
+    write(target, to_toml(renewed(Expectations(), verdict)))
     bad = [each.cell for each in verdict.judged if each.kind == "regression"]
     for cell in bad:
         messages.print(
@@ -167,7 +168,7 @@ def _propose(target: Path, judge: Path | None) -> None:
 
 def _measure(
     expected: Expectations, results: Path, settings: Settings
-) -> tuple[Expectations, Mapping[str, str]]:
+) -> tuple[Expectations, Mapping[CellId, CellId]]:
     problems = expected_problems(expected, found_registry(), settings, load_registry)
     expected, renamed = as_results_name_them(expected, problems)
     check_is_file(results)
@@ -217,8 +218,8 @@ def _next_steps(
 def _kept(verdict: GateVerdict) -> int:
     """Count the cells that deviate and whose expectation stays all the same."""
 
-    def is_kept(found: MeasuredCell | None, kind: str | None) -> bool:
-        return found is None or kind == "not measured" or not found.is_as_it_must_be
+    def is_kept(found: Cell | None, kind: str | None) -> bool:
+        return found is None or kind == "not measured" or not is_as_it_must_be(found)
 
     return sum(is_kept(each.measured, each.kind) for each in verdict.judged if each.kind)
 

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from harness.errors import unknown
-from shardbench import display, listings
+from harness.model.errors import unknown
+from shardbench import display
+from shardbench.display import listings
 from shardbench.options import found_registry
 
 

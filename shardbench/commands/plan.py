@@ -5,15 +5,15 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.errors import UsageError
+from harness.contract import Family
 from harness.measuring.monitor import Event
-from harness.naming import WorkloadSpec
-from harness.placing import placed_on
-from harness.planning import plan as make_plan
-from harness.registry import Family
-from harness.storage.results import to_json
-from shardbench import display, ranks
-from shardbench.cells import GpusIfAny, TopologyIfAny
+from harness.model.errors import UsageError
+from harness.model.ids import WorkloadSpec
+from harness.planning.plan import plan as make_plan
+from harness.store.results import to_json
+from harness.topologies.lookup import placed_on
+from shardbench import display
+from shardbench.display import plan as ranks
 from shardbench.options import (
     check_seconds,
     check_writable,
@@ -21,6 +21,7 @@ from shardbench.options import (
     messages,
     write,
 )
+from shardbench.problem_options import GpusIfAny, TopologyIfAny
 from shardbench.progress import progress_display
 
 
@@ -65,7 +66,7 @@ def _planning_family(name: str) -> Family[Any, Any]:
     registry = found_registry()
     if name:
         return registry.find(name)
-    able = [family for family in registry.families if family.planning]
+    able = [family for family in registry.families if family.abilities.planning]
     if len(able) != 1:
         names = ", ".join(family.name for family in able) or "none"
         raise UsageError(f"Name a family with --family; those that can plan are: {names}.")

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import UsageError
-from harness.measuring.comparison import Comparison
-from harness.naming import CellId
-from shardbench.cells import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
+from harness.measuring.comparison import Comparison, Request
+from harness.model.errors import UsageError
+from harness.model.ids import CellId
 from shardbench.options import (
     Budget,
     Memory,
@@ -19,6 +18,7 @@ from shardbench.options import (
     settings_of,
     write,
 )
+from shardbench.problem_options import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.progress import progress_display
 
 
@@ -46,7 +46,7 @@ def profile(
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("profiles"),
 ) -> None:
     """Profile a variant, or two: flame graphs and their difference, speedscope files, text."""
-    from reports.flames import explanation, flame_page, overview
+    from reports.pages.flames import explanation, flame_page, overview
 
     question = asked(found_registry(), family, workload, topology, gpus)
     if question.variant and variant:
@@ -58,13 +58,8 @@ def profile(
         raise UsageError(f"--against takes another variant than '{name}' itself.")
     check_seconds("--seconds", seconds)
     names = [question.family.find(each).name for each in (name, against) if each]
-    comparison = Comparison(
-        question.family,
-        question.workload,
-        question.topology,
-        names,
-        settings_of(budget, budget, 0, memory),
-    )
+    request = Request(question.family, question.workload, question.topology, tuple(names))
+    comparison = Comparison(request, settings_of(budget, budget, 0, memory))
     check_folder(out)  # whether it can be written is better known before
     with progress_display(str(comparison.problem)) as listen:
         profiled = comparison.profile(names, seconds, listen)

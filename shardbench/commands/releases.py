@@ -10,10 +10,13 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from harness.errors import ShardbenchError, UsageError, unknown
-from harness.naming import ProblemId
-from harness.registry import Family, Registry
-from harness.releases.declaration import Releases
+from harness.contract import Family
+from harness.contract.family import load
+from harness.contract.registry import Registry
+from harness.contract.releases import Releases
+from harness.model.errors import ShardbenchError, UsageError, unknown
+from harness.model.files import replace_file
+from harness.model.ids import ProblemId
 from harness.releases.history import History, NotRun, read_history
 from harness.releases.installing import Place, given_place, install, installed_place
 from harness.releases.measuring import (
@@ -25,11 +28,11 @@ from harness.releases.measuring import (
     kept_releases,
 )
 from harness.releases.naming import INSTALLED, releases_in, releases_on_index
-from harness.storage.locking import hold
-from harness.topologies import find_topology
-from harness.writing import replace_file
+from harness.store.lock import hold
+from harness.topologies.lookup import find_topology
 from reports.formatting import number, plural
 from reports.history import Chapter, Span, chapters, findings, ratio_to, times_text
+from reports.tables.terminal import new_table
 from shardbench import display
 from shardbench.options import check_seconds, found_registry, messages, write
 
@@ -80,8 +83,7 @@ def releases(
     if repeat < LEAST_ROUNDS:
         raise UsageError(f"--repeat must be at least {LEAST_ROUNDS}, not {repeat}.")
     family = _family(found_registry(), library)
-    declared = family.releases
-    assert declared is not None
+    declared: Releases = load(family.abilities.releases)
     asked = [_asked(family, each) for each in problem or declared.problems]
     given = [given_place(declared.library, each) for each in at or ()]
     words = wanted or ([] if given else kept_releases(declared.library, folder) or [INSTALLED])
@@ -108,7 +110,11 @@ def releases(
 
 
 def _family(registry: Registry, library: str) -> Family[object, object]:
-    known = {each.releases.library: each for each in registry.families if each.releases}
+    known = {
+        load(each.abilities.releases).library: each
+        for each in registry.families
+        if each.abilities.releases
+    }
     if library not in known:
         raise unknown("library with releases to measure,", library, known)
     return known[library]
@@ -204,7 +210,7 @@ def _shown(declared: Releases, chapter: Chapter) -> RenderableType:
     counter = next(iter(declared.counters))
     counted = counter.replace("_", "\n")
     columns = ("calls", "to\nprev", "to\nfirst", "CPU ms", "range", "rest\nms", counted)
-    table = display.new_table("", "release", *columns, "decision", right=columns)
+    table = new_table("", "release", *columns, "decision", right=columns)
     before = None
     reasons = []
     for each in chapter.releases:

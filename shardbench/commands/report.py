@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import UsageError
-from harness.measuring.comparison import Settings
-from harness.sweeps.sweep import is_outdated, plan_sweep, set_aside
-from shardbench.flames import profile_ladders
+from harness.model.errors import UsageError
+from harness.model.settings import Settings
+from harness.suites.sweep import is_outdated, registered_requests, resumed, set_aside
+from shardbench.ladder_flames import profile_ladders
 from shardbench.options import (
     SUITE_BUDGET,
     SUITE_SECONDS,
@@ -64,7 +64,7 @@ def report(
             raise UsageError("A report of two files takes no --large, --fresh or --flames.")
         _compare(results, other, out or Path("comparison"))
         return
-    from reports.page import write_report  # pandas and matplotlib take seconds to import
+    from reports.pages.report import write_report  # pandas and matplotlib take seconds to import
 
     settings = settings_of(budget, seconds, seed, memory)
     if results is None:
@@ -82,7 +82,7 @@ def report(
 
 
 def _compare(a: Path, b: Path, out: Path) -> None:
-    from reports.comparing.page import write_comparison
+    from reports.pages.comparison import write_comparison
 
     for results in (a, b):
         tell_damaged(results)
@@ -97,4 +97,5 @@ def _tell(page: Path) -> None:
 def _measure(results: Path, settings: Settings, fresh: bool, large: bool) -> None:
     if (fresh or is_outdated(results, settings)) and (kept := set_aside(results)):
         messages.print(f"What was measured before is kept in {kept}.", soft_wrap=True)
-    measure(plan_sweep(found_registry().families, results, settings, large), results, settings)
+    requests = registered_requests(found_registry().families, large)
+    measure(resumed(requests, results, settings), results, settings)

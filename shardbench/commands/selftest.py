@@ -9,11 +9,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 
-from harness.errors import UsageError
-from harness.machine import environment
-from harness.measuring.sampling import SamplingRule
+from harness.measuring.environment import environment
 from harness.measuring.selftest import Tally, selftest, tallies
-from harness.storage.results import Cell, to_json
+from harness.model.cell import Cell
+from harness.model.errors import UsageError
+from harness.model.settings import SamplingRule
+from harness.store.results import to_json
+from reports.tables.terminal import new_table
 from shardbench import display
 from shardbench.options import Seed, check_writable, settings_of, write
 from shardbench.progress import progress_display
@@ -70,7 +72,7 @@ def _table(found: Sequence[Tally], rule: SamplingRule, minutes: float) -> Render
     verdicts = ("faster", "same", "slower", "inconclusive")
     numbers = ("added", *verdicts, "pairs", "interval")
     rounds = f"{found[0].rounds} rounds in {minutes:.0f} min"
-    table = display.new_table(f"Verdicts of {rounds}\n", *numbers, right=numbers)
+    table = new_table(f"Verdicts of {rounds}\n", *numbers, right=numbers)
     for tally in found:
         table.add_row(
             f"{tally.percent} %",

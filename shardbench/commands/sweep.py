@@ -10,22 +10,22 @@ from typing import Annotated, get_args
 
 import typer
 
-from harness.errors import UsageError, printable, unknown
-from harness.machine import environment
-from harness.measuring.comparison import Settings
-from harness.registry import Registry
-from harness.storage.results import Status
-from harness.sweeps.cluster import connected
-from harness.sweeps.executors import LocalProcesses
-from harness.sweeps.suites import read_suite
-from harness.sweeps.sweep import (
+from harness.contract.registry import Registry
+from harness.measuring.comparison import Request
+from harness.measuring.environment import environment
+from harness.model.cell import Status
+from harness.model.errors import UsageError, printable, unknown
+from harness.model.settings import Settings
+from harness.suites.cluster import connected
+from harness.suites.executors import LocalProcesses
+from harness.suites.suite_file import read_suite
+from harness.suites.sweep import (
     Finished,
-    Place,
-    Step,
+    Site,
     Workers,
     is_outdated,
-    plan,
-    registered_steps,
+    registered_requests,
+    resumed,
     set_aside,
 )
 from reports.formatting import plural
@@ -85,17 +85,17 @@ def sweep_command(
     """Measure a suite of problems, and go on where an earlier run was stopped."""
     settings = settings_of(budget, seconds, seed, memory)
     _check_executor(executor, scheduler, workers)
-    name, steps = _suite(suite, found_registry())
+    name, requests = _suite(suite, found_registry())
     path = results or Path("results") / f"{name}.jsonl"
     if dry_run:
-        _list(steps, path, settings, fresh)
+        _list(requests, path, settings, fresh)
         return
     with _workers(executor, scheduler, workers, settings) as held, measuring_into(path):
-        if (fresh or is_outdated(path, settings, held.place)) and (kept := set_aside(path)):
+        if (fresh or is_outdated(path, settings, held.site)) and (kept := set_aside(path)):
             messages.print(f"What was measured before is kept in {kept}.", soft_wrap=True)
-        steps = plan(steps, path, settings, held.place)
-        finished = measure(steps, path, settings, held)
-    _summarise(steps, finished, path)
+        requests = resumed(requests, path, settings, held.site)
+        finished = measure(requests, path, settings, held)
+    _summarise(requests, finished, path)
 
 
 def _check_executor(executor: str, scheduler: str, workers: int) -> None:
@@ -115,11 +115,11 @@ def _check_executor(executor: str, scheduler: str, workers: int) -> None:
 def _workers(executor: str, scheduler: str, workers: int, settings: Settings) -> Iterator[Workers]:
     here = environment(settings.sampling.seed)
     if executor == "dask":
-        with connected(scheduler, here["code"]) as cluster:
+        with connected(scheduler, here.code) as cluster:
             _warn_of_neighbours(cluster.machines)
             yield cluster
     elif workers == 1:  # cells have processes of their own anyway
-        yield Workers(Place(here))
+        yield Workers(Site(here))
     else:
         messages.print(
             f"{workers} problems are measured at once on this machine, and disturb each other: "
@@ -129,7 +129,7 @@ def _workers(executor: str, scheduler: str, workers: int, settings: Settings) ->
         )
         pool = LocalProcesses(workers)
         try:
-            yield Workers(Place(here), pool, lambda: workers)
+            yield Workers(Site(here), pool, lambda: workers)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -145,13 +145,13 @@ def _warn_of_neighbours(machines: Mapping[str, str]) -> None:
             )
 
 
-def _suite(name: str, registry: Registry) -> tuple[str, Sequence[Step]]:
+def _suite(name: str, registry: Registry) -> tuple[str, Sequence[Request]]:
     """Return what results are called, and the problems."""
     if name.endswith(".toml"):
         suite = read_suite(Path(name), registry)
-        return suite.name, suite.steps
+        return suite.name, suite.requests
     if name in _REGISTERED:
-        return _REGISTERED[name], registered_steps(registry.families, large=name == "large")
+        return _REGISTERED[name], registered_requests(registry.families, large=name == "large")
     names = names_in(name)
     if not names:
         raise UsageError("Name a suite: a .toml file, default, large, or families.")
@@ -160,40 +160,42 @@ def _suite(name: str, registry: Registry) -> tuple[str, Sequence[Step]]:
         raise unknown("suite or family", unheard[0], [*known, *_REGISTERED])
     families = [registry.find(each) for each in dict.fromkeys(names)]
     called = "-".join(re.sub(r"[^A-Za-z0-9_.-]", "-", family.name) for family in families)
-    return called, registered_steps(families)
+    return called, registered_requests(families)
 
 
-def _list(steps: Sequence[Step], path: Path, settings: Settings, fresh: bool) -> None:
+def _list(requests: Sequence[Request], path: Path, settings: Settings, fresh: bool) -> None:
     if path.exists() and not fresh:
         tell_damaged(path)
-        steps = plan(steps, path, settings)
-    for step in steps:
-        state = "measured " if step.measured else "to measure"
-        names = ", ".join(name for name in step.family.variants if name in step.names())
-        _say(f"{state:10}  {step.family.name} on {step.problem}: {names}")
-    left = sum(not step.measured for step in steps)
-    _say(f"{plural(len(steps), 'problem')}, {left} to measure, into {path}.")
+        requests = resumed(requests, path, settings)
+    for request in requests:
+        state = "measured " if request.is_measured else "to measure"
+        names = ", ".join(name for name in request.family.variants if name in request.names())
+        _say(f"{state:10}  {request.family.name} on {request.given}: {names}")
+    left = sum(not request.is_measured for request in requests)
+    _say(f"{plural(len(requests), 'problem')}, {left} to measure, into {path}.")
 
 
-def _summarise(steps: Sequence[Step], finished: Sequence[Finished], path: Path) -> None:
+def _summarise(requests: Sequence[Request], finished: Sequence[Finished], path: Path) -> None:
     """Say what the suite holds now; exits with 1 where no cell of it is ok."""
-    held = Counter(each.status for step in steps for each in step.stored)
+    held = Counter(each.status for request in requests for each in request.stored)
     held.update(cell.status for each in finished for cell in each.cells)
     _say(f"{plural(held.total(), 'cell')}: {_counted(held)}.")
     bad = [cell for each in finished for cell in each.cells if cell.status == "failed"]
     for cell in bad[:_MOST_FAILED]:
-        _say(f"Failed: {printable(cell.cell)}: {short(cell)}")
+        _say(f"Failed: {printable(str(cell.id))}: {short(cell)}")
     if len(bad) > _MOST_FAILED:
         _say(f"Failed: {len(bad) - _MOST_FAILED} more.")
     for each in finished:
         if each.refused:
-            _say(f"Not measured: {each.step.family.name} on {each.step.problem}: {each.refused}")
+            _say(
+                f"Not measured: {each.request.family.name} on {each.request.given}: {each.refused}"
+            )
     _say(f"The results are in {path}; a report of them: shardbench report {quote(str(path))}")
     if not held["ok"]:
         raise typer.Exit(1)
 
 
-def _counted(held: Mapping[str, int]) -> str:
+def _counted(held: Mapping[Status, int]) -> str:
     return ", ".join(f"{held[status]} {status}" for status in get_args(Status) if held[status])
 
 

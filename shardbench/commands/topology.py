@@ -9,17 +9,23 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import ShardbenchError, UsageError
-from harness.machines import reading
-from harness.machines.capture import GIVEN, Machine, capture, usable_gbits
-from harness.machines.checks import check as check_topology
-from harness.machines.gpus import require_gpu_kind
-from harness.machines.matrix import Matrix, parse_matrix
-from harness.machines.seen import SeenGpu, matrix_of
-from harness.machines.written import Written, read_rows, read_torchrec_arguments
-from harness.reading import read_file
-from harness.topologies import MOST_GPUS, find_topology, presets, read_topologies
-from shardbench import display, machine_views
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.files import read_file
+from harness.model.topology import MOST_GPUS
+from harness.topologies import probe
+from harness.topologies.capture import GIVEN, Machine, capture, usable_gbits
+from harness.topologies.csv_files import (
+    Written,
+    read_rows,
+    read_topologies,
+    read_torchrec_arguments,
+)
+from harness.topologies.devices import SeenGpu, matrix_of
+from harness.topologies.gpu_kinds import require_gpu_kind
+from harness.topologies.link_matrix import Matrix, parse_matrix
+from harness.topologies.lookup import find_topology, presets
+from harness.topologies.traps import check as check_topology
+from shardbench import display, topology_views
 from shardbench.options import check_writable, messages, write
 
 _DRAWN = (".svg", ".png")
@@ -80,7 +86,7 @@ def capture_command(
     text = captured.as_csv()
     read_topologies(text, str(out))
     write(out, text)
-    display.show(machine_views.captured(captured))
+    display.show(topology_views.captured(captured))
     messages.print(f"Wrote {out}", soft_wrap=True)
 
 
@@ -103,11 +109,11 @@ def _seen(gpu: str) -> Machine:
     """Return the machine at hand, and say line by line what can be seen of it and what not."""
     if gpu:
         raise UsageError("--gpu goes with --from-topo; on this machine the GPUs name themselves.")
-    nvml = reading.read_gpus()
-    gpus, without_torch = reading.with_torch(nvml.gpus)
-    nics = reading.read_nics()
-    memory = reading.host_memory_bytes()
-    messages.print(machine_views.seen(gpus, nics, memory, [*nvml.unseen, *without_torch]))
+    nvml = probe.read_gpus()
+    gpus, without_torch = probe.with_torch(nvml.gpus)
+    nics = probe.read_nics()
+    memory = probe.host_memory_bytes()
+    messages.print(topology_views.seen(gpus, nics, memory, [*nvml.unseen, *without_torch]))
     if not gpus:
         raise ShardbenchError(_NO_GPU)
     pairs = ", ".join(nvml.without_p2p[:4])
@@ -152,21 +158,21 @@ def show(
         if gpus is not None:
             raise UsageError("--gpus goes with a topology; a matrix has the GPUs that it has.")
         kind = require_gpu_kind(gpu) if gpu else None
-        display.show(machine_views.matrix(Path(topology).name, saved, kind))
+        display.show(topology_views.matrix(Path(topology).name, saved, kind))
     else:
         if gpu:
             raise UsageError("--gpu goes with a saved matrix; a topology names its GPU.")
         found = find_topology(topology, 1)
         found = find_topology(topology, gpus or 2 * found.domain_size)
-        display.show(machine_views.topology(found))
+        display.show(topology_views.topology(found))
     if out is None:
         return
-    from reports import machines  # matplotlib takes a second to import
+    from reports import topology_figures  # matplotlib takes a second to import
 
     drawing = (
-        machines.matrix_drawing(Path(topology).stem, saved)
+        topology_figures.matrix_drawing(Path(topology).stem, saved)
         if saved is not None
-        else machines.topology_drawing(found)
+        else topology_figures.topology_drawing(found)
     )
     write(out, drawing.svg if out.suffix.lower() == ".svg" else drawing.png)
     messages.print(f"Wrote {out}", soft_wrap=True)
@@ -196,7 +202,7 @@ def check(
     """
     rows = _written(topology)
     found = [(row, check_topology(row, gpus)) for row in rows]
-    display.show(machine_views.findings(found))
+    display.show(topology_views.findings(found))
     if any(findings for _, findings in found):
         raise typer.Exit(1)
 
@@ -212,7 +218,11 @@ def _written(name: str) -> list[Written]:
             raise UsageError(f"{path} lists no topology '{wanted}'.")
         return chosen or rows
     find_topology(name, 1)  # an unknown name is told as everywhere
-    text = resources.files("harness").joinpath("data/topologies.csv").read_text(encoding="utf-8")
+    text = (
+        resources.files("harness.topologies")
+        .joinpath("data/topologies.csv")
+        .read_text(encoding="utf-8")
+    )
     rows = read_rows(text, "the preset")
     return [replace(row, where=name) for row in rows if row.cells["name"] == name]
 

@@ -6,15 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.errors import UnknownName, UsageError, unknown
-from harness.inventory import Importing, ImportRequest, Inventory
-from harness.naming import WorkloadSpec
-from harness.placing import placed_on
-from harness.registry import Family, Registry
+from harness.contract import Family
+from harness.contract.family import load
+from harness.contract.inventory import Importing, ImportRequest, Inventory
+from harness.contract.registry import Registry
+from harness.model.errors import UnknownName, UsageError, unknown
+from harness.model.ids import WorkloadSpec
+from harness.topologies.lookup import placed_on
 from reports.inventories import to_csv
-from shardbench import display, inventory_display
-from shardbench.cells import GpusIfAny, TopologyIfAny
+from shardbench import display
+from shardbench.display import inventory as inventory_display
 from shardbench.options import check_writable, found_registry, messages, write
+from shardbench.problem_options import GpusIfAny, TopologyIfAny
 
 _DRAWN = (".svg", ".png")
 _SUFFIXES = (*_DRAWN, ".csv")
@@ -50,13 +53,14 @@ def show(
         check_writable(out)
     spec = WorkloadSpec.parse(workload)
     found = _family_of(found_registry(), spec, family)
-    if found.inventory is None:
+    inventory = load(found.abilities.inventory)
+    if inventory is None:
         raise UsageError(f"What a workload of family '{found.name}' holds cannot be shown.")
     if topology is None and gpus is None:
         placed = found.brings(spec)
     else:
         placed = placed_on(found, spec, topology, gpus)
-    held = found.inventory(spec, placed)
+    held = inventory(spec, placed)
     sort = sort or held.sort
     held.place(sort)
     if out is None:
@@ -72,7 +76,7 @@ def _write(out: Path, held: Inventory, sort: str, top: int) -> None:
     if suffix == ".csv":
         write(out, to_csv(held, held.rows))
         return
-    from reports.inventory_figure import draw  # matplotlib takes a second to import
+    from reports.figures.inventory import draw  # matplotlib takes a second to import
 
     drawing = draw(held, sort, top)
     write(out, drawing.svg if suffix == ".svg" else drawing.png)
@@ -152,16 +156,15 @@ def import_workload(
 
 
 def _importing_family(registry: Registry, name: str) -> tuple[Family[Any, Any], Importing]:
-    able = [family for family in registry.families if family.importing]
+    able = [family for family in registry.families if family.abilities.importing]
     if name:
-        able = [family for family in [registry.find(name)] if family.importing]
+        able = [family for family in [registry.find(name)] if family.abilities.importing]
         if not able:
             raise UsageError(f"Workloads of family '{name}' cannot be imported.")
     if len(able) != 1:
         names = ", ".join(family.name for family in able) or "none"
         raise UsageError(f"Name a family with --family; those that can import are: {names}.")
-    assert able[0].importing is not None
-    return able[0], able[0].importing
+    return able[0], load(able[0].abilities.importing)
 
 
 def _check_target(source: str, out: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +17,7 @@ from asv_runner.discovery import _get_benchmark
 
 from benchmarks import families
 from benchmarks.outline import OUTLINE_FILE, outlines, registered
-from harness.clock import SystemClock
-from harness.measuring.check import check
-from harness.registry import (
+from harness.contract import (
     Counter,
     Family,
     InfeasibleDecision,
@@ -26,8 +25,10 @@ from harness.registry import (
     Prepared,
     Quality,
     Recorder,
-    Registry,
 )
+from harness.contract.registry import Registry
+from harness.measuring.check import check
+from harness.measuring.clock import SystemClock
 
 ROOT = Path(__file__).parents[2]
 PROBLEM = "dice[size=6]/dgx_a100_80gb:2"
@@ -61,13 +62,15 @@ def made_up(name: str = "dice", log: Log | None = None, **changes: Any) -> Famil
 
     parts: dict[str, Any] = {
         "summary": "throws dice",
-        "build": build,
-        "fingerprint": str,
-        "validate": validate,
-        "quality": lambda problem, decision: {"eyes": decision, "luck": decision / problem},
-        "facts": lambda problem: {"size": problem},
-        "qualities": (Quality("eyes", "dots", "higher", ""), Quality("luck", "", "lower", "")),
-        "observe": observe,
+        "implementation": SimpleNamespace(
+            build=build,
+            fingerprint=str,
+            validate=validate,
+            quality=lambda problem, decision: {"eyes": decision, "luck": decision / problem},
+            facts=lambda problem: {"size": problem},
+            observe=observe,
+        ),
+        "qualities": (Quality("eyes", "dots", "higher"), Quality("luck")),
         "counters": (Counter("throws", ""), Counter("misses", "")),
         "benchmarks": (PROBLEM,),
     }
@@ -91,11 +94,11 @@ def made_up(name: str = "dice", log: Log | None = None, **changes: Any) -> Famil
 
         return Prepared(run, installed, close=lambda: log.entries.append("closed"))
 
-    family.variant("same", same_as="reference")(lambda problem: problem)
-    family.variant("other", same_as="same")(lambda problem: problem + 1)
-    family.variant("own")(lambda problem: 2 * problem)
-    family.variant("impossible", same_as="reference")(lambda problem: -1)
-    family.variant("after-impossible", same_as="impossible")(lambda problem: problem)
+    family.decider("same", same_as="reference")(lambda problem: problem)
+    family.decider("other", same_as="same")(lambda problem: problem + 1)
+    family.decider("own")(lambda problem: 2 * problem)
+    family.decider("impossible", same_as="reference")(lambda problem: -1)
+    family.decider("after-impossible", same_as="impossible")(lambda problem: problem)
     family.variant("not-installed", requires=("a_module_that_does_not_exist",))(lambda problem: 0)
 
     @family.variant("elsewhere")

@@ -28,37 +28,36 @@ dice = "dice:FAMILY"
 
 FAMILY = """
 from contextlib import nullcontext
-from harness.registry import Family, Quality
+from types import SimpleNamespace
+from harness.contract import Family, Quality
 
-FAMILY = Family(
-    name="dice",
-    summary="",
+WORK = SimpleNamespace(
     build=lambda workload, topology: 1,
+    facts=lambda problem: {},
     fingerprint=str,
     validate=lambda problem, decision: None,
     quality=lambda problem, decision: {"hash": hash("some text") % 1000},
-    facts=lambda problem: {},
-    qualities=(Quality("hash", "", "lower", ""),),
     observe=lambda recorder: nullcontext(),
-    benchmarks=("dice/dgx_h100:8",),
 )
+QUALITIES = (Quality("hash"),)
+FAMILY = Family("dice", "rolls dice", WORK, QUALITIES, benchmarks=("dice/dgx_h100:8",))
 
 def work(steps):
     return lambda problem: sum(range(steps * 100_000)) and "decided"
 
-FAMILY.variant("reference", reference=True)(work(1))
+FAMILY.decider("reference", reference=True)(work(1))
 """
 BEFORE = (
     FAMILY
     + """
-FAMILY.variant("quick", same_as="reference")(work(1))
+FAMILY.decider("quick", same_as="reference")(work(1))
 """
 )
 AFTER = (
     FAMILY
     + """
-FAMILY.variant("added", same_as="reference")(work(20))
-FAMILY.variant("quick", same_as="reference")(work(5))
+FAMILY.decider("added", same_as="reference")(work(20))
+FAMILY.decider("quick", same_as="reference")(work(5))
 """
 )
 

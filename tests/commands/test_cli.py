@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.registry import load_registry
-from harness.sweeps.sweep import sweep
-from harness.topologies import presets
+from harness.contract.registry import load_registry
+from harness.suites.sweep import sweep
+from harness.topologies.lookup import presets
 from shardbench.cli import main
 
 PROBLEM = ["-w", "synthetic[tables=2,seed=1]", "-t", "dgx_a100_80gb", "-n", "8"]

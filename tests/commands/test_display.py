@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.registry import Goal, Quality
-from harness.storage.results import Cell
+from harness.contract import Goal, Quality
+from harness.model.cell import Cell
 from shardbench import display
 
 COST = Quality("max_rank_ms", "ms", "lower", "what it costs")

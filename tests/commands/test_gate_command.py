@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.gates.expectations import load_expectations
+from harness.suites.expectations import load_expectations
 from shardbench.cli import main
 
 sys.path.append(str(Path(__file__).parents[1] / "harness"))
@@ -387,7 +387,7 @@ class TestProcess:
             "import signal\n"
             # which a shell ignores for what it runs in the background
             "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-            "import harness.gates.expectations as e\n"
+            "import harness.suites.expectations as e\n"
             "def wait(path):\n"
             "    open('ready', 'w').close()\n"
             "    import time; time.sleep(60)\n"

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.declarations import RankTable, find_bound
-from harness.naming import CellId
-from harness.planning import Planned
-from harness.registry import Quality, Registry
-from shardbench import cli, ranks
+from harness.contract import Quality
+from harness.contract.registry import Registry
+from harness.model.cell import RankTable, find_bound
+from harness.model.ids import CellId
+from harness.planning.plan import Planned
+from shardbench import cli
+from shardbench.display import plan as ranks
 
 HARNESS = Path(__file__).parents[1] / "harness"
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from harness.registry import load_registry
-from shardbench.cells import asked
+from harness.contract.registry import load_registry
 from shardbench.cli import main
+from shardbench.problem_options import asked
 
 PROBLEM = ["-w", "synthetic[tables=2,seed=1]", "-t", "dgx_a100_80gb", "-n", "8"]
 ID = "synthetic[tables=2,seed=1]/dgx_a100_80gb:8"

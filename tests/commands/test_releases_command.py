@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
 from toy_releases import declared, family, write_wheel
 
-from harness.registry import Registry
+from harness.contract.registry import Registry
 from shardbench.cli import main
 
 ALL = ("1.0.0", "1.5.0", "2.0.0")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from shardbench.cli import app, main
 
 SMALL = ["reshard", "-w", "micro[ops=50,inserts=5]", "-t", "dgx_a100_80gb", "-n", "4"]

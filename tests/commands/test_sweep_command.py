@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.storage.locking import hold
-from harness.sweeps.sweep import sweep
+from harness.store.lock import hold
+from harness.suites.sweep import sweep
 from shardbench.cli import main
 from shardbench.progress import ProgressDisplay, TimeLeft, progress_bar, roughly
 

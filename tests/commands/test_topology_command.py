@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.machines import reading
-from harness.machines.gpus import require_gpu_kind
-from harness.machines.matrix import parse_matrix
-from harness.machines.seen import SeenGpu, SeenNic
-from harness.topologies import find_topology, presets
-from shardbench import cli, machine_views
+from harness.topologies import probe
+from harness.topologies.devices import SeenGpu, SeenNic
+from harness.topologies.gpu_kinds import require_gpu_kind
+from harness.topologies.link_matrix import parse_matrix
+from harness.topologies.lookup import find_topology, presets
+from shardbench import cli, topology_views
 
 ROOT = Path(__file__).parents[2]
-OUTPUTS = ROOT / "tests/machines/data"
+OUTPUTS = ROOT / "tests/topologies/data"
 EXAMPLES = ROOT / "docs/examples/topologies"
 
 
@@ -56,8 +56,8 @@ class TestCapture:
     def test_without_a_gpu_it_says_what_can_be_seen_and_writes_nothing(
         self, topology, monkeypatch, tmp_path
     ):
-        unseen = reading.SeenByNvml(unseen=("NVML: no driver answers",))
-        monkeypatch.setattr(reading, "read_gpus", lambda: unseen)
+        unseen = probe.SeenByNvml(unseen=("NVML: no driver answers",))
+        monkeypatch.setattr(probe, "read_gpus", lambda: unseen)
         code, _, err = topology("capture", "-o", "mine.csv")
         assert code == 1
         lines = err.splitlines()
@@ -83,12 +83,12 @@ class TestCapture:
             )
             for n in range(8)
         )
-        seen = reading.SeenByNvml(gpus, {}, ("GPU0-GPU1",))
-        monkeypatch.setattr(reading, "read_gpus", lambda: seen)
-        monkeypatch.setattr(reading, "with_torch", lambda gpus: (gpus, []))
-        monkeypatch.setattr(reading, "host_memory_bytes", lambda: 2**40)
+        seen = probe.SeenByNvml(gpus, {}, ("GPU0-GPU1",))
+        monkeypatch.setattr(probe, "read_gpus", lambda: seen)
+        monkeypatch.setattr(probe, "with_torch", lambda gpus: (gpus, []))
+        monkeypatch.setattr(probe, "host_memory_bytes", lambda: 2**40)
         nics = [SeenNic(f"mlx5_{n}", 200.0, True) for n in range(8)]
-        monkeypatch.setattr(reading, "read_nics", lambda: nics)
+        monkeypatch.setattr(probe, "read_nics", lambda: nics)
         code, out, _ = topology("capture", "-o", "a100.csv", "--name", "ours")
         assert code == 0
         assert "No peer-to-peer access between GPU0-GPU1" in out
@@ -130,7 +130,7 @@ class TestShow:
         preset = presets()[name]
         for gpus in (1, preset.domain_size, 3 * preset.domain_size):
             console = Console(width=80, record=True, file=io.StringIO())
-            console.print(machine_views.topology(preset.sized(gpus)))
+            console.print(topology_views.topology(preset.sized(gpus)))
             lines = console.export_text().splitlines()
             assert lines[0].startswith(f"{name}: ")
             assert max(map(len, lines)) <= 80
@@ -147,7 +147,7 @@ class TestShow:
     def test_saved_matrices_fit_a_terminal_and_keep_their_pairs(self, file):
         matrix = parse_matrix(file.read_text(encoding="utf-8"), file.name)
         console = Console(width=80, record=True, file=io.StringIO())
-        console.print(machine_views.matrix(file.name, matrix, require_gpu_kind("A100 SXM4 40GB")))
+        console.print(topology_views.matrix(file.name, matrix, require_gpu_kind("A100 SXM4 40GB")))
         lines = console.export_text().splitlines()
         assert max(map(len, lines)) <= 80
         for gpu in matrix.gpus:

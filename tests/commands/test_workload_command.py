@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.capture import capture
-from harness.inventory import Column, Inventory
-from harness.registry import load_registry
-from harness.topologies import find_topology
+from harness.contract.inventory import Column, Inventory
+from harness.contract.registry import load_registry
+from harness.planning.capture import capture
+from harness.topologies.lookup import find_topology
 from planners.embedding.problem import build
 from planners.embedding.tables import read_tables
 from planners.embedding.workloads import WorkloadSpec, load_tables
-from shardbench import inventory_display
 from shardbench.cli import main
+from shardbench.display import inventory as inventory_display
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 ON_MACHINES = ["-t", "dgx_h100", "-n", "16"]

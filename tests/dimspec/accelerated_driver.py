@@ -15,10 +15,10 @@ from colossalai.device.device_mesh import DeviceMesh
 from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 from colossalai.tensor.sharding_spec import ShardingSpec
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from planners.dimspec.upstream.accelerate import accelerate
 from planners.dimspec.upstream.counting import counting
-from planners.dimspec.upstream.forms import device_mesh
+from planners.dimspec.upstream.plain_values import device_mesh
 
 SHAPE = (64, 32, 16)
 

@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from harness.naming import ProblemId
-from harness.topologies import find_topology
+from harness.model.ids import ProblemId
+from harness.topologies.lookup import find_topology
 from planners.dimspec import FAMILY
-from planners.dimspec.asking import Search
-from planners.dimspec.cheapest import Cheapest
-from planners.dimspec.interned import Interned
-from planners.dimspec.partition import Mesh, Partition, all_partitions
-from planners.dimspec.path_cache import PathCache
+from planners.dimspec.answers import Search
+from planners.dimspec.conversion.cheapest import Cheapest
+from planners.dimspec.conversion.interned import Interned
+from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
+from planners.dimspec.conversion.path_cache import PathCache
+from planners.dimspec.conversion.search import Conversion, GreedySearch
+from planners.dimspec.conversion.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec
+from planners.dimspec.conversion.stream import Question, Stream
 from planners.dimspec.problem import DimSpecProblem, StreamProblem
-from planners.dimspec.search import Conversion, GreedySearch
-from planners.dimspec.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec
-from planners.dimspec.stream import Question, Stream
 
 SEARCHES = {
     "eager-dict": lambda: GreedySearch(EagerDimSpec),

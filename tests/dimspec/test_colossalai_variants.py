@@ -2,11 +2,11 @@
 
 import pytest
 
-from harness.clock import SystemClock
-from harness.errors import ShardbenchError
 from harness.measuring.check import check
-from harness.naming import WorkloadSpec
-from harness.topologies import find_topology
+from harness.measuring.clock import SystemClock
+from harness.model.errors import ShardbenchError
+from harness.model.ids import WorkloadSpec
+from harness.topologies.lookup import find_topology
 from planners.dimspec import FAMILY
 
 REAL = ("colossalai-0.4.0", "colossalai-0.4.1", "colossalai-0.4.1+interned")

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture import capture
-from harness.clock import SystemClock
+from harness.contract import ShardbenchError, UsageError
 from harness.execution.upstream import Upstream
 from harness.measuring.check import check
-from harness.naming import WorkloadSpec
-from harness.registry import ShardbenchError, UsageError
-from harness.topologies import find_topology
+from harness.measuring.clock import SystemClock
+from harness.model.ids import WorkloadSpec
+from harness.planning.capture import capture
+from harness.topologies.lookup import find_topology
 from planners.dimspec import FAMILY
-from planners.dimspec.capturing import record
+from planners.dimspec.capture.session import record
 
 RELEASE = "colossalai-0.4.1"
 
@@ -31,7 +31,7 @@ from colossalai.tensor.sharding_spec import ShardingSpec
 
 from harness.capture import capture
 from planners.dimspec.upstream.accelerate import accelerate
-from planners.dimspec.upstream.forms import device_mesh
+from planners.dimspec.upstream.plain_values import device_mesh
 
 MESH = device_mesh((2, 4), [0.5, 2.0], [0.25, 1.5])
 

@@ -8,17 +8,22 @@ import pytest
 from hypothesis import given, settings
 from small_streams import Candidate, asked, candidates, divides, questions, told
 
-from planners.dimspec.asking import answer
-from planners.dimspec.cheapest import Cheapest
-from planners.dimspec.costs import NOTHING
+from planners.dimspec.answers import answer
+from planners.dimspec.conversion.cheapest import Cheapest
+from planners.dimspec.conversion.costs import NOTHING
+from planners.dimspec.conversion.interned import Interned
+from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
+from planners.dimspec.conversion.search import GreedySearch
+from planners.dimspec.conversion.specs import (
+    DimSpec,
+    ShardingSpec,
+    SharedDimSpec,
+    difference_points,
+)
+from planners.dimspec.conversion.stream import Question, all_pairs, once_each
 from planners.dimspec.decision import validate
-from planners.dimspec.interned import Interned
-from planners.dimspec.partition import Mesh, Partition, all_partitions
 from planners.dimspec.problem import StreamProblem
 from planners.dimspec.quality import true_cost
-from planners.dimspec.search import GreedySearch
-from planners.dimspec.specs import DimSpec, ShardingSpec, SharedDimSpec, difference_points
-from planners.dimspec.stream import Question, all_pairs, once_each
 
 SECONDS = ((2e-5, 5e-6), (4 / 25e9, 4 / 300e9))
 

@@ -7,25 +7,26 @@ from types import ModuleType
 import pytest
 from small_streams import GREEDY, SEARCHES, candidates, greedy, problem_of
 
-from harness.clock import SystemClock
+from harness.contract.recorder import Recorder
 from harness.measuring.check import check
-from harness.recorder import Recorder
-from planners.dimspec import FAMILY, asking, specs
-from planners.dimspec.asking import answer
-from planners.dimspec.cheapest import Cheapest
+from harness.measuring.clock import SystemClock
+from planners.dimspec import FAMILY, answers
+from planners.dimspec.answers import answer
+from planners.dimspec.conversion import specs
+from planners.dimspec.conversion.cheapest import Cheapest
+from planners.dimspec.conversion.interned import Interned, InternedSpec, InternedTensor
+from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
+from planners.dimspec.conversion.path_cache import PathCache
+from planners.dimspec.conversion.search import GreedySearch
+from planners.dimspec.conversion.specs import DimSpec, ShardingSpec
+from planners.dimspec.conversion.stream import Question, Stream, all_pairs, once_each
+from planners.dimspec.conversion.transitions import Transitions
 from planners.dimspec.decision import fingerprint
-from planners.dimspec.interned import Interned, InternedSpec, InternedTensor
 from planners.dimspec.observer import observe
-from planners.dimspec.partition import Mesh, Partition, all_partitions
-from planners.dimspec.path_cache import PathCache
 from planners.dimspec.problem import StreamProblem
-from planners.dimspec.search import GreedySearch
-from planners.dimspec.specs import DimSpec, ShardingSpec
-from planners.dimspec.stream import Question, Stream, all_pairs, once_each
-from planners.dimspec.transitions import Transitions
 
 PATCHED: tuple[type | ModuleType, ...] = (
-    asking,
+    answers,
     specs,
     Cheapest,
     DimSpec,

@@ -9,15 +9,15 @@ from math import inf, nan
 import pytest
 from small_streams import GREEDY, SEARCHES, candidates, divides, is_a_sentence, stream_of
 
-from harness.registry import InfeasibleDecision
-from planners.dimspec.asking import answer
-from planners.dimspec.costs import NOTHING, CommSpec, Cost, Pattern
+from harness.contract import InfeasibleDecision
+from planners.dimspec.answers import answer
+from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost, Pattern
+from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
+from planners.dimspec.conversion.search import Conversion
+from planners.dimspec.conversion.stream import Question, Recorded, Stream, all_pairs, once_each
 from planners.dimspec.decision import Answers, Construction, fingerprint, validate
-from planners.dimspec.partition import Mesh, Partition, all_partitions
 from planners.dimspec.problem import ConstructorProblem, StreamProblem
 from planners.dimspec.quality import quality, true_cost
-from planners.dimspec.search import Conversion
-from planners.dimspec.stream import Question, Recorded, Stream, all_pairs, once_each
 
 MESH = Mesh.of(2, 2)
 SHAPE = (8, 8)

@@ -6,9 +6,10 @@ import sys
 import pytest
 from small_streams import GREEDY, SEARCHES, problem_of
 
-from harness.clock import SystemClock
+from harness.contract import NotApplicable
+from harness.contract.registry import load_registry
 from harness.measuring.check import check
-from harness.registry import NotApplicable, load_registry
+from harness.measuring.clock import SystemClock
 from planners.dimspec import FAMILY
 from planners.dimspec.suite import ALL, LADDER, PUBLISHED
 

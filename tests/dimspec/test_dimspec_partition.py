@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_streams import is_a_sentence, meshes
 
-from planners.dimspec.partition import (
+from planners.dimspec.conversion.partition import (
     AxesNotRising,
     AxisUsedTwice,
     DimensionOutOfRange,

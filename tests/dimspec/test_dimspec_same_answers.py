@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from small_streams import GREEDY, SEARCHES, asked, questions, told
 
-from harness.registry import UsageError
-from planners.dimspec.partition import Mesh, check_partition
-from planners.dimspec.path_cache import PathCache
-from planners.dimspec.stream import Question, batch_of_eight, random_questions
+from harness.contract import UsageError
+from planners.dimspec.conversion.partition import Mesh, check_partition
+from planners.dimspec.conversion.path_cache import PathCache
+from planners.dimspec.conversion.stream import Question, batch_of_eight, random_questions
 
 OTHERS = GREEDY[1:]
 

@@ -16,14 +16,14 @@ from small_streams import (
     stream_of,
 )
 
-from harness.registry import UsageError
-from planners.dimspec.asking import answer
-from planners.dimspec.costs import NOTHING, Cost, Pattern, step_cost
-from planners.dimspec.partition import Mesh, local_elements, sequence_name
+from harness.contract import UsageError
+from planners.dimspec.answers import answer
+from planners.dimspec.conversion.costs import NOTHING, Cost, Pattern, step_cost
+from planners.dimspec.conversion.partition import Mesh, local_elements, sequence_name
+from planners.dimspec.conversion.search import GreedySearch
+from planners.dimspec.conversion.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec
+from planners.dimspec.conversion.stream import Question, once_each
 from planners.dimspec.quality import true_cost
-from planners.dimspec.search import GreedySearch
-from planners.dimspec.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec
-from planners.dimspec.stream import Question, once_each
 
 SQUARE = Mesh.of(2, 2)
 

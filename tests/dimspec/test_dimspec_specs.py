@@ -4,10 +4,14 @@ import pytest
 from hypothesis import given
 from small_streams import DIFFERENCES, questions
 
-from harness.recorder import Recorder
-from planners.dimspec.observer import observe
-from planners.dimspec.partition import Mesh, PartitionError, local_elements, sequence_name
-from planners.dimspec.specs import (
+from harness.contract.recorder import Recorder
+from planners.dimspec.conversion.partition import (
+    Mesh,
+    PartitionError,
+    local_elements,
+    sequence_name,
+)
+from planners.dimspec.conversion.specs import (
     NAMES,
     DimSpec,
     EagerDimSpec,
@@ -18,6 +22,7 @@ from planners.dimspec.specs import (
     build_differences,
     difference_points,
 )
+from planners.dimspec.observer import observe
 
 KINDS = (EagerDimSpec, LazyDimSpec, SharedDimSpec)
 WAYS = {"R": [], "S0": [0], "S1": [1], "S01": [0, 1]}

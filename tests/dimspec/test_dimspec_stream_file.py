@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from small_streams import SEARCHES, is_a_sentence, write_stream
 
-from harness.registry import UsageError
-from planners.dimspec.asking import answer
+from harness.contract import UsageError
+from planners.dimspec.answers import answer
+from planners.dimspec.capture.stream_file import read_stream
+from planners.dimspec.conversion.partition import Mesh, checked_partition
+from planners.dimspec.conversion.stream import Question, Recorded, Stream
 from planners.dimspec.decision import validate
-from planners.dimspec.partition import Mesh, checked_partition
 from planners.dimspec.problem import StreamProblem
-from planners.dimspec.stream import Question, Recorded, Stream
-from planners.dimspec.stream_file import read_stream
 
 ANSWERED = {
     "path": ["[R, R]", "[S0, R]"],
@@ -176,7 +176,7 @@ def test_a_file_may_be_packed_or_not_and_have_the_header_of_a_captured_one(path)
     for wrong, said in (
         ({**header, "family": "dtensor"}, " was captured from family 'dtensor', not from"),
         ({**header, "version": 2}, " is of version 2; this shardbench reads 1."),
-        ({}, " is no file that harness.capture wrote."),
+        ({}, " is no file that shardbench.capture wrote."),
     ):
         plain.write_text(json.dumps({"shardbench": wrong, **DOCUMENT}))
         with pytest.raises(UsageError) as refused:

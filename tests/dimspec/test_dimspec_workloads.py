@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from small_streams import is_a_sentence, problem_of, stream_of, write_stream
 
-from harness.naming import WorkloadSpec
-from harness.registry import UsageError
-from harness.topologies import find_topology
-from planners.dimspec.partition import Mesh
+from harness.contract import UsageError
+from harness.model.ids import WorkloadSpec
+from harness.topologies.lookup import find_topology
+from planners.dimspec.conversion.partition import Mesh
+from planners.dimspec.conversion.stream import batch_of_eight, random_questions
 from planners.dimspec.problem import ConstructorProblem, StreamProblem
-from planners.dimspec.stream import batch_of_eight, random_questions
 from planners.dimspec.workloads import (
     MODELS,
     RECORDED,

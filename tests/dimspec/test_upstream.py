@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import planners.dimspec
-from harness.errors import ShardbenchError
 from harness.execution.upstream import Upstream
-from planners.dimspec.partition import Mesh, all_partitions
+from harness.model.errors import ShardbenchError
+from planners.dimspec.conversion.partition import Mesh, all_partitions
 
 BEFORE, AFTER = RELEASES = "colossalai-0.4.0", "colossalai-0.4.1"
 DRIVER = "planners.dimspec.upstream.driver"

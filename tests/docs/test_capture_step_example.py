@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.clock import SystemClock
 from harness.measuring.check import check
-from harness.naming import WorkloadSpec
+from harness.measuring.clock import SystemClock
+from harness.model.ids import WorkloadSpec
 from planners.dtensor import FAMILY
 
 pytestmark = pytest.mark.long

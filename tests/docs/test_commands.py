@@ -16,9 +16,9 @@ import pytest
 import typer
 from documented import ROOT, Command, commands, documents
 
-from shardbench.cells import asked
 from shardbench.cli import app
 from shardbench.options import found_registry
+from shardbench.problem_options import asked
 
 # The example package has a test of its own, which installs it and runs what its README shows.
 OWN_PACKAGE = ROOT / "docs" / "examples" / "own_planners"

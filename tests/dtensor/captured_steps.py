@@ -13,12 +13,12 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from harness.capture import capture
-from harness.naming import WorkloadSpec
+from harness.model.ids import WorkloadSpec
+from harness.planning.capture import capture
 from planners.dtensor import FAMILY
-from planners.dtensor.modules import mlp, transformer_block
 from planners.dtensor.problem import DTensorProblem
-from planners.dtensor.world import make_mesh
+from planners.dtensor.programs.modules import mlp, transformer_block
+from planners.dtensor.programs.world import make_mesh
 
 Step = Callable[[], list[torch.Tensor]]
 

@@ -8,14 +8,14 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement
 
-from harness.clock import SystemClock
 from harness.measuring.check import Checked, check
-from harness.naming import ProblemId
-from harness.topologies import find_topology
+from harness.measuring.clock import SystemClock
+from harness.model.ids import ProblemId
+from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.problem import DTensorProblem, clear
-from planners.dtensor.world import make_mesh, playing_one_rank
+from planners.dtensor.programs.world import make_mesh, playing_one_rank
 
 D = TypeVar("D", bound=Dispatch)
 

@@ -23,7 +23,7 @@ from torch.distributed.tensor._sharding_prop import _select_min_cost_strategy
 from torch.distributed.tensor.placement_types import _MaskPartial, _StridedShard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from planners.dtensor.cheapest import (
+from planners.dtensor.search.cheapest import (
     cheapest_strategy,
     encode,
     operand_of,

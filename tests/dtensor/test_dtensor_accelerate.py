@@ -9,7 +9,7 @@ from small_world import counted, mesh_of, placed
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch_state import is_changed, torch_now
 
-from harness.registry import UsageError
+from harness.contract import UsageError
 from planners.dtensor.accelerate import accelerate
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
 

@@ -10,12 +10,12 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
+from planners.dtensor.cache.interned import Interned
+from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import CacheInfo
-from planners.dtensor.dispatch.bounded import BoundedTable
-from planners.dtensor.dispatch.interned import Interned
-from planners.dtensor.dispatch.shape_class import ShapeClass
 from planners.dtensor.dispatch.size import bytes_held
 from planners.dtensor.dispatch.specs import SpecTable
+from planners.dtensor.dispatch.tables import BoundedTable
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from torch.distributed.tensor.experimental import register_sharding
 from torch.distributed.tensor.parallel import loss_parallel
 from torch_state import is_changed, settings_now, torch_now
 
-from harness.capture import capture
-from harness.registry import UsageError
+from harness.contract import UsageError
+from harness.planning.capture import capture
 from planners.dtensor.accelerate import accelerate
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
 

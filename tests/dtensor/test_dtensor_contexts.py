@@ -27,7 +27,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 from torch_state import is_changed, torch_now
 
-from harness.capture import capture
+from harness.planning.capture import capture
 from planners.dtensor.accelerate import Accelerated, accelerate
 from planners.dtensor.dispatch.torch_path import PROPAGATOR, clear_torch_caches
 

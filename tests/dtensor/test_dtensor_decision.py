@@ -10,7 +10,7 @@ from small_world import checked, placed, problem_of
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, _sharding_prop
 from torch.distributed.tensor._op_schema import OpSpec, OpStrategy
 
-from harness.registry import InfeasibleDecision
+from harness.contract import InfeasibleDecision
 from planners.dtensor import FAMILY
 from planners.dtensor.decision import Decision, fingerprint, validate
 from planners.dtensor.problem import DTensorProblem

@@ -2,10 +2,10 @@
 
 import pytest
 
-from harness.clock import SystemClock
-from harness.planning import decide
-from harness.registry import Question, UsageError, WorkloadSpec
-from harness.topologies import find_topology
+from harness.contract import Question, UsageError, WorkloadSpec
+from harness.measuring.clock import SystemClock
+from harness.planning.plan import decide
+from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 from planners.dtensor.problem import DTensorProblem
 

@@ -6,9 +6,9 @@ import sys
 import pytest
 from small_world import problem_of
 
-from harness.naming import ProblemId
-from harness.registry import load_registry
-from harness.topologies import find_topology
+from harness.contract.registry import load_registry
+from harness.model.ids import ProblemId
+from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 from planners.dtensor.suite import LADDER
 from planners.dtensor.workloads import checked, dims, list_workloads, mesh_shape

@@ -23,9 +23,9 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.overrides import TorchFunctionMode
 from torch.utils._debug_mode import DebugMode
 
+from planners.dtensor.cache.interned import Interned
+from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import Dispatch
-from planners.dtensor.dispatch.interned import Interned
-from planners.dtensor.dispatch.shape_class import ShapeClass
 from planners.dtensor.dispatch.torch_path import DISPATCHER
 from planners.dtensor.dispatch.uncached import Uncached
 

@@ -10,8 +10,14 @@ from torch.distributed.tensor import Replicate
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema
 
-from planners.dtensor.dispatch.meta import PRODUCTS, asked_directly, is_plain, is_pointwise, meta_of
 from planners.dtensor.dispatch.torch_path import PROPAGATOR, ops_with_strategies
+from planners.dtensor.search.tensor_meta import (
+    PRODUCTS,
+    asked_directly,
+    is_plain,
+    is_pointwise,
+    meta_of,
+)
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool)
 SHAPES = {

@@ -10,9 +10,9 @@ from random_programs import RandomProgram, random_program, random_runs, told_und
 from small_world import mesh_of
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from planners.dtensor.cache.interned import Interned
+from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import Dispatch
-from planners.dtensor.dispatch.interned import Interned
-from planners.dtensor.dispatch.shape_class import ShapeClass
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -12,9 +12,9 @@ from captured_steps import STEPS, captured, problem_in
 from small_world import checked, counted, mesh_of, placed
 from torch.distributed.tensor import Partial, Replicate, Shard
 
-from harness.naming import WorkloadSpec
-from harness.registry import UsageError
-from harness.topologies import find_topology
+from harness.contract import UsageError
+from harness.model.ids import WorkloadSpec
+from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
 
@@ -239,7 +239,7 @@ def written(path, document):
         (("sequence",), [99], "entry 0 of 'sequence' must be a whole number from 0"),
         (("left_out",), {"a": "many"}, "'left_out' must be an object of counts."),
         (("shardbench", "family"), "dimspec", "was captured from family 'dimspec', not"),
-        (("shardbench",), 1, "is no file that harness.capture wrote."),
+        (("shardbench",), 1, "is no file that shardbench.capture wrote."),
     ],
 )
 def test_a_value_that_cannot_be_is_named(way, value, said, document, path):

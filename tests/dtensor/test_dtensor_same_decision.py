@@ -17,9 +17,9 @@ from torch.distributed.tensor.parallel import (
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from planners.dtensor import FAMILY
+from planners.dtensor.cache.interned import Interned
+from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import Dispatch
-from planners.dtensor.dispatch.interned import Interned
-from planners.dtensor.dispatch.shape_class import ShapeClass
 
 PROBLEMS = (
     "ops/dgx_a100_80gb:8",

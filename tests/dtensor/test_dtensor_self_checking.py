@@ -14,14 +14,13 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch_state import is_changed, torch_now
 
-from harness.registry import UsageError
-from harness.supported_releases import UnsupportedRelease
-from planners.dtensor import cheapest
+from harness.contract import UsageError
+from harness.contract.supported_releases import UnsupportedRelease
 from planners.dtensor.accelerate import Accelerated, accelerate
-from planners.dtensor.dispatch import meta
-from planners.dtensor.dispatch.self_checking import DifferentDecision
+from planners.dtensor.cache.self_checking import DifferentDecision
 from planners.dtensor.dispatch.specs import with_meta
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
+from planners.dtensor.search import cheapest, tensor_meta
 
 aten = torch.ops.aten
 
@@ -165,13 +164,13 @@ def test_a_wrong_search_is_caught_and_torch_searches_from_then_on(step):
 def test_a_wrong_shape_of_a_result_is_caught(step):
     expected = described(step(2), True)
     clear_torch_caches()
-    ask = meta.meta_of
+    ask = tensor_meta.meta_of
 
     def wrong(schema: Any) -> Any:
         found = ask(schema)
         return found._replace(dtype=torch.float64) if schema.op is aten.t.default else found
 
-    with mock.patch.object(meta, "meta_of", wrong), accelerate(check=1):  # noqa: SIM117
+    with mock.patch.object(tensor_meta, "meta_of", wrong), accelerate(check=1):  # noqa: SIM117
         with pytest.warns(DifferentDecision, match=r"aten\.t\."):
             assert described(step(2), True) == expected
 

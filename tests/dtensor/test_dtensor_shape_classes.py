@@ -8,9 +8,9 @@ import torch
 from small_world import counted, mesh_of, placed, running
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
+from planners.dtensor.cache.interned import Interned
+from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import Dispatch
-from planners.dtensor.dispatch.interned import Interned
-from planners.dtensor.dispatch.shape_class import ShapeClass
 
 
 def strides(dispatch: Dispatch, make: Callable[[DTensor, int], DTensor]) -> list[Any]:

@@ -13,9 +13,9 @@ from small_world import counted, mesh_of, placed, running
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from planners.dtensor.dispatch.bounded import BoundedTable
-from planners.dtensor.dispatch.interned import Interned
-from planners.dtensor.dispatch.shape_class import ShapeClass
+from planners.dtensor.cache.interned import Interned
+from planners.dtensor.cache.shape_class import ShapeClass
+from planners.dtensor.dispatch.tables import BoundedTable
 
 THREADS = 8
 KINDS: list[Callable[[], Interned]] = [

@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness.naming import WorkloadSpec
-from harness.registry import UsageError
-from harness.topologies import find_topology
+from harness.contract import UsageError
+from harness.model.ids import WorkloadSpec
+from harness.topologies.lookup import find_topology
 from planners.dtensor.workloads import OPS, checked, dims, list_workloads, mesh_shape, ops
 
 MACHINE = "dgx_a100_80gb"

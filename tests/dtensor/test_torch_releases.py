@@ -4,12 +4,12 @@ from dataclasses import asdict
 
 import pytest
 
-from harness.errors import ShardbenchError
 from harness.execution.upstream import Upstream
-from harness.naming import ProblemId
+from harness.model.errors import ShardbenchError
+from harness.model.ids import ProblemId
 from harness.releases.installing import installed_place
 from harness.releases.naming import version_of
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.dtensor.family import FAMILY
 
 pytestmark = pytest.mark.long

@@ -9,7 +9,7 @@ import pytest
 SCRIPT = """
 import sys
 from harness.naming import WorkloadSpec
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 
 for name in sys.argv[1:]:

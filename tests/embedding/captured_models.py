@@ -43,12 +43,12 @@ from torchrec.modules.embedding_configs import (
 )
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from harness.capture import capture
-from harness.errors import InfeasibleDecision
-from harness.naming import WorkloadSpec
-from harness.placing import placed_on
+from harness.model.errors import InfeasibleDecision
+from harness.model.ids import WorkloadSpec
+from harness.planning.capture import capture
+from harness.topologies.lookup import placed_on
 from planners.embedding import FAMILY
-from planners.embedding.plan import Plan, fingerprint
+from planners.embedding.decision import Plan, fingerprint
 from planners.embedding.problem import EmbeddingProblem
 
 META = torch.device("meta")

@@ -17,7 +17,7 @@ from torchrec.distributed.planner.partitioners import MemoryBalancedPartitioner
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import DynamicProgrammingProposer, GreedyProposer
 
-from planners.embedding.planner import Planner
+from planners.embedding.drop_in.planner import Planner
 
 CHOICES = (
     dict,

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_candidates import KINDS, devices, least_rating, option, problems
 
-from planners.embedding.search.bound import (
+from planners.embedding.explain.arguments import reasons
+from planners.embedding.search.best_plan.bound import (
     LinearRelaxation,
     _least,
     integer_bound,
     linear_bound,
     lower_bound,
 )
-from planners.embedding.search.candidates import candidates
+from planners.embedding.search.best_plan.candidates import candidates
 from planners.embedding.search.deadline import Deadline
-from planners.embedding.search.reasons import reasons
 from planners.embedding.search.space import search_space
 
 RELATIVE = 1e-9
@@ -124,7 +124,7 @@ def test_whole_options_bound_more_than_parts():
 
 
 def test_large_problems_have_the_linear_bound(monkeypatch):
-    monkeypatch.setattr("planners.embedding.search.bound._MOST_INTEGERS", 3)
+    monkeypatch.setattr("planners.embedding.search.best_plan.bound._MOST_INTEGERS", 3)
     assert lower_bound(*one_of_two_options()).milliseconds == pytest.approx(2.75, rel=RELATIVE)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 
-from planners.embedding.search.candidates import candidates, distinct_shards
+from planners.embedding.search.best_plan.candidates import candidates, distinct_shards
 from planners.embedding.search.space import Devices, Placement, SearchSpace, search_space
 
 KINDS = {

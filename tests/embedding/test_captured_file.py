@@ -10,10 +10,10 @@ import pytest
 from captured_models import built, captured, random_script
 from hypothesis import HealthCheck, given, settings
 
-from harness.errors import UsageError
-from harness.naming import WorkloadSpec
+from harness.model.errors import UsageError
+from harness.model.ids import WorkloadSpec
 from planners.embedding import FAMILY
-from planners.embedding.captured.file import read_problem
+from planners.embedding.capture.file import read_problem
 
 sys.path.append(str(Path(__file__).parents[1] / "faults"))
 from hostile import change, changes, read_or_refused

@@ -38,12 +38,12 @@ from torchrec.distributed.planner.types import ParameterConstraints, Topology
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from harness.capture import capture
-from harness.errors import NotApplicable, UsageError
-from harness.naming import WorkloadSpec
+from harness.model.errors import NotApplicable, UsageError
+from harness.model.ids import WorkloadSpec
+from harness.planning.capture import capture
 from planners.embedding import FAMILY
-from planners.embedding.plan_file import JsonPlanLoader, document
-from planners.embedding.planner import Planner
+from planners.embedding.drop_in.planner import Planner
+from planners.embedding.plan_files.loader import JsonPlanLoader, document
 from planners.embedding.quality import quality
 
 pytestmark = pytest.mark.filterwarnings("ignore:HeuristicalStorageReservation is known")

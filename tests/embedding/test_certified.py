@@ -23,19 +23,19 @@ from torchrec.distributed.planner.proposers import (
 )
 from torchrec.distributed.planner.types import PlannerError, Storage
 
-from harness.registry import WorkloadSpec
-from harness.topologies import find_topology
-from planners.embedding.plan import new_planner, plan_with, validate
-from planners.embedding.planner import Planner
+from harness.contract import WorkloadSpec
+from harness.topologies.lookup import find_topology
+from planners.embedding.decision import new_planner, plan_with, validate
+from planners.embedding.drop_in.planner import Planner
 from planners.embedding.problem import build
 from planners.embedding.quality import arrays
-from planners.embedding.search.bin_proposer import BinProposer
-from planners.embedding.search.bound import lower_bound
-from planners.embedding.search.certified import best_plan
+from planners.embedding.search.best_plan.bound import lower_bound
+from planners.embedding.search.best_plan.search import best_plan
 from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.outcome import Found, NotFound
-from planners.embedding.search.partition import rules_of
-from planners.embedding.search.same_plan import SamePlan
+from planners.embedding.search.same_plan.bin_proposer import BinProposer
+from planners.embedding.search.same_plan.partition import rules_of
+from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import Placement, devices_of, search_space
 
 DEFAULT = (
@@ -137,7 +137,7 @@ def test_a_proposed_plan_stands_where_the_search_comes_to_none_as_good():
 @given(small_problems)
 def test_on_large_problems_a_plan_is_found_wherever_one_is_proposed(problem):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("planners.embedding.search.certified._MOST_PROPOSED", 0)
+        patch.setattr("planners.embedding.search.best_plan.search._MOST_PROPOSED", 0)
         found = briefly(*problem)
     assert rating(found) <= rating(proposed(*problem, UniformProposer)) * (1 + LAST_BITS)
     if isinstance(found, NotFound):
@@ -146,7 +146,7 @@ def test_on_large_problems_a_plan_is_found_wherever_one_is_proposed(problem):
 
 
 def test_what_is_proposed_is_tried_at_last_where_the_search_has_found_nothing(monkeypatch):
-    monkeypatch.setattr("planners.embedding.search.certified._MOST_PROPOSED", 0)
+    monkeypatch.setattr("planners.embedding.search.best_plan.search._MOST_PROPOSED", 0)
     options = [option(0, "device", (1, 0, 1.0)), option(1, "uniform", (1, 0, 1.0), (1, 0, 1.0))]
     problem = search_space(options), devices((9, 0), (9, 0))
     assert isinstance(proposed(*problem, UniformProposer), NotFound)
@@ -257,7 +257,7 @@ def test_ssd_is_not_filled_more_than_it_holds():
 
 @pytest.mark.parametrize("most_proposed", [0, 10_000])
 def test_tables_that_depend_on_each_other_are_placed_as_proposed(most_proposed, monkeypatch):
-    monkeypatch.setattr("planners.embedding.search.certified._MOST_PROPOSED", most_proposed)
+    monkeypatch.setattr("planners.embedding.search.best_plan.search._MOST_PROPOSED", most_proposed)
     options = [
         option(table, kind, *[(table + 1, 0, 1.0 + (table + number) % 3)] * 2, dependency=tower)
         for table, tower in enumerate(["one", "one", "other", "other", None])

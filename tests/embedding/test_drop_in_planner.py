@@ -23,10 +23,10 @@ from torchrec.distributed.planner.types import ParameterConstraints, PlannerErro
 from torchrec.distributed.types import CacheParams
 from torchrec.schema.utils import is_signature_compatible
 
-from harness.supported_releases import UnsupportedRelease
-from planners.embedding.checked_plan import fault_of
-from planners.embedding.compiled_search import CompiledSearch
-from planners.embedding.planner import RELEASES, DistrustedSearch, Planner
+from harness.contract.supported_releases import UnsupportedRelease
+from planners.embedding.drop_in.compiled_search import CompiledSearch
+from planners.embedding.drop_in.plan_check import fault_of
+from planners.embedding.drop_in.planner import RELEASES, DistrustedSearch, Planner
 from planners.embedding.search.enumeration import DistinctShardEnumerator, _Sample
 from planners.embedding.search.outcome import Found, NotFound
 
@@ -353,7 +353,7 @@ def test_laying_out_counts(monkeypatch):
         raise AssertionError("no time is left for a bound")
 
     monkeypatch.setattr(CompiledSearch, "flatten", slow)
-    monkeypatch.setattr("planners.embedding.search.certified.linear_bound", left)
+    monkeypatch.setattr("planners.embedding.search.best_plan.search.linear_bound", left)
     planner = new_planner(built, mode="best-plan", search_seconds=3.0)
     planner._clock = lambda: now[0]
     planner.plan(built.module, built.sharders)
@@ -410,7 +410,7 @@ def test_the_installed_release_is_one_of_them():
 def test_on_another_release_all_is_torchrecs_own(monkeypatch):
     built = problem()
     monkeypatch.setattr(torchrec, "__version__", "1.10.0")
-    monkeypatch.setattr("harness.supported_releases._said", set())
+    monkeypatch.setattr("harness.contract.supported_releases._said", set())
     monkeypatch.setattr(CompiledSearch, "__init__", None)
     with pytest.warns(UnsupportedRelease, match=r"^Planner was tested with torchrec .*1\.10\.0"):
         planner = new_planner(built, mode="best-plan", check=True)
@@ -427,7 +427,7 @@ def test_on_another_release_all_is_torchrecs_own(monkeypatch):
 def test_a_checkout_that_was_never_built_has_no_release(monkeypatch):
     built = problem()
     monkeypatch.delattr(torchrec, "__version__")
-    monkeypatch.setattr("harness.supported_releases._said", set())
+    monkeypatch.setattr("harness.contract.supported_releases._said", set())
     with pytest.warns(UnsupportedRelease, match="not with a checkout"):
         assert type(new_planner(built)._enumerator) is EmbeddingEnumerator
     assert type(new_planner(built, any_release=True)._enumerator) is DistinctShardEnumerator

@@ -18,14 +18,17 @@ from torchrec.distributed.planner.types import (
     TrainerConfig,
 )
 
-from harness.registry import InfeasibleDecision, WorkloadSpec
-from harness.topologies import find_topology
+from harness.contract import InfeasibleDecision, WorkloadSpec
+from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.plan import fingerprint, validate
+from planners.embedding.decision import fingerprint, validate
 from planners.embedding.problem import build
-from planners.embedding.search.bin_proposer import BinProposer
-from planners.embedding.search.dynamic_programming import torchrec_proposals, tzrec_proposals
 from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.search.same_plan.bin_proposer import BinProposer
+from planners.embedding.search.same_plan.dynamic_programming import (
+    torchrec_proposals,
+    tzrec_proposals,
+)
 from planners.embedding.search.space import devices_of, search_space
 
 # Few values, so that there are ties; and fractions whose sums depend on their order.

@@ -16,8 +16,8 @@ from torchrec.distributed.planner.estimator.types import HardwarePerfConfig
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import Perf, ShardEstimator, Storage
 
-from harness.registry import WorkloadSpec
-from harness.topologies import find_topology
+from harness.contract import WorkloadSpec
+from harness.topologies.lookup import find_topology
 from planners.embedding.problem import build
 from planners.embedding.search.enumeration import DistinctShardEnumerator, SharedOption
 

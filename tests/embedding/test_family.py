@@ -4,11 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.naming import ProblemId
-from harness.registry import load_registry
-from harness.topologies import find_topology
+from harness.contract.registry import load_registry
+from harness.model.ids import ProblemId
+from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.suite import BEYOND, LADDER, OWN_DECISIONS
+from planners.embedding.studies import BEYOND, LADDER, OWN_DECISIONS
 from planners.embedding.workloads import load_tables
 
 

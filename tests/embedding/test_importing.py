@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import UsageError
-from harness.inventory import Imported, ImportRequest
-from planners.embedding.importing.reading import IMPORTING, read
+from harness.contract.inventory import Imported, ImportRequest
+from harness.model.errors import UsageError
+from planners.embedding.importing.importer import IMPORTING, read
 from planners.embedding.tables import Table, parse_tables, read_tables
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

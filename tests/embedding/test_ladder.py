@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.clock import SystemClock
+from harness.contract import InfeasibleDecision, WorkloadSpec
 from harness.measuring.check import check
-from harness.registry import InfeasibleDecision, WorkloadSpec
-from harness.topologies import find_topology
+from harness.measuring.clock import SystemClock
+from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.plan import fingerprint
+from planners.embedding.decision import fingerprint
 from planners.embedding.problem import build
-from planners.embedding.suite import LADDER
+from planners.embedding.studies import LADDER
 
 
 def problem(workload: str, topology: str = "dgx_a100_80gb", gpus: int = 16):
@@ -94,7 +94,7 @@ def test_counters_repeat_exactly(checked):
 
 
 def test_a_wholly_copied_option_shares_nothing(checked):
-    from planners.embedding.copying import WhollyCopiedOptionEnumerator
+    from planners.embedding.variants.copies import WhollyCopiedOptionEnumerator
 
     built = problem("synthetic[tables=2,seed=2]")
     enumerator = WhollyCopiedOptionEnumerator(
@@ -111,7 +111,7 @@ def test_the_observer_leaves_nothing_behind():
     from torchrec.distributed.planner.estimator import annotations
     from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 
-    from harness.registry import Recorder
+    from harness.contract import Recorder
     from planners.embedding.observer import observe
 
     def state():

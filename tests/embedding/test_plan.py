@@ -5,10 +5,10 @@ import copy
 import pytest
 from torchrec.distributed.planner.types import Perf
 
-from harness.registry import InfeasibleDecision, WorkloadSpec
-from harness.topologies import find_topology
+from harness.contract import InfeasibleDecision, WorkloadSpec
+from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.plan import Plan, fingerprint, validate
+from planners.embedding.decision import Plan, fingerprint, validate
 from planners.embedding.problem import EmbeddingProblem, build
 from planners.embedding.quality import quality
 

@@ -14,21 +14,21 @@ from random_options import random_case
 from rich.console import Console
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 
-from harness.explaining import Explained
-from harness.naming import CellId
-from harness.registry import Question, UsageError, WorkloadSpec
-from harness.topologies import find_topology
+from harness.contract import Question, UsageError, WorkloadSpec
+from harness.model.ids import CellId
+from harness.planning.explain import Explained
+from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.explaining.explain import PERF, explain, explained
-from planners.embedding.explaining.placed_plan import PlacedPlan
-from planners.embedding.explaining.records import PlanExplained
-from planners.embedding.plan import Plan, perf_by_rank
+from planners.embedding.decision import Plan, perf_by_rank
+from planners.embedding.explain.arguments import reasons
+from planners.embedding.explain.explain import PERF, explain, explained
+from planners.embedding.explain.placed_plan import PlacedPlan
+from planners.embedding.explain.records import PlanExplained
 from planners.embedding.quality import arrays, quality
-from planners.embedding.search.bound import lower_bound
-from planners.embedding.search.candidates import candidates
-from planners.embedding.search.reasons import reasons
+from planners.embedding.search.best_plan.bound import lower_bound
+from planners.embedding.search.best_plan.candidates import candidates
 from planners.embedding.search.space import devices_of, search_space
-from shardbench.explanations import shown
+from shardbench.display.explanation import shown
 
 CASES = (
     ("synthetic[tables=6,seed=1]", 4, "upstream"),

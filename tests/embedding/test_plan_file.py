@@ -19,12 +19,12 @@ from torchrec.distributed.sharding_plan import calculate_shard_sizes_and_offsets
 from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from harness.registry import UsageError, WorkloadSpec
-from harness.topologies import find_topology
+from harness.contract import UsageError, WorkloadSpec
+from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.plan import Plan, validate
-from planners.embedding.plan_file import JsonPlanLoader, document, plan_constraints
-from planners.embedding.planner import Planner
+from planners.embedding.decision import Plan, validate
+from planners.embedding.drop_in.planner import Planner
+from planners.embedding.plan_files.loader import JsonPlanLoader, document, plan_constraints
 from planners.embedding.problem import EmbeddingProblem, build
 from planners.embedding.quality import quality
 from planners.embedding.torchrec_objects import ModelParallelSharder

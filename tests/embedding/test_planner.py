@@ -47,21 +47,21 @@ from torchrec.distributed.planner.types import (
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-from harness.clock import SystemClock
+from harness.contract import Recorder, WorkloadSpec
 from harness.measuring.check import check
-from harness.registry import Recorder, WorkloadSpec
-from harness.topologies import find_topology
+from harness.measuring.clock import SystemClock
+from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.compiled_search import CompiledSearch
-from planners.embedding.copying import WhollyCopiedOption, WhollyCopiedOptionEnumerator
+from planners.embedding.drop_in.compiled_search import CompiledSearch
+from planners.embedding.drop_in.planner import DistrustedSearch, Planner
 from planners.embedding.observer import observe
-from planners.embedding.planner import DistrustedSearch, Planner
 from planners.embedding.problem import build
 from planners.embedding.search.outcome import NotFound
-from planners.embedding.search.partition import Rules
-from planners.embedding.search.same_plan import SamePlan
+from planners.embedding.search.same_plan.partition import Rules
+from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import devices_of, search_space
 from planners.embedding.search.warm_up import warm_up
+from planners.embedding.variants.copies import WhollyCopiedOption, WhollyCopiedOptionEnumerator
 
 randoms = st.randoms(use_true_random=False)
 
@@ -350,7 +350,8 @@ def test_what_is_not_compiled_is_said_once_and_left_to_torchrec(said, factories,
         factories = {"performance_model": lambda: _OwnPerfModel(built.topology)}
     planner = assert_same(built, warned=True, **factories)
     decided(planner, built)
-    said_here = [each for each in caplog.records if each.name == "planners.embedding.planner"]
+    module = "planners.embedding.drop_in.planner"
+    said_here = [each for each in caplog.records if each.name == module]
     assert [each.getMessage() for each in said_here] == [
         f"The search is torchrec's own, since {said}."
     ]
@@ -423,7 +424,7 @@ def fake_certified(monkeypatch, outcome):
     module.best_plan = lambda space, devices, deadline, seed: (
         asked.append((deadline.seconds, seed)) or outcome
     )
-    monkeypatch.setitem(sys.modules, "planners.embedding.search.certified", module)
+    monkeypatch.setitem(sys.modules, "planners.embedding.search.best_plan.search", module)
     return asked
 
 

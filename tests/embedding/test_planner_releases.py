@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.releases.installing import installed_place
-from planners.embedding.planner import RELEASES
+from planners.embedding.drop_in.planner import RELEASES
 
 pytestmark = pytest.mark.long
 

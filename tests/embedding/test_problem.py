@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.registry import UsageError, WorkloadSpec
-from harness.topologies import find_topology, presets
+from harness.contract import UsageError, WorkloadSpec
+from harness.topologies.lookup import find_topology, presets
 from planners.embedding.problem import build, torchrec_topology
 from planners.embedding.torchrec_objects import RESERVED_FRACTION
 

@@ -15,8 +15,8 @@ from torchrec.distributed.planner.proposers import (
     UniformProposer,
 )
 
-from planners.embedding.search.bin_proposer import BinProposer
-from planners.embedding.search.proposals import depends_on_ratings, stream
+from planners.embedding.search.same_plan.bin_proposer import BinProposer
+from planners.embedding.search.same_plan.proposals import depends_on_ratings, stream
 from planners.embedding.search.space import devices_of, search_space
 
 randoms = st.randoms(use_true_random=False)

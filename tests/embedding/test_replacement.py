@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_options import random_case
 
-from planners.embedding.search.replacement import Load, Obstacle, replace
+from planners.embedding.explain.replacement import Load, Obstacle, replace
 from planners.embedding.search.space import (
     Devices,
     Placement,

@@ -30,12 +30,12 @@ from torchrec.distributed.planner.types import (
     Topology,
 )
 
-from planners.embedding.planner import Planner
-from planners.embedding.search.bin_proposer import BinProposer
+from planners.embedding.drop_in.planner import Planner
 from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.outcome import Found, NotFound
-from planners.embedding.search.partition import Rules
-from planners.embedding.search.same_plan import SamePlan
+from planners.embedding.search.same_plan.bin_proposer import BinProposer
+from planners.embedding.search.same_plan.partition import Rules
+from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import devices_of, search_space
 
 randoms = st.randoms(use_true_random=False)

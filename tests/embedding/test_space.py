@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_options import random_case
 
-from planners.embedding.search.layout import problem_of
+from planners.embedding.search.same_plan.layout import problem_of
 from planners.embedding.search.space import Placement, devices_of, search_space
 
 randoms = st.randoms(use_true_random=False)

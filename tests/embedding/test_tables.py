@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from planners.embedding.tables import Table, is_table_file, read_tables
 
 MINIMAL = "rows,dim,pooling_factor\n"

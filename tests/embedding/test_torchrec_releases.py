@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.contract.recorder import Recorder
 from harness.execution.upstream import Upstream
-from harness.naming import ProblemId
-from harness.recorder import Recorder
+from harness.model.ids import ProblemId
 from harness.releases.installing import Place, installed_place
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.embedding.family import FAMILY
 
 pytestmark = pytest.mark.long

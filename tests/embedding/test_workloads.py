@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import UsageError
-from harness.naming import WorkloadSpec
+from harness.model.errors import UsageError
+from harness.model.ids import WorkloadSpec
 from planners.embedding.tables import Table
 from planners.embedding.workloads import (
     MEMORY,

@@ -20,8 +20,8 @@ from torchrec.distributed.planner.storage_reservations import FixedPercentageSto
 from torchrec.distributed.planner.types import Topology
 from torchrec.distributed.types import ShardingType
 
-from planners.embedding.plan_document import PlanDocument
-from planners.embedding.plan_file import JsonPlanLoader, plan_constraints
+from planners.embedding.plan_files.document import PlanDocument
+from planners.embedding.plan_files.loader import JsonPlanLoader, plan_constraints
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "examples"))
 import train_with_plan as example

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from harness.errors import ShardbenchError
+from harness.model.errors import ShardbenchError
 
 # Each tries something of its own; none may get what it wants.
 TEXTS = (

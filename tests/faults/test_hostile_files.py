@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from hostile import no_files, refusal
 
-from harness.naming import WorkloadSpec
-from harness.reading import MOST_BYTES, read_file
-from harness.registry import load_registry
-from harness.topologies import find_topology
-from planners.dimspec.stream_file import read_stream
-from planners.embedding.plan_file import plan_constraints
+from harness.contract.registry import load_registry
+from harness.model.files import MOST_BYTES, read_file
+from harness.model.ids import WorkloadSpec
+from harness.topologies.lookup import find_topology
+from planners.dimspec.capture.stream_file import read_stream
+from planners.embedding.plan_files.loader import plan_constraints
 from planners.embedding.tables import read_tables
 from reports.frames import read_results
 
@@ -77,7 +77,7 @@ def test_what_errors_call_a_file_can_be_said(tmp_path):
 
 
 def test_a_file_that_grows_while_it_is_read_is_refused_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("harness.reading.MOST_BYTES", 3)
+    monkeypatch.setattr("harness.model.files.MOST_BYTES", 3)
     path = tmp_path / "mine"
     path.write_bytes(b"123")
     assert read_file(path) == b"123"

@@ -12,11 +12,11 @@ import pytest
 from hostile import TEXTS
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
-from reports.drawing import short
 from reports.escaping import code, legible, markdown
 from reports.escaping import csv as as_csv
-from reports.page import write_report
-from shardbench import display
+from reports.figures.canvas import short
+from reports.pages.report import write_report
+from shardbench.display import comparison as display
 
 TAGS = {
     *("html", "head", "meta", "title", "style", "body", "header", "main", "h1", "h2", "h3", "p"),

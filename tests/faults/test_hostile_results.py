@@ -10,15 +10,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
-from harness.storage.results import read_records
-from reports.findings import findings
+from harness.store.results import read_cells
+from reports.findings.report import findings
 from reports.frames import read_results
 from reports.goals import goals_table
-from reports.page import write_report
-from reports.provenance import environment_table
-from reports.sections import chapter
-from reports.tables import cells_table, problems_table
-from reports.views import families
+from reports.pages.chapters import chapter
+from reports.pages.report import write_report
+from reports.tables.family import cells_table, problems_table
+from reports.tables.provenance import environment_table
+from reports.views.family import families
 
 WHOLE = past_lines((400,))[1] | {"against": "slow-copy"}
 OTHER = cell(decision="reference")
@@ -42,7 +42,7 @@ def told(path):
 
 
 def records(path):
-    return list(read_records(path, lambda damage: None))
+    return list(read_cells(path, lambda damage: None))
 
 
 def test_the_lines_that_are_changed_here_can_be_read(path):

@@ -9,9 +9,9 @@ from hostile import NUMBERS, TEXTS, change, changes, no_files, read_or_refused, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.gates.expectations import load_expectations, to_toml
-from harness.registry import load_registry
-from harness.sweeps.suites import read_suite
+from harness.contract.registry import load_registry
+from harness.suites.expectations import load_expectations, to_toml
+from harness.suites.suite_file import read_suite
 
 EXPECTATIONS = """
 schema = 1

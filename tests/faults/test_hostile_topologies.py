@@ -9,7 +9,8 @@ from hostile import NUMBERS, TEXTS, read_or_refused, refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.topologies import find_topology, read_topologies
+from harness.topologies.csv_files import read_topologies
+from harness.topologies.lookup import find_topology
 
 COLUMNS = {
     "name": "mine",

@@ -12,13 +12,14 @@ from hostile import NUMBERS, TEXTS, change, changes, read_or_refused, refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import captured_file
-from harness.errors import UsageError
-from harness.naming import CellId, ProblemId, WorkloadSpec
-from harness.registry import load_registry
-from harness.topologies import MOST_GPUS, find_topology
-from planners.dimspec.stream_file import read_stream
-from planners.embedding.plan_file import plan_constraints
+from harness.contract import captured_file
+from harness.contract.registry import load_registry
+from harness.model.errors import UsageError
+from harness.model.ids import CellId, ProblemId, WorkloadSpec
+from harness.model.topology import MOST_GPUS
+from harness.topologies.lookup import find_topology
+from planners.dimspec.capture.stream_file import read_stream
+from planners.embedding.plan_files.loader import plan_constraints
 from planners.embedding.tables import COLUMNS, MOST_TABLES, read_tables
 
 FAMILIES = {family.name: family for family in load_registry().families}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.templating import templates as environment_of_templates
+from reports.pages.templating import templates as environment_of_templates
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("harness", "reports", "shardbench", "planners", "benchmarks")
@@ -104,7 +104,7 @@ def test_what_was_reviewed_is_still_there():
 
 def test_html_is_escaped_and_nothing_is_marked_safe_but_the_figures():
     environment = environment_of_templates()
-    templates = sorted((ROOT / "reports" / "templates").glob("*.j2"))
+    templates = sorted((ROOT / "reports" / "pages" / "templates").glob("*.j2"))
     assert templates
     for path in templates:
         text = path.read_text(encoding="utf-8")

@@ -23,7 +23,8 @@ from multiprocessing.connection import Connection
 
 from toy import TOY, Decision, ToyProblem, build, reference, round_robin, same
 
-from harness.registry import Measured, Prepared, Registry, Topology, WorkloadSpec
+from harness.contract import Measured, Prepared, Topology, WorkloadSpec
+from harness.contract.registry import Registry
 
 HOSTILE = replace(TOY, name="hostile", variants={}, studies=())
 HOSTILE.variant("reference", reference=True)(reference)

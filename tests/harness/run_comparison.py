@@ -8,11 +8,11 @@ from functools import partial
 
 import toy
 
-from harness.measuring.comparison import Comparison, Settings
-from harness.measuring.sampling import SamplingRule
-from harness.naming import WorkloadSpec
-from harness.storage.results import to_json
-from harness.topologies import find_topology
+from harness.measuring.comparison import Comparison
+from harness.model.ids import WorkloadSpec
+from harness.model.settings import SamplingRule, Settings
+from harness.store.results import to_json
+from harness.topologies.lookup import find_topology
 
 
 def main(workload: str, budget: str, variants: str, preload: str = "") -> None:

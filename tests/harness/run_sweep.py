@@ -8,15 +8,14 @@ from pathlib import Path
 
 import toy
 
-from harness.machine import environment
-from harness.measuring.comparison import Settings
-from harness.measuring.sampling import SamplingRule
-from harness.naming import WorkloadSpec
-from harness.storage.locking import hold
-from harness.storage.results import set_damaged_aside
-from harness.sweeps.executors import LocalProcesses
-from harness.sweeps.sweep import Place, Step, Workers, merged, plan, sweep
-from harness.topologies import find_topology
+from harness.measuring.environment import environment
+from harness.model.ids import WorkloadSpec
+from harness.model.settings import SamplingRule, Settings
+from harness.store.lock import hold
+from harness.store.results import set_damaged_aside
+from harness.suites.executors import LocalProcesses
+from harness.suites.sweep import Place, Step, Workers, merged, plan, sweep
+from harness.topologies.lookup import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.01, least_blocks=2, most_blocks=2))
 VARIANTS = ("same", "different", "own", "raises", "missing", "aloof", "same-as-different")

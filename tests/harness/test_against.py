@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 import toy
 
-from harness.errors import UsageError
-from harness.measuring.comparison import Comparison, Settings
-from harness.measuring.sampling import SamplingRule
-from harness.naming import WorkloadSpec
-from harness.registry import Registry, Study
-from harness.storage.results import Cell, projected_speedup, read_records
-from harness.sweeps.sweep import plan_sweep, sweep
-from harness.topologies import find_topology
+from harness.contract import Study
+from harness.contract.registry import Registry
+from harness.measuring.comparison import Comparison
+from harness.model.cell import Cell, projected_speedup
+from harness.model.errors import UsageError
+from harness.model.ids import WorkloadSpec
+from harness.model.settings import SamplingRule, Settings
+from harness.store.results import read_cells
+from harness.suites.sweep import plan_sweep, sweep
+from harness.topologies.lookup import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
 
@@ -119,7 +121,7 @@ class TestSweep:
         assert [step.purpose for step in steps] == ["against another"]
         assert [step.measured for step in steps] == [False]
         list(sweep(steps, path, SETTINGS, registry=toy.bounded_registry))
-        records = list(read_records(path))
+        records = list(read_cells(path))
         assert {record["variant"]: record["against"] for record in records} == {
             "same": "same",
             "own": "same",

@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import TOY
 
-from harness import capture as capture_module
-from harness import captured_file
-from harness.capture import capture
-from harness.captured_file import Names, is_captured_file, read_captured, read_json, write_captured
-from harness.errors import ShardbenchError, UsageError
-from harness.registry import Registry
+from harness.contract import captured_file
+from harness.contract.captured_file import Names, is_captured_file, read_captured, write_captured
+from harness.contract.registry import Registry
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.files import read_json
+from harness.planning import capture as capture_module
+from harness.planning.capture import capture
 
 NAMES = st.lists(st.text(max_size=8), max_size=30)
 
@@ -232,9 +233,9 @@ def refused(path: Path, family: str = "toy") -> str:
         (b"[" * 100_000, "does not hold JSON text"),
         (b"[1]", "must hold one JSON object"),
         (b"null", "must hold one JSON object"),
-        (b"{}", "is no file that harness.capture wrote"),
-        (b'{"shardbench": 3}', "is no file that harness.capture wrote"),
-        (b'{"shardbench": {}}', "is no file that harness.capture wrote"),
+        (b"{}", "is no file that shardbench.capture wrote"),
+        (b'{"shardbench": 3}', "is no file that shardbench.capture wrote"),
+        (b'{"shardbench": {}}', "is no file that shardbench.capture wrote"),
         (b'{"shardbench": {"family": "x"}}', "captured from family 'x', not from 'toy'"),
         (b'{"shardbench": {"family": ["x"]}}', "captured from family"),
         (b'{"shardbench": {"family": "toy"}}', "is of version None; this shardbench reads 1"),

@@ -7,12 +7,13 @@ import pytest
 import toy
 from fake_clock import FakeClock
 
-from harness.errors import InfeasibleDecision, RegistryError
+from harness.contract import Family, Planning, Prepared, RankTable, is_observing
+from harness.contract.variants import Variant
 from harness.measuring.check import check
-from harness.naming import WorkloadSpec
-from harness.registry import Family, Planning, Prepared, RankTable, Variant, is_observing
-from harness.storage.results import to_json
-from harness.topologies import find_topology
+from harness.model.errors import InfeasibleDecision, RegistryError
+from harness.model.ids import WorkloadSpec
+from harness.store.results import to_json
+from harness.topologies.lookup import find_topology
 
 PROBLEM = toy.build(WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2))
 

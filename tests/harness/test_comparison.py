@@ -13,19 +13,21 @@ import psutil
 import pytest
 import toy
 
-from harness.errors import UsageError
+from harness.contract import Progress
+from harness.contract.registry import Registry
 from harness.execution.bootstrap import Report
 from harness.execution.child import Child
 from harness.execution.messages import Failed, Note, encode
 from harness.execution.server import start_server
-from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.comparison import Comparison
 from harness.measuring.jobs import start_server_for
 from harness.measuring.monitor import Event, OverBudget
-from harness.measuring.sampling import SamplingRule
-from harness.naming import WorkloadSpec
-from harness.registry import Progress, Registry
-from harness.storage.results import Cell, append_cells, read_records
-from harness.topologies import find_topology
+from harness.model.cell import Cell
+from harness.model.errors import UsageError
+from harness.model.ids import WorkloadSpec
+from harness.model.settings import SamplingRule, Settings
+from harness.store.results import append_cells, read_cells
+from harness.topologies.lookup import find_topology
 
 # Budgets are either short, for calls that never end, or so long that no call here passes them.
 SHORT = 1.0
@@ -265,7 +267,7 @@ class TestStatuses:
     def test_cells_can_be_stored(self, cells: dict[str, Cell], tmp_path: Path):
         path = tmp_path / "results.jsonl"
         append_cells(path, list(cells.values()))
-        assert [record["variant"] for record in read_records(path)] == list(cells)
+        assert [record["variant"] for record in read_cells(path)] == list(cells)
 
     def test_nothing_is_left_running(self, cells: dict[str, Cell]):
         assert server_children() == []

@@ -5,12 +5,13 @@ import pytest
 import toy
 from fake_clock import FakeClock
 
-from harness.declarations import find_bound
-from harness.errors import RegistryError
+from harness.contract import Counter, Quality, RankTable, Study
+from harness.contract.registry import Registry
 from harness.measuring.check import check
-from harness.naming import WorkloadSpec
-from harness.registry import Counter, Quality, RankTable, Registry, Study
-from harness.topologies import find_topology
+from harness.model.cell import find_bound
+from harness.model.errors import RegistryError
+from harness.model.ids import WorkloadSpec
+from harness.topologies.lookup import find_topology
 
 COST = Quality("cost", "ms", "lower", "what it costs")
 LEAST = Quality("least", "ms", "higher", "what it costs at least", bounds="cost")

@@ -18,14 +18,14 @@ import pytest
 import run_sweep
 import toy
 
-from harness.errors import ShardbenchError, UsageError
-from harness.machine import environment
-from harness.naming import WorkloadSpec
-from harness.storage.results import Stored, read_records
-from harness.sweeps.executors import LocalProcesses, outcomes
-from harness.sweeps.sweep import Finished, Place, Step, Workers, plan, sweep
-from harness.sweeps.tasks import Task, check_worker, describe, measure
-from harness.topologies import find_topology
+from harness.measuring.environment import environment
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.ids import WorkloadSpec
+from harness.store.results import Stored, read_cells
+from harness.suites.executors import LocalProcesses, outcomes
+from harness.suites.sweep import Finished, Place, Step, Workers, plan, sweep
+from harness.suites.tasks import Task, check_worker, describe, measure
+from harness.topologies.lookup import find_topology
 
 HERE = Path(__file__).parent
 
@@ -68,12 +68,12 @@ class TestWorkersThatDie:
     def test_the_cells_of_a_task_that_keeps_dying_are_failed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: LocalProcesses
     ):
-        monkeypatch.setattr("harness.sweeps.sweep.measure", die)
+        monkeypatch.setattr("harness.suites.sweep.measure", die)
         path = tmp_path / "results.jsonl"
         (finished,) = swept(path, run_sweep.steps()[:1], pool)
         assert {cell.status for cell in finished.cells} == {"failed"}
         assert len(finished.cells) == len(run_sweep.VARIANTS) + 1
-        for record in read_records(path):
+        for record in read_cells(path):
             assert record["reason"].startswith("Its worker process died, twice. BrokenProcessPool")
             assert record["environment"]["machine"] is None
 
@@ -125,7 +125,7 @@ def swept(path: Path, steps: list[Step], executor, several: bool = False) -> lis
 
 
 def ids(path: Path) -> list[str]:
-    return [record["cell"] for record in read_records(path)]
+    return [record["cell"] for record in read_cells(path)]
 
 
 def expected() -> set[str]:
@@ -197,7 +197,7 @@ class TestAnyExecutor:
         assert found == {0: 1, 2: 3}
 
     def test_without_workers_it_ends(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr("harness.sweeps.executors._LOOK_SECONDS", 0.001)
+        monkeypatch.setattr("harness.suites.executors._LOOK_SECONDS", 0.001)
         with ThreadPoolExecutor(1) as executor, pytest.raises(ShardbenchError, match="No worker"):
             list(outcomes(executor, int, ["1"], lambda: 0))
 
@@ -242,7 +242,7 @@ class TestTask:
             running -= 1
             return []
 
-        monkeypatch.setattr("harness.sweeps.tasks.Comparison.run", run)
+        monkeypatch.setattr("harness.suites.tasks.Comparison.run", run)
         with ThreadPoolExecutor(4) as executor:
             list(executor.map(measure, [self.task()] * 4))
         assert most == 1
@@ -322,7 +322,7 @@ class TestDask:
         pytest.importorskip("distributed")
 
     def test_a_worker_that_is_killed_midway_loses_nothing(self, scheduler: str, tmp_path: Path):
-        from harness.sweeps.cluster import connected
+        from harness.suites.cluster import connected
 
         path = tmp_path / "results.jsonl"
         with worker(scheduler, "--no-nanny") as first, worker(scheduler, "--no-nanny"):
@@ -350,7 +350,7 @@ class TestDask:
             assert [each.refused for each in finished] == ["", ""]
             assert len(ids(path)) == len(set(ids(path)))
             assert set(ids(path)) == expected()
-            assert {record["status"] for record in read_records(path)} == {
+            assert {record["status"] for record in read_cells(path)} == {
                 *("ok", "failed", "not installed", "not applicable")
             }
             first.wait(timeout=10)
@@ -359,7 +359,7 @@ class TestDask:
                 assert all(step.measured for step in left)
 
     def test_a_worker_that_may_have_no_children_is_refused(self, scheduler: str):
-        from harness.sweeps.cluster import connected
+        from harness.suites.cluster import connected
 
         with (
             worker(scheduler, "--nanny"),
@@ -369,7 +369,7 @@ class TestDask:
             pass
 
     def test_one_of_other_code_is_refused_by_its_address(self, scheduler: str):
-        from harness.sweeps.cluster import connected
+        from harness.suites.cluster import connected
 
         with (
             worker(scheduler, "--no-nanny"),
@@ -379,9 +379,9 @@ class TestDask:
             pass
 
     def test_a_scheduler_without_workers_is_said(self, scheduler: str, monkeypatch):
-        from harness.sweeps.cluster import connected
+        from harness.suites.cluster import connected
 
-        monkeypatch.setattr("harness.sweeps.cluster._CONNECT_SECONDS", 1)
+        monkeypatch.setattr("harness.suites.cluster._CONNECT_SECONDS", 1)
         with (
             pytest.raises(ShardbenchError, match=f"scheduler at {scheduler} has no workers"),
             connected(scheduler, self.CODE),
@@ -390,9 +390,9 @@ class TestDask:
 
     @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense", "gopher://x:1", ""])
     def test_a_scheduler_that_is_not_there_is_said(self, address: str, monkeypatch):
-        from harness.sweeps.cluster import connected
+        from harness.suites.cluster import connected
 
-        monkeypatch.setattr("harness.sweeps.cluster._CONNECT_SECONDS", 1)
+        monkeypatch.setattr("harness.suites.cluster._CONNECT_SECONDS", 1)
         with (
             pytest.raises(ShardbenchError, match=r"^No Dask scheduler answers at"),
             connected(address, self.CODE),
@@ -401,7 +401,7 @@ class TestDask:
 
 
 def test_without_dask_its_extra_is_named(monkeypatch: pytest.MonkeyPatch):
-    from harness.sweeps.cluster import connected
+    from harness.suites.cluster import connected
 
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import UsageError
-from harness.gates.expectations import (
+from harness.model.errors import UsageError
+from harness.suites.expectations import (
     QUALITY_TOLERANCE,
     RATIO_SLACK,
     Expectation,

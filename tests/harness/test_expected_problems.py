@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 import toy
-
-from harness.errors import ShardbenchError, UsageError
-from harness.gates.expectations import Expectation, Expectations
-from harness.gates.expected_problems import as_results_name_them, expected_problems, measure
-from harness.gates.gate import judge_cells
 from harness.gates.measured_cells import read_cells
-from harness.gates.proposing import renewed
-from harness.measuring.comparison import Settings
-from harness.measuring.sampling import SamplingRule
-from harness.registry import Registry
+
+from harness.contract.registry import Registry
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.settings import SamplingRule, Settings
+from harness.suites.expectations import Expectation, Expectations
+from harness.suites.expected_problems import as_results_name_them, expected_problems, measure
+from harness.suites.gate import judge_cells
+from harness.suites.proposals import renewed
 
 SETTINGS = Settings(30.0, SamplingRule(seconds=0.1))
 SMALL, LARGE = "toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"

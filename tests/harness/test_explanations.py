@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 import toy
 
-from harness.errors import RegistryError, ShardbenchError, UsageError
-from harness.explaining import explain
-from harness.explanation import Explanation, Question, Section
-from harness.naming import WorkloadSpec
-from harness.registry import Family, Variant
-from harness.topologies import find_topology
+from harness.contract import Family
+from harness.contract.explanation import Explanation, Question, Section
+from harness.contract.variants import Variant
+from harness.model.errors import RegistryError, ShardbenchError, UsageError
+from harness.model.ids import WorkloadSpec
+from harness.planning.explain import explain
+from harness.topologies.lookup import find_topology
 
 TOPOLOGY = find_topology("dgx_a100_80gb", 2)
 WORKLOAD = WorkloadSpec("toy", {"size": "5"})

@@ -4,9 +4,10 @@ from dataclasses import asdict, replace
 import pytest
 import toy
 
-from harness.errors import RegistryError
-from harness.goals import Goal, Standing, standing
-from harness.registry import Registry
+from harness.contract.registry import Registry
+from harness.measuring.goals import Standing, standing
+from harness.model.cell import Goal
+from harness.model.errors import RegistryError
 
 PROBLEM = "toy[size=4]/dgx_a100_80gb:2"
 FASTER = Goal("quick is 10 times faster", PROBLEM, "quick", "times faster", 10.0, "slow")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import RegistryError, UsageError
-from harness.inventory import Column, Inventory, distribution
+from harness.contract.inventory import Column, Inventory, distribution
+from harness.model.errors import RegistryError, UsageError
 
 
 def held(column: Column, values: list[float], **changes) -> Inventory:

@@ -13,19 +13,20 @@ import harmful
 import psutil
 import pytest
 
-from harness.errors import UsageError
+from harness.contract.registry import Registry
 from harness.execution import memory
 from harness.execution.bootstrap import Report
 from harness.execution.child import Child, how_it_ended
 from harness.execution.messages import Failed
 from harness.execution.output import Output
-from harness.measuring.comparison import Comparison, Settings
+from harness.measuring.comparison import Comparison
 from harness.measuring.jobs import start_server_for
-from harness.measuring.sampling import SamplingRule
-from harness.naming import WorkloadSpec
-from harness.registry import Registry
-from harness.storage.results import Cell
-from harness.topologies import find_topology
+from harness.model import machine
+from harness.model.cell import Cell
+from harness.model.errors import UsageError
+from harness.model.ids import WorkloadSpec
+from harness.model.settings import SamplingRule, Settings
+from harness.topologies.lookup import find_topology
 from shardbench import display
 from shardbench.options import settings_of
 
@@ -288,14 +289,14 @@ class TestMemory:
             monkeypatch.setattr(
                 psutil, "virtual_memory", lambda total=total: type("", (), {"total": total * GIB})()
             )
-            assert memory.default_memory_gib() == 21
+            assert machine.default_memory_gib() == 21
 
     def test_a_container_has_its_own(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         (tmp_path / "max").write_text("max\n")
         (tmp_path / "limit").write_text(f"{2 * GIB}\n")
         paths = tuple(tmp_path / name for name in ("none", "max", "limit"))
-        monkeypatch.setattr(memory, "_CONTAINER_LIMITS", paths)
-        assert memory.default_memory_gib() == 1.8
+        monkeypatch.setattr(machine, "_CONTAINER_LIMITS", paths)
+        assert machine.default_memory_gib() == 1.8
 
     def test_variants_in_one_process_share_what_the_machine_has(
         self, monkeypatch: pytest.MonkeyPatch
@@ -395,7 +396,7 @@ def test_an_import_that_never_ends_is_said_in_one_sentence(tmp_path: Path):
     (tmp_path / "endless_module.py").write_text("import time\ntime.sleep(600)\n")
     script = """
 from harness.execution import child, server
-from harness.errors import ShardbenchError
+from harness.model.errors import ShardbenchError
 server._START_SECONDS = 1.0
 server.start_server(("endless_module",))
 try:
@@ -419,7 +420,7 @@ except ShardbenchError as error:
 
 def test_limits_are_options_of_the_commands():
     assert settings_of(60.0, 1.0, 0, 2.5).memory_gib == 2.5
-    assert settings_of(60.0, 1.0, 0).memory_gib == memory.default_memory_gib()
+    assert settings_of(60.0, 1.0, 0).memory_gib == machine.default_memory_gib()
     assert settings_of(60.0, 1.0, 0).setup_budget == 600.0
     assert settings_of(600.0, 1.0, 0).setup_budget == 3000.0
     for gib in (0.0, -1.0, float("nan"), float("inf")):

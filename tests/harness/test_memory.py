@@ -3,12 +3,13 @@ from pathlib import Path
 import pytest
 import toy
 
-from harness.clock import SystemClock
 from harness.execution import memory
 from harness.measuring.check import check
-from harness.measuring.comparison import Comparison, Settings
-from harness.naming import WorkloadSpec
-from harness.topologies import find_topology
+from harness.measuring.clock import SystemClock
+from harness.measuring.comparison import Comparison
+from harness.model.ids import WorkloadSpec
+from harness.model.settings import Settings
+from harness.topologies.lookup import find_topology
 
 WORKLOAD, TOPOLOGY = WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2)
 MIB = 2**20

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import UsageError
-from harness.naming import CellId, ProblemId, WorkloadSpec, positive_int
+from harness.model.errors import UsageError
+from harness.model.ids import CellId, ProblemId, WorkloadSpec, positive_int
 
 
 def texts(without: str) -> st.SearchStrategy[str]:

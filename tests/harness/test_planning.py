@@ -5,11 +5,13 @@ import pytest
 import toy
 from fake_clock import FakeClock
 
-from harness.errors import InfeasibleDecision, RegistryError, ShardbenchError, UsageError
-from harness.naming import WorkloadSpec
-from harness.planning import Planned, plan
-from harness.registry import Family, Measured, Prepared, Registry, Variant
-from harness.topologies import find_topology
+from harness.contract import Family, Measured, Prepared
+from harness.contract.registry import Registry
+from harness.contract.variants import Variant
+from harness.model.errors import InfeasibleDecision, RegistryError, ShardbenchError, UsageError
+from harness.model.ids import WorkloadSpec
+from harness.planning.plan import Planned, plan
+from harness.topologies.lookup import find_topology
 
 TOPOLOGY = find_topology("dgx_a100_80gb", 2)
 

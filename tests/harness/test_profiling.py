@@ -14,16 +14,17 @@ import pytest
 import toy
 from fake_clock import FakeClock
 
-from harness.clock import SystemClock
-from harness.errors import ShardbenchError, UsageError
-from harness.measuring.comparison import Comparison, Settings
+from harness.contract import Measured, Prepared
+from harness.measuring.clock import SystemClock
+from harness.measuring.comparison import Comparison
 from harness.measuring.profile import profiler as profiling
 from harness.measuring.profile.flame_graph import Frame, Profiled
 from harness.measuring.profile.frame_names import FrameNames
 from harness.measuring.profile.profiler import profile
-from harness.naming import WorkloadSpec
-from harness.registry import Measured, Prepared
-from harness.topologies import find_topology
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.ids import WorkloadSpec
+from harness.model.settings import Settings
+from harness.topologies.lookup import find_topology
 
 HERE = "test_profiling"
 

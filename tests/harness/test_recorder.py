@@ -5,7 +5,7 @@ from fake_clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.recorder import Progress, Recorder
+from harness.contract.recorder import Progress, Recorder
 
 
 @pytest.fixture

@@ -7,16 +7,10 @@ from pathlib import Path
 import pytest
 import toy
 
-from harness.errors import RegistryError, UsageError, unknown
-from harness.registry import (
-    Claim,
-    Family,
-    Prepared,
-    Quality,
-    Registry,
-    Variant,
-    load_registry,
-)
+from harness.contract import Claim, Family, Prepared, Quality
+from harness.contract.registry import Registry, load_registry
+from harness.contract.variants import Variant
+from harness.model.errors import RegistryError, UsageError, unknown
 
 
 def family(name: str = "toy", **changes) -> Family:

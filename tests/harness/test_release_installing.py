@@ -10,7 +10,7 @@ import psutil
 import pytest
 from toy_releases import LIBRARY, write_wheel
 
-from harness.errors import ShardbenchError, UsageError
+from harness.model.errors import ShardbenchError, UsageError
 from harness.releases.installing import given_place, install, installed_place
 from harness.releases.naming import releases_on_index
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from toy_releases import DRIVER, LIBRARY, declared, write_wheel
 
-from harness.naming import ProblemId
-from harness.releases.calls import count_calls
-from harness.releases.declaration import Releases
+from harness.contract.calls import count_calls
+from harness.contract.releases import Releases
+from harness.model.ids import ProblemId
 from harness.releases.history import History, NotRun, read_history
 from harness.releases.installing import Place, install
 from harness.releases.measuring import Asked, Measuring, Rule, environment_of, kept_releases
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 
 PROBLEM = "toy[size=3]/dgx_a100_80gb:8"
 RULE = Rule(repeat=3, seconds=60, budget=60)

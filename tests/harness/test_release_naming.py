@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from harness.errors import ShardbenchError, UsageError
+from harness.model.errors import ShardbenchError, UsageError
 from harness.releases.naming import pip_reason, releases_in, releases_on_index
 
 KNOWN = ["1.9.2", "1.10.0", "1.5.0", "1.5.1", "1.6.1", "0.9.0"]

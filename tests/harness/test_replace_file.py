@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from harness.writing import replace_file
+from harness.model.files import replace_file
 
 
 def test_what_was_there_is_replaced(tmp_path):

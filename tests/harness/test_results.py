@@ -13,14 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import ShardbenchError, UsageError
-from harness.storage.locking import hold
-from harness.storage.results import (
-    SCHEMA,
-    Cell,
+from harness.model.cell import SCHEMA, Cell
+from harness.model.errors import ShardbenchError, UsageError
+from harness.store.lock import hold
+from harness.store.results import (
     Damage,
     append_cells,
-    read_records,
+    read_cells,
     set_damaged_aside,
     summary,
     to_json,
@@ -52,7 +51,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def variants(path: Path) -> list[str]:
-    return [record["variant"] for record in read_records(path)]
+    return [record["variant"] for record in read_cells(path)]
 
 
 def test_what_is_read_is_what_was_written(path: Path):
@@ -66,7 +65,7 @@ def test_what_is_read_is_what_was_written(path: Path):
         claim={"before": 20, "after": 2.5, "unit": "min", "conditions": ""},
     )
     append_cells(path, [written])
-    (record,) = read_records(path)
+    (record,) = read_cells(path)
     assert Cell(**record) == written
     assert record["schema"] == SCHEMA
     assert record["wall_s"] == {"median": 0.2, "samples": [0.1, 0.3, 0.2]}
@@ -190,14 +189,14 @@ class TestDamagedLines:
     def test_it_is_an_error_that_names_it(self, path: Path, line: str | bytes):
         self.damage(path, line)
         with pytest.raises(UsageError) as refused:
-            list(read_records(path))
+            list(read_cells(path))
         assert str(refused.value).startswith(f"{path}, line 3: it ")
 
     @pytest.mark.parametrize("line", DAMAGED)
     def test_who_asks_is_told_and_gets_the_others(self, path: Path, line: str | bytes):
         self.damage(path, line)
         damaged: list[Damage] = []
-        assert [each["variant"] for each in read_records(path, damaged.append)] == ["a", "b", "c"]
+        assert [each["variant"] for each in read_cells(path, damaged.append)] == ["a", "b", "c"]
         assert [(each.line, each.torn) for each in damaged] == [(3, False)]
 
     @pytest.mark.parametrize(
@@ -233,7 +232,7 @@ class TestDamagedLines:
     def test_every_field_has_a_type(self, path: Path, changes: dict, why: str | None):
         path.write_text(damaged_field(**changes) + "\n")
         damaged: list[Damage] = []
-        list(read_records(path, damaged.append))
+        list(read_cells(path, damaged.append))
         (found,) = damaged
         assert why is None or found.why.startswith(why)
         assert len(str(found)) < 400 + len(str(path))
@@ -241,23 +240,23 @@ class TestDamagedLines:
     def test_a_number_beyond_all_others_is_named(self, path: Path):
         path.write_text(damaged_field().replace('"gpus": 16', '"gpus": 1e400') + "\n")
         with pytest.raises(UsageError, match="1e400 is no finite number"):
-            list(read_records(path))
+            list(read_cells(path))
 
     def test_another_schema_is_no_damage(self, path: Path):
         append_cells(path, [cell("a"), cell("b", schema=SCHEMA + 1)])
         for on_damage in (None, lambda damage: None):
             with pytest.raises(UsageError) as refused:
-                list(read_records(path, on_damage))
+                list(read_cells(path, on_damage))
             assert str(refused.value) == f"{path}, line 2: it has schema 2; this reads 1."
 
     def test_a_file_that_is_not_there_is_named(self, path: Path):
         with pytest.raises(UsageError) as refused:
-            list(read_records(path))
+            list(read_cells(path))
         assert str(refused.value) == f"{path} cannot be read: No such file or directory."
 
     def test_a_folder_is_named(self, tmp_path: Path):
         with pytest.raises(UsageError, match="cannot be read: "):
-            list(read_records(tmp_path))
+            list(read_cells(tmp_path))
 
 
 class TestSettingAside:
@@ -305,7 +304,7 @@ class TestSettingAside:
             raise Killed
 
         with monkeypatch.context() as patched:
-            patched.setattr("harness.storage.results._replace", kill)
+            patched.setattr("harness.store.results._replace", kill)
             with pytest.raises(Killed):
                 set_damaged_aside(path)
         assert path.read_text().startswith("damaged\n")
@@ -331,7 +330,7 @@ class TestLock:
     SCRIPT = """
 import sys, time
 from pathlib import Path
-from harness.storage.locking import hold
+from harness.store.lock import hold
 with hold(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
@@ -398,7 +397,7 @@ class TestStrictJson:
         text = path.read_text()
         assert "Infinity" not in text
         assert "NaN" not in text
-        (record,) = read_records(path)
+        (record,) = read_cells(path)
         assert record["ratio"] == {"value": 0.5, "low": 0.0, "high": None, "pairs": 1}
         assert record["facts"] == {"deep": [{"nan": None}, [None, 1.0]]}
 
@@ -426,7 +425,7 @@ class TestStrictJson:
 
     def test_a_text_that_utf8_cannot_hold_is_stored_all_the_same(self, path: Path):
         append_cells(path, [cell(reason="no such file: \udcff")])
-        (record,) = read_records(path)
+        (record,) = read_cells(path)
         assert record["reason"] == "no such file: \udcff"
 
 
@@ -524,7 +523,7 @@ RANKS = {"columns": ["ms"], "rows": [[1.5], [2]], "capacities": [None], "bar": "
 def test_ranks_are_a_whole_table_or_the_line_is_damaged(path: Path, changes, is_whole: bool):
     append_cells(path, [cell(ranks=RANKS | changes), cell("b")])
     damaged: list[Damage] = []
-    assert [r["variant"] for r in read_records(path, damaged.append)] == (
+    assert [r["variant"] for r in read_cells(path, damaged.append)] == (
         ["upstream", "b"] if is_whole else ["b"]
     )
     assert all("ranks" in damage.why for damage in damaged)

@@ -15,10 +15,11 @@ import run_sweep
 import toy
 
 from harness.measuring.comparison import Comparison
-from harness.naming import WorkloadSpec
-from harness.storage.locking import hold
-from harness.storage.results import Cell, Stored, read_records
-from harness.topologies import find_topology
+from harness.model.cell import Cell
+from harness.model.ids import WorkloadSpec
+from harness.store.lock import hold
+from harness.store.results import Stored, read_cells
+from harness.topologies.lookup import find_topology
 
 SCRIPT = Path(run_sweep.__file__)
 PATHS = os.pathsep.join(map(str, (SCRIPT.parent, SCRIPT.parents[2])))
@@ -34,7 +35,7 @@ def start(path: Path) -> subprocess.Popen[bytes]:
 
 def told(path: Path) -> dict[str, dict[str, Any]]:
     """What each stored cell says that does not depend on time; no cell may be there twice."""
-    records = list(read_records(path))
+    records = list(read_cells(path))
     found = {each["cell"]: {name: each[name] for name in DETERMINISTIC} for each in records}
     assert len(found) == len(records), sorted(each["cell"] for each in records)
     for record in records:

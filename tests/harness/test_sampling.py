@@ -11,9 +11,10 @@ from fake_clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.measuring.sampling import NO_LIMITS, SamplingRule, Times, Turn, sample, timed_turn
+from harness.contract import Measured, Prepared
+from harness.measuring.sampling import NO_LIMITS, Times, Turn, sample, timed_turn
 from harness.measuring.verdict import judge
-from harness.registry import Measured, Prepared
+from harness.model.settings import SamplingRule
 
 CALL = 1.0  # seconds; long enough that no call is repeated to make a sample
 

@@ -5,10 +5,9 @@ import copy
 import pytest
 
 from harness.measuring import selftest
-from harness.measuring.comparison import Settings
-from harness.measuring.sampling import SamplingRule
 from harness.measuring.selftest import SLOWDOWNS, Tally, share_interval, tallies, variant_of
-from harness.storage.results import Cell
+from harness.model.cell import Cell
+from harness.model.settings import SamplingRule, Settings
 
 QUICK = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
 
@@ -33,7 +32,7 @@ def test_a_round_is_measured_as_any_other_cell() -> None:
 
 
 def test_it_is_in_no_list() -> None:
-    from harness.registry import load_registry
+    from harness.contract.registry import load_registry
 
     assert "selftest" not in [family.name for family in load_registry().families]
 

@@ -8,8 +8,8 @@ import toy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import UsageError
-from harness.sweeps.suites import Suite, read_suite
+from harness.model.errors import UsageError
+from harness.suites.suite_file import Suite, read_suite
 
 STUDY = """
 [[study]]
@@ -146,7 +146,7 @@ def test_what_is_wrong_is_one_sentence_with_the_file(path: Path, text: str, said
 
 
 def test_a_workload_that_does_not_exist_is_said(path: Path):
-    from harness.registry import load_registry
+    from harness.contract.registry import load_registry
 
     path.write_text(STUDY.replace('"toy"', '"embedding"'))
     with pytest.raises(UsageError, match="study 1: Unknown workload 'toy'"):

@@ -4,8 +4,8 @@ import warnings
 
 import pytest
 
-from harness import supported_releases
-from harness.supported_releases import SupportedReleases, UnsupportedRelease
+from harness.contract import supported_releases
+from harness.contract.supported_releases import SupportedReleases, UnsupportedRelease
 
 TESTED = SupportedReleases("torch", ("2.13.0", "2.15.0"))
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import toy
 
-from harness import machine
-from harness.measuring.comparison import Settings
-from harness.measuring.sampling import SamplingRule
-from harness.registry import Family, Registry, Study
-from harness.storage.results import read_records
-from harness.sweeps.sweep import (
+from harness.contract import Family, Study
+from harness.contract.registry import Registry
+from harness.measuring import environment
+from harness.model.settings import SamplingRule, Settings
+from harness.store.results import read_cells
+from harness.suites.sweep import (
     Place,
     Step,
     is_outdated,
@@ -22,7 +22,7 @@ from harness.sweeps.sweep import (
     set_aside,
     sweep,
 )
-from harness.sweeps.sweep import plan as plan_steps
+from harness.suites.sweep import plan as plan_steps
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
 PROBLEMS = ["toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"]
@@ -51,7 +51,7 @@ def measured(steps: list[Step]) -> list[bool]:
 
 
 def stored(path: Path) -> list[str]:
-    return [record["cell"] for record in read_records(path)]
+    return [record["cell"] for record in read_cells(path)]
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +67,9 @@ def test_each_problem_is_measured_with_its_variants_and_the_reference(path: Path
     first, second = PROBLEMS
     assert stored(path)[:2] == [f"toy/reference@{first}", f"toy/same@{first}"]
     assert set(stored(path)[2:]) == {f"toy/{name}@{second}" for name in ("reference", "own")}
-    purposes = [record["purpose"] for record in read_records(path)]
+    purposes = [record["purpose"] for record in read_cells(path)]
     assert purposes == ["first", "first", "second", "second"]
-    assert {record["status"] for record in read_records(path)} == {"ok"}
+    assert {record["status"] for record in read_cells(path)} == {"ok"}
 
 
 def test_what_is_measured_is_not_measured_again(path: Path, complete: bytes):
@@ -112,7 +112,7 @@ def test_only_what_is_missing_of_a_problem_is_stored(path: Path, complete: bytes
         assert measured(steps) == [False, True]
         assert measure(path, steps) == PROBLEMS[:1]
         assert len(stored(path)) == len(set(stored(path))) == 4
-        *_, last = read_records(path)
+        *_, last = read_cells(path)
         assert last["variant"] == line
         assert last["status"] == "ok"
         assert (last["ratio"] is None) == (line == "reference")
@@ -156,7 +156,7 @@ def test_other_settings_are_measured_again(path: Path, complete: bytes):
 
 def test_other_code_is_measured_again(path: Path, complete: bytes, monkeypatch: pytest.MonkeyPatch):
     path.write_bytes(complete)
-    monkeypatch.setattr(machine, "source_digest", lambda: "0123456789ab")
+    monkeypatch.setattr(environment, "source_digest", lambda: "0123456789ab")
     assert measured(plan(path)) == [False, False]
 
 
@@ -188,14 +188,14 @@ def test_a_family_without_studies_has_no_steps(path: Path):
 class TestSourceDigest:
     @pytest.fixture(autouse=True)
     def uncached(self):
-        machine.source_digest.cache_clear()
+        environment.source_digest.cache_clear()
         yield
-        machine.source_digest.cache_clear()
+        environment.source_digest.cache_clear()
 
     def test_it_is_short_and_stable(self):
-        first = machine.source_digest()
-        machine.source_digest.cache_clear()
-        assert machine.source_digest() == first
+        first = environment.source_digest()
+        environment.source_digest.cache_clear()
+        assert environment.source_digest() == first
         assert len(first) == 12
 
     def test_the_code_of_a_family_of_another_package_counts(
@@ -214,19 +214,19 @@ class TestSourceDigest:
         )
         monkeypatch.setattr(importlib.metadata, "entry_points", entry_points.select)
         monkeypatch.syspath_prepend(tmp_path)
-        before = machine.source_digest()
+        before = environment.source_digest()
         (package / "__init__.py").write_text("FAMILY = 1\n")
-        machine.source_digest.cache_clear()
-        assert machine.source_digest() != before
+        environment.source_digest.cache_clear()
+        assert environment.source_digest() != before
 
 
 class TestMachine:
     def test_it_is_told_apart_and_not_named(self, monkeypatch: pytest.MonkeyPatch):
-        here = machine.environment(0)["machine"]
-        assert here == machine.environment(1)["machine"]
+        here = environment.environment(0)["machine"]
+        assert here == environment.environment(1)["machine"]
         assert platform.node() not in here
         monkeypatch.setattr(platform, "node", lambda: "another")
-        assert machine.environment(0)["machine"] != here
+        assert environment.environment(0)["machine"] != here
 
     def test_another_one_is_measured_again(self, path: Path, complete: bytes, monkeypatch):
         path.write_bytes(complete)
@@ -234,7 +234,7 @@ class TestMachine:
         assert measured(plan(path)) == [False, False]
 
     def test_of_several_any_one_counts_that_has_a_whole_problem(self, path: Path, complete: bytes):
-        here = Place(machine.environment(0) | {"machine": "another"}, several=True)
+        here = Place(environment.environment(0) | {"machine": "another"}, several=True)
         path.write_bytes(complete)
         steps = registered_steps([toy.TOY])
         assert measured(plan_steps(steps, path, SETTINGS, here)) == [True, True]
@@ -247,7 +247,7 @@ class TestMachine:
         assert measured(steps) == [False, True], "half of it by each of two machines"
         assert {each.machine for each in steps[0].stored} == {
             "third",
-            machine.environment(0)["machine"],
+            environment.environment(0)["machine"],
         }
 
 
@@ -268,8 +268,8 @@ class TestOutdated:
         self, path: Path, complete: bytes, monkeypatch: pytest.MonkeyPatch, key: str
     ):
         path.write_bytes(complete)
-        other = machine.environment(0) | {key: "another"}
-        monkeypatch.setattr("harness.sweeps.sweep.environment", lambda seed: other)
+        other = environment.environment(0) | {key: "another"}
+        monkeypatch.setattr("harness.suites.sweep.environment", lambda seed: other)
         assert is_outdated(path, SETTINGS)
 
     def test_they_are_kept_under_another_name(self, path: Path, complete: bytes):

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.errors import ShardbenchError
 from harness.execution.upstream import Upstream, folder, is_ready
+from harness.model.errors import ShardbenchError
 
 NAME = "library-1.0"
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.registry import (
+from harness.contract import (
     Claim,
     Counter,
     Family,
@@ -30,13 +30,13 @@ from harness.registry import (
     Quality,
     RankTable,
     Recorder,
-    Registry,
     Study,
     Topology,
     UsageError,
     WorkloadSpec,
-    positive_int,
 )
+from harness.contract.registry import Registry
+from harness.model.ids import positive_int
 
 Decision = tuple[int, ...]
 

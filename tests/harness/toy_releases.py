@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.recorder import Recorder
-from harness.registry import Family
-from harness.releases.declaration import Releases
+from harness.contract import Family
+from harness.contract.recorder import Recorder
+from harness.contract.releases import Releases
 
 LIBRARY = "toylib"
 

@@ -14,11 +14,11 @@ from environments import ROOT, MadeEnvironment
 import shardbench
 
 NAMES = {
-    "JsonPlanLoader": "planners.embedding.plan_file:JsonPlanLoader",
-    "Planner": "planners.embedding.planner:Planner",
+    "JsonPlanLoader": "planners.embedding.plan_files.loader:JsonPlanLoader",
+    "Planner": "planners.embedding.drop_in.planner:Planner",
     "accelerate": "planners.dtensor.accelerate:accelerate",
-    "capture": "harness.capture:capture",
-    "plan_constraints": "planners.embedding.plan_file:plan_constraints",
+    "capture": "harness.planning.capture:capture",
+    "plan_constraints": "planners.embedding.plan_files.loader:plan_constraints",
 }
 NEED_MORE = {"accelerate_colossalai": "planners.dimspec.upstream.accelerate:accelerate"}
 

@@ -10,7 +10,7 @@ import pytest
 from made_up_results import family_lines, past_lines, write
 
 import reports
-from reports.drawing import (
+from reports.figures.canvas import (
     BLACK,
     GREY,
     HATCHES,
@@ -22,11 +22,11 @@ from reports.drawing import (
     luminance,
     text_colour_on,
 )
-from reports.figures import figures
+from reports.figures.family import figures
 from reports.frames import read_results
-from reports.views import families
+from reports.views.family import families
 
-STYLE = (Path(reports.__file__).parent / "templates" / "style.css").read_text()
+STYLE = (Path(reports.__file__).parent / "pages" / "templates" / "style.css").read_text()
 # Viénot, Brettel and Mollon (1999) for linear RGB: who lacks the cones for long waves (protan), for
 # middle ones (deutan); for short ones (tritan) the one-plane simplification of Brettel et al. 1997.
 BLIND = {

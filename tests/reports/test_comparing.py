@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from reports.comparing.changes import Comparison
-from reports.comparing.page import write_comparison
-from reports.comparing.sentences import sentences
-from reports.comparing.tables import cells_table
+from reports.findings.changes import sentences
 from reports.frames import read_results
+from reports.pages.comparison import write_comparison
+from reports.tables.changes import cells_table
 
 AT = "@crates[boxes=10,seed=1]/toy_rack:4"
 
@@ -207,7 +207,7 @@ def test_page_markdown_figure_and_data_are_written(tmp_path):
 
 
 def test_a_comparison_replaces_a_report_whole(tmp_path):
-    from reports.page import write_report
+    from reports.pages.report import write_report
 
     results = write(tmp_path / "r.jsonl", family_lines())
     write_report(results, tmp_path / "out")

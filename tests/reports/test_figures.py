@@ -7,13 +7,13 @@ import pytest
 from made_up_results import cell, family_lines, past_lines, write
 from matplotlib.text import Text
 
-import reports.against
-import reports.figures
-import reports.growth
-import reports.ranks
-from reports.drawing import finish, label_points, new_figure, style
+import reports.figures.family
+import reports.figures.growth
+import reports.figures.ranks
+import reports.figures.speedups
+from reports.figures.canvas import finish, label_points, new_figure, style
 from reports.frames import read_results
-from reports.views import families
+from reports.views.family import families
 
 
 def draw(folder, lines):
@@ -26,9 +26,10 @@ def draw(folder, lines):
 
     (family,) = families(read_results(write(folder / "r.jsonl", lines)))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (reports.figures, reports.against, reports.growth, reports.ranks):
+        figures = reports.figures
+        for module in (figures.family, figures.speedups, figures.growth, figures.ranks):
             patch.setattr(module, "finish", keep)
-        drawings = [d for some in reports.figures.figures(family).values() for d in some]
+        drawings = [d for some in reports.figures.family.figures(family).values() for d in some]
     return {d.slug: (d, figure) for d, figure in zip(drawings, made, strict=True)}
 
 

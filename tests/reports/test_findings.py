@@ -1,9 +1,9 @@
 import pytest
 from made_up_results import cell, family_lines, goal, over_budget, past_lines, write
 
-from reports.findings import KINDS, findings
+from reports.findings.report import KINDS, findings
 from reports.frames import read_results
-from reports.views import families, ladder, published_shares
+from reports.views.family import families, ladder, published_shares
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from made_up_results import cell, family_lines, write
 from test_flame_page import profile
 
 from harness.measuring.profile.flame_graph import Frame
-from reports.flame_links import page_name, pairs, steps
-from reports.flames import flame_page
 from reports.frames import read_results
-from reports.page import write_report
-from reports.views import families
+from reports.pages.flame_links import page_name, pairs, steps
+from reports.pages.flames import flame_page
+from reports.pages.report import write_report
+from reports.views.family import families
 
 PROBLEM = "crates[boxes=80,seed=1]/toy_rack:4"
 LADDER = ["slow-copy", "half-copy", "quick-copy", "no-copy"]

@@ -4,7 +4,7 @@ import math
 import pytest
 from made_up_results import BOUNDED, cell, family_lines, goal, over_budget, past_lines, write
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from reports.frames import read_results
 
 

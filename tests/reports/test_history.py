@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.releases.declaration import Releases
+from harness.contract.releases import Releases
 from harness.releases.history import Counts, History, NotRun, Round, Times
 from reports.history import Chapter, chapters, findings, ratio_to, rows, times_text
 from reports.history_page import data, draw, load_note, page

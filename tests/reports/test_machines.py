@@ -3,9 +3,9 @@
 from made_up_results import family_lines, write
 
 from reports.frames import read_results
-from reports.page import write_report
-from reports.tables import cells_table, problems_table
-from reports.views import families
+from reports.pages.report import write_report
+from reports.tables.family import cells_table, problems_table
+from reports.views.family import families
 
 
 def lines_of_two_machines():

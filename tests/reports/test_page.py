@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
-import reports.page
-from harness.errors import UsageError
-from harness.storage.results import Decision, Status
-from reports.page import write_report
+import reports.pages.report
+from harness.model.errors import UsageError
+from harness.store.results import Decision, Status
+from reports.pages.report import write_report
 
 VOID = {"meta", "input", "link", "img", "br", "hr"}
 
@@ -272,7 +272,7 @@ def test_a_failure_leaves_the_earlier_report(tmp_path, monkeypatch):
     def fail(*_):
         raise RuntimeError("made up")
 
-    monkeypatch.setattr(reports.page, "sources_table", fail)
+    monkeypatch.setattr(reports.pages.report, "sources_table", fail)
     with pytest.raises(RuntimeError):
         write_report(results, tmp_path / "out")
     assert {p: p.read_bytes() for p in path.parent.rglob("*") if p.is_file()} == before

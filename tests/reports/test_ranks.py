@@ -5,12 +5,12 @@ from made_up_ranks import COLUMNS, ranks, with_ranks
 from made_up_results import cell, family_lines, over_budget, write
 from matplotlib.text import Text
 
-import reports.ranks
-from reports.drawing import finish, style
+import reports.figures.ranks
+from reports.figures.canvas import finish, style
+from reports.figures.ranks import draw_ranks, loads_table, ranks_table
 from reports.frames import read_results
-from reports.page import write_report
-from reports.ranks import draw_ranks, loads_table, ranks_table
-from reports.views import families
+from reports.pages.report import write_report
+from reports.views.family import families
 
 
 def family_of(folder, lines):
@@ -19,7 +19,7 @@ def family_of(folder, lines):
 
 
 def view_of(folder, lines):
-    return reports.ranks.ranks(family_of(folder, lines))
+    return reports.figures.ranks.ranks(family_of(folder, lines))
 
 
 def test_the_reference_stands_beside_the_best_other_plan(tmp_path):
@@ -89,7 +89,9 @@ def test_the_tables_hold_every_rank_and_the_heaviest(tmp_path):
 def test_both_plans_are_drawn_whole_on_one_scale(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(
-        reports.ranks, "finish", lambda figure, *rest: made.append(figure) or finish(figure, *rest)
+        reports.figures.ranks,
+        "finish",
+        lambda figure, *rest: made.append(figure) or finish(figure, *rest),
     )
     lines = with_ranks(family_lines((10,)))
     for line in lines:
@@ -112,7 +114,7 @@ def test_the_figure_has_a_bar_for_each_rank_and_the_capacity(tmp_path, amount, m
         made.append(figure)
         return finish(figure, *rest)
 
-    monkeypatch.setattr(reports.ranks, "finish", keep)
+    monkeypatch.setattr(reports.figures.ranks, "finish", keep)
     with style():
         (drawing,) = draw_ranks(family_of(tmp_path, with_ranks(family_lines((10,)), amount)))
     axes = made[0].axes

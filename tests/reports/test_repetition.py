@@ -1,7 +1,7 @@
 import pytest
 from made_up_results import cell, write
 
-from reports.findings import findings
+from reports.findings.report import findings
 from reports.frames import UsageError, read_results
 
 ENOUGH = {"copies": 1, "searches": "distinct"}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from made_up_results import cell, family_lines, over_budget, write
 
 from reports.frames import read_results
-from reports.scaling import exponents, fit_exponent, sweeps, without_parameter
+from reports.views.scaling import exponents, fit_exponent, sweeps, without_parameter
 
 
 @given(

@@ -12,12 +12,12 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "harness"))
 
+from harness.gates.measured_cells import MeasuredCell
 from made_up_cells import PROBLEM, ended, line
 
-from harness.gates.expectations import Expectation, Expectations
-from harness.gates.gate import Deviation, GateVerdict, Judged, judge_cells
-from harness.gates.measured_cells import MeasuredCell
-from reports.verdict import (
+from harness.suites.expectations import Expectation, Expectations
+from harness.suites.gate import Deviation, GateVerdict, Judged, judge_cells
+from reports.pages.gate import (
     code,
     failure_markdown,
     headline,

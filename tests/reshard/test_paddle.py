@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.errors import ShardbenchError
 from harness.execution.upstream import Upstream
+from harness.model.errors import ShardbenchError
 
 BEFORE, AFTER = RELEASES = "paddle-2.6.2", "paddle-3.3.1"
 DRIVER = Path(__file__).parents[2] / "planners" / "reshard" / "upstream" / "driver.py"
@@ -39,7 +39,7 @@ import runpy
 
 runpy.run_path({driver!r})
 
-from planners.reshard.upstream.anew import anew
+from planners.reshard.upstream.fresh_state import anew
 from planners.reshard.upstream.decision import check_mirror, fingerprint
 from planners.reshard.upstream.partitioned import partitioned
 

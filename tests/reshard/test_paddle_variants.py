@@ -2,10 +2,10 @@
 
 import pytest
 
-from harness.clock import SystemClock
 from harness.measuring.check import check
-from harness.naming import WorkloadSpec
-from harness.topologies import find_topology
+from harness.measuring.clock import SystemClock
+from harness.model.ids import WorkloadSpec
+from harness.topologies.lookup import find_topology
 from planners.reshard import FAMILY
 from planners.reshard.suite import PADDLE
 

@@ -4,9 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners.reshard.block import Block, BlockError, GraphChanged, NoSuchPlace, UnknownValue
-from planners.reshard.graph import Twin
-from planners.reshard.syncing import DeltaSync, SyncAfterRemove, SyncEach, SyncOnce
+from planners.reshard.resharding.block import (
+    Block,
+    BlockError,
+    GraphChanged,
+    NoSuchPlace,
+    UnknownValue,
+)
+from planners.reshard.resharding.graph import Twin
+from planners.reshard.resharding.syncing import DeltaSync, SyncAfterRemove, SyncEach, SyncOnce
 
 ALL = (SyncEach, SyncAfterRemove, SyncOnce, DeltaSync)
 IN_LINE = (SyncEach, SyncAfterRemove, DeltaSync)

@@ -5,20 +5,20 @@ from collections import Counter
 
 import pytest
 
-from harness.clock import SystemClock
-from harness.errors import InfeasibleDecision, NotApplicable, UsageError
 from harness.measuring.check import check
-from harness.naming import ProblemId, WorkloadSpec
-from harness.topologies import find_topology
+from harness.measuring.clock import SystemClock
+from harness.model.errors import InfeasibleDecision, NotApplicable, UsageError
+from harness.model.ids import ProblemId, WorkloadSpec
+from harness.topologies.lookup import find_topology
 from planners.reshard import FAMILY
-from planners.reshard.block import GraphChanged
 from planners.reshard.decision import validate
-from planners.reshard.layouts import Layout
 from planners.reshard.problem import TransformerProblem, build
-from planners.reshard.program import transformer
-from planners.reshard.resharder import IndexedResharder, Resharder
+from planners.reshard.resharding.block import GraphChanged
+from planners.reshard.resharding.layouts import Layout
+from planners.reshard.resharding.program import transformer
+from planners.reshard.resharding.resharder import IndexedResharder, Resharder
+from planners.reshard.resharding.syncing import DeltaSync, SyncAfterRemove, SyncEach, SyncOnce
 from planners.reshard.suite import LADDER
-from planners.reshard.syncing import DeltaSync, SyncAfterRemove, SyncEach, SyncOnce
 
 MACHINE = "dgx_a100_80gb"
 IN_LINE = (

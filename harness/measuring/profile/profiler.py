@@ -12,11 +12,11 @@ from pyinstrument.frame_info import frame_info_get_identifier
 from pyinstrument.renderers import ConsoleRenderer, HTMLRenderer, SpeedscopeRenderer
 from pyinstrument.session import Session
 
-from harness.clock import Clock
+from harness.contract import Measured, Prepared
+from harness.measuring.clock import Clock
 from harness.measuring.profile.flame_graph import NOTHING, Profile, Profiled, Stack, Weight
 from harness.measuring.profile.frame_names import FrameNames
 from harness.measuring.sampling import timed_turn
-from harness.registry import Measured, Prepared
 
 _INTERVAL_SECONDS = 0.001
 # A turn lasts about this long, by repeating short calls. Two at least show how much turns vary.

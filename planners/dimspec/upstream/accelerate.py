@@ -16,10 +16,10 @@ from colossalai.tensor.comm_spec import CollectiveCommPattern, CommSpec
 from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 from colossalai.tensor.sharding_spec import ShardingSpec
 
-from harness.registry import InfeasibleDecision, SupportedReleases, UsageError
-from planners.dimspec.interned import Interned
-from planners.dimspec.partition import Mesh, PartitionError
-from planners.dimspec.upstream.forms import dictionary_of, partition_of, values_of
+from harness.contract import InfeasibleDecision, SupportedReleases, UsageError
+from planners.dimspec.conversion.interned import Interned
+from planners.dimspec.conversion.partition import Mesh, PartitionError
+from planners.dimspec.upstream.plain_values import dictionary_of, partition_of, values_of
 
 RELEASES = SupportedReleases("colossalai", ("0.4.0", "0.4.1"))
 

@@ -16,8 +16,8 @@ from colossalai.auto_parallel.tensor_shard.sharding_strategy import ShardingStra
 from colossalai.auto_parallel.tensor_shard.solver import StrategiesConstructor
 from colossalai.tensor.sharding_spec import ShardingSpec
 
-from planners.dimspec.upstream.forms import device_mesh, partition_of
 from planners.dimspec.upstream.models import MODELS
+from planners.dimspec.upstream.plain_values import device_mesh, partition_of
 from planners.dimspec.upstream.running import run
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 from colossalai.tensor.sharding_spec import ShardingSpec, _DimSpec
 
-from planners.dimspec.upstream.forms import partition_of, values_of
+from planners.dimspec.upstream.plain_values import partition_of, values_of
 
 # Release 0.4.0 calls the first of them, in every constructor; 0.4.1 the other.
 _BUILDS_DICTIONARY = ("build_difference_2d_dict", "_build_difference_2d_dict")

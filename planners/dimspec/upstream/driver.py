@@ -27,7 +27,7 @@ def constructor(request: dict[str, Any]) -> dict[str, Any]:
 
 def record(request: dict[str, Any]) -> dict[str, Any]:
     """Build them and return every conversion asked for; `upstream.recording.answer` says how."""
-    from planners.dimspec.upstream.recording import answer
+    from planners.dimspec.capture.recording import answer
 
     return answer(request)
 

@@ -5,7 +5,12 @@ from typing import Any
 from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 from colossalai.tensor.sharding_spec import ShardingSpec
 
-from planners.dimspec.upstream.forms import device_mesh, dictionary_of, pairs_of, partition_of
+from planners.dimspec.upstream.plain_values import (
+    device_mesh,
+    dictionary_of,
+    pairs_of,
+    partition_of,
+)
 from planners.dimspec.upstream.running import run
 
 _Question = tuple[tuple[Any, ...], tuple[Any, ...]]

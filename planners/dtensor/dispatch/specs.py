@@ -8,7 +8,7 @@ from unittest import mock
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
-from planners.dtensor.dispatch.bounded import BoundedTable
+from planners.dtensor.dispatch.tables import BoundedTable
 
 MOST_SPECS = 4096
 

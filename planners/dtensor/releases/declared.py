@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.registry import Releases
+from harness.contract import Releases
 
 RELEASES = Releases(
     library="torch",

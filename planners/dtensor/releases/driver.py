@@ -26,7 +26,8 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from harness.registry import UsageError, WorkloadSpec, count_calls
+from harness.contract import UsageError, WorkloadSpec
+from harness.contract.calls import count_calls
 from planners.dtensor.workloads import ROUNDS, checked, ops
 
 Step = Callable[[], list[torch.Tensor]]

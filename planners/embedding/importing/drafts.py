@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from harness.registry import UsageError, printable
+from harness.contract import UsageError
+from harness.model.errors import printable
 from planners.embedding.tables import MOST_DIM, MOST_POOLING, MOST_ROWS, MOST_TABLES, Table
 
 _MOST_NAMED = 4

@@ -6,9 +6,9 @@ Fields and rules are those of tzrec/protos/feature.proto and tzrec/features of a
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.registry import UsageError
+from harness.contract import UsageError
 from planners.embedding.importing.drafts import Notes
-from planners.embedding.importing.prototext import Message, whole
+from planners.embedding.importing.tzrec_config import Message, whole
 
 # These have a table in any case; of the others, only those that turn their value into an index.
 _SPARSE = ("id_feature", "combo_feature", "bool_mask_feature", "tokenize_feature")

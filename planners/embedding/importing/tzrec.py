@@ -8,10 +8,10 @@ table of its `embedding_name`, or of its own; groups of type WIDE, and groups wi
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from harness.registry import UsageError
+from harness.contract import UsageError
 from planners.embedding.importing.drafts import Draft, Notes, dtype_of
 from planners.embedding.importing.features import Defaults, Feature, read_features
-from planners.embedding.importing.prototext import Message
+from planners.embedding.importing.tzrec_config import Message
 
 _WIDE_DIM = 4
 _SEQUENCES = ("SEQUENCE", "JAGGED_SEQUENCE", "2", "3")

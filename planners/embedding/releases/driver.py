@@ -9,7 +9,8 @@ import time
 from importlib import metadata
 from typing import Any
 
-from harness.registry import Recorder, Topology, WorkloadSpec, count_calls
+from harness.contract import Recorder, Topology, WorkloadSpec
+from harness.contract.calls import count_calls
 from planners.embedding.releases.observing import counted, phases
 from planners.embedding.releases.planning import ReleaseProblem, build, fingerprint, max_rank_ms
 

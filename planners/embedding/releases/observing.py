@@ -18,7 +18,7 @@ from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import ShardingOption
 
-from harness.registry import Recorder
+from harness.contract import Recorder
 
 # What a release imports of its annotations by name is looked up under the same name.
 _LOOKUPS = ("_get_annotated_method", "_get_coefficient_method")

@@ -16,7 +16,7 @@ from torchrec.distributed.planner.storage_reservations import FixedPercentageSto
 from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption
 from torchrec.distributed.planner.types import Topology as TorchrecTopology
 
-from harness.registry import Topology, UsageError, WorkloadSpec
+from harness.contract import Topology, UsageError, WorkloadSpec
 from planners.embedding.torchrec_objects import (
     KERNELS,
     RESERVED_FRACTION,

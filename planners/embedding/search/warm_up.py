@@ -11,11 +11,11 @@ from torchrec.distributed.planner.proposers import GreedyProposer
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 from torchrec.distributed.types import ShardingType
 
-from planners.embedding.search.bin_proposer import BinProposer
-from planners.embedding.search.certified import best_plan
+from planners.embedding.search.best_plan.search import best_plan
 from planners.embedding.search.deadline import Deadline
-from planners.embedding.search.partition import rules_of
-from planners.embedding.search.same_plan import SamePlan
+from planners.embedding.search.same_plan.bin_proposer import BinProposer
+from planners.embedding.search.same_plan.partition import rules_of
+from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import Devices, search_space
 
 

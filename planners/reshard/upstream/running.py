@@ -5,9 +5,9 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from planners.reshard.upstream.anew import anew
 from planners.reshard.upstream.counting import counting
 from planners.reshard.upstream.decision import check_mirror, fingerprint
+from planners.reshard.upstream.fresh_state import anew
 from planners.reshard.upstream.modes import resharder_of
 from planners.reshard.upstream.partitioned import partitioned
 

@@ -43,7 +43,7 @@ def _insisting(function: Callable[..., Any]) -> dict[str, bool]:
 def _put_planner_in_place(mode: str) -> Reached:
     from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 
-    from planners.embedding.planner import Planner
+    from planners.embedding.drop_in.planner import Planner
 
     # Upstream's tests look at signatures and subclass it, so that it stays the class it is; tests
     # give no mode, and so get this one.

@@ -1,7 +1,8 @@
 """The variant is found, and plans with real torchrec objects."""
 
-from harness.registry import WorkloadSpec, load_registry
-from harness.topologies import find_topology
+from harness.contract import WorkloadSpec
+from harness.contract.registry import load_registry
+from harness.topologies.lookup import find_topology
 
 
 def test_it_places_every_table_and_levels_memory():

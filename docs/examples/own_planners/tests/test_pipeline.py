@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from own_planners.pipeline import FAMILY
 from own_planners.pipeline.chain import Chain, Cut, quality, validate
 
-from harness.clock import SystemClock
-from harness.errors import InfeasibleDecision, UsageError
+from harness.contract import Question, WorkloadSpec
+from harness.contract.registry import load_registry
 from harness.measuring.check import check
-from harness.registry import Question, WorkloadSpec, load_registry
-from harness.topologies import find_topology
+from harness.measuring.clock import SystemClock
+from harness.model.errors import InfeasibleDecision, UsageError
+from harness.topologies.lookup import find_topology
 
 
 @st.composite

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from harness.registry import InfeasibleDecision, Topology, UsageError, WorkloadSpec
+from harness.contract import InfeasibleDecision, Topology, UsageError, WorkloadSpec
 from own_planners.pipeline.workloads import layer_costs
 
 TERA = 10**12

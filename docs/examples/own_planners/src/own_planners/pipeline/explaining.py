@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from harness.registry import Explanation, Question, Section, UsageError
+from harness.contract import Explanation, Question, Section, UsageError
 from own_planners.pipeline.chain import TERA, Chain, Cut
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from harness.registry import Progress, Recorder
+from harness.contract import Progress, Recorder
 from own_planners.pipeline import variants
 from own_planners.pipeline.chain import Chain
 

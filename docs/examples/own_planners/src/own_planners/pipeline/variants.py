@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 
-from harness.registry import Prepared
+from harness.contract import Prepared
 from own_planners.pipeline.chain import Chain, Cut
 from own_planners.pipeline.family import FAMILY
 

@@ -1,0 +1,60 @@
+"""The contract between planners and the harness: all that the author of a planner needs."""
+
+from harness.contract.captured_file import Names
+from harness.contract.declarations import Counter, Planning, Study, Workload
+from harness.contract.explanation import Explanation, Question, Section
+from harness.contract.family import Abilities, Family, Implementation
+from harness.contract.inventory import Column, Imported, Importing, ImportRequest, Inventory
+from harness.contract.recorder import Recorder, is_observing
+from harness.contract.releases import Releases
+from harness.contract.supported_releases import SupportedReleases
+from harness.contract.variants import Measured, Prepared
+from harness.execution.upstream import Upstream
+from harness.model.cell import Claim, Goal, Progress, Quality, RankTable
+from harness.model.errors import (
+    InfeasibleDecision,
+    NotApplicable,
+    RegistryError,
+    ShardbenchError,
+    UsageError,
+)
+from harness.model.ids import WorkloadSpec
+from harness.model.topology import Topology
+
+__all__ = [
+    "Abilities",
+    "Claim",
+    "Column",
+    "Counter",
+    "Explanation",
+    "Family",
+    "Goal",
+    "Implementation",
+    "ImportRequest",
+    "Imported",
+    "Importing",
+    "InfeasibleDecision",
+    "Inventory",
+    "Measured",
+    "Names",
+    "NotApplicable",
+    "Planning",
+    "Prepared",
+    "Progress",
+    "Quality",
+    "Question",
+    "RankTable",
+    "Recorder",
+    "RegistryError",
+    "Releases",
+    "Section",
+    "ShardbenchError",
+    "Study",
+    "SupportedReleases",
+    "Topology",
+    "Upstream",
+    "UsageError",
+    "Workload",
+    "WorkloadSpec",
+    "is_observing",
+]

@@ -1,0 +1,90 @@
+"""The files that `shardbench.capture` writes: one JSON object, headed by what it is."""
+
+import gzip
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.model.errors import UsageError
+from harness.model.files import read_json, replace_file
+from harness.model.versions import installed_versions
+
+CAPTURED_SUFFIXES = (".json", ".json.gz")
+
+_HEADER = "shardbench"
+_VERSION = 1
+
+
+class Names:
+    """Names as a captured file writes them: as they are, or hashed.
+
+    Hashed names sort as the real ones do, since planners break ties by name. Their hashes are keyed
+    with `key`, a secret that the file does not hold, so that nobody can try out likely names; with
+    a key of one's own, a name has the same hash in several files, after its place in each of them.
+    """
+
+    def __init__(self, hashed: bool = False, key: str = "") -> None:
+        self.hashed = hashed
+        self._key = (key or secrets.token_hex()).encode()[:64]
+
+    def written(self, names: Iterable[str]) -> dict[str, str]:
+        """Return what to write for each name; distinct names stay distinct."""
+        ordered = sorted(set(names))
+        if not self.hashed:
+            return {name: name for name in ordered}
+        digits = len(str(len(ordered) - 1))
+        return {
+            name: f"{index:0{digits}}_{self._digest(name)}" for index, name in enumerate(ordered)
+        }
+
+    def _digest(self, name: str) -> str:
+        text = name.encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(text, key=self._key, digest_size=6).hexdigest()
+
+
+def is_captured_file(name: str) -> bool:
+    """Whether a workload is named like a captured file."""
+    return name.endswith(CAPTURED_SUFFIXES)
+
+
+def write_captured(path: Path, family: str, names: Names, content: Mapping[str, Any]) -> None:
+    """Write a captured file whole or not at all; `content` holds plain JSON types.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    header = {
+        "version": _VERSION,
+        "family": family,
+        "names": "hashed" if names.hashed else "as they are",
+        "packages": installed_versions(),
+    }
+    text = json.dumps({_HEADER: header, **content}, allow_nan=False, indent=1) + "\n"
+    # Without a time in its header, equal content makes an equal file.
+    packed = path.name.endswith(".gz")
+    replace_file(path, gzip.compress(text.encode(), mtime=0) if packed else text)
+
+
+def read_captured(path: str | Path, family: str) -> dict[str, Any]:
+    """Return the content of a file that `shardbench.capture` wrote for a family.
+
+    Raises:
+        UsageError: the file cannot be read, is none of these, of another family or of a later
+            version.
+    """
+    held = read_json(path)
+    header = held.pop(_HEADER, None)
+    if not isinstance(header, dict) or "family" not in header:
+        raise UsageError(f"{path} is no file that shardbench.capture wrote.")
+    if header["family"] != family:
+        raise UsageError(
+            f"{path} was captured from family '{header['family']}', not from '{family}'."
+        )
+    if header.get("version") != _VERSION or header["version"] is True:
+        raise UsageError(
+            f"{path} is of version {header.get('version')!r}; this shardbench reads {_VERSION}."
+        )
+    return held

@@ -1,0 +1,141 @@
+"""What a family declares of itself in plain records: claims, qualities, counters, its suite."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, get_args
+
+from harness.model.cell import Goal, Measure, Quality, RankTable
+from harness.model.errors import RegistryError, UsageError
+from harness.model.ids import ProblemId
+
+OTHERS = "others"
+"""The variant that a goal names to be set against all others of its problem."""
+
+P = TypeVar("P")
+D = TypeVar("D")
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A deterministic count of work done in one call.
+
+    `enough` is what the count need not go beyond: a number, or the name of the counter that tells
+    it; None where that is not known. What goes beyond it is work that is repeated.
+    """
+
+    name: str
+    meaning: str
+    enough: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What `shardbench list workloads` says about a workload."""
+
+    name: str
+    summary: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A problem of the family's suite, and the variants to run on it.
+
+    `against` names the variant that the others are compared with there, the family's reference
+    where it is None. A `large` study takes no part in the default report.
+    """
+
+    problem: str
+    variants: tuple[str, ...]
+    purpose: str
+    against: str | None = None
+    large: bool = False
+
+
+def check_qualities(family: str, qualities: Sequence[Quality]) -> None:
+    """Raise RegistryError where a bound is of no other quality, or none is better."""
+    for quality in qualities:
+        if quality.better not in ("lower", "higher"):
+            raise RegistryError(f"Quality '{quality.name}' must be better lower or higher.")
+        others = {each.name for each in qualities if each is not quality}
+        if quality.bounds and quality.bounds not in others:
+            raise RegistryError(
+                f"Quality '{quality.name}' of family '{family}' bounds '{quality.bounds}', which "
+                "is no other quality of it."
+            )
+
+
+def check_counters(family: str, counters: Sequence[Counter]) -> None:
+    """Raise RegistryError where what is enough of a counter is told by none."""
+    names = {counter.name for counter in counters}
+    for counter in counters:
+        if isinstance(counter.enough, str) and counter.enough not in names:
+            raise RegistryError(
+                f"Counter '{counter.name}' of family '{family}' has enough at "
+                f"'{counter.enough}', which is no counter of it."
+            )
+
+
+def check_studies(family: str, reference: str, studies: Iterable[Study]) -> None:
+    """Raise RegistryError where one problem is studied against two variants.
+
+    A cell's id does not say what it is compared with, so the cells of the two would be mixed up.
+    """
+    against: dict[ProblemId, str] = {}
+    for study in studies:
+        try:
+            problem = ProblemId.parse(study.problem)
+        except UsageError as error:
+            raise RegistryError(f"A study of family '{family}' is malformed: {error}") from None
+        other = study.against or reference
+        if against.setdefault(problem, other) != other:
+            raise RegistryError(
+                f"Family '{family}' studies '{problem}' against '{against[problem]}' and against "
+                f"'{other}'; a problem can be studied against one variant only."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Planning(Generic[P, D]):
+    """How `shardbench plan` plans with a family.
+
+    Attributes:
+        variant: the one that plans unless another is asked for.
+        document: a decision as plain JSON types, for whoever carries it out.
+        ranks: what each rank gets.
+        limited: the problem with a limit in seconds on the search, for variants that can be
+            stopped; None where none of them can.
+    """
+
+    variant: str
+    document: Callable[[P, D], Mapping[str, Any]]
+    ranks: Callable[[P, D], RankTable]
+    limited: Callable[[P, float], P] | None = None
+
+
+def check_goals(
+    family: str, goals: Iterable[Goal], variants: Collection[str], qualities: Sequence[Quality]
+) -> None:
+    """Raise RegistryError where a goal names what its family does not have."""
+    for goal in goals:
+        whose = f"Goal '{goal.text}' of family '{family}'"
+        allowed = get_args(Measure)
+        if goal.measure not in allowed:
+            raise RegistryError(
+                f"{whose} has measure '{goal.measure}'; allowed are: {', '.join(allowed)}."
+            )
+        named = {goal.variant, goal.against} - {""}
+        if goal.measure == "quality" and goal.against == OTHERS:
+            named.remove(OTHERS)
+        for name in sorted(named.difference(variants)):
+            raise RegistryError(f"{whose} names variant '{name}', which is not registered.")
+        lower = {quality.name for quality in qualities if quality.better == "lower"}
+        if (goal.measure == "quality") != bool(goal.quality) or goal.quality not in {"", *lower}:
+            raise RegistryError(
+                f"{whose} must name a quality that is better lower where that is its measure, and "
+                f"only there, not '{goal.quality}'."
+            )
+        try:
+            ProblemId.parse(goal.problem)
+        except UsageError as error:
+            raise RegistryError(f"{whose} is malformed: {error}") from None

@@ -1,0 +1,61 @@
+"""Why a decision is as it is, as a family says it: sentences, tables, and all of it as JSON."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from harness.model.errors import RegistryError
+
+P = TypeVar("P")
+D = TypeVar("D")
+
+Value = str | float | None
+"""A field of a table: a number is written with four digits, None as a dash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A table with a title, and remarks below it; numbers stand to the right.
+
+    Raises:
+        RegistryError: a row has not one value for each column.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    remarks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.columns) for row in self.rows):
+            raise RegistryError(f"Section '{self.title}' has a row without a value by column.")
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[D]):
+    """What is asked of an explanation.
+
+    Attributes:
+        rank: the rank to look at; the heaviest where it is None.
+        top: how many items to show in detail, at least 1.
+        other: the name of another variant to explain the difference from, or an empty string.
+        other_decision: what that one decided; None without one.
+    """
+
+    rank: int | None = None
+    top: int = 5
+    other: str = ""
+    other_decision: D | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An explanation: sentences for people, then tables; `document` is all of it in JSON types."""
+
+    sentences: tuple[str, ...]
+    sections: tuple[Section, ...]
+    document: Mapping[str, Any]
+
+
+Explaining = Callable[[P, D, Question[D]], Explanation]
+"""How a family explains a decision; raises UsageError for a rank that does not exist."""

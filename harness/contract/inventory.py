@@ -1,0 +1,213 @@
+"""What a workload holds, part by part, and how a figure is spread over the parts."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from harness.model.errors import RegistryError, unknown
+
+Kind = Literal["text", "count", "number", "bytes"]
+Scale = Literal["", "linear", "log"]
+Cell = str | int | float
+
+_MOST_BARS = 8
+_FEW_STEPS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One thing that is told of every part.
+
+    Attributes:
+        name: what files and options call it.
+        title: what it is called above a table; `name` where it is empty.
+        unit: of its numbers, in words, such as `indices a sample`.
+        kind: `text`, `count` (whole), `number` or `bytes`.
+        scale: how its distribution over the parts is drawn, empty where it is not.
+        is_shown: whether it stands in the terminal's table; it is in files in any case.
+    """
+
+    name: str
+    title: str = ""
+    unit: str = ""
+    kind: Kind = "text"
+    scale: Scale = ""
+    is_shown: bool = True
+
+    @property
+    def heading(self) -> str:
+        """What stands above it."""
+        return self.title or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What a workload holds: a row for each part, in the order of `columns`.
+
+    Attributes:
+        title: what it is an inventory of.
+        part: the word for one part, such as `table`.
+        rows: a cell for each column; numbers are finite and at least 0.
+        summary: all parts together in one line.
+        sort: the column by which parts are large or small.
+        notes: what else a reader must know, a sentence each without a full stop.
+    """
+
+    title: str
+    part: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    summary: str
+    sort: str
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [column.name for column in self.columns]
+        if {len(row) for row in self.rows} - {len(names)} or self.sort not in names:
+            raise RegistryError(
+                "An inventory must have a cell in each row for each of its columns, which are "
+                f"{', '.join(names)}, and be sorted by one of them."
+            )
+
+    def place(self, name: str) -> int:
+        """Return where a column stands; raises UsageError with close names."""
+        names = [column.name for column in self.columns]
+        if name not in names:
+            raise unknown("column", name, names)
+        return names.index(name)
+
+    def largest(self, sort: str, most: int) -> tuple[tuple[Cell, ...], ...]:
+        """Return the rows that are largest in a column of numbers, or first in one of texts.
+
+        Raises:
+            UsageError: there is no such column.
+        """
+        place = self.place(sort)
+        is_text = self.columns[place].kind == "text"
+        ordered = sorted(self.rows, key=lambda row: row[place], reverse=not is_text)
+        return tuple(ordered[:most])
+
+    @property
+    def drawn(self) -> tuple[Column, ...]:
+        """The columns whose distribution is drawn."""
+        return tuple(column for column in self.columns if column.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """How many parts have a value from `low` up to but not at `high`, or `low` where both agree."""
+
+    low: float
+    high: float
+    parts: int
+
+
+def distribution(inventory: Inventory, column: Column) -> tuple[Bar, ...]:
+    """Return how many parts have which values: a bar for each of a few, or for ranges of many.
+
+    Ranges are of powers (10, or 16 for bytes; less where that makes few) or of equal round widths.
+    On a logarithmic scale, values count as few only where parts share them.
+    """
+    place = inventory.place(column.name)
+    values = [float(row[place]) for row in inventory.rows]
+    distinct = sorted(set(values))
+    few = _MOST_BARS if column.scale == "linear" else min(_MOST_BARS, max(3, len(values) // 2))
+    if len(distinct) <= few:
+        return tuple(Bar(value, value, values.count(value)) for value in distinct)
+    edges = _edges(distinct, column)
+    parts = [0] * (len(edges) - 1)
+    for value in values:
+        parts[_range(edges, value)] += 1
+    return tuple(
+        Bar(low, high, count) for low, high, count in zip(edges, edges[1:], parts, strict=False)
+    )
+
+
+def _range(edges: list[float], value: float) -> int:
+    below = sum(edge <= value for edge in edges)
+    return min(max(below, 1), len(edges) - 1) - 1
+
+
+def _edges(distinct: list[float], column: Column) -> list[float]:
+    low, high = distinct[0], distinct[-1]
+    if column.scale != "log" or low <= 0:
+        return _equal(low, high)
+    steps = (16.0, 4.0, 2.0) if column.kind == "bytes" else (10.0, 10**0.5, 2.0)
+    for step in steps:
+        first = math.floor(math.log(low, step) + 1e-9)
+        last = math.floor(math.log(high, step) + 1e-9) + 1
+        if last - first > _FEW_STEPS or step == steps[-1]:
+            break
+    edges = [_round(step**power) for power in range(first, last + 1)]
+    if edges[-1] <= high:  # rounding has put the last edge below it
+        edges.append(_round(step ** (last + 1)))
+    return edges
+
+
+def _round(edge: float) -> float:
+    """Return 3 for half a power of ten, and a whole number for what is near one."""
+    if edge >= 1 and abs(edge - round(edge)) < 1e-6 * edge:
+        return float(round(edge))
+    return float(f"{edge:.1g}") if edge > 1 else float(f"{edge:.12g}")
+
+
+def _equal(low: float, high: float) -> list[float]:
+    exact = (high - low) / _MOST_BARS
+    power = 10.0 ** math.floor(math.log10(exact))
+    width = next(step * power for step in (1, 2, 5, 10) if step * power >= exact * 0.999)
+    first = math.floor(low / width)
+    last = math.floor(high / width) + 1
+    return [float(f"{number * width:.12g}") for number in range(first, last + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """What is to be imported, and what to make of it.
+
+    Attributes:
+        source: a file, or `module:function`.
+        target: the file that will hold the workload; its suffix says how it is written.
+        format: one of the formats of `Importing`, empty to go by the source's name.
+        columns: which column of the source holds a field, by field.
+        assumed: what a field is where the source does not say it, by field.
+    """
+
+    source: str
+    target: str
+    format: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    assumed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A workload that was read from elsewhere.
+
+    `content` is the file that holds it. `assumed` says what the source did not say, `changed` and
+    `left_out` what is not as the source has it or not there at all; a sentence each without a full
+    stop.
+    """
+
+    content: bytes
+    inventory: Inventory
+    assumed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Importing:
+    """How a family reads what was written for others.
+
+    Attributes:
+        formats: what it reads, by name, each in a few words.
+        suffixes: of the files that it writes, which are workloads of it.
+        fields: what `ImportRequest.columns` and `.assumed` may name.
+        read: does it; raises UsageError where the source cannot be used.
+    """
+
+    formats: Mapping[str, str]
+    suffixes: tuple[str, ...]
+    fields: tuple[str, ...]
+    read: Callable[[ImportRequest], Imported]

@@ -1,0 +1,88 @@
+"""What a variant is: a function from a problem to something prepared, whose call is timed."""
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from harness.execution.upstream import is_ready
+from harness.model.cell import Claim
+from harness.model.errors import RegistryError
+
+P = TypeVar("P")
+D = TypeVar("D")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured(Generic[D]):
+    """A decision whose call was timed elsewhere, e.g. in the child process of a real upstream.
+
+    `wall_s` and `cpu_s` are seconds; they replace what the harness would have measured here.
+    """
+
+    decision: D
+    wall_s: float
+    cpu_s: float
+    counters: Mapping[str, int] = field(default_factory=dict)
+    phases: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared(Generic[D]):
+    """A variant that is ready on a problem; only `run` is timed.
+
+    `installed` is entered around each turn of this variant and left after it, also on errors: a
+    variant that changes the process does so there. `renew` is called before each call of `run`,
+    untimed: a variant that uses up what it works on makes it anew there. `close` frees what was
+    prepared.
+    """
+
+    run: Callable[[], D | Measured[D]]
+    installed: Callable[[], AbstractContextManager[Any]] = nullcontext
+    close: Callable[[], None] = lambda: None
+    renew: Callable[[], None] | None = None
+
+    def begin(self) -> None:
+        """Make ready for one call of `run`."""
+        if self.renew is not None:
+            self.renew()
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the parent package of a dotted name is missing
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Variant(Generic[P, D]):
+    """One implementation in a family."""
+
+    name: str
+    prepare: Callable[[P], Prepared[D]]
+    summary: str
+    source: str
+    same_as: str | None = None
+    is_reference: bool = False
+    claim: Claim | None = None
+    requires: tuple[str, ...] = ()
+    upstream: str = ""
+
+    def prepared(self, problem: P) -> Prepared[D]:
+        """Set the variant up on a problem; raises RegistryError where that gives no `Prepared`."""
+        prepared = self.prepare(problem)
+        if not isinstance(prepared, Prepared):
+            raise RegistryError(
+                f"Variant '{self.name}' returned {type(prepared).__name__}, not Prepared; a "
+                "function that decides at once is registered with @FAMILY.decider."
+            )
+        return prepared
+
+    def missing(self) -> tuple[str, ...]:
+        """Return what is required and not installed: modules, the folder of a real upstream."""
+        missing = [name for name in self.requires if not _is_installed(name)]
+        if self.upstream and not is_ready(self.upstream):
+            missing.append(f"{self.upstream} (make upstream)")
+        return tuple(missing)

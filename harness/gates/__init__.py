@@ -1,1 +1,0 @@
-"""What is expected of cells, and how they are judged by it."""

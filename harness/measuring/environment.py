@@ -1,0 +1,65 @@
+"""What a result was measured with: versions, machine, load."""
+
+import hashlib
+import os
+import platform
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+
+from harness.contract.registry import ENTRY_POINTS
+from harness.model.cell import Environment
+from harness.model.versions import installed_versions
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _machine(cores: int | None) -> str:
+    memory_gib = round(psutil.virtual_memory().total / 2**30)
+    described = f"{platform.node()}\n{_processor()}\n{cores}\n{memory_gib}"
+    return hashlib.sha256(described.encode()).hexdigest()[:8]
+
+
+@cache
+def source_digest() -> str:
+    """Return a short hash of the harness and of the packages that families come from."""
+    digest = hashlib.sha256()
+    modules = {found.module for found in metadata.entry_points(group=ENTRY_POINTS)}
+    for package in sorted({"harness", *(module.partition(".")[0] for module in modules)}):
+        spec = find_spec(package)
+        for root in (spec and spec.submodule_search_locations) or ():
+            for path in sorted(Path(root).rglob("*")):
+                if path.suffix in (".py", ".csv", ".gz"):
+                    digest.update(f"{package}/{path.relative_to(root).as_posix()}".encode())
+                    digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def environment(seed: int) -> Environment:
+    """Describe the code, the versions and the machine of this process."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return Environment(
+        shardbench=metadata.version("shardbench"),
+        code=source_digest(),
+        python=platform.python_version(),
+        packages=installed_versions(),
+        system=f"{platform.system()} {platform.machine()}",
+        machine=_machine(cores),
+        cpu=_processor(),
+        cores=cores,
+        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
+        load=round(psutil.getloadavg()[0] / (cores or 1), 2),
+        seed=seed,
+        started=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )

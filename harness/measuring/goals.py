@@ -1,0 +1,161 @@
+"""Goals that a family sets itself, and how they stand: met, missed, projected or not measured."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.contract.declarations import OTHERS
+from harness.model.cell import Cell, Goal, Measure, projected_speedup
+
+MIB = 2**20
+# Two sums of the same figures in different orders may differ by this share.
+_ROUNDING = 1e-9
+
+
+Outcome = Literal[
+    "met",
+    "missed",
+    "inconclusive",
+    "projected to be met",
+    "projected to be missed",
+    "not measured",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a goal stands: `value` beside `limit`, both in `unit`, or in words why there is none.
+
+    `low` and `high` are the interval of the value; NaN where there is none. `sign` says that the
+    true value is above or below.
+    """
+
+    outcome: Outcome
+    value: float = math.nan
+    limit: float = math.nan
+    unit: str = ""
+    low: float = math.nan
+    high: float = math.nan
+    sign: Literal["", "≥", "<", ">"] = ""
+    reason: str = ""
+
+    def measured(self, write: Callable[[float, str], str]) -> str:
+        """Say what was measured, with numbers as `write` writes a value in its unit."""
+        if self.outcome == "not measured":
+            return self.reason
+        told = f"{self.sign} {write(self.value, self.unit)}".strip()
+        return told + (" (projected)" if self.outcome.startswith("projected") else "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A goal with the cells of its problem: of its variant, of the `other` it is set against."""
+
+    goal: Goal
+    cell: Cell | None
+    other: Cell | None
+    other_name: str
+    cells: Mapping[str, Cell]
+
+
+def standing(goal: Goal, cells: Mapping[str, Cell]) -> Standing:
+    """Return how a goal stands by the cells of its problem, which are given by variant.
+
+    A goal in time is met or missed where the whole interval says so, else it is inconclusive.
+    """
+    cell = cells.get(goal.variant)
+    other = goal.against or ("" if goal.quality or cell is None else cell.reference)
+    return MEASURES[goal.measure](_Case(goal, cell, cells.get(other), other, cells))
+
+
+def _faster(case: _Case) -> Standing:
+    cell, other, limit = case.cell, case.other, case.goal.limit
+    if cell is None:
+        return _not_measured(case)
+    ratio = cell.ratio
+    if ratio and cell.against == case.other_name and cell.decision != "different":
+        low, high = 1 / ratio.high, 1 / ratio.low if ratio.low else math.inf
+        outcome = _is(low >= limit) if low >= limit or high < limit else "inconclusive"
+        return Standing(outcome, 1 / ratio.value, limit, "times", low, high)
+    if other and (projected := projected_speedup(cell, other)):
+        outcome = "projected to be met" if projected >= limit else "projected to be missed"
+        return Standing(outcome, projected, limit, "times", sign="≥")
+    budget, spent = _budget(cell), _median(other)
+    if budget and spent and spent / budget < limit:
+        return Standing("missed", spent / budget, limit, "times", sign="<")
+    return _not_measured(case)
+
+
+def _seconds(case: _Case) -> Standing:
+    limit = case.goal.limit
+    if spent := _median(case.cell):
+        return Standing(_is(spent <= limit), spent, limit, "s")
+    budget = _budget(case.cell)
+    if budget and budget >= limit:
+        return Standing("missed", budget, limit, "s", sign=">")
+    return _not_measured(case)
+
+
+def _memory(case: _Case) -> Standing:
+    """Compare peaks; that of a call over budget is the least that the whole call would have had."""
+    cell, other = case.cell, case.other
+    if cell and other and cell.peak_memory_bytes and other.peak_memory_bytes:
+        value, limit = cell.peak_memory_bytes / MIB, case.goal.limit * other.peak_memory_bytes / MIB
+        whole, other_is_whole = cell.status == "ok", other.status == "ok"
+        if (whole and value <= limit) or (other_is_whole and value > limit):
+            return Standing(_is(value <= limit), value, limit, "MiB", sign="" if whole else "≥")
+    return _not_measured(case)
+
+
+def _quality(case: _Case) -> Standing:
+    name, limit = case.goal.quality, case.goal.limit
+    value = _value(case.cell, name)
+    if case.other_name == OTHERS:
+        rest = [cell for variant, cell in case.cells.items() if variant != case.goal.variant]
+    else:
+        rest = [case.other] if case.other else []
+    found = [other for cell in rest if (other := _value(cell, name)) is not None]
+    if case.cell is None or value is None or (case.other_name and not found):
+        return _not_measured(case)
+    limit *= min(found) if case.other_name else 1
+    unit = next((each.unit for each in case.cell.qualities if each.name == name), "")
+    return Standing(_is(value <= limit * (1 + _ROUNDING)), value, limit, unit)
+
+
+MEASURES: Mapping[Measure, Callable[[_Case], Standing]] = {
+    "times faster": _faster,
+    "seconds": _seconds,
+    "peak memory": _memory,
+    "quality": _quality,
+}
+
+
+def _is(holds: bool) -> Outcome:
+    return "met" if holds else "missed"
+
+
+def _not_measured(case: _Case) -> Standing:
+    for name, cell in ((case.goal.variant, case.cell), (case.other_name, case.other)):
+        if cell and cell.decision == "different":
+            return Standing("not measured", reason=f"{name}: different decision")
+        if name not in ("", OTHERS) and (cell is None or cell.status != "ok"):
+            reason = f"{name}: {cell.status if cell else 'not run'}"
+            return Standing("not measured", reason=reason)
+    return Standing("not measured", reason="nothing to compare it with")
+
+
+def _value(cell: Cell | None, quality: str) -> float | None:
+    return cell.quality.get(quality) if cell and cell.status == "ok" else None
+
+
+def _median(cell: Cell | None) -> float | None:
+    """Wall seconds of a call."""
+    return cell.wall_s.median if cell and cell.status == "ok" and cell.wall_s else None
+
+
+def _budget(cell: Cell | None) -> float | None:
+    """Wall seconds that a call took at least, where it was stopped over its budget."""
+    if cell is None or cell.status != "over budget" or cell.settings is None:
+        return None
+    return cell.settings.budget

@@ -1,0 +1,1 @@
+"""The typed parts of a result: ids, cells, settings, machines."""

@@ -1,0 +1,361 @@
+"""Cells: one variant on one problem, and all that was measured, counted and decided there."""
+
+import math
+import numbers
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, convert, field, to_builtins
+
+from harness.model.declared import LEAST, check_sizes
+from harness.model.errors import UsageError, printable
+from harness.model.ids import CellId, ProblemId, WorkloadSpec
+from harness.model.settings import Settings
+
+SCHEMA = 1
+
+Status = Literal["ok", "over budget", "not installed", "not applicable", "failed"]
+Decision = Literal["reference", "same", "different", "own"]
+Verdict = Literal["faster", "slower", "same", "inconclusive"]
+Measure = Literal["times faster", "seconds", "peak memory", "quality"]
+
+Name = Annotated[str, Meta(min_length=1)]
+Number = Annotated[float, Meta(ge=-1 / LEAST, le=1 / LEAST)]
+Amount = Annotated[float, Meta(ge=0, le=1 / LEAST)]
+Count = Annotated[int, Meta(ge=0)]
+
+# A bound may pass its quality by this share: the two are summed up in different orders.
+_ROUNDING = 1e-6
+_MOST_NESTED = 20
+
+
+class Summary(Struct, frozen=True):
+    """Times of a call in seconds: each sample, and their median."""
+
+    median: Amount
+    samples: tuple[Amount, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_sizes({"median": self.median})
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> "Summary | None":
+        """Sum samples up; None without any."""
+        return cls(statistics.median(samples), tuple(samples)) if samples else None
+
+
+class Ratio(Struct, frozen=True):
+    """Time of a variant over time of the reference, with its interval at 99 %; lower is better.
+
+    `pairs` is how many pairs of interleaved turns it was estimated from. The interval is
+    infinitely wide for a single pair.
+    """
+
+    value: Annotated[float, Meta(ge=LEAST, le=1 / LEAST)]
+    low: Amount = 0.0
+    high: Annotated[float, Meta(gt=0)] = math.inf
+    pairs: Count = 0
+
+    def __post_init__(self) -> None:
+        check_sizes({"low": self.low})
+        if not self.low <= self.value <= self.high:
+            raise ValueError("a value must lie within its interval")
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Both ends of the interval."""
+        return self.low, self.high
+
+
+class Claim(Struct, frozen=True):
+    """A figure published with an optimisation: `before` and `after` in `unit`, on `conditions`."""
+
+    before: Number
+    after: Number
+    unit: str = ""
+    conditions: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """What is left of the cost: after / before, lower is better."""
+        return self.after / self.before
+
+
+class Quality(Struct, frozen=True):
+    """A named figure of a decision, with its unit and which direction is better.
+
+    `bounds` names the quality that no decision can bring beyond this one: it is a proven bound.
+    A quality named `gap` is how far that one is from its bound, as a share of 1.
+    """
+
+    name: str
+    unit: str = ""
+    better: Literal["lower", "higher"] = "lower"
+    meaning: str = ""
+    bounds: str = ""
+
+
+class Goal(Struct, frozen=True):
+    """What a variant is to reach on a problem; `text` is one clause that says so.
+
+    `measure` is one of:
+
+    - `times faster`: the time of `against` is at least `limit` times the variant's;
+    - `seconds`: the median wall time is at most `limit` seconds;
+    - `peak memory`: the peak of the variant is at most `limit` times that of `against`;
+    - `quality`: the quality named so, one that is better lower, is at most `limit`, or with
+      `against` at most `limit` times that variant's, or the best of the `others`.
+
+    Without `against`, time and memory are set against the family's reference.
+    """
+
+    text: str
+    problem: str
+    variant: str
+    measure: Measure
+    limit: Number
+    against: str = ""
+    quality: str = ""
+
+
+class RankTable(Struct, frozen=True):
+    """Figures of a decision by rank: `rows` has one for each rank, in the order of `columns`.
+
+    `capacities` says for each column what a rank has of it, None where that is no limit. `bar`
+    names the column that is drawn, and by which ranks are heavy or light.
+    """
+
+    columns: tuple[Name, ...]
+    rows: tuple[tuple[Number, ...], ...]
+    capacities: tuple[Number | None, ...]
+    bar: Name
+
+    def __post_init__(self) -> None:
+        lengths = {len(row) for row in self.rows} | {len(self.capacities)}
+        if lengths != {len(self.columns)} or self.bar not in self.columns:
+            raise ValueError(
+                "a rank table must have a figure in each row and a capacity for each of its "
+                f"columns, which are {', '.join(self.columns)}, and a bar that is one of them"
+            )
+        if not all(math.isfinite(value) for row in self.rows for value in row):
+            raise ValueError("a rank table must hold numbers, neither infinities nor NaN")
+
+
+class Progress(Struct, frozen=True):
+    """How far a call has come: `done` of `total` units of work; `total` None while unknown.
+
+    `elapsed_s` is how long that took, where it is known.
+    """
+
+    done: Count
+    total: Count | None = None
+    unit: str = ""
+    elapsed_s: Amount | None = None
+
+
+class Environment(Struct, frozen=True, omit_defaults=True):
+    """The code, versions and machine of a measurement; None is what is not known.
+
+    `machine` tells machines apart without naming them: times are compared within one only. `load`
+    is the one-minute load average per core.
+    """
+
+    shardbench: str | None = None
+    code: str | None = None
+    python: str | None = None
+    packages: dict[str, str] = field(default_factory=dict)
+    system: str | None = None
+    machine: str | None = None
+    cpu: str | None = None
+    cores: int | None = None
+    memory_gib: float | None = None
+    load: Number | None = None
+    seed: int | None = None
+    started: str | None = None
+
+
+class Cell(Struct, kw_only=True):
+    """One variant on one problem; the fields of a stored line.
+
+    Times are seconds, `ratio` is CPU time over that of `against`, the variant that this comparison
+    was with (lower is better); `reference` is the family's. `projection_s` is the time that an
+    over-budget call would have taken, projected from its progress. `peak_memory_bytes` is the most
+    resident memory during the checked call, `memory_before_bytes` what there was just before it;
+    an over-budget call had that peak or a higher one. `output` is the last that the child process
+    of a failed cell printed, with escapes for control characters.
+    """
+
+    id: CellId
+    reference: Name
+    against: str = ""
+    summary: str = ""
+    source: str = ""
+    same_as: str | None = None
+    purpose: str = ""
+    claim: Claim | None = None
+    status: Status
+    reason: str | None = None
+    output: str | None = None
+    wall_s: Summary | None = None
+    cpu_s: Summary | None = None
+    thread_cpu_s: Summary | None = None
+    ratio: Ratio | None = None
+    verdict: Verdict | None = None
+    verdict_reason: str = ""
+    decision: Decision | None = None
+    fingerprint: str | None = None
+    quality: dict[str, Number] = field(default_factory=dict)
+    counters: dict[str, Count] = field(default_factory=dict)
+    phases: dict[str, Amount] = field(default_factory=dict)
+    peak_memory_bytes: Count | None = None
+    memory_before_bytes: Count | None = None
+    ranks: RankTable | None = None
+    progress: Progress | None = None
+    projection_s: Amount | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    size_name: str | None = None
+    size: Number | None = None
+    qualities: list[Quality] = field(default_factory=list)
+    goals: list[Goal] = field(default_factory=list)
+    counter_meanings: dict[str, str] = field(default_factory=dict)
+    counter_enough: dict[str, Number | str] = field(default_factory=dict)
+    settings: Settings | None = None
+    environment: Environment = Environment()
+
+    def __post_init__(self) -> None:
+        self.against = self.against or self.reference
+        check_sizes({"size": self.size, "projection_s": self.projection_s})
+        for figures in (self.quality, self.phases, self.facts):
+            check_sizes(figures)
+
+    @property
+    def family(self) -> str:
+        """The family's name."""
+        return self.id.family
+
+    @property
+    def variant(self) -> str:
+        """The variant's name."""
+        return self.id.variant
+
+    @property
+    def problem(self) -> ProblemId:
+        """The problem's id."""
+        return self.id.problem
+
+    @property
+    def bound(self) -> "Bound | None":
+        """Which of its qualities is a proven bound on its first one."""
+        return find_bound(self.qualities)
+
+    def record(self) -> dict[str, Any]:
+        """Return the cell in JSON types, as it is stored."""
+        held = to_builtins(self, enc_hook=_plain_number)
+        del held["id"]
+        problem = self.problem
+        named = {"cell": str(self.id), "family": self.family, "variant": self.variant}
+        placed = {"workload": str(problem.workload), "topology": problem.topology}
+        return {**named, **placed, "gpus": problem.gpus, **held, "schema": SCHEMA}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Cell":
+        """Take a cell from a stored record; null stands for what is not there.
+
+        Texts get escapes for what has no glyph: no file and no terminal can hold all of them.
+
+        Raises:
+            ValueError: a field is missing or of another type, or the id says something else.
+        """
+        held = _legible(record)
+        line = convert(held, _Identity)
+        try:
+            problem = ProblemId(WorkloadSpec.parse(line.workload), line.topology, line.gpus)
+            cell_id = CellId(line.family, line.variant, problem)
+            same = CellId.parse(line.cell) == cell_id
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+        if not same:
+            raise ValueError(f"'cell' must be the id of what the line says, '{cell_id}'")
+        return convert(held | {"id": asdict(cell_id)}, cls)
+
+
+class _Identity(Struct):
+    """The fields of a stored line that make up the id of its cell."""
+
+    cell: Name
+    family: Name
+    variant: Name
+    workload: Name
+    topology: Name
+    gpus: Annotated[int, Meta(gt=0)]
+
+
+def _legible(value: Any, most_nested: int = _MOST_NESTED) -> Any:
+    """Return a value of JSON without nulls in its objects, with escapes for what has no glyph.
+
+    Line breaks stay. What is nested beyond all sense is left out.
+    """
+    if isinstance(value, str):
+        return "\n".join(map(printable, value.split("\n")))
+    if not isinstance(value, dict | list):
+        return value
+    if not most_nested:
+        return "..."
+    if isinstance(value, list):
+        return [_legible(item, most_nested - 1) for item in value]
+    return {
+        _legible(name): _legible(item, most_nested - 1)
+        for name, item in value.items()
+        if item is not None
+    }
+
+
+def _plain_number(value: Any) -> Any:
+    """Return a number of numpy as Python's."""
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    raise NotImplementedError(f"{type(value).__name__} cannot be stored")
+
+
+class Bound(Struct, frozen=True):
+    """Which quality of a cell is a proven bound on its first one; `better` is the first one's."""
+
+    quality: str
+    name: str
+    better: str
+
+    def gap(self, values: Mapping[str, float]) -> float:
+        """Return how far the quality is from its bound, as a share of 1; NaN where unknown."""
+        quality, bound = values.get(self.quality), values.get(self.name)
+        if quality is None or bound is None or not (quality > 0 and bound > 0):
+            return math.nan
+        return quality / bound - 1 if self.better == "lower" else bound / quality - 1
+
+    def is_passed(self, values: Mapping[str, float]) -> bool:
+        """Whether the quality is better than its bound, so that the bound cannot be one."""
+        return self.gap(values) < -_ROUNDING
+
+
+def find_bound(qualities: Sequence[Quality]) -> Bound | None:
+    """Return the bound on the first of some qualities, if it has one."""
+    for quality in qualities[1:]:
+        if quality.bounds and quality.bounds == qualities[0].name:
+            return Bound(qualities[0].name, quality.name, qualities[0].better)
+    return None
+
+
+def projected_speedup(cell: Cell, against: Cell) -> float | None:
+    """Return how many times as fast a cell is as one that was stopped over its budget.
+
+    It is the projection of that one over the median wall time of this one: no measurement, to be
+    shown as a projection and never as a verdict. None where there is no projection.
+    """
+    if against.status != "over budget" or cell.status != "ok":
+        return None
+    if not against.projection_s or not cell.wall_s or not cell.wall_s.median:
+        return None
+    return against.projection_s / cell.wall_s.median

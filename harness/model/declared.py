@@ -1,0 +1,50 @@
+"""Declared types: values of JSON and TOML are checked against them, in one sentence where wrong."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from harness.model.errors import UsageError, unknown
+
+T = TypeVar("T")
+
+LEAST = 1e-100
+"""Below it, and above 1 over it, quotients overflow and axes have no ticks."""
+
+_LONGEST = 200
+_PLACE = re.compile(r" - at `\$\.?(?P<place>.*)`$")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.*)`$")
+
+
+def checked(value: Any, kind: type[T], where: str) -> T:
+    """Return a value of JSON or TOML as a declared type.
+
+    Raises:
+        UsageError: it is none; names `where` it is from, and the field that is wrong.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except (ValueError, RecursionError) as error:
+        found = _UNKNOWN.match(str(error))
+        if found and msgspec.inspect.is_struct_type(kind):
+            names = [each.encode_name for each in msgspec.structs.fields(kind)]
+            raise UsageError(f"{where}: {unknown('key', found['field'], names)}") from None
+        raise UsageError(f"{where}: {fault(error)}.") from None
+
+
+def fault(error: Exception) -> str:
+    """Return what a declared type found wrong as a clause, the field first."""
+    text = " ".join(str(error).rstrip(".").split())
+    found = _PLACE.search(text)
+    if found:
+        text = f"'{found['place']}': {text[: found.start()]}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def check_sizes(figures: Mapping[str, Any]) -> None:
+    """Raise ValueError where a number is neither 0 nor of a size that can be reckoned with."""
+    for name, value in figures.items():
+        if isinstance(value, int | float) and value and not LEAST <= abs(value) <= 1 / LEAST:
+            raise ValueError(f"'{name}' must be 0 or from {LEAST:.0e} to {1 / LEAST:.0e} in size")

@@ -1,0 +1,85 @@
+"""Files read whole, and written whole or not at all."""
+
+import gzip
+import io
+import json
+import os
+import shutil
+import stat
+import zlib
+from pathlib import Path
+from typing import Any
+
+from harness.model.errors import UsageError
+
+MOST_BYTES = 2**30
+_MOST_JSON_BYTES = 2**28
+
+
+def read_file(path: str | Path, called: str = "") -> bytes:
+    """Return the content of a file; `called` says what errors call it, its path otherwise.
+
+    Raises:
+        UsageError: it cannot be read, is a pipe or a device, which may never end, or holds more
+            than 1 GiB.
+    """
+    name = called or str(path)
+    try:
+        # Without O_NONBLOCK a pipe that nobody writes to would be waited for.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise UsageError(f"{name} cannot be read: it must be a regular file.")
+            content = b"" if status.st_size > MOST_BYTES else file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror or error}.") from None
+    except ValueError:  # NUL, or what no file system can write
+        raise UsageError(f"{name} cannot be read: no file can be called so.") from None
+    if max(status.st_size, len(content)) > MOST_BYTES:
+        raise UsageError(f"{name} cannot be read: it must hold at most {MOST_BYTES:,} bytes.")
+    return content
+
+
+def replace_file(path: Path, content: str | bytes) -> Path:
+    """Write a file whole or not at all; what is there and is no file, a device, is written to."""
+    data = content.encode() if isinstance(content, str) else content
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return path
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, partial)
+        partial.replace(path)
+    except (OSError, ValueError):
+        partial.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def read_json(path: str | Path) -> dict[str, Any]:
+    """Return the JSON object in a file, unpacked where its name ends in `.gz`.
+
+    Raises:
+        UsageError: the file cannot be read, is damaged, or holds something else.
+    """
+    content = read_file(path)
+    if str(path).endswith(".gz"):
+        try:
+            with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+                content = file.read(_MOST_JSON_BYTES + 1)
+        except (OSError, EOFError, zlib.error):
+            raise UsageError(f"{path} is no complete gzip file.") from None
+    if len(content) > _MOST_JSON_BYTES:
+        raise UsageError(f"{path} must hold at most {_MOST_JSON_BYTES:,} bytes of JSON text.")
+    try:
+        held = json.loads(content)
+    except (ValueError, RecursionError):
+        raise UsageError(f"{path} does not hold JSON text.") from None
+    if not isinstance(held, dict):
+        raise UsageError(f"{path}: it must hold one JSON object.")
+    return held

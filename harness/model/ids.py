@@ -1,0 +1,179 @@
+"""Names and ids: workload specifications, problems and cells, written the same everywhere."""
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from harness.model.errors import UsageError, unknown
+
+T = TypeVar("T")
+
+_SPEC = re.compile(r"(?P<name>[^\[\]@]+)(?:\[(?P<parameters>[^\[\]]*)\])?")
+_PROBLEM = re.compile(r"(?P<workload>.+)/(?P<topology>[^/:@]+):(?P<gpus>[0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSpec:
+    """A workload's name with its parameters, e.g. `synthetic[tables=200,seed=7]`."""
+
+    name: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> "WorkloadSpec":
+        """Read `name` or `name[key=value,...]`; raises UsageError for anything else."""
+        match = _SPEC.fullmatch(text.strip())
+        if match is None:
+            raise UsageError(
+                f"Workload '{text}' is malformed; write name or name[key=value,...], "
+                "e.g. synthetic[tables=200,seed=7]."
+            )
+        parameters: dict[str, str] = {}
+        for item in filter(None, (match["parameters"] or "").split(",")):
+            key, separator, value = (part.strip() for part in item.partition("="))
+            if not (separator and key and value):
+                raise UsageError(f"Parameter '{item}' of workload '{text}' must be key=value.")
+            if key in parameters:
+                raise UsageError(f"Parameter '{key}' of workload '{text}' is given twice.")
+            parameters[key] = value
+        return cls(match["name"].strip(), parameters)
+
+    def __str__(self) -> str:
+        if not self.parameters:
+            return self.name
+        return (
+            f"{self.name}[{','.join(f'{key}={value}' for key, value in self.parameters.items())}]"
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.name, frozenset(self.parameters.items())))
+
+    def of_file(self, content: bytes) -> "WorkloadSpec":
+        """Return what results call the workload of a file: its base name, a hash of `content`."""
+        digest = hashlib.sha256(content).hexdigest()[:8]
+        return WorkloadSpec(f"{Path(self.name).name}#{digest}", self.parameters)
+
+    def check_known(self, family: str, parameters: Mapping[str, Collection[str]]) -> None:
+        """Raise UsageError unless `parameters` has this workload, with all that it is given."""
+        if self.name not in parameters:
+            raise unknown(f"workload of family '{family}',", self.name, parameters)
+        self.check_parameters(parameters[self.name])
+
+    def check_parameters(self, allowed: Collection[str]) -> None:
+        """Raise UsageError if a parameter is not one of `allowed`."""
+        for key in self.parameters:
+            if key not in allowed:
+                raise unknown(f"parameter of workload '{self.name}',", key, allowed)
+
+    def get(self, key: str, convert: Callable[[str], T], default: T, allowed: str) -> T:
+        """Return parameter `key` converted, or `default`; `allowed` says in words what it may be.
+
+        Raises:
+            UsageError: `convert` raised ValueError.
+        """
+        if key not in self.parameters:
+            return default
+        try:
+            return convert(self.parameters[key])
+        except ValueError:
+            raise UsageError(
+                f"Parameter '{key}' of workload '{self}' must be {allowed}, "
+                f"not '{self.parameters[key]}'."
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemId:
+    """A workload on a topology of some size, e.g. `dlrm-856/dgx_h100:16`."""
+
+    workload: WorkloadSpec
+    topology: str
+    gpus: int
+
+    @classmethod
+    def parse(cls, text: str) -> "ProblemId":
+        """Read `workload/topology:gpus`; raises UsageError for anything else."""
+        match = _PROBLEM.fullmatch(text.strip())
+        if match is None:
+            raise UsageError(
+                f"Problem '{text}' is malformed; write workload/topology:gpus, "
+                "e.g. dlrm-856/dgx_h100:16."
+            )
+        try:
+            gpus = int(match["gpus"])
+        except ValueError:  # more digits than Python converts
+            raise UsageError(f"Problem '{text}' asks for more GPUs than can be counted.") from None
+        return cls(WorkloadSpec.parse(match["workload"]), match["topology"], gpus)
+
+    def __str__(self) -> str:
+        return f"{self.workload}/{self.topology}:{self.gpus}"
+
+
+@dataclass(frozen=True, slots=True)
+class CellId:
+    """One variant of a family on one problem: the unit that is run, stored and reported."""
+
+    family: str
+    variant: str
+    problem: ProblemId
+
+    @classmethod
+    def parse(cls, text: str) -> "CellId":
+        """Read `family/variant@workload/topology:gpus`; raises UsageError for anything else."""
+        planner, _, problem = text.partition("@")
+        family, _, variant = planner.partition("/")
+        if not (family and variant and problem):
+            raise UsageError(
+                f"Cell '{text}' is malformed; write family/variant@workload/topology:gpus."
+            )
+        return cls(family, variant, ProblemId.parse(problem))
+
+    def __str__(self) -> str:
+        return f"{self.family}/{self.variant}@{self.problem}"
+
+    @property
+    def file_stem(self) -> str:
+        """The id with only characters that every file system allows."""
+        return re.sub(r"[^A-Za-z0-9_.=-]+", "-", str(self)).strip("-")
+
+
+def positive_int(text: str) -> int:
+    """Convert a decimal string to an int of at least 1; raises ValueError otherwise."""
+    value = whole_number(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+def whole_number(text: str) -> int:
+    """Convert a decimal string to an int of at least 0; raises ValueError otherwise."""
+    # Each of int's other spellings (1_000, +5, digits of other scripts) would make another id.
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(text)
+    return int(text)
+
+
+def at_most(largest: int) -> Callable[[str], int]:
+    """Return what converts a decimal string to an int from 1 to `largest`."""
+
+    def convert(text: str) -> int:
+        value = positive_int(text)
+        if value > largest:
+            raise ValueError(text)
+        return value
+
+    return convert
+
+
+def one_of(allowed: Collection[str]) -> Callable[[str], str]:
+    """Return what passes the `allowed` strings on, and raises ValueError for any other."""
+
+    def convert(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(text)
+        return text
+
+    return convert

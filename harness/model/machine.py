@@ -1,0 +1,27 @@
+"""The memory that this machine, or its container, can give."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+GIB = 2**30
+
+_SHARE_OF_MACHINE = 0.9
+# A container is killed when it passes its own limit, which the machine's memory says nothing of.
+_CONTAINER_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+def default_memory_gib() -> float:
+    """Return 90 % of the machine's memory in GiB, or of the container's, to two digits.
+
+    Rounded, since it is a setting, and results with other settings are measured again.
+    """
+    total = psutil.virtual_memory().total
+    for path in _CONTAINER_LIMITS:
+        with suppress(OSError, ValueError):  # no container, or "max"
+            total = min(total, int(path.read_text()))
+    return float(f"{_SHARE_OF_MACHINE * total / GIB:.2g}")

@@ -1,0 +1,41 @@
+"""The settings of a measurement: what it may take, and when its timing stops."""
+
+from msgspec import Struct, field
+
+from harness.model.machine import default_memory_gib
+
+SETUP_SECONDS = 600.0
+
+
+class SamplingRule(Struct, frozen=True):
+    """When to stop: after `seconds`, or once every ratio is decided, within these block counts.
+
+    Two blocks are timed even if they take longer: one alone makes too few pairs.
+    """
+
+    seconds: float = 60.0
+    least_blocks: int = 3
+    most_blocks: int = 300
+    warmup_seconds: float = 5.0
+    noise_floor: float = 0.03
+    seed: int = 0
+
+    def why_ended(self, blocks: int) -> str:
+        """Say in words why no more than so many blocks were timed of what is undecided."""
+        if blocks >= self.most_blocks:
+            return f"{self.most_blocks} blocks are the most"
+        return f"the {self.seconds:g} s for timing are spent"
+
+
+class Settings(Struct, frozen=True):
+    """The limits of a measurement, and how it is sampled.
+
+    `budget` is the wall time in seconds that one call may take, `setup_budget` what each of the
+    rest may: building the problem, setting a variant up, rating its decision. `memory_gib` is the
+    resident memory that a variant's process may have, with all that it starts.
+    """
+
+    budget: float = 120.0
+    sampling: SamplingRule = SamplingRule()
+    setup_budget: float = SETUP_SECONDS
+    memory_gib: float = field(default_factory=default_memory_gib)

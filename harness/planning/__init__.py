@@ -1,0 +1,1 @@
+"""One plan for use: made, explained, or captured from a live planner."""

@@ -1,1 +1,0 @@
-"""Cells as they are stored: one JSON line each."""

@@ -1,0 +1,253 @@
+"""Results files: one JSON line for each cell, appended so that a kill leaves the file readable."""
+
+import fcntl
+import json
+import math
+import numbers
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Any, NoReturn
+
+from harness.model.cell import SCHEMA, Cell
+from harness.model.declared import fault
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.files import read_file, replace_file
+from harness.model.ids import CellId
+
+_BLOCK_BYTES = 1 << 16
+
+
+class OtherSchema(ValueError):
+    """A line of another version of shardbench: nothing is wrong with it."""
+
+
+def parse_line(line: bytes) -> Cell:
+    """Read a stored line.
+
+    Raises:
+        OtherSchema: the line is of another schema than the present one.
+        ValueError: the line is no cell; the text says why, as what follows "the line ...".
+    """
+    try:
+        record = json.loads(line, parse_constant=_no_number, parse_float=_finite_number)
+    except RecursionError:
+        raise ValueError("is not JSON: it is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise ValueError("must be a JSON object")
+    schema = record.get("schema")
+    if type(schema) is not int:
+        raise ValueError(f"is no cell: 'schema' must be {SCHEMA}")
+    if schema != SCHEMA:
+        raise OtherSchema(f"has schema {str(schema)[:40]}; this reads {SCHEMA}")
+    try:
+        return Cell.of(record)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"is no cell: {fault(error)}") from None
+
+
+def _no_number(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
+
+
+def _finite_number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is no finite number")
+    return value
+
+
+def _finite(value: Any) -> Any:
+    """Replace infinities, which JSON has no word for, by None; numbers of numpy by Python's."""
+    if isinstance(value, numbers.Real) and not isinstance(value, int | float):
+        value = int(value) if isinstance(value, numbers.Integral) else float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def to_json(record: Any, indent: int | None = None) -> str:
+    """Write strict JSON: no NaN, no Infinity."""
+    return json.dumps(_finite(record), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def append_cells(path: Path, cells: Sequence[Cell]) -> None:
+    """Append cells to a results file, all or none of them, and wait until they are on the disk.
+
+    A last line that an earlier kill left torn is dropped first.
+
+    Raises:
+        ShardbenchError: the file cannot be written; it then holds what it held before.
+    """
+    lines = "".join(to_json(cell.record()) + "\n" for cell in cells)
+    # Of a path that is not UTF-8, the parts that are not are written as JSON's own escapes.
+    content = lines.encode(errors="backslashreplace")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        check_is_file(path)
+        # Without a buffer: one that could not be emptied would be written again on closing.
+        with path.open("a+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # another one may be appending; closing unlocks
+            _write_behind(file, content)
+    except OSError as error:
+        raise _cannot_be_written(path, error) from None
+
+
+def check_is_file(path: Path) -> None:
+    """Raise ShardbenchError where a path is there and is no file, e.g. a folder or a device."""
+    if path.exists() and not path.is_file():
+        raise ShardbenchError(f"Results cannot be written to {path}: it is not a file.")
+
+
+def _cannot_be_written(path: Path, error: OSError) -> ShardbenchError:
+    return ShardbenchError(f"Results cannot be written to {path}: {error.strerror or error}.")
+
+
+def _write_behind(file: FileIO, content: bytes) -> None:
+    """Write whole lines behind the last whole one; raises OSError and leaves the file as it was."""
+    length = file.seek(0, os.SEEK_END)
+    end = _end_of_last_line(file, length)
+    if end < length:
+        file.seek(end)
+        tail = file.readall()
+        if tail is not None and _is_whole(tail):  # only its line end is missing
+            end, content = length, b"\n" + content
+        file.truncate(end)
+    _append(file, content, end)
+
+
+def _append(file: FileIO, content: bytes, end: int) -> None:
+    rest = memoryview(content)
+    try:
+        while rest:
+            rest = rest[file.write(rest) :]
+        os.fsync(file.fileno())
+    except OSError:
+        os.ftruncate(file.fileno(), end)
+        raise
+
+
+def _end_of_last_line(file: FileIO, length: int) -> int:
+    end = length
+    while end > 0:
+        start = max(0, end - _BLOCK_BYTES)
+        file.seek(start)
+        found = (file.read(end - start) or b"").rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        parse_line(line)
+    except ValueError as error:
+        return isinstance(error, OtherSchema)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A line that is no cell, and why; `torn` where it is the last one and was cut short."""
+
+    path: Path
+    line: int
+    why: str
+    torn: bool
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.line}: it {self.why}."
+
+
+def read_cells(path: Path, on_damage: Callable[[Damage], None] | None = None) -> Iterator[Cell]:
+    """Yield the cells of a results file, line by line.
+
+    What is damaged is given to `on_damage` and left out. Without it a damaged line is an error,
+    unless it is the last one and torn, which is all that a kill leaves.
+
+    Raises:
+        UsageError: the file cannot be read, a line is of another schema, or one is damaged.
+    """
+    lines = read_file(path).split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            yield parse_line(line)
+        except OtherSchema as error:
+            raise UsageError(f"{path}, line {number}: it {error}.") from None
+        except ValueError as error:
+            damage = Damage(path, number, str(error), torn=number == len(lines))
+            if on_damage is not None:
+                on_damage(damage)
+            elif not damage.torn:
+                raise UsageError(str(damage)) from None
+
+
+def read_whole(path: Path) -> dict[CellId, Cell]:
+    """Return the cells of one run by id.
+
+    Raises:
+        ShardbenchError: it cannot be read, holds no cell, a line is damaged or torn, or a cell is
+            there twice with different contents.
+    """
+    damaged: list[Damage] = []
+    cells: dict[CellId, Cell] = {}
+    for cell in read_cells(path, damaged.append):
+        if cells.setdefault(cell.id, cell) != cell:
+            raise ShardbenchError(
+                f"{path} holds the cell '{cell.id}' twice, with different contents; "
+                "the results of one run can be judged."
+            )
+    if damaged:
+        raise ShardbenchError(f"{str(damaged[0]).rstrip('.')}; only whole results can be judged.")
+    if not cells:
+        raise ShardbenchError(f"{path} holds no cell, so there is nothing to judge.")
+    return cells
+
+
+def set_damaged_aside(path: Path) -> list[Damage]:
+    """Move the damaged lines of a results file to the end of `FILE.damaged`, byte for byte.
+
+    A torn last line stays: the next one that is appended replaces it. A kill leaves the file as it
+    was or as it is to be; the caller must hold it (`harness.store.lock`).
+
+    Raises:
+        UsageError: the file cannot be read, or holds lines of another schema.
+        ShardbenchError: it cannot be written; nothing is lost.
+    """
+    found: list[Damage] = []
+    if path.exists():
+        for _ in read_cells(path, found.append):
+            pass
+    damaged = [damage for damage in found if not damage.torn]
+    if damaged:
+        path = path.resolve()
+        lines = path.read_bytes().split(b"\n")
+        moved = {damage.line - 1 for damage in damaged}
+        block = b"".join(lines[place] + b"\n" for place in sorted(moved))
+        kept = b"\n".join(line for place, line in enumerate(lines) if place not in moved)
+        try:
+            _append_once(path.with_name(f"{path.name}.damaged"), block)
+            replace_file(path, kept)
+        except OSError as error:
+            raise _cannot_be_written(path, error) from None
+    return damaged
+
+
+def _append_once(path: Path, block: bytes) -> None:
+    """Append a block, unless an earlier attempt that was killed has done so."""
+    with path.open("a+b", buffering=0) as file:
+        length = file.seek(0, os.SEEK_END)
+        file.seek(max(0, length - len(block)))
+        if file.readall() != block:
+            _append(file, block, length)

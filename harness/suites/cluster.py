@@ -1,0 +1,82 @@
+"""Workers of a Dask cluster, as an executor; Dask is an optional extra."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from harness.model.errors import ShardbenchError, UsageError
+from harness.suites.sweep import Site, Workers
+from harness.suites.tasks import Worker, check_worker, code_of, describe
+
+_CONNECT_SECONDS = 5
+
+
+@contextmanager
+def connected(address: str, code: str | None) -> Iterator[Workers]:
+    """Connect to the scheduler at an address for as long as the block runs.
+
+    Args:
+        address: as the scheduler prints it, e.g. `tcp://10.0.0.1:8786`.
+        code: the digest of the code here, which all workers must have too.
+
+    Raises:
+        UsageError: Dask is not installed.
+        ShardbenchError: no scheduler answers there, it has no workers, or they cannot measure.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError(
+            "--executor dask needs Dask, which is not installed; pip install 'shardbench[dask]'."
+        ) from None
+    # What goes wrong is said in one sentence here, not by its logger beside it.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    try:
+        client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise ShardbenchError(
+            f"No Dask scheduler answers at {address} within {_CONNECT_SECONDS} s "
+            f"({type(error).__name__})."
+        ) from None
+    try:
+        described = _described(client, address)
+        first = next(iter(described.values())).environment
+        wanted = code_of(first)._replace(code=code)
+        for name, each in described.items():
+            check_worker(each, wanted, f"Worker {name}")
+        yield Workers(
+            Site(first, several=True),
+            client.get_executor(pure=False),
+            lambda: _count(client, address),
+            {name: each.environment.machine or "" for name, each in described.items()},
+        )
+    finally:
+        client.close(timeout=1)
+
+
+def _described(client: Any, address: str) -> dict[str, Worker]:
+    try:
+        client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+    except TimeoutError:
+        raise ShardbenchError(
+            f"The Dask scheduler at {address} has no workers; start some with dask worker."
+        ) from None
+    try:
+        found: dict[str, Worker] = client.run(describe)
+    except Exception as error:  # raised in a worker, whose installation may be anything
+        raise ShardbenchError(
+            f"A worker of {address} cannot run shardbench, which must be installed there: "
+            f"{type(error).__name__}."
+        ) from None
+    return found
+
+
+def _count(client: Any, address: str) -> int:
+    try:
+        return len(client.nthreads())
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ShardbenchError(
+            f"The Dask scheduler at {address} is gone ({type(error).__name__}); what was measured "
+            "is kept, and the next run goes on there."
+        ) from None

@@ -1,0 +1,105 @@
+"""Differences between two cells of one id, figure by figure: a gate's expected and measured one,
+or those of two results files."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Kind = Literal["not measured", "regression", "missing", "changed", "win", "new", "inconclusive"]
+"""How a cell deviates, worst first."""
+
+Value = float | str | tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """One thing about a cell that is not as expected.
+
+    `what` is `cell`, `against`, `status`, `decision`, `fingerprint`, `ratio`, `quality.NAME` or
+    `counters.NAME`; `note` says more, where there is more to say.
+    """
+
+    what: str
+    kind: Kind
+    expected: Value = None
+    measured: Value = None
+    note: str = ""
+
+
+def compare_texts(what: str, expected: str | None, measured: str | None) -> Iterator[Deviation]:
+    """Yield the deviation of a text, if there is one."""
+    if expected is None and measured is not None:
+        yield Deviation(what, "new", None, measured)
+    elif expected != measured:
+        yield Deviation(what, "changed", expected, measured)
+
+
+def compare_qualities(
+    expected: Mapping[str, float],
+    measured: Mapping[str, float],
+    better: Mapping[str, str],
+    tolerance: float,
+) -> Iterator[Deviation]:
+    """Yield the qualities that differ by more than the share `tolerance`.
+
+    `better` says by name whether `lower` or `higher` is better.
+    """
+    for name, before, now in _pairs(expected, measured):
+        what = f"quality.{name}"
+        if before is None or now is None:
+            yield _one_sided(what, before, now)
+        elif not math.isclose(before, now, rel_tol=tolerance):
+            gained = {"lower": now < before, "higher": now > before}.get(better.get(name, ""))
+            yield Deviation(what, _direction(gained), before, now)
+
+
+def compare_counters(
+    expected: Mapping[str, float], measured: Mapping[str, float]
+) -> Iterator[Deviation]:
+    """Yield the counters that differ. More work is worse.
+
+    Where some counts rise and others fall, neither can be said.
+    """
+    found = [
+        _one_sided(f"counters.{name}", before, now)
+        if before is None or now is None
+        else Deviation(f"counters.{name}", _direction(now < before), before, now)
+        for name, before, now in _pairs(expected, measured)
+        if before != now
+    ]
+    mixed = {"win", "regression"} <= {each.kind for each in found}
+    for each in found:
+        moved = each.kind in ("win", "regression")
+        yield replace(each, kind="changed") if mixed and moved else each
+
+
+def compare_ratios(
+    expected: tuple[float, float], measured: tuple[float, float], note: str = ""
+) -> Iterator[Deviation]:
+    """Yield how an interval of a ratio stands to the expected one, unless it lies below its end."""
+    kind: Kind
+    if measured[0] > expected[1]:
+        kind = "regression"
+    elif measured[1] < expected[0]:
+        kind = "win"
+    elif measured[1] > expected[1]:
+        kind = "inconclusive"
+    else:
+        return
+    yield Deviation("ratio", kind, expected, measured, note if kind == "inconclusive" else "")
+
+
+def _pairs(
+    expected: Mapping[str, float], measured: Mapping[str, float]
+) -> Iterator[tuple[str, float | None, float | None]]:
+    for name in dict.fromkeys((*expected, *measured)):
+        yield name, expected.get(name), measured.get(name)
+
+
+def _one_sided(what: str, before: float | None, now: float | None) -> Deviation:
+    return Deviation(what, "new" if before is None else "missing", before, now)
+
+
+def _direction(gained: bool | None) -> Kind:
+    return "changed" if gained is None else "win" if gained else "regression"

@@ -1,0 +1,173 @@
+"""Expectations of cells: declared types, read from a TOML file and written to one."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field as item
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from msgspec import Meta, Struct, field, to_builtins
+
+from harness.model.cell import Amount, Count, Name, Number
+from harness.model.declared import checked
+from harness.model.errors import UsageError
+from harness.model.files import read_file
+from harness.model.ids import CellId
+
+Share = Annotated[float, Meta(ge=0, lt=1)]
+
+_ASPECT = re.compile(r"decision|fingerprint|ratio|(quality|counters)\..+", re.DOTALL)
+_HEADING = """\
+# What `shardbench gate` expects of these cells. It writes a new file whenever something differs;
+# docs/gate.md says what each key means.
+
+"""
+
+
+class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is expected of one cell; what is None or empty has no expectation yet.
+
+    Attributes:
+        given: the problem as it is to be asked for, where the id does not say it (a file).
+        against: the variant that it is compared with; empty for the family's reference.
+        quality_tolerance: by which share a quality may differ; None for the file's.
+        ratio: lowest and highest share of the time of `against`.
+        ignore: what is not judged: `ratio`, `decision`, `fingerprint`, `quality.NAME`,
+            `counters.NAME`.
+    """
+
+    given: Name | Literal[""] = ""
+    against: str = ""
+    status: Literal["ok", "not installed", "not applicable", "over budget"] = "ok"
+    decision: Literal["reference", "same", "own"] | None = None
+    fingerprint: Name | None = None
+    quality: dict[str, Number] = field(default_factory=dict)
+    quality_tolerance: Share | None = None
+    counters: dict[str, Count] = field(default_factory=dict)
+    ratio: tuple[Amount, Amount] | None = None
+    ignore: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_aspects(self.ignore)
+        if self.ratio and not (self.ratio[0] <= self.ratio[1] > 0):
+            raise ValueError("'ratio' must be the lowest share, and then the highest one")
+        if self.status != "ok" and self.has_figures:
+            raise ValueError(
+                f"what is expected to be '{self.status}' can have no figures; status must be ok, "
+                "or the figures must go"
+            )
+
+    @property
+    def has_figures(self) -> bool:
+        """Whether anything is expected beyond the status."""
+        figures = (self.decision, self.fingerprint, self.quality, self.counters, self.ratio)
+        return any(figures)
+
+
+class MadeWith(Struct, frozen=True, forbid_unknown_fields=True):
+    """The versions that expectations were made with."""
+
+    python: str = ""
+    packages: dict[str, str] = field(default_factory=dict)
+
+
+class Rules(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The head of a file of expectations.
+
+    A new ratio is expected within its interval, wider by the factor `ratio_slack` either way.
+    `ignore` is not judged in any cell.
+    """
+
+    schema: Literal[1] = 1
+    ratio_slack: Annotated[float, Meta(ge=1, le=1e100)] = 1.5
+    quality_tolerance: Share = 1e-9
+    ignore: tuple[str, ...] = ()
+    made_with: MadeWith = MadeWith()
+
+    def __post_init__(self) -> None:
+        _check_aspects(self.ignore)
+
+
+def _check_aspects(ignored: tuple[str, ...]) -> None:
+    for aspect in ignored:
+        if not _ASPECT.fullmatch(aspect):
+            raise ValueError(
+                "'ignore' may hold decision, fingerprint, ratio, quality.NAME and counters.NAME, "
+                f"not '{aspect}'"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """The expected cells by id, and the rules for all of them."""
+
+    cells: Mapping[CellId, Expectation] = item(default_factory=dict)
+    rules: Rules = item(default_factory=Rules)
+
+
+def load_expectations(path: Path) -> Expectations:
+    """Read an expectations file.
+
+    Raises:
+        UsageError: it cannot be read, is no TOML, has an unknown key or a value that is not
+            allowed; names the file and the key.
+    """
+    # Path.exists raises where a name is too long or there is a loop of links.
+    if not os.path.exists(path):  # noqa: PTH110 - see above
+        raise UsageError(
+            f"{path} does not exist; 'shardbench gate --propose {path} --judge RESULTS.jsonl' "
+            "makes one from the results of 'shardbench compare ... --results RESULTS.jsonl'."
+        )
+    document = read_toml(path)
+    cells = checked(document.pop("cell", {}), dict[str, Any], f"{path}, cell")
+    rules = checked(document, Rules, str(path))
+    found: dict[CellId, Expectation] = {}
+    for text, values in cells.items():
+        try:
+            cell = CellId.parse(text)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from None
+        found[cell] = checked(values, Expectation, f"{path}, cell '{text}'")
+    return Expectations(found, rules)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the document in a TOML file; raises UsageError where there is none."""
+    try:
+        return tomllib.loads(read_file(path).decode())
+    except RecursionError:
+        raise UsageError(f"{path} cannot be read: it is nested too deeply.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} cannot be read: it must be UTF-8 text.") from None
+    except ValueError as error:  # tomllib's own error is one
+        raise UsageError(f"{path} is not TOML: {' '.join(str(error).split())}.") from None
+
+
+def to_toml(expectations: Expectations) -> str:
+    """Write an expectations file, its cells by family, problem and variant.
+
+    The order depends on nothing but the names, so that two files differ where what they expect
+    does.
+    """
+    rules = expectations.rules
+    document: dict[str, Any] = {
+        "schema": rules.schema,
+        "ratio_slack": rules.ratio_slack,
+        "quality_tolerance": rules.quality_tolerance,
+        **to_builtins(rules, order="sorted"),
+        "made_with": to_builtins(rules.made_with, order="sorted"),
+        "cell": {
+            str(cell): to_builtins(expectations.cells[cell], order="deterministic")
+            for cell in sorted(expectations.cells, key=_place)
+        },
+    }
+    return _HEADING + tomli_w.dumps(document)
+
+
+def _place(cell: CellId) -> tuple[str, str, str]:
+    """Order cells so that what is compared with each other stands together."""
+    return cell.family, str(cell.problem), cell.variant

@@ -1,0 +1,142 @@
+"""Measure what an expectations file names: one comparison for each of its problems."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from harness.contract import Family
+from harness.contract.registry import Registry, load_registry
+from harness.measuring.comparison import Comparison, Request
+from harness.measuring.jobs import start_server_for
+from harness.measuring.monitor import Event
+from harness.model.cell import Cell
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.ids import CellId, ProblemId
+from harness.model.settings import Settings
+from harness.store.results import append_cells
+from harness.suites.expectations import Expectation, Expectations
+from harness.topologies.lookup import placed_on
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem of the file with its comparison, and what is expected by variant."""
+
+    comparison: Comparison
+    expected: Mapping[str, tuple[CellId, Expectation]]
+
+    @property
+    def title(self) -> str:
+        """The family and the problem, for people."""
+        return f"{self.comparison.family.name} on {self.comparison.problem}"
+
+
+def expected_problems(
+    expectations: Expectations,
+    families: Registry,
+    settings: Settings,
+    registry: Callable[[], Registry] = load_registry,
+) -> list[Problem]:
+    """Prepare a comparison for each problem, of the variants that have an expectation there.
+
+    `registry` is how child processes find the families.
+
+    Raises:
+        ShardbenchError: the file names no cell.
+        UsageError: a cell cannot be measured: its family, variant, workload or topology is not
+            known, or the file compares one problem with two variants.
+    """
+    if not expectations.cells:
+        raise ShardbenchError("The expectations name no cell, so there is nothing to measure.")
+    grouped: dict[tuple[str, ProblemId], list[tuple[CellId, Expectation]]] = {}
+    for cell, expected in _with_given(expectations):
+        given = ProblemId.parse(expected.given) if expected.given else cell.problem
+        grouped.setdefault((cell.family, given), []).append((cell, expected))
+    return [
+        _problem(families.find(family), given, cells, settings, registry)
+        for (family, given), cells in grouped.items()
+    ]
+
+
+def _with_given(expectations: Expectations) -> Iterator[tuple[CellId, Expectation]]:
+    """Yield the cells; how a problem is given holds for all of its cells that do not say it."""
+    cells = expectations.cells.items()
+    given = {(cell.family, cell.problem): each.given for cell, each in cells if each.given}
+    for cell, expected in cells:
+        said = expected.given or given.get((cell.family, cell.problem), "")
+        yield cell, replace(expected, given=said)
+
+
+def _problem(
+    family: Family[Any, Any],
+    given: ProblemId,
+    cells: Sequence[tuple[CellId, Expectation]],
+    settings: Settings,
+    registry: Callable[[], Registry],
+) -> Problem:
+    expected: dict[str, tuple[CellId, Expectation]] = {}
+    for cell, expectation in cells:
+        if cell.variant in expected:
+            raise UsageError(f"'{cell}' and '{expected[cell.variant][0]}' are the same cell.")
+        expected[cell.variant] = cell, expectation
+    names = {each.against or family.reference.name for _, each in expected.values()}
+    if len(names) > 1:
+        raise UsageError(
+            f"'{given}' is compared with {' and '.join(sorted(names))}; the cells of one problem "
+            "must have the same 'against'."
+        )
+    against = names.pop()
+    limits = {
+        name: each.ratio[1]
+        for name, (_, each) in expected.items()
+        if each.ratio and "ratio" not in each.ignore
+    }
+    topology = placed_on(family, given.workload, given.topology, given.gpus)
+    request = Request(family, given.workload, topology, tuple(expected), against, "gate", limits)
+    return Problem(Comparison(request, settings, registry), expected)
+
+
+def as_results_name_them(
+    expectations: Expectations, problems: Sequence[Problem]
+) -> tuple[Expectations, dict[CellId, CellId]]:
+    """Return the expectations under the ids that results will have, and what changed its id.
+
+    A workload or a topology that is given as a file is named otherwise in results: by what the file
+    holds. Where an id had said so already, the file holds something else now, of which nothing is
+    expected yet.
+    """
+    cells: dict[CellId, Expectation] = {}
+    changed: dict[CellId, CellId] = {}
+    for problem in problems:
+        for variant, (before, expected) in problem.expected.items():
+            cell = problem.comparison.cell_id(variant)
+            if cell in cells:
+                raise UsageError(f"'{cell}' is expected twice.")
+            cells[cell] = expected
+            if cell != before and expected.given:
+                changed[before] = cell
+                cells[cell] = Expectation(expected.given, expected.against, ignore=expected.ignore)
+            elif cell != before:
+                cells[cell] = replace(expected, given=str(before.problem))
+    return Expectations(cells, expectations.rules), changed
+
+
+def measure(
+    problems: Sequence[Problem],
+    results: Path,
+    listen: Callable[[Event], None] = lambda event: None,
+) -> Iterator[tuple[Problem, list[Cell]]]:
+    """Measure each problem, storing its cells before the next one begins.
+
+    Raises:
+        ShardbenchError: the results cannot be written.
+    """
+    append_cells(results, [])  # whether it can be written is better known before measuring
+    start_server_for(each.comparison.family for each in problems)
+    for problem in problems:
+        cells = problem.comparison.run(listen)
+        append_cells(results, cells)
+        yield problem, cells

@@ -1,0 +1,203 @@
+"""Judge cells by what is expected of them. Nothing here is measured, printed or written."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar, get_args
+
+from msgspec.structs import replace
+
+from harness.model.cell import Cell
+from harness.model.errors import ShardbenchError
+from harness.model.ids import CellId
+from harness.suites.difference import (
+    Deviation,
+    Kind,
+    compare_counters,
+    compare_qualities,
+    compare_ratios,
+    compare_texts,
+)
+from harness.suites.expectations import Expectation, Expectations, Rules
+
+T = TypeVar("T")
+
+ALL_AS_EXPECTED, DEVIATION, INCONCLUSIVE, HARNESS_FAILED = 0, 1, 2, 3
+"""The exit codes of the gate."""
+
+_KINDS: tuple[Kind, ...] = get_args(Kind)
+_CALLED = ("ok", "over budget", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A cell that is expected, measured, or both, and how it deviates."""
+
+    cell: CellId
+    expected: Expectation | None
+    measured: Cell | None
+    deviations: tuple[Deviation, ...]
+
+    @property
+    def kind(self) -> Kind | None:
+        """The worst deviation's kind, None where all is as expected."""
+        kinds = {deviation.kind for deviation in self.deviations}
+        return next((kind for kind in _KINDS if kind in kinds), None)
+
+
+@dataclass(frozen=True, slots=True)
+class GateVerdict:
+    """All cells judged.
+
+    `versions` has by name the versions that the expectations were made with and those that the
+    cells were measured with, where the two differ; empty stands for not there.
+    """
+
+    judged: tuple[Judged, ...]
+    versions: Mapping[str, tuple[str, str]]
+
+    @property
+    def kind(self) -> Kind | None:
+        """The worst cell's kind, None where all is as expected."""
+        return next((kind for kind in _KINDS if self.count(kind)), None)
+
+    def count(self, kind: Kind | None) -> int:
+        """Return how many cells deviate so."""
+        return Counter(each.kind for each in self.judged)[kind]
+
+    @property
+    def exit_code(self) -> int:
+        """3 before 1 before 2 before 0: what was not measured, deviates, or may deviate."""
+        if self.kind is None:
+            return ALL_AS_EXPECTED
+        codes = {"not measured": HARNESS_FAILED, "inconclusive": INCONCLUSIVE}
+        return codes.get(self.kind, DEVIATION)
+
+
+def judge_cells(expectations: Expectations, measured: Mapping[CellId, Cell]) -> GateVerdict:
+    """Judge measured cells by id.
+
+    Raises:
+        ShardbenchError: there are none, or none of them was called at all.
+    """
+    if not measured:
+        raise ShardbenchError("There is no cell to judge.")
+    if all(cell.status not in _CALLED for cell in measured.values()):
+        raise ShardbenchError(
+            "Nothing was measured: every cell is 'not installed' or 'not applicable'."
+        )
+    judged = []
+    for cell in dict.fromkeys((*expectations.cells, *measured)):
+        expected, found = expectations.cells.get(cell), measured.get(cell)
+        deviations = _deviations(with_defaults(expectations.rules, expected), found)
+        judged.append(Judged(cell, expected, found, tuple(deviations)))
+    return GateVerdict(tuple(judged), _version_changes(expectations.rules, measured))
+
+
+def with_defaults(rules: Rules, expected: Expectation | None) -> Expectation | None:
+    """Return what is expected of a cell, with what the file says for all of them."""
+    if expected is None:
+        return None
+    own = expected.quality_tolerance
+    return replace(
+        expected,
+        quality_tolerance=rules.quality_tolerance if own is None else own,
+        ignore=(*rules.ignore, *expected.ignore),
+    )
+
+
+def _deviations(expected: Expectation | None, measured: Cell | None) -> Iterator[Deviation]:
+    if measured is None:
+        yield Deviation("cell", "missing", "expected", "not in the results")
+    elif measured.decision == "different":
+        note = f"it must decide the same as {measured.same_as or measured.against}"
+        yield Deviation("decision", "regression", "same", "different", note)
+    elif expected is None:
+        failed = measured.status == "failed"
+        what = "status" if failed else "cell"
+        kind: Kind = "regression" if failed else "new"
+        yield Deviation(what, kind, None, measured.status, measured.reason or "")
+    elif measured.status != expected.status:
+        yield _other_status(expected, measured)
+    elif measured.status == "ok":
+        if expected.has_figures:
+            yield from _figures(expected, measured)
+        else:
+            yield Deviation("cell", "new", None, measured.status)
+
+
+def _other_status(expected: Expectation, measured: Cell) -> Deviation:
+    before, now = expected.status, measured.status
+    kind: Kind
+    if now == "not installed":  # the fault of this environment, not of the code
+        kind = "not measured"
+    elif now == "ok" and before == "over budget":
+        kind = "win"
+    elif now == "failed" or before in ("ok", "over budget"):
+        kind = "regression"
+    else:
+        kind = "changed"
+    return Deviation("status", kind, before, now, measured.reason or "")
+
+
+def _figures(expected: Expectation, measured: Cell) -> Iterator[Deviation]:
+    against = expected.against or measured.against
+    compares_alike = against == measured.against
+    if not compares_alike:
+        yield Deviation("against", "changed", against, measured.against)
+    if compares_alike and "decision" not in expected.ignore:
+        yield from compare_texts("decision", expected.decision, measured.decision)
+    if "fingerprint" not in expected.ignore:
+        found = measured.fingerprint or None
+        yield from compare_texts("fingerprint", expected.fingerprint, found)
+
+    def judged(kind: str, figures: Mapping[str, T]) -> dict[str, T]:
+        return without(expected.ignore, kind, figures)
+
+    yield from compare_qualities(
+        judged("quality", expected.quality),
+        judged("quality", measured.quality),
+        {each.name: each.better for each in measured.qualities},
+        expected.quality_tolerance or 0.0,
+    )
+    yield from compare_counters(
+        judged("counters", expected.counters), judged("counters", measured.counters)
+    )
+    if compares_alike and "ratio" not in expected.ignore:
+        yield from _ratio(expected.ratio, measured)
+
+
+def without(ignored: tuple[str, ...], kind: str, figures: Mapping[str, T]) -> dict[str, T]:
+    """Return the figures of a kind, `quality` or `counters`, that are not ignored."""
+    return {name: value for name, value in figures.items() if f"{kind}.{name}" not in ignored}
+
+
+def _ratio(expected: tuple[float, float] | None, measured: Cell) -> Iterator[Deviation]:
+    found = measured.ratio and measured.ratio.interval
+    if expected is None:
+        if found and found[1] < math.inf:
+            yield Deviation("ratio", "new", None, found)
+    elif not found:
+        why = measured.verdict_reason or "it has none"
+        yield Deviation("ratio", "inconclusive", expected, None, why)
+    else:
+        yield from compare_ratios(expected, found, measured.verdict_reason)
+
+
+def _version_changes(rules: Rules, measured: Mapping[CellId, Cell]) -> dict[str, tuple[str, str]]:
+    made_with = rules.made_with
+    if not made_with.python and not made_with.packages:
+        return {}
+    before = {"python": made_with.python, **made_with.packages}
+    now: dict[str, set[str]] = {}
+    for cell in measured.values():
+        found = {"python": cell.environment.python or "", **cell.environment.packages}
+        for name, version in found.items():
+            now.setdefault(name, set()).add(version)
+    changes = {}
+    for name in sorted({*before, *now}):
+        versions = now.get(name, {""})
+        if versions != {before.get(name, "")}:
+            changes[name] = (before.get(name, ""), " and ".join(sorted(versions)))
+    return changes

@@ -1,0 +1,105 @@
+"""Propose new expectations: those that hold stay, those that do not are replaced."""
+
+import math
+from collections.abc import Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from harness.model.cell import Cell, Ratio
+from harness.suites.expectations import Expectation, Expectations, MadeWith
+from harness.suites.gate import GateVerdict, Judged, without
+
+T = TypeVar("T")
+
+_DIGITS = 3
+_SURE_DIGITS = 12
+
+
+def renewed(expectations: Expectations, verdict: GateVerdict) -> Expectations:
+    """Return what the gate would expect if all that differs were accepted.
+
+    What is as expected, or may be, keeps its expectation to the letter, and so does what these
+    cells say nothing about: what is missing, not installed, failed, or decides otherwise than it
+    must. That cannot be accepted; it must be repaired, or leave the file.
+    """
+    cells = {judged.cell: _renewed(judged, expectations) for judged in verdict.judged}
+    last = [each.measured for each in verdict.judged if each.measured][-1].environment
+    made_with = MadeWith(last.python or "", last.packages)
+    return Expectations(cells, replace(expectations.rules, made_with=made_with))
+
+
+def is_as_it_must_be(cell: Cell) -> bool:
+    """Whether a cell neither failed nor decides otherwise than the variant that it reproduces."""
+    return cell.status != "failed" and cell.decision != "different"
+
+
+def _renewed(judged: Judged, expectations: Expectations) -> Expectation:
+    expected, measured, rules = judged.expected, judged.measured, expectations.rules
+    if measured is None or judged.kind in (None, "not measured", "inconclusive"):
+        assert expected is not None, "a cell without an expectation deviates"
+        return expected
+    if not is_as_it_must_be(measured):
+        return expected or Expectation(against=measured.against)
+    fresh = _observed(measured, rules.ratio_slack)
+    if expected is not None:
+        sure = (each for each in judged.deviations if each.kind != "inconclusive")
+        fresh = _merged(expected, fresh, {deviation.what for deviation in sure})
+    ignored = (*rules.ignore, *fresh.ignore)
+    return replace(
+        fresh,
+        decision=None if "decision" in ignored else fresh.decision,
+        fingerprint=None if "fingerprint" in ignored else fresh.fingerprint,
+        quality=without(ignored, "quality", fresh.quality),
+        counters=without(ignored, "counters", fresh.counters),
+        ratio=None if "ratio" in ignored else fresh.ratio,
+    )
+
+
+def _merged(expected: Expectation, fresh: Expectation, deviating: set[str]) -> Expectation:
+    """Take what deviates from `fresh`, and the rest from what was expected."""
+
+    def figures(kind: str, before: Mapping[str, T], now: Mapping[str, T]) -> dict[str, T]:
+        return {
+            name: before[name] if name in before and f"{kind}.{name}" not in deviating else value
+            for name, value in now.items()
+        }
+
+    takes_ratio = deviating & {"ratio", "against", "status", "cell"}
+    return replace(
+        fresh,
+        given=expected.given,
+        quality=figures("quality", expected.quality, fresh.quality),
+        quality_tolerance=expected.quality_tolerance,
+        counters=figures("counters", expected.counters, fresh.counters),
+        ratio=fresh.ratio if takes_ratio else expected.ratio,
+        ignore=expected.ignore,
+    )
+
+
+def _observed(measured: Cell, slack: float) -> Expectation:
+    assert measured.status != "failed", "what failed is not expected to"
+    if measured.status != "ok":
+        return Expectation(against=measured.against, status=measured.status)
+    decision = None if measured.decision == "different" else measured.decision
+    return Expectation(
+        against=measured.against,
+        decision=decision,
+        fingerprint=measured.fingerprint or None,
+        quality=measured.quality,
+        counters=measured.counters,
+        ratio=_widened(measured.ratio, slack),
+    )
+
+
+def _widened(ratio: Ratio | None, slack: float) -> tuple[float, float] | None:
+    """Widen an interval by a factor either way; one without an end is none."""
+    if ratio is None or not 0 < ratio.high * slack < math.inf:
+        return None
+    return _rounded(ratio.low / slack, ROUND_FLOOR), _rounded(ratio.high * slack, ROUND_CEILING)
+
+
+def _rounded(value: float, rounding: str) -> float:
+    written = Context(prec=_SURE_DIGITS).create_decimal(value)
+    return float(Context(prec=_DIGITS, rounding=rounding).create_decimal(written))

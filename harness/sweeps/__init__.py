@@ -1,1 +1,0 @@
-"""Many problems into one results file, in this process or over an executor."""

@@ -1,0 +1,165 @@
+"""The matrix that `nvidia-smi topo -m` prints: what joins each pair of GPUs and network devices."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.model.errors import UsageError, printable
+
+SELF = "X"
+# From near to far; NVLink is nearer than all of them. `SOC` is what drivers before 390 call `SYS`.
+PCIE_KINDS = ("PIX", "PXB", "PHB", "NODE", "SYS")
+_OLD_NAMES = {"SOC": "SYS"}
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_AFFINITIES = re.compile(r"CPU\s+Affinity|NUMA\s+Affinity|GPU\s+NUMA\s+ID")
+_GPU = re.compile(r"GPU\d+")
+_LINK = re.compile(rf"{SELF}|NV\d+|{'|'.join((*PCIE_KINDS, *_OLD_NAMES))}")
+_NIC_NAME = re.compile(r"\s*(NIC\d+)\s*:\s*(\S+)\s*")
+_MOST_DEVICES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """What joins the devices of one host, by their names.
+
+    `links` holds each ordered pair of different devices: `NV4` for four NVLinks, or one of
+    `PCIE_KINDS`. `nic_names` says what the system calls a network device (`NIC0` is `mlx5_0`).
+    """
+
+    gpus: tuple[str, ...]
+    nics: tuple[str, ...]
+    links: Mapping[tuple[str, str], str]
+    nic_names: Mapping[str, str] = field(default_factory=dict)
+
+    def link(self, one: str, other: str) -> str:
+        """Return what joins two devices; a device is joined with itself by `X`."""
+        return SELF if one == other else self.links[one, other]
+
+    def nvlinks(self, one: str, other: str) -> int:
+        """Return how many NVLinks join two GPUs."""
+        return nvlinks_of(self.link(one, other))
+
+    def name_of(self, nic: str) -> str:
+        """Return what the system calls a network device."""
+        return self.nic_names.get(nic, nic)
+
+
+def nvlinks_of(kind: str) -> int:
+    """Return how many NVLinks a kind of link stands for: 4 for `NV4`, 0 for all over PCIe."""
+    return int(kind[2:]) if kind.startswith("NV") else 0
+
+
+def distance(kind: str) -> int:
+    """Return a rank by which kinds of links can be sorted from near to far."""
+    return 1 + PCIE_KINDS.index(kind) if kind in PCIE_KINDS else 0
+
+
+def parse_matrix(text: str, file: str) -> Matrix:
+    """Read the output of `nvidia-smi topo -m`, as printed, copied or saved with more around it.
+
+    Tabs or spaces may be between the cells, escape sequences around the header, and columns of
+    affinity are passed over. Lines that start with `#` are comments.
+
+    Raises:
+        UsageError: no matrix, or one that is cut, wrapped or contradicts itself; names the line.
+    """
+    lines = [
+        (number, _ESCAPE.sub("", line).strip())
+        for number, line in enumerate(text.splitlines(), start=1)
+        if not line.startswith("#")
+    ]
+    at = next((index for index, (_, line) in enumerate(lines) if _is_header(line)), None)
+    if at is None:
+        raise UsageError(
+            f"{file}: no matrix of `nvidia-smi topo -m` is in it, whose first line names GPU0."
+        )
+    devices = _devices(lines[at][1], f"{file}, line {lines[at][0]}")
+    links = _links(devices, lines[at + 1 :], file)
+    gpus = tuple(device for device in devices if _GPU.fullmatch(device))
+    found = (_NIC_NAME.fullmatch(line) for _, line in lines[at + 1 :])
+    return Matrix(
+        gpus=gpus,
+        nics=tuple(device for device in devices if device not in gpus),
+        links=links,
+        nic_names={match[1]: printable(match[2]) for match in found if match},
+    )
+
+
+def _is_header(line: str) -> bool:
+    words = line.split()
+    if not words or not _GPU.fullmatch(words[0]):
+        return False
+    return len(words) == 1 or not _LINK.fullmatch(words[1])
+
+
+def _devices(header: str, where: str) -> tuple[str, ...]:
+    header = _AFFINITIES.sub("", header)
+    devices = tuple(header.split())
+    if len(set(devices)) < len(devices):
+        raise UsageError(f"{where}: a device is named twice in the header of the matrix.")
+    if len(devices) > _MOST_DEVICES:
+        raise UsageError(f"{where}: a matrix must have at most {_MOST_DEVICES} devices.")
+    for device in devices:
+        if _LINK.fullmatch(device) or not re.fullmatch(r"\w[\w.:-]*", device):
+            raise UsageError(f"{where}: '{device}' is no name of a device.")
+    return devices
+
+
+def _links(
+    devices: Sequence[str], lines: Sequence[tuple[int, str]], file: str
+) -> dict[tuple[str, str], str]:
+    """Read a row for each device, in the order of the header; blank lines are passed over."""
+    links: dict[tuple[str, str], str] = {}
+    rows = _rows(devices, lines, file)
+    for device, (number, kinds) in zip(devices, rows, strict=True):
+        where = f"{file}, line {number}"
+        for other, kind in zip(devices, kinds, strict=True):
+            if (device == other) != (kind == SELF):
+                raise UsageError(
+                    f"{where}: {device} is joined with {other} by '{kind}': only a device with "
+                    f"itself is '{SELF}', so the line is wrapped or columns are missing."
+                )
+            if device == other:
+                continue
+            links[device, other] = kind
+            if links.get((other, device), kind) != kind:
+                raise UsageError(
+                    f"{where}: {device} is joined with {other} by {kind}, but {other} with "
+                    f"{device} by {links[other, device]}."
+                )
+    return links
+
+
+def _rows(
+    devices: Sequence[str], lines: Sequence[tuple[int, str]], file: str
+) -> Iterator[tuple[int, list[str]]]:
+    filled = [(number, line.split()) for number, line in lines if line]
+    last = lines[-1][0] if lines else 0
+    for position, device in enumerate(devices):
+        if position >= len(filled):
+            raise UsageError(f"{file}, line {last}: the matrix ends before its row of {device}.")
+        number, words = filled[position]
+        if words[0] != device:
+            raise UsageError(
+                f"{file}, line {number}: the row of {device} must be here, not '{words[0]}': the "
+                "matrix is cut or its lines are wrapped; save it with `nvidia-smi topo -m > FILE`."
+            )
+        kinds = [_OLD_NAMES.get(word, word) for word in words[1 : 1 + len(devices)]]
+        wrong = next((kind for kind in kinds if not _LINK.fullmatch(kind)), None)
+        if wrong is not None or len(kinds) < len(devices):
+            what = f"has '{wrong}' in it" if wrong else "ends"
+            known = sum(1 for _ in _until_wrong(kinds))
+            raise UsageError(
+                f"{file}, line {number}: the row of {device} {what} after {known} of "
+                f"{len(devices)} links: the matrix is cut or its lines are wrapped; save it with "
+                "`nvidia-smi topo -m > FILE`."
+            )
+        yield number, kinds
+
+
+def _until_wrong(kinds: Sequence[str]) -> Iterator[str]:
+    for kind in kinds:
+        if not _LINK.fullmatch(kind):
+            return
+        yield kind

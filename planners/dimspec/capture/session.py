@@ -1,0 +1,84 @@
+"""What ColossalAI is asked for inside `shardbench.capture`: in this process, or in one of its own.
+
+    with capture("dimspec", "mlp2.json.gz"):
+        record("mlp2", (2, 2))
+
+writes the stream of a model that comes with the family, where `make upstreams` has been.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from harness.contract import Names, ShardbenchError, Upstream, UsageError
+
+_DRIVER = Path(__file__).parents[1] / "upstream" / "driver.py"
+_RELEASE = "colossalai-0.4.1"
+
+_switch = Lock()
+_recorded: list[Mapping[str, Any]] = []
+
+
+@contextmanager
+def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
+    """Record every conversion until left; gives what returns the stream in JSON types.
+
+    Raises:
+        UsageError: a stream is captured already.
+    """
+    if not _switch.acquire(blocking=False):
+        raise UsageError("A stream is captured already; leave that one first.")
+    try:
+        with _recording() as here:
+
+            def content() -> Mapping[str, Any]:
+                stream = here.content() if here is not None and here.sequence else None
+                held = [*_recorded, *filter(None, [stream])]
+                if not held:
+                    raise ShardbenchError("ColossalAI was asked for no conversion inside.")
+                if len(held) > 1:
+                    raise ShardbenchError(f"a file holds one stream, not {len(held)}.")
+                return _named(held[0], names)
+
+            yield content
+    finally:
+        _recorded.clear()
+        _switch.release()
+
+
+def _recording() -> Any:
+    """Return what records this process; None comes of it where it has no ColossalAI."""
+    if find_spec("colossalai") is None:
+        return nullcontext()
+    from planners.dimspec.capture.recording import recording
+
+    return recording()
+
+
+def _named(stream: Mapping[str, Any], names: Names) -> Mapping[str, Any]:
+    if "model" not in stream:
+        return stream
+    model = stream["model"]
+    return {**stream, "model": names.written([model])[model]}
+
+
+def record(model: str, mesh_shape: Sequence[int], release: str = _RELEASE) -> None:
+    """Have a real ColossalAI make a model's strategies, in a process of its own, and capture that.
+
+    Args:
+        model: one that comes with the family, such as `resnet50`.
+        mesh_shape: devices along each axis.
+        release: a folder that `make upstreams` made.
+
+    Raises:
+        UsageError: nothing is captured.
+        ShardbenchError: the release is not installed, or does not know the model.
+    """
+    if not _switch.locked():
+        raise UsageError('Record inside `with capture("dimspec", FILE):`.')
+    with Upstream(release, _DRIVER) as upstream:
+        request = {"kind": "record", "model": model, "mesh_shape": list(mesh_shape)}
+        _recorded.append(upstream.ask(request))

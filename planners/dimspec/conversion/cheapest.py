@@ -1,0 +1,91 @@
+"""The cheapest conversion there is: Dijkstra's search over what the steps truly cost."""
+
+import heapq
+from typing import NamedTuple
+
+from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost
+from planners.dimspec.conversion.interned import (
+    NO_CONVERSION,
+    Interned,
+    InternedSpec,
+    InternedTensor,
+    check_same_tensor,
+)
+from planners.dimspec.conversion.partition import Mesh, Partition
+from planners.dimspec.conversion.search import Conversion
+from planners.dimspec.conversion.transitions import Masks
+
+
+class _Reached(NamedTuple):
+    """The cheapest way to a spec: its cost, and the step that ends it from the spec before."""
+
+    spec: InternedSpec
+    cost: Cost
+    before: "_Reached | None"
+    comm: CommSpec | None
+
+
+class Cheapest:
+    """The conversions with the least sum of step costs, each search begun from scratch.
+
+    Of equal sums it takes the one with fewer steps, then the one that was found first.
+    """
+
+    def __init__(self) -> None:
+        self._interned = Interned()
+        self._reached: dict[InternedSpec, dict[Masks, _Reached]] = {}
+        self._conversions: dict[tuple[InternedSpec, Masks], Conversion] = {}
+
+    def spec(self, mesh: Mesh, shape: tuple[int, ...], partition: Partition) -> InternedSpec:
+        """Return a sharding spec; raises PartitionError where there is none."""
+        return self._interned.spec(mesh, shape, partition)
+
+    def convert(self, source: InternedSpec, target: InternedSpec) -> Conversion:
+        """Return the cheapest conversion of one spec into another of the same tensor."""
+        key = source, target.masks
+        found = self._conversions.get(key)
+        if found is None:
+            found = self._conversions[key] = self.search(source, target)
+        return found
+
+    def search(self, source: InternedSpec, target: InternedSpec) -> Conversion:
+        """Return the cheapest conversion, from what was found out about its source.
+
+        Raises:
+            UsageError: the specs are of different tensors.
+        """
+        check_same_tensor(source, target)
+        if source.masks == target.masks:
+            return NO_CONVERSION
+        reached = self._reached.get(source)
+        if reached is None:
+            reached = self._reached[source] = reach_all(source.tensor, source)
+        last: _Reached | None = reached[target.masks]
+        path, comms, cost = [], [], reached[target.masks].cost
+        while last is not None:
+            path.append(last.spec)
+            if last.comm is not None:
+                comms.append(last.comm)
+            last = last.before
+        return Conversion(tuple(reversed(path)), tuple(reversed(comms)), cost)
+
+
+def reach_all(tensor: InternedTensor, source: InternedSpec) -> dict[Masks, _Reached]:
+    """Return the cheapest way from a spec to every way of sharding its tensor."""
+    settled: dict[Masks, _Reached] = {}
+    found = 0
+    open_: list[tuple[float, int, int, _Reached]] = [
+        (0.0, 0, 0, _Reached(source, NOTHING, None, None))
+    ]
+    while open_:
+        total, steps, _, reached = heapq.heappop(open_)
+        if reached.spec.masks in settled:
+            continue
+        settled[reached.spec.masks] = reached
+        for step in tensor.steps(reached.spec):
+            if step.spec.masks not in settled:
+                found += 1
+                cost = reached.cost.plus(step.cost)
+                further = _Reached(step.spec, cost, reached, step.comm)
+                heapq.heappush(open_, (total + step.cost.total, steps + 1, found, further))
+    return settled

@@ -1,0 +1,73 @@
+"""What one step of a conversion costs, as ColossalAI models it, in cost units.
+
+Source: hpcaitech/ColossalAI v0.4.1, colossalai/device/device_mesh.py and
+colossalai/tensor/comm_spec.py. The order of the operations decides the last bit.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from planners.dimspec.conversion.partition import Mesh
+
+_OTHER_WAY = 100.0
+"""What a gather is taken to cost in the phase in which it is a split, and the other way round."""
+
+
+class Pattern(StrEnum):
+    """What is done forward, and what backward with the gradient."""
+
+    GATHER = "GATHER_FWD_SPLIT_BWD"
+    ALL_TO_ALL = "ALL2ALL_FWD_ALL2ALL_BWD"
+    SPLIT = "SPLIT_FWD_GATHER_BWD"
+
+
+class Cost(NamedTuple):
+    """Cost units of the forward and the backward pass, and of both."""
+
+    forward: float
+    backward: float
+    total: float
+
+    def plus(self, other: "Cost") -> "Cost":
+        """Return the sum, phase by phase."""
+        return Cost(
+            self.forward + other.forward, self.backward + other.backward, self.total + other.total
+        )
+
+    def compounded(self, step: "Cost") -> "Cost":
+        """Return the sum with a step whose cost already holds this sum, as upstream adds them."""
+        forward, backward, total = self
+        step_forward, step_backward, step_total = step
+        return Cost(
+            forward + (forward + step_forward),
+            backward + (backward + step_backward),
+            total + (total + step_total),
+        )
+
+
+NOTHING = Cost(0.0, 0.0, 0.0)
+
+
+class CommSpec(NamedTuple):
+    """One step: along `logical_process_axis` of the mesh, dimensions of the tensor counted from 0.
+
+    A gather and a split name the same dimension twice.
+    """
+
+    pattern: Pattern
+    gather_dim: int
+    shard_dim: int
+    logical_process_axis: int
+
+
+def step_cost(mesh: Mesh, pattern: Pattern, axis: int, elements: int) -> Cost:
+    """Return the cost of a step from `elements` on each device."""
+    size, alpha, beta = mesh.shape[axis], mesh.alpha[axis], mesh.beta[axis]
+    if pattern is Pattern.ALL_TO_ALL:
+        half = size / 2.0
+        moved = alpha + beta * (size - 1) / size / size * elements * half + 0.001
+        return Cost(moved, moved, moved + moved)
+    gathered = alpha + beta * (size - 1) / size * elements + 0.1
+    if pattern is Pattern.GATHER:
+        return Cost(gathered, _OTHER_WAY, gathered + _OTHER_WAY)
+    return Cost(_OTHER_WAY, gathered, _OTHER_WAY + gathered)

@@ -1,0 +1,167 @@
+"""Meshes and partitions: which mesh axes shard which dimension of a tensor, if they can."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from harness.contract import UsageError
+
+MOST_MESH_AXES = 4
+"""More axes make more layouts than anybody shards by."""
+
+Partition = tuple[tuple[int, tuple[int, ...]], ...]
+"""Pairs of a sharded dimension and its mesh axes; their order decides ties of the search."""
+
+
+class PartitionError(UsageError):
+    """A tensor cannot be partitioned so."""
+
+
+class AxisUsedTwice(PartitionError):
+    """A mesh axis shards two dimensions, or one dimension twice."""
+
+
+class DimensionOutOfRange(PartitionError):
+    """A dimension or a mesh axis does not exist, or is named twice."""
+
+
+class SizeNotDivisible(PartitionError):
+    """The size of a dimension is no multiple of the devices that share it."""
+
+
+class AxesNotRising(PartitionError):
+    """The axes of a dimension are in an order that no step of a conversion makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """A device mesh: its shape, and for each axis the latency and the cost per element.
+
+    `alpha` and `beta` are in cost units, ColossalAI's default being 1 for both.
+    """
+
+    shape: tuple[int, ...]
+    alpha: tuple[float, ...]
+    beta: tuple[float, ...]
+
+    @classmethod
+    def of(cls, *shape: int) -> "Mesh":
+        """Return a mesh of a shape with unit costs."""
+        return cls(shape, (1.0,) * len(shape), (1.0,) * len(shape))
+
+    def devices(self, axes: Iterable[int]) -> int:
+        """Return how many devices some axes span."""
+        return math.prod(self.shape[axis] for axis in axes)
+
+    def __str__(self) -> str:
+        return "x".join(map(str, self.shape))
+
+
+def spec_name(axes: Iterable[int]) -> str:
+    """Return how one dimension is sharded, e.g. `R` or `S01`."""
+    return "S" + text if (text := "".join(map(str, axes))) else "R"
+
+
+def sequence_name(rank: int, partition: Partition) -> str:
+    """Return how all dimensions are sharded, e.g. `[S0, R, R]`."""
+    held = dict(partition)
+    return f"[{', '.join(spec_name(held.get(dim, ())) for dim in range(rank))}]"
+
+
+def local_elements(mesh: Mesh, shape: Sequence[int], partition: Partition) -> int:
+    """Return how many elements of a tensor one device holds."""
+    local = list(shape)
+    for dim, axes in partition:
+        local[dim] //= mesh.devices(axes)
+    return math.prod(local)
+
+
+def check_partition(mesh: Mesh, shape: Sequence[int], partition: Partition) -> None:
+    """Raise PartitionError where a tensor of `shape` (elements) cannot be partitioned so.
+
+    The mesh must have the axes; `checked_partition` looks at that too.
+    """
+    for check in (_check_axes, _check_dims, _check_sizes):
+        check(mesh, shape, partition)
+
+
+def checked_partition(
+    mesh: Mesh, shape: Sequence[int], pairs: Iterable[tuple[int, Sequence[int]]]
+) -> Partition:
+    """Return a partition with its dimensions counted from 0; negative ones count from the end.
+
+    Raises:
+        PartitionError: the tensor cannot be partitioned so.
+    """
+    rank = len(shape)
+    partition = tuple((dim + rank if -rank <= dim < 0 else dim, tuple(axes)) for dim, axes in pairs)
+    for dim, axes in partition:
+        for axis in axes:
+            if not 0 <= axis < len(mesh.shape):
+                raise DimensionOutOfRange(
+                    f"{_Written(partition)} names mesh axis {axis}, and mesh {mesh} has "
+                    f"{len(mesh.shape)}, counted from 0."
+                )
+        if not axes:
+            raise PartitionError(f"{_Written(partition)} names dimension {dim} without mesh axes.")
+    check_partition(mesh, shape, partition)
+    if len({dim for dim, _ in partition}) < len(partition):
+        raise DimensionOutOfRange(f"{_Written(partition)} names a dimension twice.")
+    for dim, axes in partition:
+        if list(axes) != sorted(axes):
+            raise AxesNotRising(
+                f"{_Written(partition)} shards dimension {dim} by mesh axes in the order "
+                f"{', '.join(map(str, axes))}; a conversion knows rising axes only."
+            )
+    return partition
+
+
+def all_partitions(mesh: Mesh, shape: Sequence[int]) -> Iterator[Partition]:
+    """Yield every partition of a tensor that divides, with rising dimensions and axes."""
+    for dims in product((None, *range(len(shape))), repeat=len(mesh.shape)):
+        sharded = sorted({dim for dim in dims if dim is not None})
+        partition = tuple(
+            (dim, tuple(axis for axis, held in enumerate(dims) if held == dim)) for dim in sharded
+        )
+        if all(shape[dim] % mesh.devices(axes) == 0 for dim, axes in partition):
+            yield partition
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A partition as errors name it; it is put in words only where one is shown."""
+
+    partition: Partition
+
+    def __str__(self) -> str:
+        pairs = ", ".join(f"{dim}: {list(axes)}" for dim, axes in self.partition)
+        return f"Partition {{{pairs}}}"
+
+
+def _check_axes(_: Mesh, __: Sequence[int], partition: Partition) -> None:
+    seen: set[int] = set()
+    for _dim, axes in partition:
+        for axis in axes:
+            if axis in seen:
+                raise AxisUsedTwice(f"{_Written(partition)} uses mesh axis {axis} twice.")
+            seen.add(axis)
+
+
+def _check_dims(_: Mesh, shape: Sequence[int], partition: Partition) -> None:
+    for dim, _axes in partition:
+        if not 0 <= dim < len(shape):
+            raise DimensionOutOfRange(
+                f"{_Written(partition)} names dimension {dim} of a tensor that has {len(shape)}, "
+                "counted from 0."
+            )
+
+
+def _check_sizes(mesh: Mesh, shape: Sequence[int], partition: Partition) -> None:
+    for dim, axes in partition:
+        devices = mesh.devices(axes)
+        if shape[dim] % devices:
+            raise SizeNotDivisible(
+                f"{_Written(partition)} shares dimension {dim}, of size {shape[dim]}, between "
+                f"{devices} devices, which do not divide it."
+            )

@@ -1,0 +1,176 @@
+"""ColossalAI's search for a conversion: step by step to whatever is nearest to the target.
+
+Source: hpcaitech/ColossalAI v0.4.1, colossalai/tensor/shape_consistency.py. The order of the
+candidates decides ties, so it is part of the decision.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import NamedTuple, Protocol
+
+from harness.contract import InfeasibleDecision, UsageError
+from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost, Pattern, step_cost
+from planners.dimspec.conversion.partition import Mesh, Partition, PartitionError
+from planners.dimspec.conversion.specs import NAMES, DimSpec, ShardingSpec
+
+MOST_STEPS = 21
+_MOST_MESH_AXES = 2
+
+
+class Spec(Protocol):
+    """What every search gives back of a sharding spec: an object that tells its partition."""
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh it is sharded over."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the whole tensor, in elements."""
+
+    @property
+    def partition(self) -> Partition:
+        """The sharded dimensions and their mesh axes, in the order they were sharded in."""
+
+
+class Conversion(NamedTuple):
+    """How one sharding becomes another: the specs from source to target, and the steps between.
+
+    Both are empty where nothing is to be done.
+    """
+
+    path: Sequence[Spec]
+    comms: Sequence[CommSpec]
+    cost: Cost
+
+
+def no_way(source: object, target: object) -> InfeasibleDecision:
+    """Return the error for a target that is not reached."""
+    return InfeasibleDecision(f"No way from {source} to {target} was found in {MOST_STEPS} steps.")
+
+
+class Candidate(NamedTuple):
+    """A spec that is one step away, with the cost of the whole path up to it."""
+
+    spec: ShardingSpec
+    comm: CommSpec
+    cost: Cost
+
+
+class GreedySearch:
+    """The search with one of the kinds of DimSpec; it keeps nothing from call to call."""
+
+    def __init__(self, dim_spec: type[DimSpec]) -> None:
+        self._dim_spec = dim_spec
+
+    def spec(self, mesh: Mesh, shape: tuple[int, ...], partition: Partition) -> ShardingSpec:
+        """Return a sharding spec.
+
+        Raises:
+            UsageError: the mesh has more axes than the dictionary of differences knows.
+        """
+        if len(mesh.shape) > _MOST_MESH_AXES:
+            raise UsageError(
+                f"A dictionary of differences holds {', '.join(NAMES)} alone, so mesh {mesh} of "
+                f"{len(mesh.shape)} axes ends in a KeyError; 'interned' and 'optimal' take it."
+            )
+        dim_partition = {dim: list(axes) for dim, axes in partition}
+        return ShardingSpec(mesh, shape, dim_partition, self._dim_spec)
+
+    def convert(self, source: ShardingSpec, target: ShardingSpec) -> Conversion:
+        """Return the conversion of one spec into another of the same tensor.
+
+        A step's cost holds those before it and is added to them, so several steps cost more than
+        their sum: upstream's sums are reproduced, not corrected.
+
+        Raises:
+            InfeasibleDecision: the target is not reached in MOST_STEPS steps.
+        """
+        if source.difference(target) == 0:
+            return Conversion([], [], NOTHING)
+        return self.search(source, target)
+
+    def search(self, source: ShardingSpec, target: ShardingSpec) -> Conversion:
+        """Return the conversion between specs that differ; raises as `convert` does."""
+        path: list[ShardingSpec] = [source]
+        comms: list[CommSpec] = []
+        total = NOTHING
+        for _ in range(MOST_STEPS):
+            nearest: Candidate | None = None
+            least: float = math.inf
+            for candidate in self.expand(path[-1], total):
+                points = candidate.spec.difference(target)
+                if points < least:
+                    nearest, least = candidate, points
+                if points == 0:
+                    break
+            if nearest is None:
+                break
+            path.append(nearest.spec)
+            comms.append(nearest.comm)
+            total = total.plus(nearest.cost)
+            if least == 0:
+                return Conversion(path, comms, total)
+        raise no_way(source, target)
+
+    def expand(self, spec: ShardingSpec, total: Cost) -> list[Candidate]:
+        """Return what is one step away and divides, each at a cost on top of `total`."""
+        candidates = []
+        for steps in (_gathers, _all_to_alls, _splits):
+            for comm, dim_partition in steps(spec):
+                cost = total.plus(_cost(spec, comm))
+                try:
+                    made = ShardingSpec(spec.mesh, spec.shape, dim_partition, self._dim_spec)
+                except PartitionError:
+                    continue
+                candidates.append(Candidate(made, comm, cost))
+        return candidates
+
+
+_Steps = Iterator[tuple[CommSpec, dict[int, list[int]]]]
+
+
+def _gathers(spec: ShardingSpec) -> _Steps:
+    for dim in spec.dim_partition:
+        changed = deepcopy(spec.dim_partition)
+        axis = changed[dim].pop()
+        if not changed[dim]:
+            del changed[dim]
+        yield CommSpec(Pattern.GATHER, dim, dim, axis), changed
+
+
+def _all_to_alls(spec: ShardingSpec) -> _Steps:
+    """Move an axis from one dimension to another; the axes of a dimension must stay rising."""
+    rank = len(spec.shape)
+    for front in range(rank):
+        for back in range(front + 1, rank):
+            front_axes = deepcopy(spec.dim_partition.get(front, []))
+            back_axes = deepcopy(spec.dim_partition.get(back, []))
+            if not (front_axes or back_axes) or max(len(front_axes), len(back_axes)) > 1:
+                continue
+            if front_axes and back_axes and front_axes[0] >= back_axes[0]:
+                continue
+            gathered, sharded = (back, front) if back_axes else (front, back)
+            changed = deepcopy(spec.dim_partition)
+            axis = changed.pop(gathered)[0]
+            changed.setdefault(sharded, []).append(axis)
+            yield CommSpec(Pattern.ALL_TO_ALL, gathered, sharded, axis), changed
+
+
+def _splits(spec: ShardingSpec) -> _Steps:
+    used = {axis for axes in spec.dim_partition.values() for axis in axes}
+    unused = [axis for axis in range(len(spec.mesh.shape)) if axis not in used]
+    for dim in range(len(spec.shape)):
+        held = spec.dim_partition.get(dim, [])
+        for axis in unused:
+            if held and axis < held[-1]:
+                continue
+            changed = deepcopy(spec.dim_partition)
+            changed.setdefault(dim, []).append(axis)
+            yield CommSpec(Pattern.SPLIT, dim, dim, axis), changed
+
+
+def _cost(spec: ShardingSpec, comm: CommSpec) -> Cost:
+    elements = math.prod(spec.local_shape())
+    return step_cost(spec.mesh, comm.pattern, comm.logical_process_axis, elements)

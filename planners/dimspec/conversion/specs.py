@@ -1,0 +1,169 @@
+"""Sharding specs as ColossalAI keeps them: objects per dimension, and dictionaries of differences.
+
+A difference is how many points away one way of sharding a dimension is from another; the search
+goes where it shrinks. Source: hpcaitech/ColossalAI v0.4.1, colossalai/tensor/sharding_spec.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import cached_property
+from typing import ClassVar
+
+from planners.dimspec.conversion.partition import Mesh, Partition, check_partition
+
+GATHER_POINTS = 20
+SHARD_POINTS = 5
+STEP_POINTS = 6
+"""What each step after the first adds."""
+
+Differences = dict[tuple[str, str], int]
+
+_AXES: Mapping[str, Sequence[int]] = {"R": (), "S0": (0,), "S1": (1,), "S01": (0, 1)}
+NAMES = tuple(_AXES)
+"""The ways of sharding that the dictionary knows: those of a mesh with two axes."""
+
+
+def difference_points(source: Sequence[int], target: Sequence[int]) -> int:
+    """Return how far two ways of sharding a dimension are apart, given as rising mesh axes.
+
+    What both begin with is kept; every axis of the source behind it is gathered, and every one of
+    the target is sharded.
+    """
+    if source == target:
+        return 0
+    kept = 0
+    for mine, theirs in zip(source, target, strict=False):
+        if mine != theirs:
+            break
+        kept += 1
+    gathers, shards = len(source) - kept, len(target) - kept
+    return gathers * GATHER_POINTS + shards * SHARD_POINTS + (gathers + shards - 1) * STEP_POINTS
+
+
+def build_differences() -> Differences:
+    """Return the points between any two of NAMES."""
+    differences: Differences = {}
+    for source in NAMES:
+        for target in NAMES:
+            differences[source, target] = difference_points(_AXES[source], _AXES[target])
+    return differences
+
+
+def build_copied_differences() -> Differences:
+    """Return the same with every name copied, as it was before hpcaitech/ColossalAI#5446."""
+    differences: Differences = {}
+    for source in NAMES:
+        for target in NAMES:
+            key = (deepcopy(source), deepcopy(target))
+            differences[key] = difference_points(_AXES[source], _AXES[target])
+    return differences
+
+
+class DimSpec:
+    """How one dimension is sharded: by the mesh axes of `shard_list`, or replicated if empty."""
+
+    def __init__(self, shard_list: list[int]) -> None:
+        self.shard_list = shard_list
+        self.is_replica = not shard_list
+
+    def __repr__(self) -> str:
+        if self.is_replica:
+            return "R"
+        name = "S"
+        for axis in self.shard_list:
+            name += str(axis)
+        return name
+
+    @property
+    def differences(self) -> Differences:
+        """The points between any two ways of sharding."""
+        raise NotImplementedError
+
+    def difference(self, other: "DimSpec") -> int:
+        """Return the points from here to another; raises KeyError outside of NAMES."""
+        return self.differences[str(self), str(other)]
+
+
+class EagerDimSpec(DimSpec):
+    """Every object builds the dictionary when it is made."""
+
+    def __init__(self, shard_list: list[int]) -> None:
+        super().__init__(shard_list)
+        self._differences = build_copied_differences()
+
+    @property
+    def differences(self) -> Differences:
+        """The dictionary of this object."""
+        return self._differences
+
+
+class LazyDimSpec(DimSpec):
+    """Every object builds the dictionary when it is first asked for a difference."""
+
+    @cached_property
+    def differences(self) -> Differences:
+        """The dictionary of this object, although it is meant to be that of the class."""
+        return build_differences()
+
+
+class SharedDimSpec(DimSpec):
+    """The class builds the dictionary once for all of its objects."""
+
+    _shared: ClassVar[Differences | None] = None
+
+    @property
+    def differences(self) -> Differences:
+        """The dictionary of the class."""
+        if SharedDimSpec._shared is None:
+            SharedDimSpec._shared = build_differences()
+        return SharedDimSpec._shared
+
+    @classmethod
+    def forget(cls) -> None:
+        """Drop the dictionary, so that the next difference builds it."""
+        cls._shared = None
+
+
+class ShardingSpec:
+    """How a tensor of `shape` (elements) is sharded over a mesh, as mutable objects."""
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        shape: tuple[int, ...],
+        dim_partition: dict[int, list[int]],
+        dim_spec: type[DimSpec],
+    ) -> None:
+        """Raise PartitionError where the tensor cannot be sharded so."""
+        self.mesh = mesh
+        self.shape = shape
+        self.dim_partition = dim_partition
+        self.dim_spec = dim_spec
+        replica = dim_spec([])
+        self.sharding_sequence = [replica] * len(shape)
+        for dim, axes in dim_partition.items():
+            if dim < len(shape):
+                self.sharding_sequence[dim] = dim_spec(axes)
+        check_partition(mesh, shape, self.partition)
+
+    @property
+    def partition(self) -> Partition:
+        """The sharded dimensions and their mesh axes, in the order they were sharded in."""
+        return tuple((dim, tuple(axes)) for dim, axes in self.dim_partition.items())
+
+    def difference(self, other: "ShardingSpec") -> int:
+        """Return the points from here to another, the sum over the dimensions."""
+        return sum(
+            mine.difference(theirs)
+            for mine, theirs in zip(self.sharding_sequence, other.sharding_sequence, strict=True)
+        )
+
+    def local_shape(self) -> list[int]:
+        """Return the shape of what one device holds."""
+        local = list(self.shape)
+        for dim, axes in self.dim_partition.items():
+            local[dim] //= self.mesh.devices(axes)
+        return local
+
+    def __repr__(self) -> str:
+        return str(self.sharding_sequence)

@@ -1,0 +1,157 @@
+"""One-step conversions as tables: what leads where for all tensors that divide alike.
+
+A dimension is sharded by a set of mesh axes, kept as the bits of an int. How a tensor is sharded
+is a layout, numbered from 0 (replicated); the candidates of a step are in ColossalAI's order.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from planners.dimspec.conversion.costs import Pattern
+from planners.dimspec.conversion.partition import Mesh, Partition
+from planners.dimspec.conversion.specs import difference_points
+
+Masks = tuple[int, ...]
+"""For each dimension the mesh axes that shard it, as bits."""
+
+Divisible = tuple[frozenset[int], ...]
+"""For each dimension the sets of mesh axes whose devices divide its size."""
+
+ARRIVED = -1
+
+
+class Step(NamedTuple):
+    """One candidate: what is done along which mesh axis, and the number of the layout it makes."""
+
+    pattern: Pattern
+    gather_dim: int
+    shard_dim: int
+    axis: int
+    layout: int
+
+
+class _Layout(NamedTuple):
+    masks: Masks
+    order: tuple[int, ...]
+    """The sharded dimensions in the order they were sharded in, which decides ties."""
+
+
+def divisible(mesh: Mesh, shape: Sequence[int]) -> Divisible:
+    """Return which sets of mesh axes divide each dimension of a tensor."""
+    sets = [axes_of(mask) for mask in range(1 << len(mesh.shape))]
+    devices = [mesh.devices(axes) for axes in sets]
+    return tuple(
+        frozenset(mask for mask, shared_by in enumerate(devices) if size % shared_by == 0)
+        for size in shape
+    )
+
+
+def axes_of(mask: int) -> tuple[int, ...]:
+    """Return the mesh axes of a set, rising."""
+    return tuple(axis for axis in range(mask.bit_length()) if mask >> axis & 1)
+
+
+class Transitions:
+    """All layouts of the tensors that divide so over a mesh of `ndim` axes, and what joins them.
+
+    `steps[n]` are the candidates from layout n, `masks[n]` how it shards each dimension.
+    """
+
+    def __init__(self, ndim: int, sizes: Divisible) -> None:
+        self._rank = len(sizes)
+        self._sizes = sizes
+        self._axes = [axes_of(mask) for mask in range(1 << ndim)]
+        self._points = [[difference_points(a, b) for a in self._axes] for b in self._axes]
+        self._bits = [1 << axis for axis in range(ndim)]
+        self._numbers: dict[_Layout, int] = {}
+        self._layouts: list[_Layout] = []
+        self._nearest: dict[Masks, list[int]] = {}
+        self._number(_Layout((0,) * self._rank, ()))
+        self.steps: list[list[Step]] = []
+        while len(self.steps) < len(self._layouts):
+            self.steps.append(list(self.expand(self._layouts[len(self.steps)])))
+        self._found = {self.partition(number): number for number in range(len(self._layouts))}
+        self.masks: list[Masks] = [layout.masks for layout in self._layouts]
+        self._reachable = [[step.layout for step in steps] for steps in self.steps]
+        self._columns = list(zip(*self.masks, strict=True))
+
+    def find(self, partition: Partition) -> int:
+        """Return the number of the layout of a partition; raises KeyError where it has none."""
+        return self._found[partition]
+
+    def partition(self, number: int) -> Partition:
+        """Return the partition of a layout."""
+        masks, order = self._layouts[number]
+        return tuple((dim, self._axes[masks[dim]]) for dim in order)
+
+    def nearest(self, target: Masks) -> list[int]:
+        """Return by layout which step comes nearest to a target, the first of equals.
+
+        ARRIVED stands where a layout shards as the target does.
+        """
+        known = self._nearest.get(target)
+        if known is None:
+            known = self._nearest[target] = self._find_nearest(target)
+        return known
+
+    def _find_nearest(self, target: Masks) -> list[int]:
+        columns = [
+            map(self._points[mask].__getitem__, column)
+            for mask, column in zip(target, self._columns, strict=True)
+        ]
+        points = list(map(sum, zip(*columns, strict=True)))
+        nearest = []
+        for here, reachable in zip(points, self._reachable, strict=True):
+            if here:
+                ahead = [points[layout] for layout in reachable]
+                nearest.append(ahead.index(min(ahead)))
+            else:
+                nearest.append(ARRIVED)
+        return nearest
+
+    def _number(self, layout: _Layout) -> int:
+        number = self._numbers.setdefault(layout, len(self._layouts))
+        if number == len(self._layouts):
+            self._layouts.append(layout)
+        return number
+
+    def _step(
+        self, layout: _Layout, pattern: Pattern, gathered: int, sharded: int, bit: int
+    ) -> Step | None:
+        """Return the step that takes an axis from one dimension, gives it to another, or both."""
+        masks, order = list(layout.masks), layout.order
+        if pattern is not Pattern.SPLIT:
+            masks[gathered] ^= bit
+            if not masks[gathered]:
+                order = tuple(dim for dim in order if dim != gathered)
+        if pattern is not Pattern.GATHER:
+            if not masks[sharded]:
+                order = (*order, sharded)
+            masks[sharded] |= bit
+            if masks[sharded] not in self._sizes[sharded]:
+                return None
+        number = self._number(_Layout(tuple(masks), order))
+        return Step(pattern, gathered, sharded, bit.bit_length() - 1, number)
+
+    def expand(self, layout: _Layout) -> Iterator[Step]:
+        """Yield the candidates from a layout."""
+        masks = layout.masks
+        for dim in layout.order:
+            last = 1 << (masks[dim].bit_length() - 1)
+            if step := self._step(layout, Pattern.GATHER, dim, dim, last):
+                yield step
+        for front in range(self._rank):
+            for back in range(front + 1, self._rank):
+                here, there = masks[front], masks[back]
+                if not here and not there:
+                    continue
+                if here & (here - 1) or there & (there - 1) or (there and here >= there):
+                    continue
+                gathered, sharded, bit = (back, front, there) if there else (front, back, here)
+                if step := self._step(layout, Pattern.ALL_TO_ALL, gathered, sharded, bit):
+                    yield step
+        unused = [bit for bit in self._bits if not any(mask & bit for mask in masks)]
+        for dim in range(self._rank):
+            for bit in unused:
+                if bit > masks[dim] and (step := self._step(layout, Pattern.SPLIT, dim, dim, bit)):
+                    yield step

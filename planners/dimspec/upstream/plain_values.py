@@ -1,0 +1,46 @@
+"""ColossalAI's objects as plain values, and meshes from them."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from colossalai.device.device_mesh import DeviceMesh
+from colossalai.tensor.sharding_spec import ShardingSpec
+
+from planners.dimspec.conversion.partition import Partition
+
+Pairs = list[list[Any]]
+"""A partition in JSON: `[[dim, [axes]], ...]` in insertion order."""
+
+
+def device_mesh(
+    shape: Sequence[int],
+    alpha: Sequence[float] | None = None,
+    beta: Sequence[float] | None = None,
+) -> DeviceMesh:
+    """Return a mesh without process groups; `alpha` and `beta` are 1 for all axes by default."""
+    devices = torch.arange(math.prod(shape))
+    return DeviceMesh(
+        devices, tuple(shape), mesh_alpha=alpha, mesh_beta=beta, init_process_group=False
+    )
+
+
+def partition_of(spec: ShardingSpec) -> Partition:
+    """Return which mesh axes shard which dimension, in insertion order."""
+    return tuple([(dim, tuple(axes)) for dim, axes in spec.dim_partition_dict.items()])
+
+
+def pairs_of(partition: Partition) -> Pairs:
+    """Return a partition as JSON has it."""
+    return [[dim, list(axes)] for dim, axes in partition]
+
+
+def dictionary_of(partition: Partition) -> dict[int, list[int]]:
+    """Return a partition as a sharding spec takes it."""
+    return {dim: list(axes) for dim, axes in partition}
+
+
+def values_of(mesh: DeviceMesh) -> tuple[Any, ...]:
+    """Return all of a mesh that a conversion depends on; upstream copies meshes all the time."""
+    return tuple(mesh.shape), tuple(mesh.mesh_alpha), tuple(mesh.mesh_beta)

@@ -1,0 +1,1 @@
+"""Remember what to do with an op on inputs of known specs."""

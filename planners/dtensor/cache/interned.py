@@ -1,0 +1,117 @@
+"""A dispatch that knows an op's inputs by identity and has compiled what to do with them.
+
+An op on specs that it has met is one look into a table, the op on the local tensors, and the
+result wrapped: no schema, no flattening, no spec built, also where torch goes through its slow
+path for a number among tensors or a view of a sharded one. An op that it has not met is dispatched
+by torch, whole, and a plan is what torch was seen to do. So torch's cache is filled as it would be
+without this one, and dropping plans never changes a decision.
+
+What torch would not decide from the inputs alone, or would do more with, is left to torch: active
+dispatch modes (debugging, fake tensors, tracing), symbolic sizes, placements with state, ops in
+place, with several results or lists of tensors, and ops that redistribute.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from torch._ops import OpOverload
+
+from planners.dtensor.cache.plan_handlers import Table, handler_of, of_any_form
+from planners.dtensor.cache.plans import Key, KeyRule, Plan, Tally, plan_of
+from planners.dtensor.cache.torch_hooks import following_torch
+from planners.dtensor.dispatch import torch_path
+from planners.dtensor.dispatch.base import CacheInfo, Dispatch
+from planners.dtensor.dispatch.construction import made_plainly
+from planners.dtensor.dispatch.handlers import handling, watched
+from planners.dtensor.dispatch.size import bytes_held
+from planners.dtensor.dispatch.specs import SpecTable
+from planners.dtensor.dispatch.tables import BoundedTable
+from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, traits
+
+MOST_PLANS = 1024
+"""How many plans are kept for one op, unless told otherwise."""
+
+
+class Interned(Dispatch):
+    """Plans by op and by the specs of its inputs, at most `most_plans` for each op."""
+
+    def __init__(self, most_plans: int = MOST_PLANS) -> None:
+        self.tally = Tally()
+        self.specs = SpecTable()
+        self._most_plans = most_plans
+        self._tables: dict[OpOverload, Table] = {}
+        self._hand_back: Callable[[OpOverload], None] = lambda op: None
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Take over the ops that make one tensor of tensors given one by one."""
+        handlers = {
+            op: self._handler(op)
+            for op in torch_path.ops_with_strategies()
+            if traits(op).makes_one_tensor
+        }
+        with (
+            made_plainly(),
+            self.specs.filled(),
+            following_torch(self.forget, self.give_back),
+            handling(handlers) as self._hand_back,
+        ):
+            yield
+
+    def clear(self) -> None:
+        """Forget all plans and specs, and the tally."""
+        self.forget()
+        self.specs.clear()
+        self.tally.hits = self.tally.misses = 0
+
+    def forget(self) -> None:
+        """Forget all plans."""
+        for table in self._tables.values():
+            table.clear()
+
+    def give_back(self, op: OpOverload) -> None:
+        """Forget an op's plans, and leave the op to torch until this is installed anew."""
+        self._hand_back(op)
+        if op in self._tables:
+            self._tables[op].clear()
+
+    def plan_for(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Plan | None:
+        """Return the plan that is known for an op on these arguments."""
+        key = KeyRule.of(op).key(args, kwargs)
+        table = self._tables.get(op)
+        return table.entries.get(key) if table and key else None
+
+    def cache_info(self) -> CacheInfo:
+        """Tell of what is kept; the specs in the table count as bytes, not as entries."""
+        kept = self._kept()
+        return CacheInfo(
+            self.tally.hits, self.tally.misses, len(kept), bytes_held([kept, self.specs])
+        )
+
+    def _kept(self) -> list[Any]:
+        return [plan for table in self._tables.values() for plan in list(table.entries.values())]
+
+    def _handler(self, op: OpOverload) -> Handler:
+        table = self._tables.setdefault(op, BoundedTable(self._most_plans))
+        return handler_of(op, table, self.tally, self._general(op, table))
+
+    def _general(self, op: OpOverload, table: Table) -> Handler:
+        """Return what handles an op for which no plan was found at once."""
+        rule = KeyRule.of(op)
+        return of_any_form(rule, table, self.tally, partial(self._missed, rule, table))
+
+    def _missed(
+        self, rule: KeyRule, table: Table, op: OpOverload, args: Args, kwargs: Kwargs, key: Key
+    ) -> Any:
+        """Let torch dispatch an op that no plan is known for, and keep what it was seen to do."""
+        self.tally.misses += 1
+        made, decided = watched(op, args, kwargs)
+        if KeyRule.of(op) != rule:  # somebody has changed which arguments matter
+            self.give_back(op)
+            return made
+        plan = plan_of(op, args, kwargs, made, decided)
+        if plan is not None:
+            table.add(key, plan)
+        return made

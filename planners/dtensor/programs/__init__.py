@@ -1,0 +1,1 @@
+"""The programs that variants run, on real DTensors in a world of fake ranks."""

@@ -1,0 +1,1 @@
+"""Decide what a miss asks for, without trying every strategy."""

@@ -1,0 +1,81 @@
+"""Torch's dispatch with another search for the cheapest strategy after a miss."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import _sharding_prop
+from torch.distributed.tensor._op_schema import OpSchema, StrategyType
+from torch.distributed.tensor._ops.single_dim_strategy import (
+    _dijkstra_expand_single_dim_strategy_to_mesh,
+    _SingleDimStrategyInfo,
+)
+
+from planners.dtensor.dispatch.base import Dispatch
+from planners.dtensor.dispatch.specs import SpecTable
+from planners.dtensor.dispatch.torch_path import traits
+from planners.dtensor.search.cheapest import searched_exactly
+from planners.dtensor.search.tensor_meta import asked_directly
+
+_expand_exhaustively = _sharding_prop._expand_single_dim_strategy_to_mesh
+
+
+class Dijkstra(Dispatch):
+    """The search by Dijkstra's algorithm that torch ships and calls nowhere.
+
+    It knows no ops in place or with an `out` argument: they are expanded exhaustively, and so is
+    what it finds no strategy for.
+    """
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Let torch expand strategies with it."""
+        with mock.patch.object(
+            _sharding_prop, "_expand_single_dim_strategy_to_mesh", _expand_by_dijkstra
+        ):
+            yield
+
+
+def _expand_by_dijkstra(
+    mesh: DeviceMesh, schema: OpSchema, strategy: _SingleDimStrategyInfo, output_meta: Any
+) -> Callable[..., StrategyType]:
+    exhaustively: Callable[..., StrategyType] = _expand_exhaustively(
+        mesh, schema, strategy, output_meta
+    )
+    of_op = traits(schema.op)
+    if of_op.is_in_place or of_op.is_out_variant:
+        return exhaustively
+
+    def expanded(*args: Any) -> StrategyType:
+        try:
+            found = _dijkstra_expand_single_dim_strategy_to_mesh(
+                mesh, schema, strategy, output_meta
+            )
+        except Exception:  # it is not finished upstream, and says so by all kinds of errors
+            found = None
+        return found or exhaustively(*args)
+
+    return expanded
+
+
+class ExactMiss(Dispatch):
+    """The exhaustive search's very choice, without putting all strategies together.
+
+    What the op makes is asked of the meta device where that answers the same as a fake tensor, and
+    specs are made from a table.
+    """
+
+    def __init__(self) -> None:
+        self._specs = SpecTable()
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Let torch decide with it after a miss."""
+        with searched_exactly(), asked_directly(), self._specs.filled():
+            yield
+
+    def clear(self) -> None:
+        """Forget the specs."""
+        self._specs.clear()

@@ -1,0 +1,42 @@
+"""A captured file as a workload: what results call it, and what it brings."""
+
+from harness.contract import Topology, UsageError, WorkloadSpec
+from harness.contract.captured_file import is_captured_file
+from harness.model.files import read_file
+
+
+def is_captured(workload: WorkloadSpec) -> bool:
+    """Whether a workload is a captured file, by its name."""
+    return is_captured_file(workload.name)
+
+
+def captured_label(workload: WorkloadSpec) -> WorkloadSpec:
+    """Return what results call a captured file.
+
+    Raises:
+        UsageError: it has parameters, cannot be read, or what it says cannot be so.
+    """
+    from planners.embedding.capture.file import read_problem
+
+    _check_parameters(workload)
+    read_problem(workload.name)
+    return workload.of_file(read_file(workload.name))
+
+
+def brought(workload: WorkloadSpec) -> Topology | None:
+    """Return the machines of a captured file; None for any other workload.
+
+    Raises:
+        UsageError: the file has parameters or cannot be used.
+    """
+    if not is_captured(workload):
+        return None
+    from planners.embedding.capture.file import read_machines
+
+    _check_parameters(workload)
+    return read_machines(workload.name)
+
+
+def _check_parameters(workload: WorkloadSpec) -> None:
+    if workload.parameters:
+        raise UsageError(f"A captured workload takes no parameters; write '{workload.name}' alone.")

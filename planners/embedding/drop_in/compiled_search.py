@@ -1,0 +1,249 @@
+"""The compiled search in the place of a planner's proposers and its partitioner."""
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torchrec.distributed.planner.types import (
+    Enumerator,
+    Partitioner,
+    Proposer,
+    Shard,
+    ShardingOption,
+    Topology,
+)
+from typing_extensions import override
+
+from planners.embedding.drop_in import obstacles
+from planners.embedding.drop_in.plan_check import fault_of
+from planners.embedding.search.deadline import Deadline
+from planners.embedding.search.enumeration import SharedOption
+from planners.embedding.search.outcome import Found, NotFound
+from planners.embedding.search.same_plan.partition import rules_of
+from planners.embedding.search.same_plan.search import SamePlan
+from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space
+
+if TYPE_CHECKING:
+    from planners.embedding.drop_in.planner import Planner
+
+
+class NotCompiled(Exception):
+    """Something in the problem is not compiled; the text says what, as a clause."""
+
+
+class WrongPlan(Exception):
+    """The search is not to be trusted; the text says why, as a clause."""
+
+
+class CompiledSearch(Proposer, Partitioner):
+    """Stands in for a planner's proposers and its partitioner in one call of `plan`.
+
+    It searches when it is loaded, and then proposes what torchrec is to come to by itself: the plan
+    that was found, or else the smallest proposal and the last one, which the planner's own
+    partitioner refuses again.
+
+    Attributes:
+        tried: how many proposals were tried.
+    """
+
+    def __init__(self, planner: "Planner") -> None:
+        self._planner = planner
+        self._proposers = planner._proposers
+        self._partitioner = planner._partitioner
+        self._topology: Topology | None = None
+        self._deadline = Deadline()
+        self._same_plan: SamePlan | None = None
+        self._outcome: Found | NotFound | None = None
+        self._proposals: list[list[ShardingOption]] = []
+        self.tried = 0
+
+    @property
+    def proposed(self) -> int:
+        """How many proposals there have been so far, those that had been tried before included."""
+        return self._same_plan.proposals if self._same_plan else self.tried
+
+    def noting_topology(self, reserve: Callable[..., Topology]) -> Callable[..., Topology]:
+        """Return a storage reservation's `reserve`, which now also tells this what is left."""
+
+        def noting_reserve(*args: Any, **kwargs: Any) -> Topology:
+            self._topology = reserve(*args, **kwargs)
+            return self._topology
+
+        return noting_reserve
+
+    @override
+    def load(
+        self, search_space: list[ShardingOption], enumerator: Enumerator | None = None
+    ) -> None:
+        """Search for a plan; the options are not changed.
+
+        Raises:
+            NotCompiled: torchrec has to search.
+            WrongPlan: the search failed, or the check of its plan did.
+        """
+        try:
+            self._load(search_space)
+        except (NotCompiled, WrongPlan):
+            raise
+        except Exception as error:
+            reason = f"the compiled search failed with {type(error).__name__}: {error}"
+            raise WrongPlan(reason.rstrip(".")) from error
+
+    def _load(self, options: list[ShardingOption]) -> None:
+        planner = self._planner
+        if planner._mode == "best-plan":
+            self._deadline = Deadline(planner._limit, planner._clock)
+        assert self._topology is not None
+        try:
+            space = self.flatten(options)
+        except ValueError as error:
+            raise NotCompiled(str(error)) from None
+        obstacle = obstacles.of_problem(space, self._topology, self._proposers)
+        if obstacle is not None:
+            raise NotCompiled(obstacle)
+        outcome = self.search(space, devices_of(self._topology))
+        self._outcome = outcome
+        self.tried = outcome.proposals
+        if isinstance(outcome, Found):
+            plan = _placed(space, outcome)
+            if planner._check:
+                self._check(plan, outcome.rating, options)
+            self._proposals = [plan]
+            planner._num_plans = outcome.partitions - 1
+        else:
+            failed = [row.tolist() for row in (outcome.smallest, outcome.last) if row is not None]
+            self._proposals = [
+                [_copied(space.options[option], ShardingOption) for option in row]
+                for row in (failed[:1] if failed[:1] == failed[1:] else failed)
+            ]
+        # The planner goes on counting from here, and so ends with all that were tried.
+        planner._num_proposals = self.tried - len(self._proposals)
+
+    def _check(
+        self, plan: list[ShardingOption], rating: float, options: list[ShardingOption]
+    ) -> None:
+        planner = self._planner
+        assert self._topology is not None
+        fault = fault_of(
+            plan,
+            rating,
+            {option.fqn for option in options},
+            self._topology,
+            planner._perf_model,
+            self._partitioner if self._same_plan else None,
+            planner._own_estimates(),
+        )
+        if fault is not None:
+            raise WrongPlan(fault)
+
+    def flatten(self, options: list[ShardingOption]) -> SearchSpace:
+        """Return the search space as arrays."""
+        return search_space(options)
+
+    def search(self, space: SearchSpace, devices: Devices) -> Found | NotFound:
+        """Search as the planner's mode says."""
+        planner = self._planner
+        limit = planner._timeout_seconds or None
+        if planner._mode == "best-plan":
+            from planners.embedding.search.best_plan.search import best_plan
+
+            outcome = best_plan(space, devices, self._deadline, planner._seed)
+            if isinstance(outcome, Found):
+                return outcome
+            limit = None if planner._limit is None else self._deadline.left
+        rules = rules_of(self._partitioner)
+        assert rules is not None
+        self._same_plan = SamePlan(self._proposers, rules, Deadline(limit, planner._clock))
+        return self._same_plan(space, devices)
+
+    @override
+    def propose(self) -> list[ShardingOption] | None:
+        """Return what is still to be placed."""
+        return self._proposals[0] if self._proposals else None
+
+    @override
+    def partition(
+        self, proposal: list[ShardingOption], storage_constraint: Topology
+    ) -> list[ShardingOption]:
+        """Return the plan that was found, or let the planner's partitioner find none."""
+        if isinstance(self._outcome, Found):
+            return proposal
+        placed: list[ShardingOption] = self._partitioner.partition(
+            proposal=proposal, storage_constraint=storage_constraint
+        )
+        return placed
+
+    @override
+    def feedback(
+        self,
+        partitionable: bool,
+        plan: list[ShardingOption] | None = None,
+        perf_rating: float | None = None,
+        storage_constraint: Topology | None = None,
+    ) -> None:
+        """Go on, unless torchrec disagrees with the search.
+
+        Raises:
+            WrongPlan: it does.
+        """
+        found = self._outcome.rating if isinstance(self._outcome, Found) else None
+        if perf_rating != found:
+            if found is None:
+                raise WrongPlan("torchrec places a proposal that the compiled search does not")
+            raise WrongPlan(
+                f"the compiled search rates its plan {found} ms, torchrec {perf_rating}"
+            )
+        self._proposals.pop(0)
+
+
+def _placed(space: SearchSpace, found: Found) -> list[ShardingOption]:
+    plan = [_copied(space.options[option], _ChosenOption) for option in found.options]
+    rank = iter(found.ranks.tolist())
+    for option in plan:
+        for shard in option.shards:
+            shard.rank = next(rank)
+    return plan
+
+
+class _ChosenOption(ShardingOption):
+    """An option that is quick to hash and to copy; the copy is torchrec's, and shares nothing."""
+
+    __hash__ = object.__hash__
+
+    def __deepcopy__(self, memo: dict[int, Any] | None) -> ShardingOption:
+        copied = object.__new__(ShardingOption)
+        for name, value in vars(self).items():
+            if name == "shards":
+                value = [
+                    Shard(
+                        [*shard.size],
+                        [*shard.offset],
+                        _twin(shard.storage),
+                        _twin(shard.perf),
+                        shard.rank,
+                    )
+                    for shard in self.shards
+                ]
+            elif name not in ("_tensor", "_module"):
+                value = copy.deepcopy(value, memo)
+            setattr(copied, name, value)
+        return copied
+
+
+def _twin(record: Any) -> Any:
+    """Return a shallow copy of a plain record, in less time than copy.copy takes."""
+    twin = object.__new__(type(record))
+    vars(twin).update(vars(record))
+    return twin
+
+
+def _copied(option: ShardingOption, kind: type[ShardingOption]) -> ShardingOption:
+    """Return an option that has shards of its own, which share their size and their estimates."""
+    if type(option) not in (ShardingOption, SharedOption):
+        return copy.deepcopy(option)  # somebody's own class knows best what it is made of
+    copied = object.__new__(kind)
+    vars(copied).update(vars(option))
+    copied.shards = [
+        Shard(shard.size, shard.offset, shard.storage, shard.perf) for shard in option.shards
+    ]
+    return copied

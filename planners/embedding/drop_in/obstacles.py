@@ -1,0 +1,76 @@
+"""What keeps torchrec's search from being compiled, each said as a clause."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from torchrec.distributed.planner.enumerators import GUARDED_COMPUTE_KERNELS
+from torchrec.distributed.planner.perf_models import NoopPerfModel
+from torchrec.distributed.planner.proposers import DynamicProgrammingProposer
+from torchrec.distributed.planner.types import (
+    DeviceHardware,
+    PartitionByType,
+    Partitioner,
+    PerfModel,
+    Proposer,
+    Topology,
+)
+
+from planners.embedding.search.same_plan.bin_proposer import BinProposer
+from planners.embedding.search.same_plan.partition import rules_of
+from planners.embedding.search.same_plan.proposals import STREAMS
+from planners.embedding.search.space import Placement, SearchSpace, devices_of
+
+_PARTITION_BY = {kind.value for kind in PartitionByType}
+_ON_HOSTS = PartitionByType.MULTI_HOST.value
+_KERNELS = {kernel.value for kernel in GUARDED_COMPUTE_KERNELS}
+
+
+def of_components(
+    proposers: Iterable[Proposer], partitioner: Partitioner, perf_model: PerfModel, ranks: int
+) -> str | None:
+    """Return why a search with these components is not compiled, or None where it is."""
+    for proposer in proposers:
+        if type(proposer) not in STREAMS:
+            return f"{type(proposer).__name__} is not compiled"
+    if rules_of(partitioner) is None:
+        return f"{type(partitioner).__name__} is not compiled"
+    if type(perf_model) is not NoopPerfModel:
+        return f"{type(perf_model).__name__} is not compiled"
+    if perf_model._topology.world_size != ranks:
+        return "the perf model is for another number of ranks"
+    return None
+
+
+def of_problem(space: SearchSpace, topology: Topology, proposers: Iterable[Proposer]) -> str | None:
+    """Return why the search on a topology is not compiled, or None where it is."""
+    if kernels := {option.compute_kernel for option in space.options} & _KERNELS:
+        return f"the placement of kernel {min(kernels)} is not compiled"
+    placed_by = {option.partition_by for option in space.options}
+    if placed_by - _PARTITION_BY:
+        return "an option is to be placed in a way that torchrec does not know"
+    if _ON_HOSTS in placed_by and topology.intra_group_size > topology.world_size:
+        return "there is no whole host for a grid"
+    together = np.bincount(space.group)[space.group[space.table]] > 1
+    if (together & (space.placement == Placement.DEVICE)).any():
+        return "tables that depend on each other may be placed by device"
+    estimates = np.hstack([space.storage, space.perf])
+    if not np.isfinite(estimates).all() or (estimates < 0).any():
+        return "an estimate is negative or not finite"
+    if not all(_is_plain(device, rank) for rank, device in enumerate(topology.devices)):
+        return "the devices are not empty at first, or do not hold whole bytes"
+    types = {type(proposer) for proposer in proposers}
+    hbm, ddr = devices_of(topology).storage[:, :2].sum(0)
+    if (DynamicProgrammingProposer in types and hbm <= 0) or (
+        BinProposer in types and min(hbm, ddr) < 0
+    ):
+        return "there is no memory to cut into bins"
+    return None
+
+
+def _is_plain(device: DeviceHardware, rank: int) -> bool:
+    held = (device.storage.hbm, device.storage.ddr, device.storage.ssd)
+    return (
+        device.rank == rank
+        and not device.perf.total
+        and all(isinstance(amount, int) for amount in held)
+    )

@@ -1,0 +1,243 @@
+"""A drop-in EmbeddingShardingPlanner with a compiled search."""
+
+import logging
+import math
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Callable, Dict, List, Literal, Optional, Union, get_args
+
+import torchrec
+from torch import nn
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.types import (
+    Enumerator,
+    ParameterConstraints,
+    Partitioner,
+    PerfModel,
+    PlanLoader,
+    Proposer,
+    ShardingOption,
+    Stats,
+    StorageReservation,
+    Topology,
+)
+from torchrec.distributed.types import ModuleSharder, ShardingPlan
+from typing_extensions import override
+
+from harness.contract import SupportedReleases
+
+# The search itself is imported where it is used: on another release it may not even load.
+
+logger = logging.getLogger(__name__)
+
+Mode = Literal["same-plan", "best-plan"]
+
+RELEASES = SupportedReleases("torchrec", ("1.6.1", "1.7.0", "1.8.0", "1.9.0", "1.9.1", "1.9.2"))
+
+
+class DistrustedSearch(UserWarning):
+    """A planner's compiled search went wrong, and torchrec's own search takes its place."""
+
+
+class Planner(EmbeddingShardingPlanner):
+    """Plans like torchrec's EmbeddingShardingPlanner, whose arguments it takes, in less time.
+
+    In mode `same-plan` it finds the plan that torchrec finds, to the last bit, with the same counts
+    and errors; proposers are used as if they were new. In mode `best-plan` it searches for the best
+    plan by torchrec's perf model by itself, and does as in `same-plan` only where it finds none.
+
+    Where something is not compiled, such as a proposer that is not torchrec's own, a message is
+    logged once, and torchrec's own search is used. So it is, from then on and after one warning,
+    where the compiled search fails, or torchrec rates its plan otherwise than it does. On a release
+    of torchrec that `RELEASES` does not name, all of it is torchrec's own code, after one warning.
+
+    A time limit for the best plan holds for all of `plan` but enumerating the options, within a
+    tenth of it or half a second; the compiled code is loaded when the planner is made. Where the
+    time is up, the best plan so far stands; where there is none, the error is that of torchrec when
+    its `timeout_seconds` are over.
+
+    Args:
+        mode: which plan to look for.
+        search_seconds: how long to look for the best plan; where it is None, `timeout_seconds`, and
+            where that is None too, as long as the search finds useful: at most some five seconds of
+            CPU, counted as work, so that the same seed gives the same plan.
+        seed: of the search for the best plan.
+        check: whether to check each plan before it is returned: that every table is tiled once, on
+            ranks that exist and that its sharding type allows, within their memory; that torchrec's
+            perf model rates it as the search does, and torchrec's estimators all its shards; and
+            in mode `same-plan` that torchrec's partitioner puts them on the same ranks. That no
+            other proposal is better, and the estimates of options that were not chosen, are not
+            checked. It costs one partition, and one estimate of each shard of the plan.
+        any_release: whether to search on a release that this was not tested with, too.
+
+    Raises:
+        ValueError: there is no such mode, or no such time.
+    """
+
+    _clock = staticmethod(time.monotonic)
+
+    def __init__(
+        self,
+        topology: Optional[Topology] = None,
+        batch_size: Optional[int] = None,
+        enumerator: Optional[Enumerator] = None,
+        storage_reservation: Optional[StorageReservation] = None,
+        proposer: Optional[Union[Proposer, List[Proposer]]] = None,
+        partitioner: Optional[Partitioner] = None,
+        performance_model: Optional[PerfModel] = None,
+        stats: Optional[Union[Stats, List[Stats]]] = None,
+        constraints: Optional[Dict[str, ParameterConstraints]] = None,
+        debug: bool = True,
+        callbacks: Optional[List[Callable[[List[ShardingOption]], List[ShardingOption]]]] = None,
+        timeout_seconds: Optional[int] = None,
+        plan_loader: Optional[PlanLoader] = None,
+        *,
+        mode: Mode = "same-plan",
+        search_seconds: float | None = None,
+        seed: int = 0,
+        check: bool = False,
+        any_release: bool = False,
+    ) -> None:
+        if mode not in get_args(Mode):
+            raise ValueError(f"The mode must be 'same-plan' or 'best-plan', not {mode!r}.")
+        if search_seconds is not None and not 0 < search_seconds < math.inf:
+            raise ValueError(f"search_seconds must be a time above 0 s, not {search_seconds!r}.")
+        super().__init__(
+            topology=topology,
+            batch_size=batch_size,
+            enumerator=enumerator,
+            storage_reservation=storage_reservation,
+            proposer=proposer,
+            partitioner=partitioner,
+            performance_model=performance_model,
+            stats=stats,
+            constraints=constraints,
+            debug=debug,
+            callbacks=callbacks,
+            timeout_seconds=timeout_seconds,
+            plan_loader=plan_loader,
+        )
+        self._mode = mode
+        self._search_seconds = search_seconds
+        self._seed = seed
+        self._check = check
+        release = getattr(torchrec, "__version__", "a checkout")
+        self._supported = RELEASES.allow("Planner", release, any_release=any_release)
+        self._warned = False
+        self._fault: str | None = None
+        self._own_enumerator: Enumerator | None = None
+        if self._supported and self._obstacle() is None:
+            self._load_compiled()
+            if not enumerator:
+                from planners.embedding.search.enumeration import DistinctShardEnumerator
+
+                self._enumerator = self._own_enumerator = DistinctShardEnumerator(
+                    topology=self._topology, batch_size=self._batch_size, constraints=constraints
+                )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the place of a planner that was pickled or copied."""
+        self.__dict__.update(state)
+        if self._supported and self._obstacle() is None:
+            self._load_compiled()
+
+    @property
+    def _limit(self) -> float | None:
+        """Seconds that the search for the best plan may take."""
+        if self._search_seconds is not None:
+            return self._search_seconds
+        return self._timeout_seconds or None
+
+    def _load_compiled(self) -> None:
+        """Load what a search with a time limit uses, so that this does not take of its time."""
+        if self._limit is not None or self._mode == "best-plan":
+            with suppress(Exception):  # what fails fails again, and is said, when a plan is wanted
+                from planners.embedding.search.warm_up import warm_up
+
+                warm_up()
+
+    @override
+    def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
+        """Return a plan for the module.
+
+        Raises:
+            PlannerError: there is no plan, as torchrec says it.
+        """
+        if not self._supported:
+            return super().plan(module, sharders)
+        from planners.embedding.drop_in.compiled_search import NotCompiled, WrongPlan
+
+        obstacle = self._fault or self._obstacle()
+        if obstacle is None:
+            try:
+                return self._plan_compiled(module, sharders)
+            except NotCompiled as error:
+                obstacle = str(error)
+            except WrongPlan as error:
+                obstacle = self._fault = str(error)
+        self._say(obstacle)
+        if self._enumerator is self._own_enumerator:  # its options are not for torchrec to change
+            self._enumerator = EmbeddingEnumerator(
+                self._topology, self._batch_size, self._constraints
+            )
+        return super().plan(module, sharders)
+
+    def _say(self, obstacle: str) -> None:
+        """Say once why torchrec searches, and aloud where that is a fault."""
+        if self._warned:
+            return
+        self._warned = True
+        text = f"The search is torchrec's own, since {obstacle}."
+        if self._fault is None:
+            logger.warning(text)
+        else:
+            warnings.warn(text, DistrustedSearch, stacklevel=3)
+
+    def _obstacle(self) -> str | None:
+        from planners.embedding.drop_in import obstacles
+
+        return obstacles.of_components(
+            self._proposers, self._partitioner, self._perf_model, self._topology.world_size
+        )
+
+    def _own_estimates(self) -> Callable[[List[ShardingOption]], None] | None:
+        """Return what asks torchrec's estimators, unless the enumerator is the user's own."""
+        if self._enumerator is not self._own_enumerator:
+            return None
+        torchrecs = EmbeddingEnumerator(self._topology, self._batch_size, self._constraints)
+        for name in ("_sharder_map", "_sharder_data_map"):  # 1.6.1 has the first alone
+            if hasattr(self._enumerator, name):
+                setattr(torchrecs, name, getattr(self._enumerator, name))
+        populate: Callable[[List[ShardingOption]], None] = torchrecs.populate_estimates
+        return populate
+
+    def _plan_compiled(
+        self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]
+    ) -> ShardingPlan:
+        from planners.embedding.drop_in.compiled_search import CompiledSearch
+
+        reservation = self._storage_reservation
+        stand_in = CompiledSearch(self)
+        reserve = stand_in.noting_topology(reservation.reserve)
+        with (
+            _replaced(reservation, reserve=reserve),
+            _replaced(self, _proposers=[stand_in], _partitioner=stand_in),
+        ):
+            return super().plan(module, sharders)
+
+
+@contextmanager
+def _replaced(owner: object, **attributes: object) -> Iterator[None]:
+    """Set attributes of one object for a while."""
+    own = vars(owner)
+    before = {name: own[name] for name in attributes if name in own}
+    own.update(attributes)
+    try:
+        yield
+    finally:
+        for name in attributes:
+            del own[name]
+        own.update(before)

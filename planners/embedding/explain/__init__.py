@@ -1,0 +1,1 @@
+"""Explanations of plans, for `shardbench explain`."""

@@ -1,0 +1,100 @@
+"""The arguments that the lower bound rests on, each taking in more than the one before."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from planners.embedding.search.best_plan.bound import (
+    _least,
+    integer_bound,
+    least_perf,
+    linear_bound,
+    worth_integers,
+)
+from planners.embedding.search.best_plan.candidates import Candidates, candidates
+from planners.embedding.search.space import Devices, Ints, SearchSpace
+
+ARGUMENTS = {
+    "table": "each table by itself: its dearest shard, where it is cut so that this is least",
+    "work": "all work, evenly over ranks: the cheapest option of each table",
+    "shards": "the same with options alone whose shards cost no more than what is proven",
+    "memory": "the same, and all tables together must fit into the memory of all ranks together",
+    "hosts": "the same, with options whole and the memory of each host apart",
+}
+"""What each argument looks at. All are proven lower bounds. What takes in more proves no less, but
+for rounding and the tolerances of the integer programme (`hosts`)."""
+
+# The arguments are summed up in different orders.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """What the lower bound rests on.
+
+    Attributes:
+        proven: milliseconds that no plan rates less than, by argument.
+        table: the table that the argument `table` is about.
+        cheapest: the option of each table in the argument `shards`, shape (T,).
+        relaxed: that in the argument `memory`, the likeliest where it takes several in parts, or in
+            the argument `hosts` where that proves more; -1 where the solver gave up; shape (T,).
+    """
+
+    proven: dict[str, float]
+    table: int
+    cheapest: Ints
+    relaxed: Ints
+
+    @property
+    def milliseconds(self) -> float:
+        """The bound: what the arguments prove that take in most."""
+        return max(self.proven["memory"], self.proven.get("hosts", 0.0))
+
+    @property
+    def binding(self) -> str:
+        """The first argument that proves all of the bound: what the later ones look at is idle."""
+        enough = self.milliseconds * (1 - _ROUNDING)
+        return next(name for name, least in self.proven.items() if least >= enough)
+
+
+def reasons(space: SearchSpace, devices: Devices) -> Reasons:
+    """Return what the lower bound of a problem rests on; some plan must be possible.
+
+    Raises:
+        ValueError: a table fits nowhere.
+    """
+    found = candidates(space, devices)
+    if len(found.without_options):
+        raise ValueError("a table fits nowhere")
+    largest = np.minimum.reduceat(space.largest_shard[found.options], found.first[:-1])
+    work = math.fsum(np.minimum.reduceat(least_perf(space, found), found.first[:-1]))
+
+    def solve(limit: float) -> tuple[float, Ints]:
+        return _cheapest(space, devices, found, limit)
+
+    shards, cheapest = _least(space, found, solve)
+    memory = linear_bound(space, devices, found)
+    proven = {
+        "table": float(largest.max()),
+        "work": work / devices.ranks,
+        "shards": shards,
+        "memory": memory.milliseconds,
+    }
+    if worth_integers(devices, found):
+        hosts = integer_bound(space, devices, found, memory.milliseconds)
+        proven["hosts"] = hosts.milliseconds
+        memory = max(memory, hosts, key=lambda bound: bound.milliseconds)
+    return Reasons(proven, int(largest.argmax()), cheapest, memory.options)
+
+
+def _cheapest(
+    space: SearchSpace, devices: Devices, found: Candidates, limit: float
+) -> tuple[float, Ints]:
+    """Return the least milliseconds per rank with shards of at most `limit`, and its options."""
+    options = found.options
+    perf = np.where(space.largest_shard[options] <= limit, least_perf(space, found), np.inf)
+    # Table after table, the cheapest first; of equals the one that takes the least HBM.
+    order = np.lexsort((space.option_storage[options, 0], perf, space.table[options]))
+    first = order[found.first[:-1]]
+    return math.fsum(perf[first]) / devices.ranks, options[first]

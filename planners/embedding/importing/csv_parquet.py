@@ -1,0 +1,228 @@
+"""Tables of somebody else's CSV or Parquet file, whatever its columns are called."""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from harness.contract import UsageError
+from harness.model.errors import unknown
+from planners.embedding.importing.drafts import Draft, Notes, dtype_of
+from planners.embedding.tables import MOST_TABLES
+
+FIELDS = ("name", "rows", "dim", "pooling_factor", "dtype")
+_NEEDED = ("rows", "dim")
+
+# As torchrec, FBGEMM, TorchEasyRec, DLRM, HugeCTR, Merlin and published lists call them.
+SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "name": (
+        *("name", "table", "table_name", "embedding", "embedding_name", "feature"),
+        *("feature_name", "table_id"),
+    ),
+    "rows": (
+        *("rows", "num_rows", "n_rows", "num_embeddings", "hash_size", "hash_bucket_size"),
+        *("num_buckets", "cardinality", "vocab_size", "vocabulary_size", "input_dim"),
+        *("num_categories", "max_index"),
+    ),
+    "dim": (
+        *("dim", "embedding_dim", "embedding_dimension", "emb_dim", "embed_dim", "dimension"),
+        *("embedding_size", "width", "output_dim", "ev_size"),
+    ),
+    "pooling_factor": (
+        *("pooling_factor", "pooling_factors", "pooling", "avg_pooling", "average_pooling"),
+        *("mean_pooling", "mean_pooling_factor", "avg_pooling_factor", "mean_length"),
+        *("avg_length", "average_length", "bag_size", "hotness", "nnz", "nnz_per_feature"),
+    ),
+    "dtype": ("dtype", "data_type", "precision", "weight_dtype", "weights_precision"),
+}
+
+_DELIMITERS = ",;\t"
+_THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
+
+
+class _Cells(NamedTuple):
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def drafts_of(
+    data: bytes,
+    source: str,
+    is_parquet: bool,
+    chosen: Mapping[str, str],
+    assumed: Mapping[str, str],
+    notes: Notes,
+) -> Iterator[Draft]:
+    """Yield the tables of a file, one for each row.
+
+    `chosen` says which column holds a field, `assumed` what a field is where no column holds it.
+
+    Raises:
+        UsageError: the file or a cell cannot be used, or it is not clear which column is meant.
+    """
+    cells = _parquet(data, source) if is_parquet else _csv(data, source)
+    places = _places(cells.columns, source, chosen)
+    for role in _NEEDED:
+        if role not in places and role not in assumed:
+            raise UsageError(
+                f"{source}: no column is called like {role}; name it with --column {role}=..., or "
+                f"its value with --assume {role}=...; the columns are "
+                f"{', '.join(cells.columns) or 'none'}."
+            )
+    others = {"pooling_factor": "1", "dtype": "fp32", **assumed}
+    for number, row in enumerate(cells.rows, start=1):
+        draft = _draft(source, number, row, places, others, notes)
+        if draft is not None:
+            yield draft
+
+
+def _draft(
+    source: str,
+    number: int,
+    row: Sequence[str],
+    places: Mapping[str, int],
+    others: Mapping[str, str],
+    notes: Notes,
+) -> Draft | None:
+    place = f"{source}, row {number}"
+    texts = {role: row[at].strip() if at < len(row) else "" for role, at in places.items()}
+    name = texts.get("name", "")
+    called = name or f"table_{number - 1}"
+    for role, text in others.items():
+        if not texts.get(role):
+            texts[role] = text
+            who = called if role in places else "every table"
+            notes.assume(f"{role} {text} where {source} does not say it", who)
+    dtype = dtype_of(texts["dtype"])
+    if dtype is None:
+        kind = f"tables of data type {texts['dtype']}, which the planner here does not know"
+        notes.leave_out(kind, called)
+        return None
+    return Draft(
+        place,
+        name,
+        whole(texts.get("rows", ""), place, "rows"),
+        whole(texts.get("dim", ""), place, "dim"),
+        factors(texts["pooling_factor"], place),
+        dtype,
+    )
+
+
+def whole(text: str, place: str, role: str) -> int:
+    """Return a whole number, also as 1e6, 1000.0 or 1,000,000; raises UsageError."""
+    if not text:
+        raise UsageError(f"{place}: {role} is missing.")
+    if _THOUSANDS.fullmatch(text):
+        text = text.replace(",", "")
+    try:
+        if re.fullmatch(r"[+-]?\d+", text, re.ASCII):
+            return int(text)
+        number = float(text)
+        if not math.isfinite(number) or not number.is_integer() or "_" in text:
+            raise ValueError(text)
+    except ValueError:
+        raise UsageError(f"{place}: {role} must be a whole number, not '{text}'.") from None
+    return int(number)
+
+
+def factors(text: str, place: str) -> tuple[float, ...]:
+    """Return the pooling factors in a cell, one for each feature; raises UsageError."""
+    try:
+        found = tuple(float(part) for part in text.split("|"))
+        if not all(map(math.isfinite, found)) or "_" in text:
+            raise ValueError(text)
+    except ValueError:
+        raise UsageError(
+            f"{place}: pooling_factor must be a positive number, or one per feature with '|' "
+            f"between them, not '{text}'."
+        ) from None
+    return found
+
+
+def _places(columns: Sequence[str], source: str, chosen: Mapping[str, str]) -> dict[str, int]:
+    for role, column in chosen.items():
+        if column not in columns:
+            raise unknown(f"column of {source} for {role},", column, columns)
+    places = {role: columns.index(column) for role, column in chosen.items()}
+    for role, synonyms in SYNONYMS.items():
+        if role in places:
+            continue
+        found = [
+            number
+            for number, column in enumerate(columns)
+            if _plain(column) in synonyms and number not in places.values()
+        ]
+        exact = [number for number in found if columns[number] == role]
+        if len(exact) == 1:
+            found = exact
+        if len(found) > 1:
+            several = ", ".join(columns[number] for number in found)
+            raise UsageError(
+                f"{source}: {role} may be any of the columns {several}; say which with "
+                f"--column {role}={columns[found[0]]}."
+            )
+        if found:
+            places[role] = found[0]
+    return places
+
+
+def _plain(column: str) -> str:
+    return re.sub(r"[\W_]+", "_", column.strip().lower()).strip("_")
+
+
+def _csv(data: bytes, source: str) -> _Cells:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{source} cannot be read: a CSV file must be UTF-8 text.") from None
+    lines = (line for line in io.StringIO(text, newline="") if not line.startswith("#"))
+    header = next((line for line in lines if line.strip()), "")
+    delimiter = max(_DELIMITERS, key=header.count)
+    try:
+        columns = [cell.strip() for cell in next(csv.reader([header], delimiter=delimiter), [])]
+        rows = []
+        for cells in csv.reader(lines, delimiter=delimiter):
+            if any(cells):
+                rows.append(cells)
+            _check_number(len(rows), source)
+    except csv.Error as error:
+        raise UsageError(f"{source} cannot be read as CSV: {error}.") from None
+    if not rows:
+        raise UsageError(f"{source} lists no table; it must have one row per table.")
+    for number, cells in enumerate(rows, start=1):
+        if any(cells[len(columns) :]):
+            raise UsageError(
+                f"{source}, row {number}: it must have at most {len(columns)} cells, "
+                f"one per column, not {len(cells)}."
+            )
+    return _Cells(columns, rows)
+
+
+def _parquet(data: bytes, source: str) -> _Cells:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(io.BytesIO(data)) as opened:
+            _check_number(opened.metadata.num_rows, source)
+            columns = opened.schema_arrow.names
+            held = opened.read()
+            texts = [[_text(cell) for cell in column.to_pylist()] for column in held.columns]
+    except (pa.ArrowException, OSError, ValueError):
+        raise UsageError(f"{source} cannot be read: it must be a Parquet file.") from None
+    if not held.num_rows:
+        raise UsageError(f"{source} lists no table; it must have one row per table.")
+    return _Cells(columns, list(zip(*texts, strict=True)))
+
+
+def _text(cell: object) -> str:
+    if isinstance(cell, list):
+        return "|".join(map(str, cell))
+    return "" if cell is None or cell != cell else str(cell)
+
+
+def _check_number(rows: int, source: str) -> None:
+    if rows > MOST_TABLES:
+        raise UsageError(f"{source} lists more tables than {MOST_TABLES:,}.")

@@ -1,0 +1,115 @@
+"""Import of embedding tables from any of the formats that are known."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from harness.contract import Imported, Importing, ImportRequest, UsageError
+from harness.contract.captured_file import is_captured_file
+from harness.model.errors import unknown
+from harness.model.files import read_file, read_json
+from planners.embedding.importing import csv_parquet as columns
+from planners.embedding.importing import tzrec
+from planners.embedding.importing.drafts import Draft, Notes, finished, sentences
+from planners.embedding.importing.features import Defaults
+from planners.embedding.importing.table_writer import content_of
+from planners.embedding.importing.tzrec_config import from_json, parse_text
+from planners.embedding.inventory import inventory_of
+from planners.embedding.tables import SUFFIXES, is_table_file, parse_tables
+
+FORMATS = {
+    "csv": "tables, a row each, in a CSV file with columns of any usual name",
+    "parquet": "the same in a Parquet file",
+    "tzrec": "the config of a TorchEasyRec model, as .config or .json",
+    "model": "module:function that makes a torchrec model",
+}
+_BY_SUFFIX = {
+    **dict.fromkeys((".csv", ".tsv", ".txt"), "csv"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".config", ".pbtxt", ".textproto", ".prototxt", ".json"), "tzrec"),
+}
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def read(request: ImportRequest) -> Imported:
+    """Return the tables of a source as the content of a file, and what is to be said about them.
+
+    Raises:
+        UsageError: the source cannot be used, or the request asks for what there is not.
+    """
+    if not is_table_file(request.target):
+        raise UsageError(f"{request.target}: a file of tables must end in {' or '.join(SUFFIXES)}.")
+    for role in (*request.columns, *request.assumed):
+        if role not in columns.FIELDS:
+            raise unknown("field", role, columns.FIELDS)
+    kind = _format(request)
+    if request.columns and kind not in ("csv", "parquet"):
+        raise UsageError(f"--column is for CSV and Parquet files; {request.source} has no columns.")
+    if "name" in request.assumed:
+        raise UsageError("A name cannot be assumed; tables without one are numbered.")
+    notes = Notes()
+    tables = finished(_drafts(request, kind, notes), request.source, notes)
+    content = content_of(tables, request.target)
+    if parse_tables(content, request.target) != tables:  # what is written can always be read back
+        raise AssertionError(f"{request.source} reads otherwise once it is written")
+    return Imported(
+        content,
+        inventory_of(tables, f"Tables of {request.source}"),
+        sentences(notes.assumed),
+        sentences(notes.changed),
+        sentences(notes.left_out),
+    )
+
+
+IMPORTING = Importing(formats=FORMATS, suffixes=SUFFIXES, fields=columns.FIELDS, read=read)
+
+
+def _format(request: ImportRequest) -> str:
+    if request.format:
+        if request.format not in FORMATS:
+            raise unknown("format", request.format, FORMATS)
+        return request.format
+    if _FUNCTION.fullmatch(request.source):
+        return "model"
+    suffix = Path(request.source).suffix.lower()
+    if suffix not in _BY_SUFFIX:
+        raise UsageError(
+            f"What {request.source} is cannot be told from its name; say it with --format "
+            f"{', '.join(FORMATS)}."
+        )
+    return _BY_SUFFIX[suffix]
+
+
+def _drafts(request: ImportRequest, kind: str, notes: Notes) -> Iterator[Draft]:
+    source, assumed = request.source, request.assumed
+    if kind in ("csv", "parquet"):
+        data = read_file(source)
+        return columns.drafts_of(data, source, kind == "parquet", request.columns, assumed, notes)
+    if kind == "model":
+        return _of_model(source, assumed, notes)
+    if is_captured_file(source):
+        config = from_json(read_json(source), source)
+    else:
+        config = parse_text(read_file(source), source)
+    defaults = Defaults(_assumed_whole(assumed, "rows"), _assumed_whole(assumed, "dim"))
+    return tzrec.drafts_of(config, source, _assumed_factor(assumed), defaults, notes)
+
+
+def _of_model(source: str, assumed: Mapping[str, str], notes: Notes) -> Iterator[Draft]:
+    from planners.embedding.importing import torchrec_model as model
+
+    if not _FUNCTION.fullmatch(source):
+        raise UsageError(f"'{source}' must be module:function, such as my_model:build.")
+    factor = _assumed_factor(assumed)
+    return model.drafts_of(model.made_by(source), source, factor, notes)
+
+
+def _assumed_whole(assumed: Mapping[str, str], role: str) -> int | None:
+    return columns.whole(assumed[role], "--assume", role) if role in assumed else None
+
+
+def _assumed_factor(assumed: Mapping[str, str]) -> float:
+    found = columns.factors(assumed.get("pooling_factor", "1"), "--assume")
+    if len(found) != 1:
+        raise UsageError("--assume: pooling_factor must be one number.")
+    return found[0]

@@ -1,0 +1,1 @@
+"""Plans as JSON files: the document, and how a training job loads it."""

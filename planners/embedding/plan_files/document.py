@@ -1,0 +1,242 @@
+"""The JSON document of a plan: its fields and their limits, and what a valid one must be."""
+
+import re
+from collections import Counter
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage, Topology
+from torchrec.distributed.types import CacheParams
+
+from harness.contract import InfeasibleDecision, UsageError
+from planners.embedding.shard_checks import (
+    check_kernel,
+    check_layout,
+    check_memory,
+    check_tiling,
+)
+from planners.embedding.tables import ITEM_BYTES, MOST_DIM, MOST_ROWS, Table
+
+FORMAT: Final = "shardbench-plan"
+VERSION: Final = 1
+
+# Kernels that keep all weights in memory; of others a part may be on disk, or not exist yet.
+_WHOLE_IN_MEMORY = ("dense", "fused", "fused_uvm", "fused_uvm_caching")
+
+Ranks = Annotated[int, Meta(ge=1, le=2**17)]
+Length = Annotated[int, Meta(ge=0, le=MOST_ROWS)]
+Pair = Annotated[list[Length], Meta(min_length=2, max_length=2)]  # rows and columns
+Bytes = Annotated[int, Meta(ge=0, le=2**45)]  # 32 TiB, more than any rank has
+Amount = Annotated[float, Meta(ge=0, lt=2**63)]
+
+
+class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of the document, which has no other fields than the declared ones."""
+
+
+class StorageEntry(_Entry, frozen=True):
+    """Bytes that a shard takes, by torchrec's estimate."""
+
+    hbm: Bytes
+    ddr: Bytes
+    ssd: Bytes = 0
+
+
+class PerfEntry(_Entry, frozen=True):
+    """Milliseconds of an iteration that a shard takes, by torchrec's estimate."""
+
+    fwd_compute: Amount
+    fwd_comms: Amount
+    bwd_compute: Amount
+    bwd_comms: Amount
+    input_dist_comms: Amount = 0.0
+    prefetch_compute: Amount = 0.0
+
+
+class ShardEntry(_Entry, frozen=True):
+    """A shard: size and offset in rows and columns, rank, and torchrec's estimates."""
+
+    size: Pair
+    offset: Pair
+    rank: Annotated[int, Meta(ge=0)]
+    storage_bytes: StorageEntry
+    perf_ms: PerfEntry
+
+    @classmethod
+    def of(cls, shard: Shard) -> "ShardEntry":
+        """Return the entry of a shard with a rank."""
+        storage, perf = asdict(shard.storage), asdict(shard.perf)
+        return cls(
+            size=[int(length) for length in shard.size],
+            offset=[int(start) for start in shard.offset],
+            rank=int(shard.rank),
+            storage_bytes=StorageEntry(**{kind: int(size) for kind, size in storage.items()}),
+            perf_ms=PerfEntry(**{part: float(ms) for part, ms in perf.items()}),
+        )
+
+    def shard(self) -> Shard:
+        """Return a new shard."""
+        return Shard(
+            size=list(self.size),
+            offset=list(self.offset),
+            storage=Storage(**msgspec.structs.asdict(self.storage_bytes)),
+            perf=Perf(**msgspec.structs.asdict(self.perf_ms)),
+            rank=self.rank,
+        )
+
+
+class TableEntry(_Entry, frozen=True):
+    """A table, and the option that was chosen for it."""
+
+    name: str
+    rows: Annotated[int, Meta(ge=1, le=MOST_ROWS)]
+    dim: Annotated[int, Meta(ge=1, le=MOST_DIM)]
+    dtype: str
+    pooling_factors: list[Amount]
+    sharding_type: Literal[
+        "data_parallel",
+        "table_wise",
+        "column_wise",
+        "row_wise",
+        "table_row_wise",
+        "table_column_wise",
+        "grid_shard",
+    ]
+    compute_kernel: str
+    cache_load_factor: Annotated[float, Meta(gt=0, lt=1)] | None
+    shards: Annotated[list[ShardEntry], Meta(min_length=1)]
+
+    @classmethod
+    def of(cls, table: Table, option: ShardingOption) -> "TableEntry":
+        """Return the entry of a table, with the option that was chosen for it."""
+        return cls(
+            name=table.name,
+            rows=table.rows,
+            dim=table.dim,
+            dtype=table.dtype,
+            pooling_factors=list(table.pooling_factors),
+            sharding_type=option.sharding_type,
+            compute_kernel=option.compute_kernel,
+            cache_load_factor=option.cache_load_factor,
+            shards=[ShardEntry.of(shard) for shard in option.shards],
+        )
+
+    @property
+    def shape(self) -> str:
+        """What a model's table is compared by."""
+        return f"{self.rows} x {self.dim} {self.dtype}"
+
+    @property
+    def cache_params(self) -> CacheParams | None:
+        """The size of its cache, where the plan says one."""
+        if self.cache_load_factor is None:
+            return None
+        return CacheParams(load_factor=self.cache_load_factor)
+
+    def check(self, world_size: int, local_world_size: int, compute_device: str) -> None:
+        """Check that DistributedModelParallel trains it; raises InfeasibleDecision."""
+        shards, size = [entry.shard() for entry in self.shards], (self.rows, self.dim)
+        check_kernel(self.name, self.sharding_type, self.compute_kernel, compute_device)
+        check_tiling(self.name, self.sharding_type, shards, size, world_size)
+        check_layout(self.name, self.sharding_type, shards, size, world_size, local_world_size)
+        for number, shard in enumerate(shards):
+            if compute_device == "cpu" and 0 in shard.size:
+                raise InfeasibleDecision(
+                    f"Shard {number} of table {self.name} is empty; no kernel trains that on cpu."
+                )
+            if self.compute_kernel not in _WHOLE_IN_MEMORY:
+                continue
+            weights = shard.size[0] * shard.size[1] * ITEM_BYTES.get(self.dtype, 0)
+            if shard.storage.hbm + shard.storage.ddr < weights:
+                raise InfeasibleDecision(
+                    f"Shard {number} of table {self.name} has weights of {weights} bytes and must "
+                    "have as much storage."
+                )
+
+
+class PlanDocument(_Entry, frozen=True):
+    """The whole document, with tables in the problem's order."""
+
+    format: Literal["shardbench-plan"]
+    version: Literal[1]
+    world_size: Ranks
+    local_world_size: Ranks
+    quality: dict[str, float]
+    tables: Annotated[list[TableEntry], Meta(min_length=1)]
+
+    def check(self, topology: Topology | None) -> None:
+        """Check that it can be trained, on the topology if there is one.
+
+        Raises:
+            InfeasibleDecision: it cannot; says which table and shard, or which rank.
+        """
+        names = Counter(table.name for table in self.tables)
+        name, times = names.most_common(1)[0]
+        if times > 1:
+            raise InfeasibleDecision(f"It places table {name} {times} times.")
+        device = topology.compute_device if topology else "cuda"
+        for table in self.tables:
+            table.check(self.world_size, self.local_world_size, device)
+            if topology:
+                table.check(self.world_size, topology.local_world_size, device)
+        if topology:
+            check_memory(
+                [entry.shard() for table in self.tables for entry in table.shards],
+                [device.storage.hbm for device in topology.devices],
+                [device.storage.ddr for device in topology.devices],
+            )
+
+
+class _Header(Struct, frozen=True):
+    format: Any = None
+    version: Any = None
+
+
+def read_plan(
+    path: str | Path,
+    data: bytes,
+    world_size: int | None = None,
+    topology: Topology | None = None,
+) -> PlanDocument:
+    """Return the plan that a file has as its content.
+
+    Raises:
+        UsageError: it is no plan, or one that cannot be trained, or it is for other ranks than
+            these or those of the topology.
+    """
+    try:
+        try:
+            header = msgspec.json.decode(data, type=_Header)
+        except msgspec.ValidationError:  # JSON, and no object
+            header = _Header()
+        if header.format != FORMAT:
+            raise UsageError(f"{path} is no plan: its format must be '{FORMAT}'.")
+        if header.version != VERSION or isinstance(header.version, bool):
+            raise UsageError(f"{path} is a plan of version {header.version}; it must be {VERSION}.")
+        plan = msgspec.json.decode(data, type=PlanDocument)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path} is a damaged plan: {_explained(error, data)}.") from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{path} is no plan: it must be JSON.") from None
+    for ranks in (world_size, topology and topology.world_size):
+        if ranks not in (None, plan.world_size):
+            raise UsageError(f"{path} is for {plan.world_size} ranks, not for {ranks}.")
+    try:
+        plan.check(topology)
+    except InfeasibleDecision as error:
+        raise UsageError(f"{path} cannot be trained: {error}") from None
+    return plan
+
+
+def _explained(error: msgspec.ValidationError, data: bytes) -> str:
+    """Return msgspec's text with the name of the table, which it has the number of."""
+    text = str(error)
+    found = re.search(r"\$\.tables\[(\d+)\]", text)
+    if found:
+        with suppress(ValueError, LookupError, TypeError):  # the rest of it may be damaged, too
+            text += f", table {msgspec.json.decode(data)['tables'][int(found[1])]['name']}"
+    return text

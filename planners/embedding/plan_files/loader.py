@@ -1,0 +1,196 @@
+"""A plan as a file, and how a training job loads it instead of searching for one."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from torch import nn
+from torchrec.distributed.embedding import EmbeddingCollectionSharder
+from torchrec.distributed.planner.enumerators import get_partition_by_type
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    PlanLoader,
+    ShardingOption,
+    Topology,
+)
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+
+from harness.contract import UsageError
+from harness.model.files import read_file
+from planners.embedding.decision import Plan
+from planners.embedding.plan_files.document import (
+    FORMAT,
+    VERSION,
+    PlanDocument,
+    TableEntry,
+    read_plan,
+)
+from planners.embedding.problem import EmbeddingProblem
+from planners.embedding.quality import quality
+
+
+def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
+    """Return a valid plan of the problem as plain JSON types, as `PlanDocument` declares them.
+
+    `quality` is as `quality.quality` gives it.
+
+    Raises:
+        UsageError: two modules have a table of one name, by which a plan file knows tables.
+    """
+    for name, times in Counter(table.name for table in problem.tables).items():
+        if times > 1:
+            raise UsageError(f"Table {name} is in {times} modules; a plan knows tables by name.")
+    options = {option.fqn: option for option in plan.options}
+    written: dict[str, Any] = msgspec.to_builtins(
+        PlanDocument(
+            format=FORMAT,
+            version=VERSION,
+            world_size=problem.topology.world_size,
+            local_world_size=problem.topology.local_world_size,
+            quality=quality(problem, plan),
+            tables=[
+                TableEntry.of(table, options[fqn])
+                for fqn, table in zip(problem.fqns, problem.tables, strict=True)
+            ],
+        )
+    )
+    return written
+
+
+def plan_constraints(path: str | Path) -> dict[str, ParameterConstraints]:
+    """Return constraints, by table, under which torchrec enumerates a plan's options alone.
+
+    Raises:
+        UsageError: the file cannot be used.
+    """
+    return {
+        table.name: ParameterConstraints(
+            sharding_types=[table.sharding_type],
+            compute_kernels=[table.compute_kernel],
+            min_partition=table.shards[0].size[1],
+            pooling_factors=table.pooling_factors,
+            cache_params=table.cache_params,
+        )
+        for table in read_plan(path, read_file(path)).tables
+    }
+
+
+class JsonPlanLoader(PlanLoader):
+    """Gives a planner the plan of a file, for the training job's own model.
+
+    Pass it as `EmbeddingShardingPlanner(plan_loader=...)`; the planner then enumerates the options
+    of the model and takes those of the plan, without a search. Tables are found by their names in
+    the EmbeddingBagCollections and EmbeddingCollections of the model, wherever these are in it.
+    The file is read, checked and compared with the model at once, so that every rank of a job
+    fails together where it cannot be trained.
+
+    With `plan_constraints(path)` the planner enumerates the options of the plan alone. Without them
+    it must be constrained as the planner of the plan was: where it enumerates no such option
+    (another width of column-wise shards, say), torchrec refuses the plan.
+
+    Args:
+        path: The file.
+        module: The model.
+        world_size: How many ranks the plan must be for; None is what it says itself.
+        topology: What the planner is given, which does not pass it on to loaders: the plan must be
+            for its ranks, hosts and kind of devices, and fit into their memory. What a reservation
+            leaves of a topology is one, too.
+
+    Raises:
+        UsageError: the file is no plan that DistributedModelParallel can train, or its tables are
+            not those of the model by name, rows, dim, dtype and features, or it is for others than
+            these ranks or this topology.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        module: nn.Module,
+        world_size: int | None = None,
+        topology: Topology | None = None,
+    ) -> None:
+        data = read_file(path)
+        plan = read_plan(path, data, world_size, topology)
+        self._label = f"{Path(path).name}#{hashlib.sha256(data).hexdigest()[:8]}"
+        self._tables = plan.tables
+        self._owners = _owners(path, plan.tables, module)
+
+    def load(self) -> dict[int, ShardingOption]:
+        """Return new options with ranks, by the storage hash that torchrec enumerates them with."""
+        options = (self._option(table) for table in self._tables)
+        return {option.storage_hash(): option for option in options}
+
+    def _option(self, table: TableEntry) -> ShardingOption:
+        path, owner = self._owners[table.name]
+        is_pooled = isinstance(owner, EmbeddingBagCollection)
+        weights = owner.embedding_bags if is_pooled else owner.embeddings
+        return ShardingOption(
+            name=table.name,
+            tensor=weights[table.name].weight,
+            module=(path, owner),
+            input_lengths=list(table.pooling_factors),
+            batch_size=0,  # not asked for: torchrec takes the shards alone from a loaded option
+            sharding_type=table.sharding_type,
+            partition_by=get_partition_by_type(table.sharding_type),
+            compute_kernel=table.compute_kernel,
+            shards=[entry.shard() for entry in table.shards],
+            cache_params=table.cache_params,
+            is_pooled=is_pooled,
+        )
+
+    def plan_context_hash(self) -> None:
+        """Return None: torchrec's hash of its inputs is not compared, the tables are."""
+
+    def get_plan_id(self) -> str:
+        """Return the file's name and a hash of its content."""
+        return self._label
+
+
+def _owners(
+    path: str | Path, tables: Sequence[TableEntry], module: nn.Module
+) -> dict[str, tuple[str, nn.Module]]:
+    """Return the path and the module that each table of a plan is in, having compared them all."""
+    owners: dict[str, tuple[str, nn.Module]] = {}
+    placed = {table.name: table for table in tables}
+    for owner_path, owner, config in _configs(module):
+        name = config.name
+        if name not in placed:
+            raise UsageError(f"{path} does not place table {name}, which the model has.")
+        if name in owners:
+            raise UsageError(f"The model has table {name} twice; a plan knows tables by name.")
+        _compare(path, placed[name], owner, config)
+        owners[name] = owner_path, owner
+    for name in placed:
+        if name not in owners:
+            raise UsageError(f"{path} places table {name}, which the model does not have.")
+    return owners
+
+
+def _compare(path: str | Path, table: TableEntry, owner: nn.Module, config: Any) -> None:
+    """Raise UsageError where a table is not the one that the model has of that name."""
+    shape = f"{config.num_embeddings} x {config.embedding_dim} {config.data_type.value.lower()}"
+    if shape != table.shape:
+        raise UsageError(f"{path} is for a table {table.name} of {table.shape}, not of {shape}.")
+    if len(table.pooling_factors) > len(config.feature_names):
+        raise UsageError(
+            f"{path} has {len(table.pooling_factors)} pooling factors for table {table.name}; it "
+            f"must have {len(config.feature_names)} at most, as the table has so many features."
+        )
+    allowed = EmbeddingCollectionSharder().sharding_types("cuda")
+    if isinstance(owner, EmbeddingCollection) and table.sharding_type not in allowed:
+        raise UsageError(
+            f"{path} cannot be trained: Table {table.name} is in an EmbeddingCollection and must "
+            f"be one of {', '.join(allowed)}, not {table.sharding_type}."
+        )
+
+
+def _configs(module: nn.Module) -> Iterator[tuple[str, nn.Module, Any]]:
+    """Yield each table's configuration, with the path and the module that it is in."""
+    for path, child in module.named_modules():
+        if isinstance(child, EmbeddingBagCollection):
+            yield from ((path, child, config) for config in child.embedding_bag_configs())
+        elif isinstance(child, EmbeddingCollection):
+            yield from ((path, child, config) for config in child.embedding_configs())

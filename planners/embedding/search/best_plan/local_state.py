@@ -1,0 +1,136 @@
+"""The state of the local search, laid out for compiled code."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from planners.embedding.search.best_plan.candidates import Candidates
+from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
+
+NOWHERE = 1e300
+"""More than any plan rates or costs."""
+
+BEST, TARGET, PENALTY, BOUND = 0, 1, 2, 3
+"""What each of a state's figures is."""
+
+MOST_REMOVED = 12
+"""How many tables are taken out at once at most."""
+
+_FIRST_PENALTY = 1000.0
+_FARTHEST_TARGET = 1.15  # of the bound
+
+
+class Tables(NamedTuple):
+    """What is to be placed; option numbers and shards are those of the search space."""
+
+    options: Ints  # the candidates, table after table
+    first: Ints  # where those of each table begin
+    slot: Ints  # where the ranks of each table's shards begin
+    first_shard: Ints
+    estimate: Ints
+    storage: Ints
+    total: Floats
+    placement: Ints
+    largest: Floats  # of each option
+    capacity: Ints  # shape (ranks, 3)
+    share: Floats  # 1 / capacity; what holds nothing counts as one byte
+    host_ranks: int
+
+
+class State(NamedTuple):
+    """A plan that is being changed, and the best one so far."""
+
+    chosen: Ints  # the option of each table
+    ranks: Ints  # of its shards, from the table's slot on
+    perf: Floats  # of each rank
+    memory: Ints  # of each rank, shape (ranks, 3)
+    cost: Floats  # of each rank
+    scratch: Ints
+    picked: Ints  # the tables that are taken out, shape (MOST_REMOVED,)
+    kept_options: Ints  # and what is needed to undo that
+    kept_ranks: Ints
+    kept_perf: Floats
+    kept_memory: Ints
+    kept_cost: Floats
+    taken: Ints  # shards of one option by host, shape (hosts,)
+    best_chosen: Ints
+    best_ranks: Ints
+    figures: Floats  # best rating, target, penalty, bound
+    random: npt.NDArray[np.uint64]
+    doublings: Ints  # the power of perf is 12 times 2 to this, shape (1,)
+    work: Ints  # how often a rank has been rated so far, shape (1,)
+
+    @property
+    def best_rating(self) -> float:
+        """Milliseconds of the best plan, or of what it has to better; infinite without either."""
+        best = float(self.figures[BEST])
+        return best if best < NOWHERE else math.inf
+
+
+def tables_of(space: SearchSpace, devices: Devices, found: Candidates) -> Tables:
+    """Lay a search space out for the local search."""
+    most = np.maximum.reduceat(np.diff(space.first_shard)[found.options], found.first[:-1])
+    return Tables(
+        options=found.options,
+        first=found.first,
+        slot=np.concatenate([[0], np.cumsum(most)]),
+        first_shard=space.first_shard,
+        estimate=space.estimate,
+        storage=space.storage,
+        total=space.total,
+        placement=space.placement,
+        largest=space.largest_shard,
+        capacity=devices.storage,
+        share=1.0 / np.maximum(devices.storage, 1),
+        host_ranks=devices.host_ranks,
+    )
+
+
+def empty_state(tables: Tables, seed: Sequence[int]) -> State:
+    """Return a state with nothing placed; `aim` tells it what to search for."""
+    ranks = len(tables.capacity)
+    count = len(tables.first) - 1
+    most_shards = int(np.diff(tables.slot).max())
+    return State(
+        chosen=np.full(count, -1, np.int64),
+        ranks=np.zeros(tables.slot[-1], np.int64),
+        perf=np.zeros(ranks),
+        memory=np.zeros((ranks, 3), np.int64),
+        cost=np.zeros(ranks),
+        scratch=np.zeros(most_shards, np.int64),
+        picked=np.zeros(MOST_REMOVED, np.int64),
+        kept_options=np.zeros(MOST_REMOVED, np.int64),
+        kept_ranks=np.zeros((MOST_REMOVED, most_shards), np.int64),
+        kept_perf=np.zeros(ranks),
+        kept_memory=np.zeros((ranks, 3), np.int64),
+        kept_cost=np.zeros(ranks),
+        taken=np.zeros(ranks // tables.host_ranks, np.int64),
+        best_chosen=np.full(count, -1, np.int64),
+        best_ranks=np.zeros(tables.slot[-1], np.int64),
+        figures=np.array([NOWHERE, 1.0, _FIRST_PENALTY, 0.0]),
+        random=np.random.default_rng(seed).integers(
+            1, 2**63, 1, np.uint64
+        ),  # xorshift never leaves zero
+        doublings=np.zeros(1, np.int64),
+        work=np.zeros(1, np.int64),
+    )
+
+
+def aim(state: State, best: float, bound: float, doublings: int) -> None:
+    """Search for plans that rate less than `best`, where none rates less than `bound`.
+
+    The power of perf is doubled so many times; the penalty on missing memory starts anew.
+    """
+    state.figures[BEST] = min(best, NOWHERE)
+    state.figures[BOUND] = bound
+    state.figures[PENALTY] = _FIRST_PENALTY
+    state.doublings[0] = doublings
+    state.figures[TARGET] = target_of(state.best_rating, bound)
+
+
+def target_of(best: float, bound: float) -> float:
+    """Return what to aim at: between the best plan and the bound, and not far above the bound."""
+    return min(0.5 * (best + bound), _FARTHEST_TARGET * bound)

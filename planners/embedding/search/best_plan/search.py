@@ -1,0 +1,270 @@
+"""The search for a plan near a proven bound."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
+from torchrec.distributed.planner.proposers import (
+    GreedyProposer,
+    GridSearchProposer,
+    UniformProposer,
+)
+from torchrec.distributed.planner.types import Proposer
+
+from planners.embedding.search.best_plan.bound import (
+    Bound,
+    LinearRelaxation,
+    integer_bound,
+    linear_bound,
+    worth_integers,
+)
+from planners.embedding.search.best_plan.candidates import Candidates, candidates
+from planners.embedding.search.best_plan.canonical import canonical_order, reordered
+from planners.embedding.search.best_plan.local_search import construct, improve
+from planners.embedding.search.best_plan.local_state import State, aim, empty_state, tables_of
+from planners.embedding.search.deadline import Deadline
+from planners.embedding.search.outcome import Found, NotFound
+from planners.embedding.search.same_plan.bin_proposer import BinProposer
+from planners.embedding.search.same_plan.partition import rules_of
+from planners.embedding.search.same_plan.search import SamePlan
+from planners.embedding.search.space import Devices, Ints, Placement, SearchSpace
+
+NEAR_ENOUGH = 0.005
+"""A plan that is proven to be this near the best one, as a part of the bound, ends the search."""
+
+# A start leaves out options with shards above one of these parts of the bound: without giants in
+# it, the relaxed plan can be placed nearly as it is.
+_LARGEST_PARTS = (1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
+
+# The runs of the search, each from another start and the last one from the best plan: the
+# temperature of a run for few tables, and how often the power of perf is doubled in it. Cold and
+# steep is best where memory is plenty, hot and flat where it is scarce.
+_RUNS = ((0.1, 2), (1.0, 0), (1.0, 0), (0.1, 2))
+_STARTS = 3  # how many of the best starts the runs go on from
+_TABLES_AT_FULL_HEAT = 32
+
+_WORK_PER_START = 0.02  # as a part of all work
+_WORK_AT_ONCE = 4_000_000  # the clock is looked at in between
+
+# Ratings of a rank in a second of CPU on one core of the cloud machine on which this was measured,
+# where it was 120 to 175 million; and the part of a time limit that is left for them.
+_WORK_PER_SECOND = 120e6
+_SHARE_OF_LIMIT = 0.7
+_SHARE_OF_INTEGERS = 0.2  # and the part of it that the integer programme may take
+_MOST_SECONDS = 4.0
+
+# Torchrec's own proposals are all tried where there are at most so many tables times ranks.
+_MOST_PROPOSED = 10_000
+
+
+def best_plan(
+    space: SearchSpace, devices: Devices, deadline: Deadline | None = None, seed: int = 0
+) -> Found | NotFound:
+    """Return a plan as near the bound as the time allows; the same one for the same seed.
+
+    The order in which the options of a table are listed makes no difference. How long it searches
+    is a count of work (`usual_work`), not a time. A deadline ends it as well, and then the best
+    plan so far stands: that may be another one each time, or none.
+
+    No plan is worse than those that torchrec's proposals lead to, as far as these are tried: the
+    uniform ones on large problems, and all of them on small ones and where nothing else is found.
+    """
+    order = canonical_order(space)
+    outcome = _best_plan(reordered(space, order), devices, deadline or Deadline(), seed)
+    return outcome.renumbered(order)
+
+
+def _best_plan(
+    space: SearchSpace, devices: Devices, deadline: Deadline, seed: int
+) -> Found | NotFound:
+    local = _can_be_placed_locally(space, devices)
+    everything = not local or space.tables * devices.ranks <= _MOST_PROPOSED
+    proposed = _proposed(space, devices, everything, deadline)
+    done = 0
+    if not deadline.passed:
+        found = candidates(space, devices)
+        bound = linear_bound(space, devices, found, deadline)
+        if not math.isfinite(bound.milliseconds):
+            return NotFound(None, None, 0)
+        if local:
+            work = usual_work(space, devices, deadline.seconds)
+            search = _LocalSearch(space, devices, found, bound, proposed, work, seed)
+            search.run(deadline)
+            proposed, done = search.outcome(), search.rounds
+    if isinstance(proposed, NotFound) and not everything:
+        proposed = _proposed(space, devices, everything=True, deadline=deadline)
+    if isinstance(proposed, NotFound):
+        return NotFound(proposed.smallest, proposed.last, proposed.proposals + done)
+    return proposed
+
+
+def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None) -> int:
+    """Return how many ratings of a rank are usually enough, or usually done within a time limit.
+
+    Without a limit that is at most some four seconds of CPU, and bounds and proposals come to less
+    than another one.
+    """
+    seconds = min(0.5 + space.tables * (16 + devices.ranks) / 1500, _MOST_SECONDS)
+    if limit is not None:
+        seconds = _SHARE_OF_LIMIT * limit
+    return int(seconds * _WORK_PER_SECOND) + 1
+
+
+def _can_be_placed_locally(space: SearchSpace, devices: Devices) -> bool:
+    """Whether the local search can place this; the rest is left to torchrec's proposals.
+
+    It places tables that do not depend on each other, looks at HBM and DDR alone, and does not know
+    of devices that are overfull at first, to which torchrec gives nothing at all.
+    """
+    one_by_one = (np.bincount(space.group) == 1).all()
+    return bool(one_by_one and not space.storage[:, 2].any() and (devices.storage >= 0).all())
+
+
+def _proposed(
+    space: SearchSpace, devices: Devices, everything: bool, deadline: Deadline
+) -> Found | NotFound:
+    """Return the best plan that torchrec's proposals lead to."""
+    proposers: list[Proposer] = [UniformProposer()]
+    if everything:
+        greedy = (GreedyProposer(), GreedyProposer(use_depth=False))
+        proposers += [*greedy, GridSearchProposer()]
+        if (devices.storage.sum(0) >= 0).all():  # there is memory to cut into bins
+            proposers.append(BinProposer())
+    rules = rules_of(GreedyPerfPartitioner())
+    assert rules is not None
+    return SamePlan(proposers, rules, deadline)(space, devices)
+
+
+class _LocalSearch:
+    """Goes on from the relaxed plans whose placement is most promising."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        devices: Devices,
+        found: Candidates,
+        bound: Bound,
+        proposed: Found | NotFound,
+        work: int,
+        seed: int,
+    ) -> None:
+        self._space, self._devices, self._found = space, devices, found
+        self._bound = bound
+        self._proposed = proposed
+        self._seed = seed
+        self._tables = tables_of(space, devices, found)
+        self._all_work = work
+        self._states = 0
+        self.rounds = 0
+        self._best: State | None = None
+        self._best_rating = proposed.rating if isinstance(proposed, Found) else math.inf
+
+    @property
+    def _near_enough(self) -> bool:
+        return self._best_rating <= self._bound.milliseconds * (1 + NEAR_ENOUGH)
+
+    @property
+    def _scale(self) -> float:
+        """Milliseconds to measure ranks by: the bound, unless that is zero."""
+        dearest = float(self._space.largest_shard[self._found.options].max())
+        return self._bound.milliseconds or dearest or 1.0
+
+    def run(self, deadline: Deadline) -> None:
+        """Search until the best plan is near enough, all work is done, or the time is up."""
+        starts = []
+        for options in self._relaxed_plans(deadline):
+            if self._near_enough or deadline.passed:
+                return
+            starts.append(self._start(options))
+        if not starts:  # what is wanted of memory is so near to all of it that the solver gives up
+            return
+        starts.sort(key=lambda state: (state.best_rating, state.cost.sum()))
+        if worth_integers(self._devices, self._found):
+            least = self._bound.milliseconds
+            soon = deadline.after(_SHARE_OF_INTEGERS)
+            whole = integer_bound(self._space, self._devices, self._found, least, soon)
+            self._bound = max(self._bound, whole, key=lambda bound: bound.milliseconds)
+        work = self._all_work / len(_RUNS)
+        for run, (temperature, doublings) in enumerate(_RUNS):
+            start = starts[run % min(len(starts), _STARTS)]
+            if run == len(_RUNS) - 1 and self._best is not None:
+                start = self._best
+            state = self._continued(start, doublings)
+            while state.work[0] < work:
+                if self._near_enough or deadline.passed:
+                    return
+                done = int(state.work[0])
+                more = math.ceil(min(_WORK_AT_ONCE, work - done))
+                self._improve(state, more, done / work, (done + more) / work, temperature)
+
+    def _start(self, options: Ints) -> State:
+        """Return a relaxed plan, placed, and a little improved."""
+        state = self._empty(doublings=0)
+        construct(self._tables, state, self._order(options), options)
+        work = int(self._all_work * _WORK_PER_START) + 1
+        self._improve(state, work, 0.7, 0.9, temperature=1.0)
+        return state
+
+    def _continued(self, start: State, doublings: int) -> State:
+        """Return a new state at the best plan of another one, or where that is now."""
+        state = self._empty(doublings)
+        from_best = start.best_chosen[0] >= 0
+        state.chosen[:] = start.best_chosen if from_best else start.chosen
+        state.ranks[:] = start.best_ranks if from_best else start.ranks
+        return state
+
+    def _empty(self, doublings: int) -> State:
+        self._states += 1
+        state = empty_state(self._tables, [self._seed, self._states])
+        aim(state, self._best_rating, self._scale, doublings)
+        return state
+
+    def _improve(
+        self, state: State, work: int, begin: float, end: float, temperature: float
+    ) -> None:
+        heat = temperature * min(1.0, _TABLES_AT_FULL_HEAT / self._space.tables)
+        self.rounds += improve(self._tables, state, work, begin, end, heat)
+        if state.best_rating < self._best_rating:
+            self._best, self._best_rating = state, state.best_rating
+
+    def outcome(self) -> Found | NotFound:
+        """Return the best plan, which may be the proposed one."""
+        proposals = self._proposed.proposals + self.rounds
+        if self._best is None:
+            return replace(self._proposed, proposals=proposals)
+        space, chosen = self._space, self._best.best_chosen
+        shards = [slice(*space.first_shard[option : option + 2]) for option in chosen]
+        ranks = np.concatenate(
+            [
+                self._best.best_ranks[slot : slot + shard.stop - shard.start]
+                for slot, shard in zip(self._tables.slot, shards, strict=False)
+            ]
+        )
+        estimates = np.concatenate([space.estimate[shard] for shard in shards])
+        perf = np.zeros(self._devices.ranks)
+        np.add.at(perf, ranks, space.total[estimates])  # shard after shard, as torchrec adds them
+        return Found(chosen.copy(), ranks, float(perf.max()), proposals, proposals)
+
+    def _relaxed_plans(self, deadline: Deadline) -> Iterator[Ints]:
+        """Yield different choices of options that fit in sum, the cheapest first."""
+        relaxation = LinearRelaxation(self._space, self._devices, self._found)
+        seen = set()
+        for part in _LARGEST_PARTS:
+            cost, options = relaxation.solve(part * self._bound.milliseconds, deadline)
+            if math.isfinite(cost) and (options >= 0).all() and options.tobytes() not in seen:
+                seen.add(options.tobytes())
+                yield options
+
+    def _order(self, options: Ints) -> Ints:
+        """Return the tables as they are placed: those with least choice first, then the largest."""
+        space = self._space
+        first = space.estimate[space.first_shard[options]]
+        parts = (space.storage[first] * self._tables.share.min(0)).max(1)
+        size = np.maximum(parts, space.total[first] / self._scale)
+        placement = space.placement[options]
+        choice = np.select(
+            [placement == Placement.UNIFORM, placement == Placement.DEVICE], [0, 2], default=1
+        )
+        return np.lexsort((-size, choice))

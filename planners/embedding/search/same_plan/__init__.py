@@ -1,0 +1,1 @@
+"""The search for the plan that torchrec finds, compiled."""

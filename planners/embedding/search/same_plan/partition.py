@@ -1,0 +1,142 @@
+"""Places proposals, rows of option numbers, as torchrec does, and keeps the best plan."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torchrec.distributed.planner.constants import MAX_SIZE
+from torchrec.distributed.planner.partitioners import (
+    GreedyPerfPartitioner,
+    MemoryBalancedPartitioner,
+    SortBy,
+)
+from torchrec.distributed.planner.types import Partitioner
+from torchrec.distributed.planner.utils import mb_to_bytes
+
+from planners.embedding.search.same_plan.kernels import place_rows
+from planners.embedding.search.same_plan.layout import problem_of, work_for
+from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
+
+# MemoryBalancedPartitioner looks no further once the least HBM is known to so many bytes.
+_CLOSE = int(mb_to_bytes(10))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBalance:
+    """How MemoryBalancedPartitioner spreads memory, at the cost of perf.
+
+    Attributes:
+        searches: how often it may place a proposal again, on less HBM.
+        tolerance: how much worse the rating may become by that, as a fraction.
+    """
+
+    searches: int
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a partitioner of torchrec has been told.
+
+    Attributes:
+        by_perf: place the groups of most perf first, not those of most storage.
+        balance_modules: before that, place those of the modules with fewest tables first.
+        memory_balance: for a MemoryBalancedPartitioner.
+    """
+
+    by_perf: bool = False
+    balance_modules: bool = False
+    memory_balance: MemoryBalance | None = None
+
+
+def rules_of(partitioner: Partitioner) -> Rules | None:
+    """Return the rules of a partitioner; None for one that is not compiled, as any subclass."""
+    if type(partitioner) is GreedyPerfPartitioner and isinstance(partitioner._sort_by, SortBy):
+        return Rules(partitioner._sort_by is SortBy.PERF, partitioner._balance_modules)
+    if type(partitioner) is MemoryBalancedPartitioner:
+        balance = MemoryBalance(partitioner._max_search_count, partitioner._tolerance)
+        return Rules(True, partitioner._balance_modules, balance)
+    return None
+
+
+class Partition:
+    """Places proposals, each on empty devices, and keeps the plan that rates best.
+
+    Attributes:
+        best: the option numbers of that plan in its order, shape (T,); None until there is one.
+        best_rating: milliseconds of its slowest rank; until there is one, 2**63 as in torchrec.
+    """
+
+    def __init__(
+        self, space: SearchSpace, devices: Devices, rules: Rules, exact: bool = False
+    ) -> None:
+        self._space = space
+        self._devices = devices
+        self._balance = rules.memory_balance
+        self._exact = exact
+        self._problem = problem_of(space, devices, rules.by_perf, rules.balance_modules)
+        self._work = work_for(space, devices)
+        self._ranks = np.zeros_like(self._work.ranks)
+        self.best: Ints | None = None
+        self.best_rating = float(MAX_SIZE)
+
+    @property
+    def best_ranks(self) -> Ints:
+        """The rank of each shard of the best plan, option after option; there must be a plan."""
+        assert self.best is not None
+        return self._ranks[: len(self._shards(self.best))].copy()
+
+    def place(self, rows: Ints) -> Floats:
+        """Return the rating of each row of a (P, T) array, NaN for one that cannot be placed.
+
+        The rating of a row that is no better than one before may be off in its last bits, unless
+        all are wanted exact.
+        """
+        rows = np.ascontiguousarray(rows)
+        if self._balance is not None:
+            return np.array([self._place_balanced(row, self._balance) for row in rows])
+        ratings = np.empty(len(rows))
+        chosen = place_rows(
+            self._problem, self._work, rows, 0, self._exact, self.best_rating, ratings, self._ranks
+        )
+        if chosen >= 0:
+            self.best, self.best_rating = rows[chosen].copy(), float(ratings[chosen])
+        return ratings
+
+    def _place_balanced(self, row: Ints, balance: MemoryBalance) -> float:
+        """Find the least HBM by bisection that rates well enough, and return that rating."""
+        placed = self._place_one(row, 0)
+        if placed is None:
+            return np.nan
+        allowed = placed[0] * (1 + balance.tolerance)
+        hbm = self._space.storage[self._space.estimate[self._shards(row)], 0]
+        used = np.zeros(self._devices.ranks, np.int64)
+        np.add.at(used, placed[1], hbm)
+        enough = int(used.max())
+        too_little = max(int(int(hbm.sum()) / self._devices.ranks), int(hbm.max()))
+        for _ in range(balance.searches):
+            if too_little + _CLOSE >= enough:
+                break
+            middle = (enough + too_little) // 2
+            with_less = self._place_one(row, middle)
+            if with_less is None or with_less[0] > allowed:
+                too_little = middle
+            else:
+                placed, enough = with_less, middle
+        rating, ranks = placed
+        if rating < self.best_rating:
+            self.best, self.best_rating = row.copy(), rating
+            self._ranks[: len(ranks)] = ranks
+        return rating
+
+    def _place_one(self, row: Ints, hbm: int) -> tuple[float, Ints] | None:
+        """Return a row's rating and the ranks of its shards, on ranks of so much HBM if not 0."""
+        rating, ranks = np.empty(1), np.empty_like(self._ranks)
+        chosen = place_rows(
+            self._problem, self._work, row[np.newaxis], hbm, True, np.inf, rating, ranks
+        )
+        return None if chosen < 0 else (float(rating[0]), ranks[: len(self._shards(row))])
+
+    def _shards(self, row: Ints) -> Ints:
+        """Return the shards of some options, one option after the other."""
+        first = self._space.first_shard
+        return np.concatenate([np.arange(first[option], first[option + 1]) for option in row])

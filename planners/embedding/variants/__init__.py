@@ -1,0 +1,8 @@
+"""The variants, which register in the order in which they are listed."""
+
+from importlib import import_module
+
+_ORDER = ("ladder", "proposers", "dynamic_programming", "as_captured", "planners")
+
+for _name in _ORDER:
+    import_module(f"{__name__}.{_name}")

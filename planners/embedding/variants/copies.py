@@ -1,0 +1,109 @@
+"""TorchRec's planner with the copies it once made, each as a subclass of its own class."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
+from torchrec.distributed.planner.proposers import GreedyProposer
+from torchrec.distributed.planner.types import ShardingOption, Topology
+from torchrec.distributed.types import ModuleSharder
+
+from harness.contract import Prepared
+from planners.embedding.decision import Plan, new_planner, plan_with
+from planners.embedding.problem import EmbeddingProblem
+
+
+class WhollyCopiedOption(ShardingOption):
+    """An option that deepcopy copies with every field, tensor and module included."""
+
+    def __deepcopy__(self, memo: dict[int, Any] | None) -> "WhollyCopiedOption":
+        memo = {} if memo is None else memo
+        copied = object.__new__(type(self))
+        memo[id(self)] = copied
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
+
+
+class WhollyCopiedOptionEnumerator(EmbeddingEnumerator):
+    """Enumerates as torchrec does, and gives options that are copied wholly."""
+
+    def enumerate(
+        self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]
+    ) -> list[ShardingOption]:
+        """Return torchrec's options, each turned into a WhollyCopiedOption."""
+        options: list[ShardingOption] = super().enumerate(module, sharders)
+        for option in options:
+            option.__class__ = WhollyCopiedOption
+        return options
+
+
+class CopyingGreedyProposer(GreedyProposer):
+    """Gives out a deep copy of each proposal (torchrec 0.2.0)."""
+
+    def propose(self) -> list[ShardingOption] | None:
+        """Return a copy of the next proposal."""
+        proposal: list[ShardingOption] | None = super().propose()
+        return copy.deepcopy(proposal)
+
+
+class TopologyCopyingPartitioner(GreedyPerfPartitioner):
+    """Copies the whole topology for each proposal (torchrec 0.2.0 to 1.3.0)."""
+
+    def partition(
+        self,
+        proposal: list[ShardingOption],
+        storage_constraint: Topology,
+        hbm_per_device: int | None = None,
+    ) -> list[ShardingOption]:
+        """Place a proposal on a copy of the topology."""
+        placed: list[ShardingOption] = super().partition(
+            proposal, copy.deepcopy(storage_constraint), hbm_per_device
+        )
+        return placed
+
+
+class ProposalCopyingPartitioner(TopologyCopyingPartitioner):
+    """Places a deep copy of each proposal (torchrec 0.2.0 to 0.4.0)."""
+
+    def partition(
+        self,
+        proposal: list[ShardingOption],
+        storage_constraint: Topology,
+        hbm_per_device: int | None = None,
+    ) -> list[ShardingOption]:
+        """Place a copy of the proposal, and return that copy."""
+        return super().partition(copy.deepcopy(proposal), storage_constraint, hbm_per_device)
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What is deep-copied for each proposal, beside the devices that torchrec copies.
+
+    `whole_options` says that a copy of an option takes its tensor and its module along.
+    """
+
+    in_proposer: bool = False
+    in_partitioner: bool = False
+    whole_options: bool = False
+    topology: bool = True
+
+
+def prepare(problem: EmbeddingProblem, copies: Copies) -> Prepared[Plan]:
+    """Prepare torchrec's planner with the greedy proposer and these copies."""
+    if copies.in_partitioner:
+        partitioner = ProposalCopyingPartitioner
+    elif copies.topology:
+        partitioner = TopologyCopyingPartitioner
+    else:
+        partitioner = GreedyPerfPartitioner
+    enumerator = WhollyCopiedOptionEnumerator if copies.whole_options else EmbeddingEnumerator
+    make = new_planner(
+        problem,
+        proposer=CopyingGreedyProposer if copies.in_proposer else GreedyProposer,
+        partitioner=partitioner,
+        enumerator=lambda: problem.enumerator(enumerator),
+    )
+    return Prepared(run=lambda: plan_with(problem, make()))

@@ -1,0 +1,239 @@
+"""Inserts what brings every input where its op needs it, on one rank, and removes the rest.
+
+What is inserted follows PaddlePaddle/Paddle v2.6.2,
+python/paddle/distributed/auto_parallel/static/reshard.py.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planners.reshard.resharding.block import Block, GraphChanged, Op
+from planners.reshard.resharding.graph import Attribute
+from planners.reshard.resharding.layouts import REPLICATED, Kind, Layout
+from planners.reshard.resharding.program import Program
+
+_NOWHERE = Layout(-1)
+"""Where the output of an op without one lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resharded:
+    """The block of one rank, and where its values lie."""
+
+    block: Block
+    program: Program
+
+
+class Resharder:
+    """Reshards a program for the ranks of a stage; it finds ops by going through the block."""
+
+    def __init__(self, program: Program, block: Block, stage: int) -> None:
+        self.program = program
+        self.block = block
+        self.stage = stage
+        self._sent: set[tuple[str, int]] = set()
+        self._received: dict[str, str] = {}
+        self._made = 0
+
+    def reshard(self) -> Resharded:
+        """Insert, bring the block in line, then remove what other stages do."""
+        self.reshard_inputs()
+        self.block.finish()
+        self.remove_others()
+        return Resharded(self.block, self.program)
+
+    def reshard_inputs(self) -> None:
+        """Go through the block and see to the inputs of every op that is in it now."""
+        for op in list(self.block.ops):
+            self.reshard_op(op)
+
+    def reshard_op(self, op: Op) -> None:
+        """See to every input of an op."""
+        for name, need in zip(list(op.inputs), self.needs(op), strict=False):
+            have = self.program.layouts[name]
+            if have != need and self.stage in (have.stage, need.stage) and name in op.inputs:
+                self.parse(op, name, need)
+
+    def needs(self, op: Op) -> Sequence[Layout]:
+        """Return how the inputs of an op must lie; ops that somebody has put in need nothing."""
+        return self.program.needs.get(op.outputs[0], ()) if op.outputs else ()
+
+    def parse(self, op: Op, name: str, need: Layout) -> None:
+        """Insert what brings a value where an op needs it, also for others that need it so.
+
+        Raises:
+            GraphChanged: somebody else edits the graph, and the block does not take that in.
+        """
+        if self.block.is_outdated:
+            self.block.before_insert()
+            self.look_again(op)
+        chain = _Chain(self, self.place_of(op))
+        have = self.program.layouts[name]
+        if self.stage != need.stage:
+            self._send(chain, name, need.stage)
+            return
+        here = self._receive(chain, name) if have.stage != self.stage else name
+        have = have.on(self.stage)
+        if here != name:
+            self._read_instead(chain.place, name, here, have)
+        if have != need:
+            self._read_instead(chain.place, name, self._transform(chain, here, have, need), need)
+
+    def _read_instead(self, place: int, old: str, new: str, need: Layout) -> None:
+        for reader in self.readers(old, place):
+            for name, its_need in zip(list(reader.inputs), self.needs(reader), strict=False):
+                if name == old and its_need == need:
+                    self.block.rename_input(reader, old, new)
+
+    def place_of(self, op: Op) -> int:
+        """Return the number of an op in the block; raises GraphChanged where it has gone."""
+        for place, each in enumerate(list(self.block.ops)):
+            if each is op:
+                return place
+        raise GraphChanged(f"Op '{op}' was removed behind the block while it was resharded.")
+
+    def look_again(self, op: Op) -> None:
+        """Forget what was known of places: somebody else has edited the graph."""
+
+    def readers(self, name: str, place: int) -> Iterable[Op]:
+        """Return the ops from a place on that read a value."""
+        return [op for op in self.block.ops[place:] if name in op.inputs]
+
+    def remove_others(self) -> None:
+        """Remove the ops of other stages, those of the program and no others."""
+        layouts, needs = self.program.layouts, self.program.needs
+        self.block.remove(
+            [
+                op
+                for op in self.block.ops
+                if op.outputs
+                and op.outputs[0] in needs
+                and layouts[op.outputs[0]].stage != self.stage
+            ]
+        )
+
+    def _send(self, chain: "_Chain", name: str, stage: int) -> None:
+        if (name, stage) in self._sent:
+            return
+        self._sent.add((name, stage))
+        if self.program.kinds[name].is_bool:
+            name = chain.cast(name, is_bool=False)
+        chain.add("send", [name], 0, {"peer": stage})
+
+    def _receive(self, chain: "_Chain", name: str) -> str:
+        known = self._received.get(name)
+        if known is None:
+            have, kind = self.program.layouts[name], self.program.kinds[name]
+            attributes = {"peer": have.stage, "elements": kind.elements}
+            there = have.on(self.stage)
+            (known,) = chain.add("recv", [name], 1, attributes, there, _carried(kind))
+            if kind.is_bool:
+                known = chain.cast(known, is_bool=True)
+            self._received[name] = known
+        return known
+
+    def _transform(self, chain: "_Chain", name: str, have: Layout, need: Layout) -> str:
+        whole = Layout(self.stage)
+        if have.partial:
+            (name,) = chain.add("all_reduce", [name], 1, {"ring": self.stage}, whole)
+        elif have.sharded != REPLICATED:
+            name = self._gather(chain, name, have.sharded)
+        if need.sharded != REPLICATED:
+            (name,) = chain.add("slice", [name], 1, {"dim": need.sharded}, need)
+        return name
+
+    def _gather(self, chain: "_Chain", name: str, dim: int) -> str:
+        """Gather along the first dimension, which is all a collective can, and put that right."""
+        whole, ranks = Layout(self.stage), self.program.tensor_parallel
+        (name,) = chain.add("all_gather", [name], 1, {"ring": self.stage, "ranks": ranks}, whole)
+        if dim == 0:
+            return name
+        parts = chain.add("split", [name], ranks, {"dim": 0}, whole)
+        (name,) = chain.add("concat", parts, 1, {"dim": dim}, whole)
+        return name
+
+    def note(self, op: Op, layout: Layout, kind: Kind) -> None:
+        """Note what was inserted and where what it makes lies."""
+        for name in op.outputs:
+            self.program.layouts[name] = layout
+            self.program.kinds[name] = kind
+
+    def new_names(self, name: str, kind: str, count: int) -> list[str]:
+        """Return names for what an inserted op makes of a value."""
+        self._made += 1
+        stem = f"{name.partition('@to:')[0]}@to:{kind}{self._made}"
+        return [stem] if count == 1 else [f"{stem}_{index}" for index in range(count)]
+
+
+class IndexedResharder(Resharder):
+    """The same, going on from the place of the op before, and knowing who reads a value."""
+
+    def __init__(self, program: Program, block: Block, stage: int) -> None:
+        super().__init__(program, block, stage)
+        self._place = 0
+        self._by_node: dict[Any, Op] = {op.node: op for op in block.ops}
+
+    def place_of(self, op: Op) -> int:
+        """Return the number of an op, which is behind that of the one asked for before."""
+        while self.block.ops[self._place] is not op:
+            self._place += 1
+        return self._place
+
+    def look_again(self, op: Op) -> None:
+        """Look for an op in the whole block, and for everybody who reads."""
+        self._place = super().place_of(op)
+        self._by_node = {each.node: each for each in self.block.ops}
+
+    def readers(self, name: str, _: int) -> Iterable[Op]:
+        """Return the ops that read a value, by what C++ keeps of it."""
+        uses = self.block.values[name].handle.uses()
+        return list(dict.fromkeys(self._by_node[use.user] for use in uses))
+
+    def note(self, op: Op, layout: Layout, kind: Kind) -> None:
+        """Note what was inserted."""
+        super().note(op, layout, kind)
+        self._by_node[op.node] = op
+
+
+class _Chain:
+    """Ops that are inserted one behind the other, in front of the op that needs what they make."""
+
+    def __init__(self, resharder: Resharder, place: int) -> None:
+        self._resharder = resharder
+        self.place = place
+
+    def add(
+        self,
+        kind: str,
+        inputs: Sequence[str],
+        outputs: int,
+        attributes: Mapping[str, Attribute],
+        layout: Layout = _NOWHERE,
+        value: Kind | None = None,
+    ) -> list[str]:
+        """Insert an op and return what it makes, of the kind of its first input unless given."""
+        resharder = self._resharder
+        program = resharder.program
+        names = resharder.new_names(inputs[0], kind, outputs)
+        reads = [] if kind == "recv" else inputs
+        op = resharder.block.insert(
+            self.place, kind, reads, names[:outputs], {**attributes, "stage": resharder.stage}
+        )
+        resharder.note(op, layout, value or program.kinds[inputs[0]])
+        self.place += 1
+        return names
+
+    def cast(self, name: str, is_bool: bool) -> str:
+        """Insert a cast between bool and the integers that are sent instead of it."""
+        program = self._resharder.program
+        kind = program.kinds[name]._replace(item_bytes=1, is_bool=True)
+        dtype = "bool"
+        if not is_bool:
+            kind, dtype = _carried(kind), "int64"
+        return self.add("cast", [name], 1, {"dtype": dtype}, program.layouts[name], kind)[0]
+
+
+def _carried(kind: Kind) -> Kind:
+    """Return what carries a value from stage to stage: whole numbers where it is bool."""
+    return kind._replace(item_bytes=8, is_bool=False) if kind.is_bool else kind

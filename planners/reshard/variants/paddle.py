@@ -1,0 +1,86 @@
+"""The real Paddle, each release in a child process of its own, and the two changes on it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.contract import Claim, Measured, NotApplicable, Prepared, Upstream, is_observing
+from planners.reshard.family import FAMILY
+
+if TYPE_CHECKING:
+    from planners.reshard.problem import PaddleDecision, ReshardProblem
+
+_DRIVER = Path(__file__).parents[1] / "upstream" / "driver.py"
+_BEFORE = "paddle-2.6.2"
+_AFTER = "paddle-3.3.1"
+_BATCHED = {_BEFORE: "part1+2", _AFTER: "sync-once"}
+_ON = "auto-parallel pass over LLaMA-2 7B, 12 layers, as published"
+
+
+@FAMILY.variant(_BEFORE, source="Paddle 2.6.2", upstream=_BEFORE)
+def before(problem: "ReshardProblem") -> "Prepared[PaddleDecision]":
+    """The last release without either change."""
+    return _asked(problem, _BEFORE, "as-shipped")
+
+
+@FAMILY.variant(
+    f"{_BEFORE}+part1",
+    source="PaddlePaddle/Paddle#59912",
+    same_as=_BEFORE,
+    upstream=_BEFORE,
+    claim=Claim(32.811, 23.889, "s", _ON),
+)
+def part1(problem: "ReshardProblem") -> "Prepared[PaddleDecision]":
+    """The same with #59912 put in from outside: variables removed in a batch."""
+    return _asked(problem, _BEFORE, "part1")
+
+
+@FAMILY.variant(
+    f"{_BEFORE}+part1+2",
+    source="PaddlePaddle/Paddle#60022",
+    same_as=_BEFORE,
+    upstream=_BEFORE,
+    claim=Claim(23.889, 18.928, "s", _ON),
+)
+def part1_and_2(problem: "ReshardProblem") -> "Prepared[PaddleDecision]":
+    """The same with #60022 put in too: ops inserted in a batch."""
+    return _asked(problem, _BEFORE, "part1+2")
+
+
+@FAMILY.variant(_AFTER, source="Paddle 3.3.1", upstream=_AFTER)
+def after(problem: "ReshardProblem") -> "Prepared[PaddleDecision]":
+    """A release with both changes, the second one switched off by its only caller."""
+    return _asked(problem, _AFTER, "as-shipped")
+
+
+@FAMILY.variant(f"{_AFTER}-sync-once", source="Paddle 3.3.1", same_as=_AFTER, upstream=_AFTER)
+def after_sync_once(problem: "ReshardProblem") -> "Prepared[PaddleDecision]":
+    """The same with that switch on."""
+    return _asked(problem, _AFTER, "sync-once")
+
+
+def _asked(problem: "ReshardProblem", release: str, mode: str) -> "Prepared[PaddleDecision]":
+    from planners.reshard.problem import PaddleDecision, PaddleProblem
+
+    if not isinstance(problem, PaddleProblem):
+        raise NotApplicable("It reshards Paddle's own programs, those of the workload 'paddle'.")
+    request = {
+        "kind": "reshard",
+        "layers": problem.layers,
+        "pipeline": problem.stages,
+        "tensor": problem.tensor_parallel,
+        "rank": problem.rank,
+    }
+    upstream = Upstream(release, _DRIVER)
+
+    def run() -> "Measured[PaddleDecision]":
+        counts = is_observing()
+        answer = upstream.ask(request | {"mode": mode, "count": counts})
+        counters = dict(answer["counters"])
+        if counts:  # a batch is what the release makes one sync for if it is let
+            batched = upstream.ask(request | {"mode": _BATCHED[release], "count": True})
+            counters["batches"] = batched["counters"]["syncs"]
+            counters["edits"] = counters["inserts"] + counters["removals"]
+        decision = PaddleDecision(answer["fingerprint"][:16], answer["ops"], answer["variables"])
+        return Measured(decision, answer["wall_s"], answer["cpu_s"], counters=counters)
+
+    return Prepared(run, close=upstream.close)

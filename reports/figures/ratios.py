@@ -1,0 +1,81 @@
+"""The figure of a comparison: ratios in both files with their intervals, the most moved first."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from matplotlib.lines import Line2D
+
+from harness.measuring.verdict import CONFIDENCE
+from reports.comparing.changes import Comparison
+from reports.figures.canvas import (
+    BLUE,
+    LONGEST_NAME,
+    VERMILION,
+    Drawing,
+    finish,
+    log_number,
+    name_rows,
+    new_figure,
+    short,
+    style,
+)
+from reports.formatting import plural
+from reports.views.family import rows_of
+
+_MOST_CELLS = 24
+_MARKS = (("a", BLUE, "o", -0.16, "A"), ("b", VERMILION, "D", 0.16, "B"))
+
+
+def draw_ratios(changes: Comparison) -> Iterator[Drawing]:
+    """Draw the cells that have a ratio in both files, those that moved most first."""
+    table = changes.both[changes.both["moved"] != ""]
+    if table.empty:
+        return
+    step = (table["ratio_b"] / table["ratio_a"]).map(math.log).abs()
+    beyond = table["moved"] != "within"
+    order = step.where(beyond, step - 1e6).sort_values(ascending=False, kind="stable").index
+    drawn = table.loc[order].head(_MOST_CELLS)
+    with style():
+        figure, axes = new_figure(1.0 + 0.42 * len(drawn))
+        for place, row in enumerate(rows_of(drawn)):
+            for which, colour, marker, shift, _ in _MARKS:
+                ratio, low, high = (row[f"{name}_{which}"] for name in ("ratio", "low", "high"))
+                axes.errorbar(
+                    ratio,
+                    place + shift,
+                    xerr=[[ratio - low], [high - ratio]],
+                    color=colour,
+                    marker=marker,
+                    markersize=5,
+                    markeredgecolor="black",
+                    markeredgewidth=0.5,
+                    capsize=3,
+                    linewidth=1.2,
+                )
+        axes.axvline(1.0, color="black", linewidth=0.8)
+        log_number(axes)
+        name_rows(axes, [_name(row) for row in rows_of(drawn)])
+        axes.grid(axis="x")
+        axes.set_xlabel("share of the time of what it is compared with, log scale")
+        figure.legend(
+            handles=[
+                Line2D([], [], color=colour, marker=marker, label=f"{file}, with interval")
+                for _, colour, marker, _, file in _MARKS
+            ],
+            loc="outside upper left",
+            ncols=2,
+        )
+        caption = (
+            f"Ratios of both files with their intervals at {100 * CONFIDENCE:.0f} %; a star marks "
+            "what moved beyond both."
+        )
+        if len(drawn) < len(table):
+            caption += f" {plural(len(table) - len(drawn), 'cell')} that moved less: in the table."
+        yield finish(figure, "ratios", "Ratios in A and B", caption, table)
+
+
+def _name(row: dict[str, Any]) -> str:
+    planner, _, problem = str(row["cell"]).partition("@")
+    star = "* " if row["moved"] != "within" else ""
+    return f"{star}{short(planner, LONGEST_NAME - 2)}\n{short(problem, LONGEST_NAME)}"

@@ -1,0 +1,41 @@
+"""What the results say, in sentences with numbers, the most important first."""
+
+from collections.abc import Iterator
+
+from reports.figures.speedups import against
+from reports.findings.measured import Finding, effects
+from reports.findings.repetition import repetition
+from reports.findings.shortfalls import shortfalls
+from reports.frames import Results
+from reports.goals import goals
+from reports.views.family import environments, families
+
+KINDS = (
+    *("verdict", "goals", "different decisions", "failed", "repeated work", "phases"),
+    *("quality", "over budget", "growth", "inconclusive", "not installed", "file"),
+)
+
+
+def findings(results: Results) -> list[Finding]:
+    """Return what the results say; the first one is the verdict on the first family."""
+    found = [
+        finding
+        for family in families(results)
+        for tell in (effects, against, goals, repetition, shortfalls)
+        for finding in tell(family)
+    ]
+    found.extend(_file(results))
+    return sorted(found, key=lambda finding: KINDS.index(finding.kind))
+
+
+def _file(results: Results) -> Iterator[Finding]:
+    held = environments(results)
+    if len(held) > 1:
+        yield Finding(
+            "file",
+            "",
+            f"The cells were measured in {len(held)} different environments.",
+            "Ratios stand, each taken within one run; times cannot be set side by side.",
+        )
+    for note in results.notes:
+        yield Finding("file", "", note)

@@ -1,0 +1,132 @@
+"""What a command is asked about: a family, a variant and a problem, as options or as one id."""
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.contract import Family
+from harness.contract.registry import Registry
+from harness.model.errors import UsageError
+from harness.model.ids import CellId, ProblemId, WorkloadSpec
+from harness.model.topology import Topology
+from harness.topologies.lookup import placed_on
+
+ID = "family/variant@workload/topology:gpus"
+
+WorkloadIfAny = Annotated[
+    str | None,
+    typer.Option(
+        "--workload", "-w", help="A name, name[key=value,...], or a file that its family reads."
+    ),
+]
+TopologyIfAny = Annotated[
+    str | None,
+    typer.Option(
+        "--topology",
+        "-t",
+        help="A preset's name, or FILE.csv or FILE.csv#NAME; a captured workload has its own.",
+    ),
+]
+GpusIfAny = Annotated[
+    int | None,
+    typer.Option(
+        "--gpus", "-n", help="How many GPUs to plan for; a captured workload has its own."
+    ),
+]
+
+# As asv prints a benchmark of this repository's: families.embedding.time_plan('...', '...').
+_BENCHMARK = re.compile(r"(?:\w+\.)*(?P<family>\w+)\.\w+(?P<parameters>\(.*\))", re.DOTALL)
+_FILE = re.compile(r"(?P<name>.+)#[0-9a-f]{8}")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A problem of a family, and a variant where one is named, else an empty string."""
+
+    family: Family[Any, Any]
+    variant: str
+    workload: WorkloadSpec
+    topology: Topology
+
+
+def asked(
+    registry: Registry,
+    name: str,
+    workload: str | None,
+    topology: str | None,
+    gpus: int | None,
+) -> Asked:
+    """Read what a command is about.
+
+    `name` is a family or `family/variant`, and the options give the problem; or it is an id, which
+    says all, and the options stay away: `family/variant@workload/topology:gpus`, the same without a
+    variant, or a benchmark as asv prints it, with its parameters.
+
+    Raises:
+        UsageError: it is malformed, names something unknown, or gives the problem twice or never.
+    """
+    options = (workload, topology, gpus)
+    if "@" in name or "(" in name:
+        if options != (None, None, None):
+            raise UsageError(f"'{name}' names the problem already; leave out -w, -t and -n.")
+        family, variant, problem = _of_id(registry, name)
+        given = _as_given(family, problem.workload)
+        return Asked(
+            family, variant, given, placed_on(family, given, problem.topology, problem.gpus)
+        )
+    family_name, _, variant = name.partition("/")
+    family = registry.find(family_name)
+    if variant:
+        family.find(variant)
+    if workload is None:
+        raise UsageError(
+            "Name the problem with --workload, --topology and --gpus, or with one id for all, "
+            f"{ID}."
+        )
+    given = WorkloadSpec.parse(workload)
+    return Asked(family, variant, given, placed_on(family, given, topology, gpus))
+
+
+def _of_id(registry: Registry, name: str) -> tuple[Family[Any, Any], str, ProblemId]:
+    if match := _BENCHMARK.fullmatch(name.strip()):
+        return _of_benchmark(registry, name, match["family"], match["parameters"])
+    family_name, _, problem = name.strip().partition("@")
+    if "/" not in family_name and problem:
+        return registry.find(family_name), "", ProblemId.parse(problem)
+    cell = CellId.parse(name.strip())
+    family = registry.find(cell.family)
+    return family, family.find(cell.variant).name, cell.problem
+
+
+def _of_benchmark(
+    registry: Registry, name: str, identifier: str, parameters: str
+) -> tuple[Family[Any, Any], str, ProblemId]:
+    try:
+        variant, problem = ast.literal_eval(parameters)
+        problem = ProblemId.parse(problem)
+    except (SyntaxError, ValueError, TypeError, AttributeError):
+        raise UsageError(
+            f"Benchmark '{name}' is malformed; write it as asv prints it, "
+            "families.FAMILY.time_plan('VARIANT', 'WORKLOAD/TOPOLOGY:GPUS')."
+        ) from None
+    names = {re.sub(r"\W", "_", family.name): family.name for family in registry.families}
+    family = registry.find(names.get(identifier, identifier))
+    return family, family.find(variant).name, problem
+
+
+def _as_given(family: Family[Any, Any], workload: WorkloadSpec) -> WorkloadSpec:
+    """Return how to read the workload that results call so: a file, without its hash."""
+    match = _FILE.fullmatch(workload.name)
+    if match is None or not Path(match["name"]).is_file():
+        return workload
+    given = WorkloadSpec(match["name"], workload.parameters)
+    label = family.label(given)
+    if label == given:
+        return workload
+    if label != workload:
+        raise UsageError(f"{given.name} is not what it was: it is now called '{label}'.")
+    return given
