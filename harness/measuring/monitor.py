@@ -53,34 +53,6 @@ class OverBudget:
         return end + pace * max(0, after.total - after.done)
 
 
-class _Monitor:
-    """Turns the messages of a job into events, and keeps what a stopped call had reported."""
-
-    def __init__(self, event: Event, listen: Listener) -> None:
-        self._event, self._listen = event, listen
-        self._began = time.monotonic()
-        self.over = OverBudget()
-
-    def __call__(self, message: Any) -> None:
-        match message:
-            case Stage():
-                self._began = time.monotonic()
-                if message.what == CALL:
-                    self._tell(variant=message.subject, progress=None)
-            case TurnTimed(block):
-                self._event = replace(self._event, step=block + 1)
-            case Reported(progress, peak_memory_bytes):
-                self.over.peak_memory_bytes = peak_memory_bytes
-                if progress is not None:
-                    self.over.last = (time.monotonic() - self._began, progress)
-                    self.over.first = self.over.first or self.over.last
-                    self._tell(progress=progress)
-
-    def _tell(self, **changes: Any) -> None:
-        self._event = replace(self._event, **changes)
-        self._listen(self._event)
-
-
 def run_job(
     work: Callable[..., Any],
     job: Job,
@@ -89,21 +61,37 @@ def run_job(
     listen: Listener,
     memory_gib: float,
 ) -> Any | Failed | OverBudget:
-    """Run a job in a child process; returns its result, or why there is none.
+    """Run `run_check`, `run_sampling` or `run_profile`; returns its result, or why there is none.
 
-    Args:
-        work: `run_check`, `run_sampling` or `run_profile`.
-        job: what the work is given first.
-        arguments: what it is given beside that.
-        event: what to begin with; what changes of it is told to `listen`.
-        listen: called with each event.
-        memory_gib: how much resident memory the process may have, with all that it starts.
+    `listen` is called with the event, and again with whatever changes of it.
     """
-    monitor = _Monitor(event, listen)
+    over = OverBudget()
+    began = time.monotonic()
+
+    def take(message: Any) -> None:
+        nonlocal began, event
+        match message:
+            case Stage():
+                began = time.monotonic()
+                if message.what != CALL:
+                    return
+                event = replace(event, variant=message.subject, progress=None)
+            case TurnTimed(block):
+                event = replace(event, step=block + 1)
+                return
+            case Reported(progress):
+                over.peak_memory_bytes = message.peak_memory_bytes
+                if progress is None:
+                    return
+                over.last = (time.monotonic() - began, progress)
+                over.first = over.first or over.last
+                event = replace(event, progress=progress)
+        listen(event)
+
     listen(event)
     first = job.stage(BUILDING)
-    outcome = run(work, job, *arguments, first=first, listen=monitor, memory_gib=memory_gib)
+    outcome = run(work, job, *arguments, first=first, listen=take, memory_gib=memory_gib)
     if isinstance(outcome, Failed) and (outcome.cause, outcome.stage.what) == ("time", CALL):
-        monitor.over.elapsed_s, monitor.over.subject = outcome.elapsed_s, outcome.subject
-        return monitor.over
+        over.elapsed_s, over.subject = outcome.elapsed_s, outcome.subject
+        return over
     return outcome
