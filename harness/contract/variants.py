@@ -84,5 +84,5 @@ class Variant(Generic[P, D]):
         """Return what is required and not installed: modules, the folder of a real upstream."""
         missing = [name for name in self.requires if not _is_installed(name)]
         if self.upstream and not is_ready(self.upstream):
-            missing.append(f"{self.upstream} (make upstream)")
+            missing.append(f"{self.upstream} (make upstreams)")
         return tuple(missing)

@@ -1,6 +1,7 @@
-"""The process that a child's work runs in, from inside: what it prints into, how it ends."""
+"""Set up the server that children are forked from, and each child before its work begins."""
 
 import ctypes
+import errno
 import faulthandler
 import multiprocessing
 import os
@@ -8,24 +9,61 @@ import resource
 import signal
 import sys
 import threading
+import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from harness.execution.memory import refuse_beyond
+from harness.execution.lines import write_line
+from harness.execution.memory import is_memory_error, lift_limit, limit_memory
+from harness.execution.messages import Closed, Failed, Message, Result, encode
+from harness.model.errors import NotApplicable, ShardbenchError, UsageError, one_line
+
+PRELOAD = "SHARDBENCH_PRELOAD"
 
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 
-def enclosed(
-    work: Callable[..., None],
+class Report:
+    """The connection of a child's work to its parent; any of its threads may use it.
+
+    Attributes:
+        closing: called once the parent knows the result, or why there is none.
+    """
+
+    def __init__(self, pipe: Connection) -> None:
+        self.closing: list[Callable[[], None]] = []
+        self._pipe, self._lock = pipe, threading.Lock()
+        self._owner, self._status = os.getpid(), os.fstat(pipe.fileno())
+
+    def send(self, message: Message) -> None:
+        """Send a message; this process ends where it cannot."""
+        if os.getpid() != self._owner:  # a fork that went on where it should have ended
+            os._exit(1)
+        line = encode(message)
+        with self._lock:
+            try:
+                # Where the work has closed it, a file of its own may have its number by now.
+                if not os.path.samestat(self._status, os.fstat(self._pipe.fileno())):
+                    raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+                write_line(self._pipe, line)
+            except OSError as error:
+                if error.errno != errno.EPIPE:
+                    threading.Event().wait()  # the parent has noticed and stops this process
+                os.killpg(0, signal.SIGKILL)  # the parent is gone
+
+
+def run_child(
+    work: Callable[..., Any],
     arguments: tuple[Any, ...],
-    connection: Connection,
+    messages: Connection,
     output: Connection,
     memory_gib: float,
 ) -> None:
-    """Child process: call `work` with its arguments and the connection to the parent."""
+    """Child process: call `work` with its arguments and a `Report`, and send what comes of it."""
     os.setsid()  # so that the parent can stop this process together with its own children
     adopt_orphans()
     _print_into(output)
@@ -34,8 +72,35 @@ def enclosed(
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    refuse_beyond(memory_gib)
-    work(*arguments, connection)
+    limit_memory(memory_gib)
+    report = Report(messages)
+    try:
+        report.send(Result(work(*arguments, report)))
+    except BaseException as error:  # it may raise anything
+        lift_limit()
+        if os.environ.get("SHARDBENCH_TRACEBACK"):
+            traceback.print_exc()
+        with suppress(Exception):
+            sys.stdout.flush()
+        report.send(_failure(error))
+    for close in report.closing:
+        with suppress(BaseException):  # the result is known; the rest ends with the process
+            close()
+    report.send(Closed())
+
+
+def _failure(error: BaseException) -> Failed:
+    match error:
+        case NotApplicable():
+            return Failed(str(error), "not applicable")
+        case UsageError():
+            return Failed(str(error), "usage")
+        case ShardbenchError():
+            return Failed(str(error))
+    try:
+        return Failed(one_line(error), "memory" if is_memory_error(error) else "error")
+    except BaseException:  # even its text is code of the work
+        return Failed(type(error).__name__)
 
 
 def _print_into(output: Connection) -> None:
@@ -61,3 +126,23 @@ def _end_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os.killpg(0, signal.SIGKILL)
+
+
+def _become_server(modules: str) -> None:
+    """Import what children need, once, in the process that they are forked from.
+
+    What cannot be imported is left to the work that needs it: in the server any error but
+    ImportError would end all children.
+    """
+    os.dup2(2, 1)  # what is imported may print
+    adopt_orphans()
+    # Orphans that it adopted end, and it knows nothing of them.
+    warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
+    for module in modules.split():
+        with suppress(Exception, SystemExit):
+            import_module(module)
+
+
+# Only the server is started with it, and what is started from there must not take itself for one.
+if (_modules := os.environ.pop(PRELOAD, None)) is not None:
+    _become_server(_modules)

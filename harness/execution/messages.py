@@ -1,106 +1,70 @@
-"""What a child process tells its parent."""
+"""The messages of a child process to its parent, each written as one line."""
 
-from dataclasses import dataclass
+import pickle
+from binascii import a2b_base64, b2a_base64
+from typing import Any, Literal, get_args
 
-from harness.measuring.check import Checked
-from harness.measuring.profile.flame_graph import Profiled
-from harness.measuring.sampling import Times
-from harness.model.cell import Progress
-
-
-@dataclass(frozen=True, slots=True)
-class Prepares:
-    """The named variant is about to be set up, untimed."""
-
-    variant: str
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class TurnBegins:
-    """The named variant is about to be called."""
+class Stage(Struct, frozen=True):
+    """The child is at `what` from now on, for `seconds` at most; `subject` is whom it works for."""
 
-    variant: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallEnded:
-    """The call is over; what follows is not part of it."""
-
-    variant: str
+    what: str
+    seconds: float
+    subject: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEnded:
-    """One counted turn: its block, and seconds of a call as in `Times`."""
+class Note(Struct, frozen=True):
+    """Something for whoever listens to the work while it runs."""
 
-    variant: str
-    block: int
-    wall_s: float
-    cpu_s: float
-    thread_cpu_s: float | None
+    content: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """How far the checked call has come, where it tells, and its peak memory in bytes so far."""
+class Result(Struct, frozen=True):
+    """The value that the work returned."""
 
-    progress: Progress | None
-    peak_memory_bytes: int
+    value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class CheckDone:
-    """The checked call passed; `facts` describe the problem."""
+class Failed(Struct, frozen=True):
+    """The work has no result, for a reason in one line.
 
-    checked: Checked
-    facts: dict[str, float | str]
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingDone:
-    """All timed turns are over; what was prepared is closed next."""
-
-    times: dict[str, Times]
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileDone:
-    """The profiles by variant."""
-
-    profiled: dict[str, Profiled]
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The child gave up, for a reason in one line.
-
-    `bad_input` says that it is the user's, `not_applicable` that the variant has no part in this,
-    `out_of_memory` that it was refused memory, `unbuilt` that building the problem took too long,
-    for whichever variant. `output` is the last that it printed.
+    Of the causes, `usage` is a UsageError, `not applicable` a NotApplicable, `memory` a limit on
+    memory and `time` a stage that took too long; `error` is everything else. `stage` is where the
+    child was, for how many seconds, and `output` the last that it printed.
     """
 
     reason: str
-    bad_input: bool = False
-    not_applicable: bool = False
-    out_of_memory: bool = False
-    unbuilt: bool = False
+    cause: Literal["error", "usage", "not applicable", "memory", "time"] = "error"
+    stage: Stage = Stage("", 0.0)
+    elapsed_s: float = 0.0
     output: str = ""
 
+    @property
+    def subject(self) -> str:
+        """Whom the child was at work for."""
+        return self.stage.subject
 
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """What was prepared has been closed: nothing more is to be waited for."""
+
+class Closed(Struct, frozen=True):
+    """Nothing more is to come: what the work had to close is closed."""
 
 
-Message = (
-    Prepares
-    | TurnBegins
-    | CallEnded
-    | TurnEnded
-    | Reported
-    | CheckDone
-    | SamplingDone
-    | ProfileDone
-    | Failed
-    | Closed
-)
+Message = Stage | Note | Result | Failed | Closed
+
+NO_MESSAGE = Failed("The child process sent something that is no message.")
+
+
+def encode(message: Message) -> bytes:
+    """Write a message as one line, with its end."""
+    return b2a_base64(pickle.dumps(message))
+
+
+def decode(line: bytes) -> Message:
+    """Read a line that a child has sent; `NO_MESSAGE` where it is none."""
+    try:
+        message: Message = pickle.loads(a2b_base64(line, strict_mode=True))
+    except Exception:  # it may be anything that the work has written there
+        return NO_MESSAGE
+    return message if isinstance(message, get_args(Message)) else NO_MESSAGE

@@ -1,4 +1,4 @@
-"""What a child process prints: its beginning is passed on, its end is kept, a flood is left out."""
+"""The output of a child process: its beginning is passed on, its end is kept."""
 
 import codecs
 import os
@@ -21,12 +21,14 @@ _EXTENSION_MODULES = re.compile(rb"\n+Extension modules: [^\n]*\n?")
 class Output:
     """The end of a pipe that a child prints into, read whenever there is something.
 
-    It is never waited for: what the child started may keep the pipe open for ever.
+    It is never waited for: what the child started may keep the pipe open for ever. The beginning
+    goes to standard error, unless it is not `passed_on`.
     """
 
-    def __init__(self, pipe: Connection) -> None:
+    def __init__(self, pipe: Connection, passed_on: bool = True) -> None:
         self._pipe = pipe
         os.set_blocking(pipe.fileno(), False)
+        self._passed_on = passed_on
         self._bytes_left, self._lines_left = _PASSED_BYTES, _PASSED_LINES
         self._left_out = 0
         self._last = b""
@@ -35,18 +37,19 @@ class Output:
         self.is_open = True
 
     def fileno(self) -> int:
-        """Return what to wait on."""
+        """Return the file descriptor to wait on."""
         return self._pipe.fileno()
 
     def read(self) -> bool:
-        """Take what is there, up to a chunk; returns whether there was something."""
+        """Take a chunk of what is there; returns whether there was something."""
         try:
             chunk = os.read(self.fileno(), _CHUNK)
         except OSError:  # nothing just now
             return False
         self.is_open = bool(chunk)
         self._last = (self._last + chunk)[-_CHUNK:]
-        self._pass_on(chunk)
+        if self._passed_on:
+            self._pass_on(chunk)
         return bool(chunk)
 
     def _pass_on(self, chunk: bytes) -> None:
@@ -61,9 +64,9 @@ class Output:
             self._ends_line = begin.endswith(b"\n")
             _to_standard_error(self._decoder.decode(begin))
 
-    def end(self) -> None:
-        """Take what is left, say once how much was left out, and close the pipe."""
-        self._read_what_is_there()
+    def close(self) -> None:
+        """Take the rest of what is there, say how much was left out, and close the pipe."""
+        self._read_rest()
         self._pipe.close()
         if self._left_out:
             begin = "" if self._ends_line else "\n"
@@ -76,22 +79,20 @@ class Output:
 
         Control characters and what is no text are written as escapes.
         """
-        self._read_what_is_there()
+        self._read_rest()
         found = _EXTENSION_MODULES.sub(b"\n", self._last).decode(errors="backslashreplace")
-        lines = "\n".join(_visible(line) for line in found.strip().split("\n"))
+        lines = "\n".join(
+            printable(line.rstrip().replace("\t", "    ")) for line in found.strip().split("\n")
+        )
         if len(lines) <= _KEPT_LETTERS:
             return lines
         cut = lines[-_KEPT_LETTERS:]
         return cut.partition("\n")[2] or cut
 
-    def _read_what_is_there(self) -> None:
+    def _read_rest(self) -> None:
         for _ in range(_MOST_CHUNKS):
             if not self.is_open or not self.read():
                 break
-
-
-def _visible(line: str) -> str:
-    return printable(line.rstrip().replace("\t", "    "))
 
 
 def _to_standard_error(text: str) -> None:

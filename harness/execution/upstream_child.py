@@ -11,12 +11,10 @@ request to functions; REQUESTS and ANSWERS are the numbers of open file descript
 import importlib
 import json
 import os
-import queue
 import runpy
-import select
 import sys
 import threading
-from collections import defaultdict
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,57 +23,35 @@ Handler = Callable[[dict[str, Any]], dict[str, Any]]
 _LOOK_FOR_PARENT_SECONDS = 1.0
 
 
-def serve(handlers: Mapping[str, Handler], requests: int, answers: int) -> None:
-    """Answer requests until no more can come, then end this process, whatever else it does.
+def main() -> None:
+    """Answer requests until no more can come; an error is answered with its type and first line.
 
     A request is a JSON object whose `kind` names a handler; the handler gets the rest of it. The
-    answer is `{"answer": ...}`, or `{"error": {"type": ..., "text": ...}}` with the first line of
-    what was raised.
-
-    Args:
-        handlers: A function for each kind of request.
-        requests: The file descriptor to read from; its end is also what ends this process.
-        answers: The file descriptor to write to.
+    answer is `{"answer": ...}`, or `{"error": {"type": ..., "text": ...}}`. A driver that cannot be
+    loaded answers every request with the reason.
     """
-    waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(requests, waiting), daemon=True).start()
-    with os.fdopen(answers, "w", encoding="utf-8", closefd=False) as stream:
-        while True:
-            line = _answer(handlers, waiting.get())
-            try:
-                stream.write(line + "\n")
-                stream.flush()
-            except OSError:  # nobody wants it any more
-                os._exit(0)
-
-
-def _receive(requests: int, waiting: "queue.SimpleQueue[bytes]") -> None:
-    """Pass requests on, also while one is being answered, so that the end is seen at once."""
-    parent = os.getppid()
-    begun = b""
-    while True:
-        # What the parent forked may keep the pipe open when the parent itself is gone.
-        ready, _, _ = select.select([requests], [], [], _LOOK_FOR_PARENT_SECONDS)
-        chunk = os.read(requests, 1 << 20) if ready else b""
-        if (ready and not chunk) or os.getppid() != parent:
-            os._exit(0)
-        *lines, begun = (begun + chunk).split(b"\n") if chunk else [begun]
-        for line in lines:
-            waiting.put(line)
-
-
-def _answer(handlers: Mapping[str, Handler], line: bytes) -> str:
+    driver, requests, answers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    for descriptor in (requests, answers):  # what the upstream starts must not hold them open
+        os.set_inheritable(descriptor, False)
+    os.dup2(2, 1)  # what is printed goes where errors go, and never between the answers
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    handlers: Mapping[str, Handler] | BaseException
     try:
-        request = json.loads(line)
-        answer = handlers[request.pop("kind")](request)
-        return json.dumps({"answer": answer})
-    except (Exception, SystemExit) as error:  # it may raise anything; the next one may do
-        return _failure(error)
+        handlers = _handlers(driver)
+    except (Exception, SystemExit) as error:
+        handlers = error
+    with os.fdopen(requests, "rb") as lines, os.fdopen(answers, "wb") as stream:
+        for line in lines:
+            stream.write(_answer(handlers, line).encode() + b"\n")
+            stream.flush()
+    os._exit(0)  # whatever the upstream still does
 
 
-def _failure(error: BaseException) -> str:
-    first_line = next(iter(str(error).strip().splitlines()), "")
-    return json.dumps({"error": {"type": type(error).__name__, "text": first_line}})
+def _end_with_parent(parent: int) -> None:
+    """End this process with its parent, also in the middle of an answer."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_FOR_PARENT_SECONDS)
+    os._exit(0)
 
 
 def _handlers(driver: str) -> Mapping[str, Handler]:
@@ -87,24 +63,15 @@ def _handlers(driver: str) -> Mapping[str, Handler]:
     return handlers
 
 
-def _explaining(error: BaseException) -> Mapping[str, Handler]:
-    def explain(_: dict[str, Any]) -> dict[str, Any]:
-        raise error
-
-    return defaultdict(lambda: explain)
-
-
-def main() -> None:
-    """Load the driver and serve; a driver that cannot be loaded answers every request with why."""
-    driver, requests, answers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    for descriptor in (requests, answers):  # what the upstream starts must not hold them open
-        os.set_inheritable(descriptor, False)
-    os.dup2(2, 1)  # what is printed goes where errors go, and never between the answers
+def _answer(handlers: Mapping[str, Handler] | BaseException, line: bytes) -> str:
     try:
-        handlers = _handlers(driver)
-    except (Exception, SystemExit) as error:
-        handlers = _explaining(error)
-    serve(handlers, requests, answers)
+        if isinstance(handlers, BaseException):
+            raise handlers
+        request = json.loads(line)
+        return json.dumps({"answer": handlers[request.pop("kind")](request)})
+    except (Exception, SystemExit) as error:  # it may raise anything; the next one may do
+        first_line = next(iter(str(error).strip().splitlines()), "")
+        return json.dumps({"error": {"type": type(error).__name__, "text": first_line}})
 
 
 if __name__ == "__main__":

@@ -2,19 +2,27 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeGuard
+
+from msgspec import structs
 
 from harness.contract import Family
 from harness.contract.registry import Registry, load_registry
 from harness.contract.variants import Variant
-from harness.execution.child import Child, child, start_server
 from harness.execution.memory import shared_limit_gib
-from harness.execution.messages import CheckDone, Failed, ProfileDone, SamplingDone
+from harness.execution.messages import Failed
 from harness.measuring.check import Checked
 from harness.measuring.environment import environment
 from harness.measuring.filling import fill_from_check, fill_from_failure, fill_from_times
-from harness.measuring.jobs import Job, run_check, run_profile, run_sampling
-from harness.measuring.monitor import Event, Listener, Outcome, OverBudget, follow
+from harness.measuring.jobs import (
+    BUILDING,
+    Job,
+    run_check,
+    run_profile,
+    run_sampling,
+    start_server_for,
+)
+from harness.measuring.monitor import Event, Listener, OverBudget, run_job
 from harness.measuring.profile.flame_graph import Profiled
 from harness.measuring.sampling import Limits, Times
 from harness.model.cell import Cell
@@ -106,8 +114,9 @@ class Comparison:
         # First the one that all are compared with: until its check is over, no cell is final.
         self._order = sorted(self._variants, key=lambda each: each is not self._against)
         self._goals = [g for g in family.goals if ProblemId.parse(g.problem) == request.given]
-        self._job = Job(registry, family.name, request.workload, request.topology)
         self._settings = settings or Settings()
+        budgets = self._settings.budget, self._settings.setup_budget
+        self._job = Job(registry, family.name, request.workload, request.topology, *budgets)
         self._listen: Listener = _no_listener
         self._settled: Callable[[Cell], None] = _no_taker
         self._given = set(self._stored)
@@ -137,20 +146,20 @@ class Comparison:
             if missing := self.family.find(name).missing():
                 raise ShardbenchError(f"'{name}' is not installed: it needs {', '.join(missing)}.")
         self._listen = listen
-        start_server(self.family.modules)
-        memory_gib = shared_limit_gib(self._settings.memory_gib, len(variants))
-        with child(
-            run_profile, self._job, tuple(variants), seconds, memory_gib=memory_gib
-        ) as process:
-            outcome = self._follow(process, Event("profiling", variants[0], 1, 1), {})
-        if isinstance(outcome, ProfileDone):
-            return outcome.profiled
-        name, reason = outcome if isinstance(outcome, tuple) else ("", outcome)
-        if isinstance(reason, Failed):
-            how = "is not applicable" if reason.not_applicable else "failed"
-            text = f"'{name}' {how}: {reason.reason}" if name else reason.reason
-            raise (UsageError if reason.bad_input else ShardbenchError)(text)
-        raise ShardbenchError(f"'{name}' was stopped after {self._settings.budget:g} s.")
+        start_server_for([self.family])
+        event = Event("profiling", variants[0], 1, 1)
+        outcome = self._run(run_profile, tuple(variants), seconds, event=event, held=len(variants))
+        if isinstance(outcome, OverBudget):
+            raise ShardbenchError(
+                f"'{outcome.subject}' was stopped after {self._settings.budget:g} s."
+            )
+        if isinstance(outcome, Failed):
+            how = "is not applicable" if outcome.cause == "not applicable" else "failed"
+            name = outcome.subject
+            text = f"'{name}' {how}: {outcome.reason}" if name else outcome.reason
+            raise (UsageError if _fails_to_build(outcome, "usage") else ShardbenchError)(text)
+        profiled: dict[str, Profiled] = outcome
+        return profiled
 
     def run(
         self,
@@ -162,7 +171,7 @@ class Comparison:
         `settled` is given each of them as soon as nothing more can change it.
         """
         self._listen, self._settled = listen, settled
-        start_server(self.family.modules)
+        start_server_for([self.family])
         cells = self._empty_cells()
         for step, variant in enumerate(self._order, start=1):
             self._check(variant, cells[variant.name], step)
@@ -240,26 +249,30 @@ class Comparison:
         if self._unbuilt is not None:
             fill_from_failure(cell, self._unbuilt)
             return
-        memory_gib = self._settings.memory_gib
-        with child(run_check, self._job, variant.name, memory_gib=memory_gib) as process:
-            outcome = self._follow(
-                process, Event("checking", variant.name, step, len(self._variants))
-            )
-        if isinstance(outcome, Failed) and outcome.bad_input:
-            raise UsageError(outcome.reason)
-        if isinstance(outcome, Failed) and outcome.unbuilt:
-            self._unbuilt = outcome  # it would be for the next one, and take as long
-        if isinstance(outcome, CheckDone):
-            self._checked[variant.name] = outcome.checked
-            fill_from_check(cell, outcome.checked, outcome.facts)
-        elif not isinstance(outcome, tuple):  # of several variants alone it is said whose it is
+        event = Event("checking", variant.name, step, len(self._variants))
+        outcome = self._run(run_check, variant.name, event=event)
+        if isinstance(outcome, Failed | OverBudget):
+            if _fails_to_build(outcome, "usage"):
+                raise UsageError(outcome.reason)
+            if _fails_to_build(outcome, "time"):
+                self._unbuilt = outcome  # it would be for the next one, and take as long
             fill_from_failure(cell, outcome)
+        else:
+            self._checked[variant.name], facts = outcome
+            fill_from_check(cell, self._checked[variant.name], facts)
 
-    def _follow(
-        self, process: Child, event: Event, times: dict[str, Times] | None = None
-    ) -> Outcome | tuple[str, Failed | OverBudget]:
-        settings = self._settings
-        return follow(process, event, settings.budget, self._listen, times, settings.setup_budget)
+    def _run(
+        self, work: Callable[..., Any], *arguments: Any, event: Event, held: int = 1
+    ) -> Any | Failed | OverBudget:
+        """Run a job in a child process that holds so many variants."""
+        memory_gib = shared_limit_gib(self._settings.memory_gib, held)
+        outcome = run_job(
+            work, self._job, *arguments, event=event, listen=self._listen, memory_gib=memory_gib
+        )
+        if isinstance(outcome, Failed) and outcome.cause == "memory" and held > 1:
+            together = "passed, together with those that were timed beside it, the"
+            return structs.replace(outcome, reason=outcome.reason.replace("passed its", together))
+        return outcome
 
     def _stand_in(self, cells: dict[str, Cell]) -> None:
         """Compare with the first variant that has a part in this problem, if the reference none."""
@@ -311,32 +324,26 @@ class Comparison:
     def _time(self, cells: dict[str, Cell]) -> None:
         names = [name for name in self._checked if cells[name].decision != "different"]
         names.sort(key=lambda name: self._checked[name].wall_s)
-        times = {name: Times() for name in names}
+        times: dict[str, Times] = {}
         reference = self._against.name
         while names:
-            compared_with = reference if reference in names else None
-            with child(
+            outcome = self._run(
                 run_sampling,
-                self._job,
                 {name: self._checked[name].fingerprint for name in names},
-                compared_with,
+                reference if reference in names else None,
                 self._settings.sampling,
                 self._limits(),
-                memory_gib=shared_limit_gib(self._settings.memory_gib, len(names)),
-            ) as process:
-                outcome = self._follow(process, Event("timing", names[0], 1, 0), times)
-            if isinstance(outcome, SamplingDone):
-                times.update(outcome.times)
+                event=Event("timing", names[0], 1, 0),
+                held=len(names),
+            )
+            if not isinstance(outcome, Failed | OverBudget):
+                times = outcome
                 break
-            if isinstance(outcome, tuple):
-                stopped, reason = outcome
-                fill_from_failure(cells[stopped], reason)
-                names = [name for name in names if name != stopped]
-            else:
-                for name in names:
-                    fill_from_failure(cells[name], outcome)
-                names = []
-            times = {name: Times() for name in names}
+            # Where it is not known whose failure it is, it is that of all.
+            failed = [outcome.subject] if outcome.subject else names
+            for name in failed:
+                fill_from_failure(cells[name], outcome)
+            names = [name for name in names if name not in failed]
         for name in names:
             fill_from_times(cells[name], times[name], times.get(reference), self._settings.sampling)
 
@@ -348,3 +355,8 @@ class Comparison:
             if goal.measure == "times faster" and against == self._against.name:
                 limits.setdefault(goal.variant, []).append(1 / goal.limit)
         return limits
+
+
+def _fails_to_build(outcome: Failed | OverBudget, cause: str) -> TypeGuard[Failed]:
+    """Whether the problem cannot be built, for one of the causes of `Failed`."""
+    return isinstance(outcome, Failed) and (outcome.stage.what, outcome.cause) == (BUILDING, cause)

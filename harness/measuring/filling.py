@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from harness.execution.messages import Failed
 from harness.measuring.check import Checked
-from harness.measuring.monitor import Outcome, OverBudget
+from harness.measuring.monitor import OverBudget
 from harness.measuring.sampling import Times
 from harness.measuring.verdict import explain, judge
 from harness.model.cell import Cell, Summary
@@ -26,7 +26,7 @@ def fill_from_check(cell: Cell, checked: Checked, facts: dict[str, float | str])
         cell.size_name, cell.size = name, float(value)
 
 
-def fill_from_failure(cell: Cell, outcome: Outcome) -> None:
+def fill_from_failure(cell: Cell, outcome: Failed | OverBudget) -> None:
     """Fill a cell with the reason why a call did not end, or why there was none."""
     if isinstance(outcome, OverBudget):
         cell.status = "over budget"
@@ -36,9 +36,9 @@ def fill_from_failure(cell: Cell, outcome: Outcome) -> None:
         if outcome.last:
             elapsed_s, progress = outcome.last
             cell.progress = replace(progress, elapsed_s=elapsed_s)
-    elif isinstance(outcome, Failed):
+    else:
         # One that passed its check has a part in this, whatever it says later.
-        has_no_part = outcome.not_applicable and cell.fingerprint is None
+        has_no_part = outcome.cause == "not applicable" and cell.fingerprint is None
         cell.status = "not applicable" if has_no_part else "failed"
         cell.reason = outcome.reason
         cell.output = (outcome.output or None) if cell.status == "failed" else None

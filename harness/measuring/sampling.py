@@ -144,6 +144,18 @@ def _undecided(
     return [name for name in names if name == reference or is_open(name)]
 
 
+@contextmanager
+def _long_lived_objects_left_alone() -> Iterator[None]:
+    """Keep the collections between turns short: imported modules and problems stay anyway."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@_long_lived_objects_left_alone()
 def sample(
     prepared: Mapping[str, Prepared[Any]],
     reference: str | None,
@@ -172,31 +184,6 @@ def sample(
         turn_ended: called with name, block and turn after a counted turn.
         limits: by variant the ratios to the reference that a goal is about.
     """
-    with _long_lived_objects_left_alone():
-        return _sample(prepared, reference, clock, rule, turn_begins, decided, turn_ended, limits)
-
-
-@contextmanager
-def _long_lived_objects_left_alone() -> Iterator[None]:
-    """Keep the collections between turns short: imported modules and problems stay anyway."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
-def _sample(
-    prepared: Mapping[str, Prepared[Any]],
-    reference: str | None,
-    clock: Clock,
-    rule: SamplingRule,
-    turn_begins: Callable[[str], None],
-    decided: Callable[[str, Any], None],
-    turn_ended: Callable[[str, int, Turn], None],
-    limits: Limits,
-) -> dict[str, Times]:
     started = clock.wall()
     calls = dict.fromkeys(prepared, 1)
     for name, variant in prepared.items():

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from harness.contract import Family
 from harness.contract.registry import Registry, load_registry
-from harness.execution.child import start_server
 from harness.measuring.comparison import Comparison, Request
+from harness.measuring.jobs import start_server_for
 from harness.measuring.monitor import Event
 from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError, UsageError
@@ -135,7 +135,7 @@ def measure(
         ShardbenchError: the results cannot be written.
     """
     append_cells(results, [])  # whether it can be written is better known before measuring
-    start_server(tuple(name for each in problems for name in each.comparison.family.modules))
+    start_server_for(each.comparison.family for each in problems)
     for problem in problems:
         cells = problem.comparison.run(listen)
         append_cells(results, cells)

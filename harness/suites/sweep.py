@@ -12,9 +12,9 @@ import msgspec
 
 from harness.contract import Family
 from harness.contract.registry import Registry, load_registry
-from harness.execution.child import start_server
 from harness.measuring.comparison import Comparison, Request
 from harness.measuring.environment import environment
+from harness.measuring.jobs import start_server_for
 from harness.measuring.monitor import Event
 from harness.model.cell import Cell, Environment
 from harness.model.errors import ShardbenchError, UsageError, one_line
@@ -218,7 +218,7 @@ def _here(
     registry: Callable[[], Registry],
     begun: Callable[[Request], None],
 ) -> Iterator[Finished]:
-    start_server(tuple(module for request in requests for module in request.family.modules))
+    start_server_for(request.family for request in requests)
     for request in requests:
         begun(request)
         started = time.monotonic()

@@ -28,8 +28,8 @@ UNSAFE_ARGUMENTS = {"shell": True, "allow_pickle": True, "weights_only": False}
 
 # Each was looked at: none is given the content of a file, or runs it.
 REVIEWED = {
-    "harness/execution/child.py: pickle": "for the one below",
-    "harness/execution/child.py: pickle.loads": "a child's pipe; it runs the user's own code",
+    "harness/execution/messages.py: pickle": "for the one below",
+    "harness/execution/messages.py: pickle.loads": "a child's pipe; it runs the user's own code",
     "harness/measuring/profile/frame_names.py: compile": "a frame's source, for names; never run",
     "harness/execution/upstream_child.py: runpy.run_path": "a driver that a family names",
 }

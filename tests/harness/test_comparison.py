@@ -1,7 +1,6 @@
 import json
 import os
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -16,9 +15,12 @@ import toy
 
 from harness.contract import Progress
 from harness.contract.registry import Registry
-from harness.execution.child import child, start_server
-from harness.execution.messages import Failed
+from harness.execution.bootstrap import Report
+from harness.execution.child import Child
+from harness.execution.messages import Failed, Note, encode
+from harness.execution.server import start_server
 from harness.measuring.comparison import Comparison
+from harness.measuring.jobs import start_server_for
 from harness.measuring.monitor import Event, OverBudget
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
@@ -41,12 +43,12 @@ ENVIRONMENT = {
 @pytest.fixture(scope="module", autouse=True)
 def server() -> None:
     """Start the process that children are forked from, so that no budget has to pay for it."""
-    start_server(toy.TOY.preload)
-    with child(_do_nothing) as process:
+    start_server_for([toy.TOY])
+    with Child(_do_nothing) as process:
         process.receive(LONG)
 
 
-def _do_nothing(connection: object) -> None:
+def _do_nothing(report: Report) -> None:
     pass
 
 
@@ -515,13 +517,13 @@ class TestNothingIsLeftBehind:
         assert alive == []
 
 
-def _send_half_a_message(connection) -> None:
-    os.write(connection.fileno(), struct.pack("!i", 1000) + b"half")
+def _send_half_a_message(report: Report) -> None:
+    os.write(report._pipe.fileno(), encode(Note("whole"))[:-1])
     os._exit(3)
 
 
 def test_a_child_that_dies_in_the_middle_of_a_message_has_failed():
-    with child(_send_half_a_message) as process:
+    with Child(_send_half_a_message) as process:
         message = process.receive(LONG)
     assert message == Failed("The child process ended with exit code 3 without a result.")
 

@@ -14,11 +14,14 @@ import psutil
 import pytest
 
 from harness.contract.registry import Registry
-from harness.execution import child as children
-from harness.execution import memory as limits
-from harness.execution.child import child, how_it_ended, start_server
+from harness.execution import memory
+from harness.execution.bootstrap import Report
+from harness.execution.child import Child, how_it_ended
+from harness.execution.messages import Failed
 from harness.execution.output import Output
 from harness.measuring.comparison import Comparison
+from harness.measuring.jobs import start_server_for
+from harness.model import machine
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
@@ -40,7 +43,7 @@ def compare(
     memory_gib: float = 8.0,
     registry: Callable[[], Registry] = harmful.hostile_registry,
 ) -> dict[str, Cell]:
-    start_server(harmful.HOSTILE.preload)
+    start_server_for([harmful.HOSTILE])
     comparison = Comparison(
         registry().find("hostile"),
         WorkloadSpec("toy", {"folder": str(folder)} if folder else {}),
@@ -260,8 +263,8 @@ class TestMemory:
         assert_others_are_well(hoarders)
 
     def test_a_crash_for_lack_of_memory_says_what_is_known(self):
-        with child(_die_without_memory, memory_gib=2.0) as process:
-            assert process.receive(LONG) == children.Failed(
+        with Child(_die_without_memory, memory_gib=2.0) as process:
+            assert process.receive(LONG) == Failed(
                 "The child process was killed by signal 6 (SIGABRT) without a result, refused "
                 "memory; its memory limit is 2 GiB."
             )
@@ -279,46 +282,47 @@ class TestMemory:
         ],
     )
     def test_errors_that_mean_memory(self, error: Exception, refused: bool):
-        assert limits.was_refused(error) == refused
+        assert memory.is_memory_error(error) == refused
 
     def test_the_default_is_the_same_from_run_to_run(self, monkeypatch: pytest.MonkeyPatch):
         for total in (23.40, 23.41):
             monkeypatch.setattr(
                 psutil, "virtual_memory", lambda total=total: type("", (), {"total": total * GIB})()
             )
-            assert limits.default_memory_gib() == 21
+            assert machine.default_memory_gib() == 21
 
     def test_a_container_has_its_own(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         (tmp_path / "max").write_text("max\n")
         (tmp_path / "limit").write_text(f"{2 * GIB}\n")
         paths = tuple(tmp_path / name for name in ("none", "max", "limit"))
-        monkeypatch.setattr(limits, "_CONTAINER_LIMITS", paths)
-        assert limits.default_memory_gib() == 1.8
+        monkeypatch.setattr(machine, "_CONTAINER_LIMITS", paths)
+        assert machine.default_memory_gib() == 1.8
 
     def test_variants_in_one_process_share_what_the_machine_has(
         self, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(limits, "default_memory_gib", lambda: 20.0)
-        assert limits.shared_limit_gib(4.0, 3) == 12.0
-        assert limits.shared_limit_gib(4.0, 9) == 20.0
-        assert limits.shared_limit_gib(30.0, 2) == 30.0
+        monkeypatch.setattr(memory, "default_memory_gib", lambda: 20.0)
+        assert memory.shared_limit_gib(4.0, 3) == 12.0
+        assert memory.shared_limit_gib(4.0, 9) == 20.0
+        assert memory.shared_limit_gib(30.0, 2) == 30.0
 
 
-def _die_without_memory(connection: object) -> None:
+def _die_without_memory(report: Report) -> None:
     os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n")
     os.abort()
 
 
-def _keep_the_pipe(connection: object) -> None:
+def _keep_the_pipe(report: Report) -> None:
     os.write(1, b"before\n")
     if not os.fork():
         time.sleep(600)
+    os._exit(0)
 
 
 def test_who_keeps_the_pipe_open_is_not_waited_for(capfd: pytest.CaptureFixture[str]):
-    with child(_keep_the_pipe) as process:
+    with Child(_keep_the_pipe) as process:
         message = process.receive(LONG)
-    assert isinstance(message, children.Failed)
+    assert isinstance(message, Failed)
     assert "before" in capfd.readouterr().err
     assert server_children() == []
 
@@ -335,7 +339,7 @@ class TestOutput:
         for part in (b"one\ntw", b"o\n\xc3", b"\xa9\n"):
             os.write(writer.fileno(), part)
             assert output.read()
-        output.end()
+        output.close()
         assert capsys.readouterr().err == "one\ntwo\né\n"
 
     @pytest.mark.parametrize(
@@ -346,7 +350,7 @@ class TestOutput:
         for _ in range(10):
             os.write(writer.fileno(), line * (40_000 // len(line)))
             output.read()
-        output.end()
+        output.close()
         err = capsys.readouterr().err
         total = 10 * (40_000 // len(line)) * len(line)
         begun, _, said = err.rpartition("(It printed ")
@@ -391,12 +395,12 @@ def test_how_a_process_ended_is_said_in_words(code: int, text: str):
 def test_an_import_that_never_ends_is_said_in_one_sentence(tmp_path: Path):
     (tmp_path / "endless_module.py").write_text("import time\ntime.sleep(600)\n")
     script = """
-from harness.execution import child as children
-from harness.errors import ShardbenchError
-children._START_SECONDS = 1.0
-children.start_server(("endless_module",))
+from harness.execution import child, server
+from harness.model.errors import ShardbenchError
+server._START_SECONDS = 1.0
+server.start_server(("endless_module",))
 try:
-    children.Child(print)
+    child.Child(print)
 except ShardbenchError as error:
     print(error)
 """
@@ -416,18 +420,18 @@ except ShardbenchError as error:
 
 def test_limits_are_options_of_the_commands():
     assert settings_of(60.0, 1.0, 0, 2.5).memory_gib == 2.5
-    assert settings_of(60.0, 1.0, 0).memory_gib == limits.default_memory_gib()
+    assert settings_of(60.0, 1.0, 0).memory_gib == machine.default_memory_gib()
     assert settings_of(60.0, 1.0, 0).setup_budget == 600.0
     assert settings_of(600.0, 1.0, 0).setup_budget == 3000.0
-    for memory in (0.0, -1.0, float("nan"), float("inf")):
+    for gib in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(UsageError, match=r"^--memory must be a positive number of GiB, not "):
-            settings_of(60.0, 1.0, 0, memory)
+            settings_of(60.0, 1.0, 0, gib)
 
 
 # What is read from files must never be run. Reviewed exceptions, by file and name:
 REVIEWED = {
     # Messages of a child, which runs the user's own code anyway.
-    ("harness/execution/child.py", "pickle"),
+    ("harness/execution/messages.py", "pickle"),
     # Drivers of the real upstreams, which are part of this repository.
     ("harness/execution/upstream_child.py", "run_path"),
 }

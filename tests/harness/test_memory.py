@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import toy
 
-from harness.measuring import memory
+from harness.execution import memory
 from harness.measuring.check import check
 from harness.measuring.clock import SystemClock
 from harness.measuring.comparison import Comparison

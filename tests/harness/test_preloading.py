@@ -4,38 +4,35 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
 
 import pytest
 
-from harness.execution.child import Child, child, start_server
-from harness.execution.messages import Failed
+from harness.execution.bootstrap import Report
+from harness.execution.child import Child
+from harness.execution.messages import Note, Result
+from harness.execution.server import start_server
 
 
-def tell_imported(module: str, connection: Connection) -> None:
-    connection.send(Failed(str(module in sys.modules)))
+def is_imported(module: str, report: Report) -> bool:
+    return module in sys.modules
 
 
-def stay(connection: Connection) -> None:
-    connection.send(Failed("here"))
+def stay(report: Report) -> None:
+    report.send(Note("here"))
     threading.Event().wait()
 
 
-def reported(process: Child) -> str:
-    message = process.receive(60)
-    assert isinstance(message, Failed)
-    return message.reason
-
-
 def has_imported(module: str) -> bool:
-    with child(tell_imported, module) as process:
-        return reported(process) == "True"
+    with Child(is_imported, module) as process:
+        message = process.receive(60)
+        assert isinstance(message, Result)
+        return message.value
 
 
 @contextmanager
 def one_that_stays() -> Iterator[Child]:
-    with child(stay) as process:
-        assert reported(process) == "here"
+    with Child(stay) as process:
+        assert process.receive(60) == Note("here")
         yield process
 
 

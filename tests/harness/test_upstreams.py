@@ -149,7 +149,10 @@ def test_a_child_that_ends_is_an_error_and_the_next_question_starts_another(
     assert fails(upstream, "die") == (
         f"{NAME} ended with exit code 3 without an answer, after printing: going down."
     )
-    assert fails(upstream, "be_killed") == f"{NAME} was killed by signal 9 without an answer."
+    assert (
+        fails(upstream, "be_killed")
+        == f"{NAME} was killed by signal 9 (SIGKILL) without an answer."
+    )
     after = upstream.ask({"kind": "echo"})
     assert after["pid"] != before["pid"]
     assert after["calls"] == 1

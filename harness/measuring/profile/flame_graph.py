@@ -1,7 +1,7 @@
 """Flame graphs as data: seconds of a call by stack, and how those of two variants differ."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
@@ -131,17 +131,32 @@ class Comparer:
 
     def total(self) -> Pair:
         """Set the whole calls against each other."""
-        return self._pair(*(_sum(each.stacks.values()) for each in self.profiles))
+        return self._pair(
+            *(reduce(Weight.plus, each.stacks.values(), NOTHING) for each in self.profiles)
+        )
 
     def shares(self) -> list["Share"]:
         """Return the part of each frame, wherever it stands, the one that differs most first.
 
         It is the frames' own time that is sorted by; where it is equal, the longer one is first.
         """
-        own = [_by_frame(each, self._root, _owner) for each in self.profiles]
-        whole = [_by_frame(each, self._root, _all) for each in self.profiles]
+        # For each profile, by frame.
+        own: list[dict[Frame, Weight]] = [{}, {}]
+        whole: list[dict[Frame, Weight]] = [{}, {}]
+        for profile, own_times, whole_times in zip(self.profiles, own, whole, strict=True):
+            for called, weight in profile.stacks.items():
+                stack = (self._root, *called)
+                # A built-in or a comprehension works for another function.
+                owner = next(each for each in reversed(stack) if not each.is_part_of_caller)
+                own_times[owner] = own_times.get(owner, NOTHING).plus(weight)
+                for frame in set(stack):  # one that calls itself takes its time once
+                    whole_times[frame] = whole_times.get(frame, NOTHING).plus(weight)
         found = [
-            Share(frame, self._pair_of(frame, own), self._pair_of(frame, whole))
+            Share(
+                frame,
+                self._pair(*(times.get(frame, NOTHING) for times in own)),
+                self._pair(*(times.get(frame, NOTHING) for times in whole)),
+            )
             for frame in whole[0] | whole[1]
         ]
         return sorted(
@@ -183,9 +198,6 @@ class Comparer:
                 )
             )
         return nodes
-
-    def _pair_of(self, frame: Frame, weights: list[dict[Frame, Weight]]) -> Pair:
-        return self._pair(*(each.get(frame, NOTHING) for each in weights))
 
     def _pair(self, mine: Weight, theirs: Weight) -> Pair:
         profile, against = self.profiles
@@ -229,29 +241,3 @@ def _with_callers(stacks: Iterable[Stack]) -> set[Stack]:
             found.add(stack)
             stack = stack[:-1]
     return found
-
-
-def _owner(stack: Stack) -> Iterable[Frame]:
-    """Return the function whose own time it is: a built-in or a comprehension works for another."""
-    for frame in reversed(stack):
-        if not frame.is_part_of_caller:
-            return (frame,)
-    return stack[:1]
-
-
-def _all(stack: Stack) -> Iterable[Frame]:
-    return set(stack)  # a frame that calls itself takes its time once
-
-
-def _by_frame(
-    profile: Profile, root: Frame, of: Callable[[Stack], Iterable[Frame]]
-) -> dict[Frame, Weight]:
-    found: dict[Frame, Weight] = {}
-    for stack, weight in profile.stacks.items():
-        for frame in of((root, *stack)):
-            found[frame] = found.get(frame, NOTHING).plus(weight)
-    return found
-
-
-def _sum(weights: Iterable[Weight]) -> Weight:
-    return reduce(Weight.plus, weights, NOTHING)

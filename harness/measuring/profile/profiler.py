@@ -141,9 +141,9 @@ class _Recording:
         self.profiled_s.append(turn.wall_s)
         self.cpu_s.append(turn.cpu_s)
         for stack, seconds in session.frame_records:
-            place = _place_of_call(stack)
-            if place is not None:
-                self.records.append((stack[place + 1 :], seconds))
+            identifiers = [frame_info_get_identifier(info) for info in stack]
+            if _CALL in identifiers:
+                self.records.append((stack[identifiers.index(_CALL) + 1 :], seconds))
 
     def lacks(self, seconds: float) -> bool:
         """Whether it must be profiled for longer."""
@@ -192,7 +192,7 @@ class _Recording:
             ([root, *map(names.without_path, infos[1:])], seconds)
             for infos, seconds in self.records
         ]
-        # Made anew, since the profiler's own session holds the paths of this machine.
+        # A new one, since the profiler's own session holds the paths of this machine.
         session = Session(
             frame_records=records,
             start_time=self.began_at,
@@ -206,23 +206,21 @@ class _Recording:
             sys_path=[],
             sys_prefixes=[],
         )
+        tree = ConsoleRenderer(
+            unicode=True, processor_options={"filter_threshold": _SMALLEST_SHARE}
+        )
+        # The frames of libraries are shown too: they are what is profiled here.
+        tree.processors.remove(processors.group_library_frames_processor)
         return {
             # pyinstrument's page asks for two fonts from the network; it does as well without.
             "html": _WEB_FONTS.sub("data:text/css,", HTMLRenderer().render(session)),
             "speedscope.json": SpeedscopeRenderer().render(session),
-            "txt": _text_renderer().render(session),
+            "txt": tree.render(session),
         }
 
 
 _CODE_OF_CALL = _Recording.call.__code__
 _CALL = f"{_CODE_OF_CALL.co_name}\x00{_CODE_OF_CALL.co_filename}\x00{_CODE_OF_CALL.co_firstlineno}"
-
-
-def _place_of_call(stack: list[str]) -> int | None:
-    for place, info in enumerate(stack):
-        if frame_info_get_identifier(info) == _CALL:
-            return place
-    return None
 
 
 def _relative_error(turns_s: list[float]) -> float:
@@ -231,12 +229,3 @@ def _relative_error(turns_s: list[float]) -> float:
     if len(turns_s) < 2 or not mean > 0:
         return 0.0
     return stdev(turns_s) / math.sqrt(len(turns_s)) / mean
-
-
-def _text_renderer() -> ConsoleRenderer:
-    """Show the frames of libraries too: they are what is profiled here."""
-    renderer = ConsoleRenderer(
-        unicode=True, processor_options={"filter_threshold": _SMALLEST_SHARE}
-    )
-    renderer.processors.remove(processors.group_library_frames_processor)
-    return renderer
