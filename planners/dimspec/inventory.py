@@ -7,7 +7,7 @@ from harness.registry import Column, Inventory, Topology, UsageError, WorkloadSp
 from planners.dimspec import workloads
 from planners.dimspec.capture.stream_file import read_stream
 from planners.dimspec.conversion.partition import sequence_name
-from planners.dimspec.conversion.stream import Stream, batch_of_eight, once_each, random_questions
+from planners.dimspec.conversion.stream import Stream, batch_of_eight, once_each, random_queries
 from planners.dimspec.problem import StreamProblem, build
 
 _COLUMNS = (
@@ -30,14 +30,14 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
     asked = Counter(stream.sequence)
     rows = tuple(
         (
-            "x".join(map(str, question.shape)),
-            sequence_name(len(question.shape), question.source),
-            sequence_name(len(question.shape), question.target),
-            str(question.mesh),
-            math.prod(question.shape),
+            "x".join(map(str, query.shape)),
+            sequence_name(len(query.shape), query.source),
+            sequence_name(len(query.shape), query.target),
+            str(query.mesh),
+            math.prod(query.shape),
             asked[index],
         )
-        for index, question in enumerate(stream.questions)
+        for index, query in enumerate(stream.queries)
     )
     left_out = f"Left out, since this mesh cannot have them: {stream.left_out:,} calls"
     return Inventory(
@@ -63,7 +63,7 @@ def _stream(workload: WorkloadSpec, topology: Topology | None) -> Stream:
     if workload.name == "all-pairs-batch":
         return once_each(tuple(batch_of_eight()))
     if workload.name == "random":
-        return once_each(tuple(random_questions(*workloads.random_conversions(workload))))
+        return once_each(tuple(random_queries(*workloads.random_conversions(workload))))
     if topology is None:
         raise UsageError(
             f"The mesh of workload '{workload}' depends on the machines; name them with --topology "

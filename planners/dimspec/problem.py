@@ -11,7 +11,7 @@ from planners.dimspec.conversion.stream import (
     all_pairs,
     batch_of_eight,
     once_each,
-    random_questions,
+    random_queries,
 )
 
 
@@ -25,7 +25,7 @@ class StreamProblem:
         """Describe the problem; `conversions` is its size."""
         facts: dict[str, float | str] = {
             "conversions": len(self.stream.sequence),
-            "distinct": len(self.stream.questions),
+            "distinct": len(self.stream.queries),
             "mesh": self.stream.meshes,
         }
         if self.stream.left_out:
@@ -71,7 +71,7 @@ def _stream(spec: WorkloadSpec, topology: Topology) -> Stream:
     if spec.name == "all-pairs-batch":
         return once_each(tuple(batch_of_eight()))
     if spec.name == "random":
-        return once_each(tuple(random_questions(*workloads.random_conversions(spec))))
+        return once_each(tuple(random_queries(*workloads.random_conversions(spec))))
     mesh = Mesh.of(*workloads.mesh_shape(spec, topology))
     shape = workloads.shape(spec)
     conversions = sum(1 for _ in all_partitions(mesh, shape)) ** 2

@@ -31,7 +31,7 @@ _switch = Lock()
 
 
 class _Known:
-    """The answer to one question, without its source; the objects are in every such answer.
+    """The answer to one query, without its source; the objects are in every such answer.
 
     `sequences` are those of source and target as text, by which upstream keeps its last answers.
     """
@@ -56,7 +56,7 @@ class Accelerated:
 
     Paths, communication, costs and `cached_spec_pairs_transform_path` are upstream's own, to the
     last bit; what differs is how long finding them takes, and that specs of a path after its first
-    one are shared between answers and must not be changed. Questions that the search here has no
+    one are shared between answers and must not be changed. Queries that the search here has no
     answer to are left to upstream, and those for the forward pass only, of other classes of meshes
     and managers, and all of them on a release that it was not tested with.
     It ends with `stop`, or with the `with` block that it is used in.

@@ -1,12 +1,11 @@
 """Variants that go beyond what was published."""
 
 from harness.registry import Prepared
-from planners.dimspec.answers import prepare
+from planners.dimspec.answers import Answers, prepare
 from planners.dimspec.conversion.cheapest import Cheapest
 from planners.dimspec.conversion.interned import Interned
 from planners.dimspec.conversion.path_cache import PathCache
 from planners.dimspec.conversion.specs import SharedDimSpec
-from planners.dimspec.decision import Answers
 from planners.dimspec.family import FAMILY
 from planners.dimspec.problem import DimSpecProblem
 
