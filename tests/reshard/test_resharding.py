@@ -266,7 +266,7 @@ def test_one_sync_at_the_end_refuses_a_graph_that_is_edited_meanwhile():
     program = transformer(2, 2, 2).copy()
     block = SyncOnce(program.twin)
     program.twin.create("look", [block.values["x"].handle], ["other"], {})
-    with pytest.raises(GraphChanged, match="nothing can be inserted before a sync"):
+    with pytest.raises(GraphChanged, match="takes no edits before a sync"):
         Resharder(program, block, stage=0).reshard()
 
 
