@@ -9,22 +9,22 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from planners.reshard.resharding.graph import Twin
-from planners.reshard.resharding.layouts import REPLICATED, Kind, Layout
+from planners.reshard.resharding.layouts import REPLICATED, ValueKind, ValueLayout
 
 HIDDEN, SEQUENCE, BATCH = 64, 32, 4
 _BY_SEQUENCE, _BY_HIDDEN, _BY_HEAD = 1, 2, 1
 _BY_ROW, _BY_COLUMN = 0, 1
-_TOKENS = Kind(BATCH * SEQUENCE * HIDDEN, 4)
-_WIDE = Kind(BATCH * SEQUENCE * HIDDEN * 4, 4)
-_SCORES = Kind(BATCH * SEQUENCE * SEQUENCE, 4)
-_MASK = Kind(SEQUENCE * SEQUENCE, 1, is_bool=True)
+_TOKENS = ValueKind(BATCH * SEQUENCE * HIDDEN, 4)
+_WIDE = ValueKind(BATCH * SEQUENCE * HIDDEN * 4, 4)
+_SCORES = ValueKind(BATCH * SEQUENCE * SEQUENCE, 4)
+_MASK = ValueKind(SEQUENCE * SEQUENCE, 1, is_bool=True)
 
 Reads = Mapping[str, int]
 """The inputs of an op by name, each with the dimension that the ranks must share."""
 
 
 @dataclass(slots=True)
-class Program:
+class DistProgram:
     """A graph and its dist attributes.
 
     `layouts` and `kinds` are by value, `needs` by the first output of an op: how its inputs must
@@ -34,11 +34,11 @@ class Program:
     twin: Twin
     stages: int
     tensor_parallel: int
-    layouts: dict[str, Layout] = field(default_factory=dict)
-    kinds: dict[str, Kind] = field(default_factory=dict)
-    needs: dict[str, tuple[Layout, ...]] = field(default_factory=dict)
+    layouts: dict[str, ValueLayout] = field(default_factory=dict)
+    kinds: dict[str, ValueKind] = field(default_factory=dict)
+    needs: dict[str, tuple[ValueLayout, ...]] = field(default_factory=dict)
 
-    def copy(self) -> "Program":
+    def copy(self) -> "DistProgram":
         """Return a program with a graph and layouts of its own."""
         return replace(
             self,
@@ -61,14 +61,18 @@ class _Builder:
     """Appends ops to a program, and remembers what the backward pass needs."""
 
     def __init__(self, stages: int, tensor_parallel: int) -> None:
-        self.program = Program(Twin(), stages, tensor_parallel)
+        self.program = DistProgram(Twin(), stages, tensor_parallel)
         self._parameters: list[str] = []
         self._handles: dict[str, object] = {}
         self._forward: list[_ForwardOp] = []
         self._gradients: dict[str, list[str]] = {}
 
     def add(
-        self, kind: str, stage: int, reads: Reads, outputs: Mapping[str, tuple[Layout, Kind]]
+        self,
+        kind: str,
+        stage: int,
+        reads: Reads,
+        outputs: Mapping[str, tuple[ValueLayout, ValueKind]],
     ) -> None:
         """Append an op."""
         program = self.program
@@ -78,12 +82,12 @@ class _Builder:
             self._handles[name] = node.outputsAt(index)
             program.layouts[name] = layout
             program.kinds[name] = value
-        needs = tuple(Layout(stage, sharded) for sharded in reads.values())
+        needs = tuple(ValueLayout(stage, sharded) for sharded in reads.values())
         program.needs[next(iter(outputs))] = needs
 
     def parameter(self, name: str, stage: int, sharded: int = REPLICATED, size: int = 1) -> Reads:
         """Append a parameter of size x HIDDEN x HIDDEN elements and return how it is read."""
-        held = Layout(stage, sharded), Kind(size * HIDDEN**2, 4)
+        held = ValueLayout(stage, sharded), ValueKind(size * HIDDEN**2, 4)
         self.add("parameter", stage, {}, {name: held})
         self._parameters.append(name)
         return {name: sharded}
@@ -94,12 +98,12 @@ class _Builder:
         stage: int,
         reads: Reads,
         output: str,
-        value: Kind,
+        value: ValueKind,
         sharded: int = REPLICATED,
         partial: bool = False,
     ) -> str:
         """Append an op of the forward pass that makes one value, and return its name."""
-        self.add(kind, stage, reads, {output: (Layout(stage, sharded, partial), value)})
+        self.add(kind, stage, reads, {output: (ValueLayout(stage, sharded, partial), value)})
         self._forward.append(_ForwardOp(kind, stage, reads, output))
         return output
 
@@ -107,7 +111,7 @@ class _Builder:
         """Append the backward ops, last first, and an optimizer op for every parameter."""
         layouts, kinds = self.program.layouts, self.program.kinds
         stage, start = layouts[loss].stage, f"{loss}@grad"
-        self.add("fill", stage, {}, {start: (Layout(stage), kinds[loss])})
+        self.add("fill", stage, {}, {start: (ValueLayout(stage), kinds[loss])})
         self._gradients[loss] = [start]
         for op in reversed(self._forward):
             self._backward_of(op)
@@ -126,7 +130,7 @@ class _Builder:
             parts = self._gradients.setdefault(read, [])
             name = f"{read}@grad{len(parts)}"
             # What every rank has read whole gets a share of its gradient from each of them.
-            layout = Layout(op.stage, sharded, partial=sharded == REPLICATED)
+            layout = ValueLayout(op.stage, sharded, partial=sharded == REPLICATED)
             outputs[name] = layout, program.kinds[read]
             parts.append(name)
         if outputs:
@@ -137,27 +141,29 @@ class _Builder:
         parts = self._gradients[name]
         if len(parts) > 1:
             held, total = self.program.layouts[name], f"{name}@grad"
-            layout = Layout(held.stage, held.sharded)
+            layout = ValueLayout(held.stage, held.sharded)
             reads = dict.fromkeys(parts, held.sharded)
             self.add("sum", held.stage, reads, {total: (layout, self.program.kinds[name])})
             self._gradients[name] = [total]
         return self._gradients[name][0]
 
 
-def transformer(layers: int, stages: int, tensor_parallel: int) -> Program:
+def transformer(layers: int, stages: int, tensor_parallel: int) -> DistProgram:
     """Return a stack of decoder blocks, an equal share of them on each stage.
 
     Activations between blocks are sharded along the sequence, heads and the wide part of the MLP
     along the hidden dimension, after Megatron-LM's sequence parallelism.
     """
     build = _Builder(stages, tensor_parallel)
-    build.add("feed", 0, {}, {"tokens": (Layout(0), Kind(BATCH * SEQUENCE, 8))})
-    build.add("feed", 0, {}, {"mask": (Layout(0), _MASK)})
+    build.add("feed", 0, {}, {"tokens": (ValueLayout(0), ValueKind(BATCH * SEQUENCE, 8))})
+    build.add("feed", 0, {}, {"mask": (ValueLayout(0), _MASK)})
     table = build.parameter("embedding", 0)
     x = build.forward("embed", 0, {"tokens": REPLICATED, **table}, "x", _TOKENS)
     for layer in range(layers):
         x = _block(build, f"l{layer}", layer * stages // layers, x)
-    loss = build.forward("loss", stages - 1, {x: _BY_SEQUENCE}, "loss", Kind(1, 4), partial=True)
+    loss = build.forward(
+        "loss", stages - 1, {x: _BY_SEQUENCE}, "loss", ValueKind(1, 4), partial=True
+    )
     build.backward(loss)
     return build.program
 
@@ -170,7 +176,7 @@ def _block(build: _Builder, layer: str, stage: int, x: str) -> str:
         reads: Reads,
         output: str,
         sharded: int = REPLICATED,
-        value: Kind = _TOKENS,
+        value: ValueKind = _TOKENS,
         partial: bool = False,
     ) -> str:
         return build.forward(kind, stage, reads, f"{layer}.{output}", value, sharded, partial)

@@ -10,10 +10,10 @@ from typing import Any
 
 from planners.reshard.resharding.block import Block, GraphChanged, Op
 from planners.reshard.resharding.graph import Attribute
-from planners.reshard.resharding.layouts import REPLICATED, Kind, Layout
-from planners.reshard.resharding.program import Program
+from planners.reshard.resharding.layouts import REPLICATED, ValueKind, ValueLayout
+from planners.reshard.resharding.program import DistProgram
 
-_NOWHERE = Layout(-1)
+_NOWHERE = ValueLayout(-1)
 """Where the output of an op without one lies."""
 
 
@@ -22,13 +22,13 @@ class Resharded:
     """The block of one rank, and where its values lie."""
 
     block: Block
-    program: Program
+    program: DistProgram
 
 
 class Resharder:
     """Reshards a program for the ranks of a stage; it finds ops by going through the block."""
 
-    def __init__(self, program: Program, block: Block, stage: int) -> None:
+    def __init__(self, program: DistProgram, block: Block, stage: int) -> None:
         self.program = program
         self.block = block
         self.stage = stage
@@ -57,11 +57,11 @@ class Resharder:
             if have != need and self.stage in (have.stage, need.stage) and name in op.inputs:
                 self.parse(op, name, need)
 
-    def needs(self, op: Op) -> Sequence[Layout]:
+    def needs(self, op: Op) -> Sequence[ValueLayout]:
         """Return how the inputs of an op must lie; ops that somebody has put in need nothing."""
         return self.program.needs.get(op.outputs[0], ()) if op.outputs else ()
 
-    def parse(self, op: Op, name: str, need: Layout) -> None:
+    def parse(self, op: Op, name: str, need: ValueLayout) -> None:
         """Insert what brings a value where an op needs it, also for others that need it so.
 
         Raises:
@@ -82,7 +82,7 @@ class Resharder:
         if have != need:
             self._read_instead(name, self._transform(here, have, need), need)
 
-    def _read_instead(self, old: str, new: str, need: Layout) -> None:
+    def _read_instead(self, old: str, new: str, need: ValueLayout) -> None:
         for reader in self.readers(old, self._at):
             for name, its_need in zip(list(reader.inputs), self.needs(reader), strict=False):
                 if name == old and its_need == need:
@@ -142,8 +142,8 @@ class Resharder:
         attributes = {"dtype": "bool" if is_bool else "int64"}
         return self._insert("cast", [name], 1, attributes, self.program.layouts[name], kind)[0]
 
-    def _transform(self, name: str, have: Layout, need: Layout) -> str:
-        whole = Layout(self.stage)
+    def _transform(self, name: str, have: ValueLayout, need: ValueLayout) -> str:
+        whole = ValueLayout(self.stage)
         if have.partial:
             (name,) = self._insert("all_reduce", [name], 1, {"ring": self.stage}, whole)
         elif have.sharded != REPLICATED:
@@ -154,7 +154,7 @@ class Resharder:
 
     def _gather(self, name: str, dim: int) -> str:
         """Gather along the first dimension, which is all a collective can, and put that right."""
-        whole, ranks = Layout(self.stage), self.program.tensor_parallel
+        whole, ranks = ValueLayout(self.stage), self.program.tensor_parallel
         attributes = {"ring": self.stage, "ranks": ranks}
         (name,) = self._insert("all_gather", [name], 1, attributes, whole)
         if dim == 0:
@@ -169,8 +169,8 @@ class Resharder:
         inputs: Sequence[str],
         outputs: int,
         attributes: Mapping[str, Attribute],
-        layout: Layout = _NOWHERE,
-        value: Kind | None = None,
+        layout: ValueLayout = _NOWHERE,
+        value: ValueKind | None = None,
     ) -> list[str]:
         """Insert an op behind those that were inserted before it, for the same input.
 
@@ -195,7 +195,7 @@ class Resharder:
 class IndexedResharder(Resharder):
     """The same, going on from the place of the op before, and knowing who reads a value."""
 
-    def __init__(self, program: Program, block: Block, stage: int) -> None:
+    def __init__(self, program: DistProgram, block: Block, stage: int) -> None:
         super().__init__(program, block, stage)
         self._place = 0
         self._by_node: dict[Any, Op] = {op.node: op for op in block.ops}
@@ -221,6 +221,6 @@ class IndexedResharder(Resharder):
         self._by_node[op.node] = op
 
 
-def _carried(kind: Kind) -> Kind:
+def _carried(kind: ValueKind) -> ValueKind:
     """Return what carries a value from stage to stage: whole numbers where it is bool."""
     return kind._replace(item_bytes=8, is_bool=False) if kind.is_bool else kind
