@@ -9,7 +9,7 @@ from harness.registry import Progress, Recorder
 from planners.dimspec import answers
 from planners.dimspec.answers import Answers, Search
 from planners.dimspec.conversion import specs
-from planners.dimspec.conversion.cheapest import Cheapest
+from planners.dimspec.conversion.cheapest import CheapestSearch
 from planners.dimspec.conversion.interned import InternedSpec, InternedTensor
 from planners.dimspec.conversion.search import GreedySearch, Spec
 from planners.dimspec.conversion.specs import DimSpec, ShardingSpec
@@ -60,7 +60,7 @@ def observe(recorder: Recorder) -> Iterator[None]:
         for owner, name, counter in (
             (GreedySearch, "convert", "searches"),
             (InternedTensor, "search", "searches"),
-            (Cheapest, "search", "searches"),
+            (CheapestSearch, "search", "searches"),
             (Transitions, "expand", "expansions"),
             (DimSpec, "__init__", "dim_specs_built"),
             (DimSpec, "difference", "difference_calls"),

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from planners.dimspec.answers import Answers, answer
-from planners.dimspec.conversion.cheapest import Cheapest
+from planners.dimspec.conversion.cheapest import CheapestSearch
 from planners.dimspec.conversion.costs import step_cost
 from planners.dimspec.conversion.partition import local_elements, sequence_name
 from planners.dimspec.conversion.search import Conversion
@@ -72,7 +72,7 @@ def true_cost(query: Query, conversion: Conversion) -> float:
 
 
 def _cheapest(stream: Stream) -> list[float]:
-    found = answer(stream, Cheapest()).conversions
+    found = answer(stream, CheapestSearch()).conversions
     return [
         true_cost(query, conversion)
         for query, conversion in zip(stream.queries, found, strict=True)

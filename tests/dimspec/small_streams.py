@@ -17,8 +17,8 @@ from harness.naming import ProblemId
 from harness.topologies import find_topology
 from planners.dimspec import FAMILY
 from planners.dimspec.answers import Search
-from planners.dimspec.conversion.cheapest import Cheapest
-from planners.dimspec.conversion.interned import Interned
+from planners.dimspec.conversion.cheapest import CheapestSearch
+from planners.dimspec.conversion.interned import InternedSearch
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 from planners.dimspec.conversion.path_cache import PathCache
 from planners.dimspec.conversion.search import Conversion, GreedySearch
@@ -31,8 +31,8 @@ SEARCHES = {
     "lazy-dict": lambda: GreedySearch(LazyDimSpec),
     "shared-dict": lambda: GreedySearch(SharedDimSpec),
     "path-cache": PathCache,
-    "interned": Interned,
-    "optimal": Cheapest,
+    "interned": InternedSearch,
+    "optimal": CheapestSearch,
 }
 GREEDY = tuple(SEARCHES)[:-1]
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from small_streams import Candidate, asked, candidates, divides, queries, told
 
 from planners.dimspec.answers import answer
-from planners.dimspec.conversion.cheapest import Cheapest
+from planners.dimspec.conversion.cheapest import CheapestSearch
 from planners.dimspec.conversion.costs import NOTHING
-from planners.dimspec.conversion.interned import Interned
+from planners.dimspec.conversion.interned import InternedSearch
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 from planners.dimspec.conversion.search import GreedySearch
 from planners.dimspec.conversion.specs import (
@@ -65,7 +65,7 @@ def least_costs(mesh: Mesh, shape: tuple[int, ...], source: Partition) -> dict[P
     ],
 )
 def test_no_conversion_is_cheaper(mesh, shape):
-    search = Cheapest()
+    search = CheapestSearch()
     partitions = list(all_partitions(mesh, shape))
     for source in partitions:
         least = least_costs(mesh, shape, source)
@@ -80,14 +80,14 @@ def test_no_conversion_is_cheaper(mesh, shape):
 @given(queries(most_rank=3))
 def test_no_drawn_conversion_is_cheaper(query):
     least = least_costs(query.mesh, query.shape, query.source)
-    found = asked(Cheapest(), query).cost.total
+    found = asked(CheapestSearch(), query).cost.total
     assert found == pytest.approx(least[tuple(sorted(query.target))], rel=1e-12, abs=1e-12)
 
 
 @settings(max_examples=30)
 @given(queries(most_axes=3, most_rank=4))
 def test_its_cost_is_the_true_sum_and_greed_never_finds_less(query):
-    cheapest, greedy = asked(Cheapest(), query), asked(Interned(), query)
+    cheapest, greedy = asked(CheapestSearch(), query), asked(InternedSearch(), query)
     least, paid = true_cost(query, cheapest), true_cost(query, greedy)
     assert cheapest.cost.total == pytest.approx(least, rel=1e-12)
     assert cheapest.cost.forward + cheapest.cost.backward == pytest.approx(least, rel=1e-12)
@@ -96,7 +96,7 @@ def test_its_cost_is_the_true_sum_and_greed_never_finds_less(query):
 
 
 def test_no_way_leads_through_the_same_sharding_twice():
-    mesh, search = Mesh.of(2, 2), Cheapest()
+    mesh, search = Mesh.of(2, 2), CheapestSearch()
     for source, target in product(all_partitions(mesh, (8, 8)), repeat=2):
         query = Query(mesh, (8, 8), source, target)
         conversion = asked(search, query)
@@ -106,7 +106,7 @@ def test_no_way_leads_through_the_same_sharding_twice():
 
 def test_greed_pays_more_than_twice_too_much_where_it_is_worst():
     mesh, shape = Mesh.of(2, 2), (64, 64, 64, 64)
-    cheapest, nearest = Cheapest(), Interned()
+    cheapest, nearest = CheapestSearch(), InternedSearch()
     ratios = []
     for query in all_pairs(mesh, shape):
         least = true_cost(query, asked(cheapest, query))
@@ -129,7 +129,7 @@ MESHES = {
 
 
 @cache
-def asked_all(name: str, search: type[Interned] | type[Cheapest]):
+def asked_all(name: str, search: type[InternedSearch] | type[CheapestSearch]):
     mesh_shape, shape = MESHES[name]
     stream = once_each(tuple(all_pairs(Mesh.of(*mesh_shape), shape)))
     return stream, answer(stream, search())
@@ -140,7 +140,7 @@ def steps_from(ndim: int, rank: int, partition: Partition) -> frozenset[Candidat
     return frozenset(candidates(ndim, rank, partition))
 
 
-@pytest.mark.parametrize("search", [Interned, Cheapest])
+@pytest.mark.parametrize("search", [InternedSearch, CheapestSearch])
 @pytest.mark.parametrize("name", MESHES)
 def test_every_target_is_reached_by_legal_steps(name, search):
     stream, answers = asked_all(name, search)
@@ -156,8 +156,8 @@ def test_every_target_is_reached_by_legal_steps(name, search):
 
 @pytest.mark.parametrize("name", MESHES)
 def test_the_cheapest_is_nowhere_dearer_than_the_nearest(name):
-    stream, cheapest = asked_all(name, Cheapest)
-    _, nearest = asked_all(name, Interned)
+    stream, cheapest = asked_all(name, CheapestSearch)
+    _, nearest = asked_all(name, InternedSearch)
     dearer = 0
     for query, least, other in zip(
         stream.queries, cheapest.conversions, nearest.conversions, strict=True
@@ -179,7 +179,7 @@ class AnyDimSpec(DimSpec):
 @pytest.mark.parametrize("name", ["2x2x2", "2x3x2", "2x1x3x2"])
 def test_with_more_axes_the_nearest_is_what_the_objects_would_find(name):
     """The reference search itself, given a DimSpec that ends in no KeyError."""
-    stream, answers = asked_all(name, Interned)
+    stream, answers = asked_all(name, InternedSearch)
     search = GreedySearch(AnyDimSpec)
     for number in range(0, len(stream.queries), 7):
         mesh, shape, *partitions = stream.queries[number]
@@ -194,7 +194,7 @@ def test_with_more_axes_the_nearest_is_what_the_objects_would_find(name):
 @given(queries(most_axes=4, most_rank=2))
 def test_any_target_is_reached_and_the_way_there_is_valid(query):
     stream = once_each([query])
-    for search in (Interned(), Cheapest()):
+    for search in (InternedSearch(), CheapestSearch()):
         validate(StreamProblem(stream), answer(stream, search))
 
 
@@ -202,14 +202,14 @@ def test_the_cheapest_may_lead_far_around():
     """The largest mesh axis is kept sharded, from one dimension to the other and back."""
     mesh = Mesh.of(1, 2, 3, 6)
     query = Query(mesh, (36, 36), ((0, (0, 1, 2, 3)),), ((1, (0, 1)),))
-    nearest, cheapest = asked(Interned(), query), asked(Cheapest(), query)
+    nearest, cheapest = asked(InternedSearch(), query), asked(CheapestSearch(), query)
     assert (len(nearest.comms), len(cheapest.comms)) == (5, 9)
     assert true_cost(query, cheapest) < true_cost(query, nearest)
 
 
 def test_costs_are_summed_exactly_over_the_phases():
     query = Query(Mesh.of(4, 4), (64, 32, 16), ((1, (0, 1)),), ((0, (0, 1)),))
-    conversion = asked(Cheapest(), query)
+    conversion = asked(CheapestSearch(), query)
     assert conversion.cost.total == pytest.approx(
         fsum([conversion.cost.forward, conversion.cost.backward])
     )

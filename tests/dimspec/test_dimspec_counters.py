@@ -13,8 +13,8 @@ from harness.recorder import Recorder
 from planners.dimspec import FAMILY, answers
 from planners.dimspec.answers import answer
 from planners.dimspec.conversion import specs
-from planners.dimspec.conversion.cheapest import Cheapest
-from planners.dimspec.conversion.interned import Interned, InternedSpec, InternedTensor
+from planners.dimspec.conversion.cheapest import CheapestSearch
+from planners.dimspec.conversion.interned import InternedSearch, InternedSpec, InternedTensor
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 from planners.dimspec.conversion.path_cache import PathCache
 from planners.dimspec.conversion.search import GreedySearch
@@ -28,10 +28,10 @@ from planners.dimspec.problem import StreamProblem
 PATCHED: tuple[type | ModuleType, ...] = (
     answers,
     specs,
-    Cheapest,
+    CheapestSearch,
     DimSpec,
     GreedySearch,
-    Interned,
+    InternedSearch,
     InternedSpec,
     InternedTensor,
     PathCache,
