@@ -58,10 +58,15 @@ def build(spec: WorkloadSpec, topology: Topology) -> DimSpecProblem:
     if spec.name == workloads.CONSTRUCTOR:
         mesh = Mesh.of(*workloads.mesh_shape(spec, topology))
         return ConstructorProblem(workloads.model(spec), mesh)
-    return StreamProblem(_stream(spec, topology))
+    return StreamProblem(stream_of(spec, topology))
 
 
-def _stream(spec: WorkloadSpec, topology: Topology) -> Stream:
+def stream_of(spec: WorkloadSpec, topology: Topology | None) -> Stream:
+    """Return the stream of a workload, on the mesh that it names or was recorded on if on no other.
+
+    Raises:
+        UsageError: there is no such mesh, or none without a topology.
+    """
     if path := workloads.stream_path(spec):
         return read_stream(
             path,
