@@ -1,6 +1,7 @@
-"""The workloads of the dtensor family: what a program does with distributed tensors, and where."""
+"""The workloads of the dtensor family, their parameters and their meshes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.registry import (
@@ -29,8 +30,6 @@ OPTIMIZERS = ("single", "foreach", "fused")
 
 MOST_GPUS = 256
 MOST_DIMS = 4
-MOST_PARAMETERS = 10_000
-MOST_CASES = 10_000
 ROUNDS = 20
 """How many times a call of `ops` repeats its ops, so that what is around them weighs little."""
 
@@ -71,15 +70,75 @@ WORKLOADS = (
     ),
 )
 
-_PARAMETERS: Mapping[str, tuple[str, ...]] = {
+_OF_FILE = ("calls", "caches")
+_ALLOWED: Mapping[str, tuple[str, ...]] = {
     "ops": ("op", "dims"),
     "mlp": (),
     "transformer-block": (),
     "miss": ("op", "dims", "cases", "seed"),
     "dynamic": ("dims",),
     "optimizer": ("impl", "params", "dims"),
+    "FILE.json.gz": _OF_FILE,
 }
-_OF_FILE = ("calls", "caches")
+
+
+@dataclass(frozen=True, slots=True)
+class DTensorParameters:
+    """The parameters of a workload, each with its default where it is not given.
+
+    Attributes:
+        ops: the single ops that it runs.
+        dims: how many dimensions its mesh has.
+        implementation: of AdamW.
+        params: how many parameters its optimizer has.
+        cases: how many ops it draws with `seed`; 0 where it runs `ops`.
+        calls: how many calls of a captured step are made, None for all.
+        is_cold: a captured step is called with cold caches.
+    """
+
+    ops: tuple[str, ...]
+    dims: int
+    implementation: str
+    params: int
+    cases: int
+    seed: int
+    calls: int | None
+    is_cold: bool
+
+
+def parameters_of(spec: WorkloadSpec) -> DTensorParameters:
+    """Return the parameters of a workload; raises UsageError where it or one is unknown."""
+    if is_captured_file(spec.name):
+        spec.check_parameters(_OF_FILE)
+    else:
+        spec.check_known("dtensor", _ALLOWED)
+
+    def up_to(key: str, most: int, default: int) -> int:
+        return spec.get(key, at_most(most), default, f"a whole number from 1 to {most:,}")
+
+    def choice(key: str, allowed: Sequence[str], default: str) -> str:
+        return spec.get(key, one_of(allowed), default, f"one of {', '.join(allowed)}")
+
+    def some_ops(text: str) -> tuple[str, ...]:
+        return tuple(map(one_of(OPS), text.split("+")))
+
+    found = DTensorParameters(
+        ops=spec.get("op", some_ops, OPS, f"some of {', '.join(OPS)}, joined by +"),
+        dims=up_to("dims", MOST_DIMS, 1),
+        implementation=choice("impl", OPTIMIZERS, "foreach"),
+        params=up_to("params", 10_000, 20),
+        cases=up_to("cases", 10_000, 0),
+        seed=spec.get("seed", whole_number, 0, "a whole number of at least 0"),
+        calls=spec.get("calls", positive_int, None, "a whole number of at least 1"),
+        is_cold=choice("caches", CACHES, "warm") == "cold",
+    )
+    if "cases" in spec.parameters and "op" in spec.parameters:
+        raise UsageError(f"Parameters 'op' and 'cases' of workload '{spec}' exclude each other.")
+    if "seed" in spec.parameters and "cases" not in spec.parameters:
+        raise UsageError(
+            f"Parameter 'seed' of workload '{spec}' must come with 'cases', how many to draw."
+        )
+    return found
 
 
 def list_workloads() -> tuple[Workload, ...]:
@@ -93,7 +152,7 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
     Raises:
         UsageError: it or a parameter is unknown, or the file cannot be read.
     """
-    checked(spec)
+    parameters_of(spec)
     return spec.of_file(read_file(spec.name)) if is_captured_file(spec.name) else spec
 
 
@@ -107,69 +166,6 @@ def brings(spec: WorkloadSpec) -> Topology | None:
         return None
     step = read_step(Path(spec.name))
     return captured_topology(step.ranks, step.ranks_per_host)
-
-
-def checked(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return a workload as it is; raises UsageError where it or a parameter is unknown."""
-    if is_captured_file(spec.name):
-        spec.check_parameters(_OF_FILE)
-    else:
-        spec.check_known("dtensor", {**_PARAMETERS, "FILE.json.gz": _OF_FILE})
-    calls(spec)
-    is_cold(spec)
-    ops(spec)
-    dims(spec)
-    implementation(spec)
-    parameters(spec)
-    random_cases(spec)
-    if "cases" in spec.parameters and "op" in spec.parameters:
-        raise UsageError(f"Parameters 'op' and 'cases' of workload '{spec}' exclude each other.")
-    if "seed" in spec.parameters and "cases" not in spec.parameters:
-        raise UsageError(
-            f"Parameter 'seed' of workload '{spec}' must come with 'cases', how many to draw."
-        )
-    return spec
-
-
-def ops(spec: WorkloadSpec) -> tuple[str, ...]:
-    """Return the single ops that a workload runs, all unless it names some."""
-    return spec.get("op", _named_ops, OPS, f"some of {', '.join(OPS)}, joined by +")
-
-
-def _named_ops(text: str) -> tuple[str, ...]:
-    return tuple(map(one_of(OPS), text.split("+")))
-
-
-def dims(spec: WorkloadSpec) -> int:
-    """Return how many dimensions its mesh has."""
-    return spec.get("dims", at_most(MOST_DIMS), 1, f"a whole number from 1 to {MOST_DIMS}")
-
-
-def implementation(spec: WorkloadSpec) -> str:
-    """Return which implementation of AdamW it runs."""
-    return spec.get("impl", one_of(OPTIMIZERS), "foreach", f"one of {', '.join(OPTIMIZERS)}")
-
-
-def parameters(spec: WorkloadSpec) -> int:
-    """Return how many parameters its optimizer has."""
-    allowed = f"a whole number from 1 to {MOST_PARAMETERS:,}"
-    return spec.get("params", at_most(MOST_PARAMETERS), 20, allowed)
-
-
-def random_cases(spec: WorkloadSpec) -> tuple[int, int]:
-    """Return how many cases it draws, 0 where it runs the named ops, and the seed."""
-    count = spec.get("cases", at_most(MOST_CASES), 0, f"a whole number from 1 to {MOST_CASES:,}")
-    return count, spec.get("seed", whole_number, 0, "a whole number of at least 0")
-
-
-def calls(spec: WorkloadSpec) -> int | None:
-    """Return how many calls of a captured step are made, None for all."""
-    return spec.get("calls", positive_int, None, "a whole number of at least 1")
-
-
-def is_cold(spec: WorkloadSpec) -> bool:
-    """Return whether a captured step is to be called with cold caches."""
-    return spec.get("caches", one_of(CACHES), "warm", f"one of {', '.join(CACHES)}") == "cold"
 
 
 def mesh_shape(topology: Topology, ndim: int) -> tuple[int, ...]:

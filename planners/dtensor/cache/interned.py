@@ -34,7 +34,7 @@ MOST_PLANS = 1024
 """How many plans are kept for one op, unless told otherwise."""
 
 
-class Interned(Dispatch):
+class InternedDispatch(Dispatch):
     """Plans by op and by the specs of its inputs, at most `most_plans` for each op."""
 
     def __init__(self, most_plans: int = MOST_PLANS) -> None:
@@ -49,7 +49,7 @@ class Interned(Dispatch):
         """Take over the ops that make one tensor of tensors given one by one."""
         handlers = {
             op: self._handler(op)
-            for op in torch_path.ops_with_strategies()
+            for op in torch_path.ops_to_take_over()
             if traits(op).makes_one_tensor
         }
         with (

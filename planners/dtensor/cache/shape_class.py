@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
-from planners.dtensor.cache.interned import Interned
+from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.plan_handlers import Table, of_any_form
 from planners.dtensor.cache.plans import (
     Key,
@@ -49,7 +49,7 @@ def has_classes(op: OpOverload) -> bool:
     )
 
 
-class ShapeClass(Interned):
+class ShapeClass(InternedDispatch):
     """Plans by exact size, and behind them placements by class of shapes."""
 
     def __init__(self, most_classes: int = MOST_CLASSES) -> None:

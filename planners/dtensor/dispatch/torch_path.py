@@ -73,16 +73,20 @@ def traits(op: OpOverload) -> Traits:
     )
 
 
-def ops_with_strategies() -> list[OpOverload]:
-    """Return the ops that torch can propagate and that a handler may take over: not random ones."""
-    known = {
+def ops_with_strategies() -> set[OpOverload]:
+    """Return the ops that torch can propagate."""
+    return {
         *PROPAGATOR.op_strategy_funcs,
         *PROPAGATOR.op_to_rules,
         *PROPAGATOR.op_single_dim_strategy_funcs,
         torch.ops.aten.detach.default,
         torch.ops.aten.alias.default,
     }
-    return [op for op in known if op not in DISPATCHER._random_ops]
+
+
+def ops_to_take_over() -> set[OpOverload]:
+    """Return the ops that torch can propagate and a handler may take over: not random ones."""
+    return ops_with_strategies().difference(DISPATCHER._random_ops)
 
 
 def strategy_of(op: OpOverload) -> object:
