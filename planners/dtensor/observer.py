@@ -15,7 +15,7 @@ from harness.registry import Recorder
 from planners.dtensor import problem
 from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch
-from planners.dtensor.dispatch.size import bytes_held
+from planners.dtensor.dispatch.tables import bytes_held
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
 from planners.dtensor.programs.build import OpProgram
 
@@ -64,18 +64,16 @@ def observe(recorder: Recorder) -> Iterator[None]:
         counters["cache_bytes"] = own.bytes + bytes_held(decided[len(decided) - kept :])
         return decision
 
+    replacements: list[tuple[Any, str, Any]] = [
+        (PROPAGATOR, "propagate_op_sharding_non_cached", propagated),
+        (_sharding_prop, "_select_min_cost_strategy", selected),
+        (DISPATCHER, "redistribute_local_args", redistribute),
+        (DTensorSpec, "__init__", recorder.counted("specs_built", DTensorSpec.__init__)),
+        *((owner, name, _counted_pass(recorder, getattr(owner, name))) for owner, name in _PASSES),
+        (problem, "call", called),
+    ]
     with ExitStack() as patches:
-        for owner, name, replacement in (
-            (PROPAGATOR, "propagate_op_sharding_non_cached", propagated),
-            (_sharding_prop, "_select_min_cost_strategy", selected),
-            (DISPATCHER, "redistribute_local_args", redistribute),
-            (DTensorSpec, "__init__", recorder.counted("specs_built", DTensorSpec.__init__)),
-            *(
-                (owner, name, _counted_pass(recorder, getattr(owner, name)))
-                for owner, name in _PASSES
-            ),
-            (problem, "call", called),
-        ):
+        for owner, name, replacement in replacements:
             patches.enter_context(mock.patch.object(owner, name, replacement, create=True))
         yield
 

@@ -13,9 +13,8 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import CacheInfo
-from planners.dtensor.dispatch.size import bytes_held
 from planners.dtensor.dispatch.specs import SpecTable
-from planners.dtensor.dispatch.tables import BoundedTable
+from planners.dtensor.dispatch.tables import BoundedTable, bytes_held
 
 
 @pytest.fixture

@@ -19,15 +19,13 @@ from typing import Any
 from torch._ops import OpOverload
 
 from planners.dtensor.cache.plan_handlers import Table, handler_of, of_any_form
-from planners.dtensor.cache.plans import Key, KeyRule, Plan, Tally, plan_of
-from planners.dtensor.cache.torch_hooks import following_torch
+from planners.dtensor.cache.plans import Key, KeyRule, OpPlan, PlanTally, plan_of
+from planners.dtensor.cache.torch_hooks import following_torch, made_plainly
 from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.base import CacheInfo, Dispatch
-from planners.dtensor.dispatch.construction import made_plainly
 from planners.dtensor.dispatch.handlers import handling, watched
-from planners.dtensor.dispatch.size import bytes_held
 from planners.dtensor.dispatch.specs import SpecTable
-from planners.dtensor.dispatch.tables import BoundedTable
+from planners.dtensor.dispatch.tables import BoundedTable, bytes_held
 from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, traits
 
 MOST_PLANS = 1024
@@ -38,7 +36,7 @@ class InternedDispatch(Dispatch):
     """Plans by op and by the specs of its inputs, at most `most_plans` for each op."""
 
     def __init__(self, most_plans: int = MOST_PLANS) -> None:
-        self.tally = Tally()
+        self.tally = PlanTally()
         self.specs = SpecTable()
         self._most_plans = most_plans
         self._tables: dict[OpOverload, Table] = {}
@@ -77,7 +75,7 @@ class InternedDispatch(Dispatch):
         if op in self._tables:
             self._tables[op].clear()
 
-    def plan_for(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Plan | None:
+    def plan_for(self, op: OpOverload, args: Args, kwargs: Kwargs) -> OpPlan | None:
         """Return the plan that is known for an op on these arguments."""
         key = KeyRule.of(op).key(args, kwargs)
         table = self._tables.get(op)

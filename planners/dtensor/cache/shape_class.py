@@ -24,7 +24,7 @@ from planners.dtensor.cache.plan_handlers import Table, of_any_form
 from planners.dtensor.cache.plans import (
     Key,
     KeyRule,
-    Plan,
+    OpPlan,
     local_args,
     make_dtensor,
     specs_of,
@@ -107,7 +107,7 @@ class ShapeClass(InternedDispatch):
         made = self._made(op, args, known)
         if made is not None:
             hash(made._spec)
-            table.add(key, Plan(specs_of(args), None, made._spec, (), op._op, is_view=False))
+            table.add(key, OpPlan(specs_of(args), None, made._spec, (), op._op, is_view=False))
             return made
         result = self._missed(rule, table, op, args, kwargs, key)
         plan = table.entries.get(key)
@@ -160,7 +160,7 @@ def has_new_spec(args: Args) -> bool:
     return False
 
 
-def is_by_placements(plan: Plan) -> bool:
+def is_by_placements(plan: OpPlan) -> bool:
     """Whether torch chose to leave all inputs where they are."""
     return plan.output is not None and not (
         plan.sharding is None or plan.sharding.needs_redistribute

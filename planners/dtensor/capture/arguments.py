@@ -18,6 +18,7 @@ from planners.dtensor.cache.plans import make_dtensor
 from planners.dtensor.capture.layout_tensor import LayoutTensor, layout_of
 from planners.dtensor.capture.records import TYPES, placement_of, regular_ranks
 from planners.dtensor.capture.step_file import ArgumentRecord, CallRecord, StepRecord, TensorRecord
+from planners.dtensor.dispatch.torch_path import on_meta_device
 from planners.dtensor.programs.world import DEVICE
 
 
@@ -40,10 +41,7 @@ class Locals:
 LAYOUTS = Locals(lambda *layout: LayoutTensor(layout_of(*layout)), DEVICE)
 """The quickest, without values."""
 
-META = Locals(
-    lambda shape, stride, dtype: torch.empty_strided(shape, stride, dtype=dtype, device="meta"),
-    "meta",
-)
+META = Locals(on_meta_device, "meta")
 """For ops that change what they are given, and those that are asked no other way."""
 
 VALUES = Locals(

@@ -13,6 +13,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map
 
+from planners.dtensor.dispatch.torch_path import on_meta_device
 from planners.dtensor.programs.world import DEVICE
 
 
@@ -123,7 +124,7 @@ def _on_meta_device(value: Any) -> Any:
     if isinstance(value, torch.device):
         return torch.device("meta")
     if isinstance(value, torch.Tensor):
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+        return on_meta_device(value.shape, value.stride(), value.dtype)
     return value
 
 

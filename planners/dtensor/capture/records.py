@@ -104,15 +104,18 @@ class CallRecords:
                     raise CannotBeWritten("a text that is no word")
                 return value
             case int() | float() if declared in ("Tensor", "Optional[Tensor]"):
+                kind: Any = type(value).__name__
                 index = self._numbers.setdefault(repr(value), len(self._numbers))
-                return ArgumentRecord(number=type(value).__name__, index=index)
+                return ArgumentRecord(number=kind, index=index)
             case int() | float():
-                return value if math.isfinite(value) else ArgumentRecord(float_=str(value))
+                odd: Any = str(value)
+                return value if math.isfinite(value) else ArgumentRecord(float_=odd)
             case torch.device():
                 return ArgumentRecord(device=value.type)
         for name, kind in TYPES.items():
             if isinstance(value, kind):
-                return ArgumentRecord(**{name: _name(value)})
+                named: dict[str, Any] = {name: _name(value)}
+                return ArgumentRecord(**named)
         raise CannotBeWritten(_LEFT_OUT.get(type(value), "an argument of an unknown type"))
 
     def _tensor(self, tensor: torch.Tensor) -> ArgumentRecord:
@@ -182,7 +185,7 @@ def _layout(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...], str]:
     return tuple(tensor.shape), tuple(stride), _name(tensor.dtype)
 
 
-def _placement_record(placement: Placement) -> step_file.PlacementRecord:
+def _placement_record(placement: Placement) -> Any:
     try:
         return msgspec.convert(placement, _PLACEMENTS[type(placement)], from_attributes=True)
     except (KeyError, msgspec.ValidationError):

@@ -91,26 +91,25 @@ class NormPartialRecord(PlacementRecord, frozen=True, tag="norm"):
 _Placement = ReplicateRecord | ShardRecord | StridedShardRecord | PartialRecord | NormPartialRecord
 
 
-def _check_layout(self: "LocalRecord | TensorRecord | ResultRecord") -> None:
-    if len(self.stride) != len(self.shape):
-        raise ValueError("'stride' must have an entry for each dimension of 'shape'")
-    steps = zip(self.shape, self.stride, strict=True)
-    reach = sum(max(size - 1, 0) * step for size, step in steps)
-    if max(math.prod(self.shape), reach) > _MOST_ELEMENTS:
-        raise ValueError(f"a tensor must have at most {_MOST_ELEMENTS:,} elements")
+class _Layout(Struct, frozen=True):
+    def __post_init__(self: Any) -> None:
+        if len(self.stride) != len(self.shape):
+            raise ValueError("'stride' must have an entry for each dimension of 'shape'")
+        steps = zip(self.shape, self.stride, strict=True)
+        reach = sum(max(size - 1, 0) * step for size, step in steps)
+        if max(math.prod(self.shape), reach) > _MOST_ELEMENTS:
+            raise ValueError(f"a tensor must have at most {_MOST_ELEMENTS:,} elements")
 
 
-class LocalRecord(Struct, frozen=True):
+class LocalRecord(_Layout, frozen=True):
     """A tensor that is no DTensor, by its shape and stride in elements."""
 
     shape: _Shape
     stride: _Stride
     dtype: _Name
 
-    __post_init__ = _check_layout
 
-
-class TensorRecord(Struct, frozen=True):
+class TensorRecord(_Layout, frozen=True):
     """A DTensor by the index of its mesh, its placements, and its global shape in elements."""
 
     mesh: _Index
@@ -121,20 +120,18 @@ class TensorRecord(Struct, frozen=True):
     requires_grad: bool
 
     def __post_init__(self) -> None:
-        _check_layout(self)
+        super().__post_init__()
         if any(getattr(each, "dim", -1) >= len(self.shape) for each in self.placements):
             raise ValueError("a shard must be along a dimension of 'shape'")
 
 
-class ResultRecord(Struct, frozen=True):
+class ResultRecord(_Layout, frozen=True):
     """What an op made: its placements as torch writes them, None for a tensor that is local."""
 
     placements: tuple[Text, ...] | None
     shape: _Shape
     stride: _Stride
     dtype: _Name
-
-    __post_init__ = _check_layout
 
 
 class ArgumentRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

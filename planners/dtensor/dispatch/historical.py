@@ -74,10 +74,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _schema(op: OpOverload, args: Args, kwargs: Kwargs) -> OpSchema:
-    info = PROPAGATOR.op_to_schema_info.get(op)
-    if info is None:
-        info = PROPAGATOR.op_to_schema_info_for_single_dim_strategy.get(op)
-    return OpSchema(op, args, kwargs, schema_info=info)
+    return OpSchema(op, args, kwargs, schema_info=torch_path.schema_info(op))
 
 
 def _local_shape(sharding: OutputSharding) -> tuple[int, ...]:

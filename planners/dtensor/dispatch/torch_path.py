@@ -4,7 +4,7 @@ What replaces a part of the way calls the other parts here, so that in-place ops
 the mesh, debug modes and random ops stay torch's business.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -89,6 +89,17 @@ def ops_to_take_over() -> set[OpOverload]:
     return ops_with_strategies().difference(DISPATCHER._random_ops)
 
 
+def schema_info(op: OpOverload) -> Any:
+    """Return what torch has registered of the arguments that a decision depends on, or None."""
+    found = PROPAGATOR.op_to_schema_info.get(op)
+    return found or PROPAGATOR.op_to_schema_info_for_single_dim_strategy.get(op)
+
+
+def on_meta_device(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor without values, on which an op can be tried."""
+    return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+
+
 def strategy_of(op: OpOverload) -> object:
     """Return what torch decides an op by, as registered; None where there is nothing."""
     found = PROPAGATOR.op_single_dim_strategy_funcs.get(op)
@@ -116,16 +127,9 @@ def wrap(
     of_op = traits(op)
     takes_part = mesh._is_current_rank_part_of_mesh()
     if of_op.is_in_place or of_op.is_out_variant or op is torch.ops.aten.equal.default:
+        flags = takes_part, of_op.is_in_place, of_op.is_out_variant
         return DISPATCHER._dispatch_fast_path_python_tail(
-            op,
-            args,
-            kwargs,
-            mesh,
-            sharding,
-            results,
-            takes_part,
-            of_op.is_in_place,
-            of_op.is_out_variant,
+            op, args, kwargs, mesh, sharding, results, *flags
         )
     wrapped = DISPATCHER.wrap(results, sharding.output_spec)
     if not (takes_part and of_op.is_view):

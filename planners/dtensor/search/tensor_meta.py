@@ -1,4 +1,4 @@
-"""Shape, stride and type of an op's result without a fake tensor.
+"""Ask the meta device for shape, stride and type of an op's result, instead of a fake tensor.
 
 After a miss torch runs the op on fake tensors to learn what it makes, a third of a millisecond or,
 for shapes it has not seen, up to several. For matrix products, pointwise ops and views a tensor on
@@ -17,7 +17,7 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema
 from torch.distributed.tensor._ops import _pointwise_ops
 
-from planners.dtensor.dispatch.torch_path import PROPAGATOR, modes_active, traits
+from planners.dtensor.dispatch.torch_path import PROPAGATOR, modes_active, on_meta_device, traits
 
 _aten = torch.ops.aten
 _BARE_PRODUCTS = {
@@ -51,7 +51,7 @@ def is_pointwise(op: OpOverload) -> bool:
     return bool(module == _pointwise_ops.__name__)
 
 
-def is_plain(op: OpOverload) -> bool:
+def is_asked_directly(op: OpOverload) -> bool:
     """Whether the meta device is to be asked for what an op makes."""
     of_op = traits(op)
     return of_op.makes_one_tensor and (op in _VIEWS or op in PRODUCTS or is_pointwise(op))
@@ -68,7 +68,7 @@ def asked_directly(but_for: Container[OpOverload] = ()) -> Iterator[None]:
 
     def ask(schema: OpSchema) -> Any:
         if (
-            is_plain(schema.op)
+            is_asked_directly(schema.op)
             and schema.op not in but_for
             and not schema.kwargs_schema
             and not (modes_active() or _are_we_tracing())
@@ -119,7 +119,4 @@ def _without_summand(schema: OpSchema) -> tuple[OpOverload, tuple[Any, ...]]:
 
 
 def _on_meta_device(value: Any) -> Any:
-    if not isinstance(value, DTensorSpec):
-        return value
-    shape, stride, dtype = value.tensor_meta
-    return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+    return on_meta_device(*value.tensor_meta) if isinstance(value, DTensorSpec) else value
