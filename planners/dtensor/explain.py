@@ -85,26 +85,24 @@ def explain(
         ]
     if other is not None:
         lines.append(f"{question.other} moves inputs for {other:.4g} us.")
+    rows: list[tuple[str | float | None, ...]] = [
+        (each.op, each.said, float(each.times), each.us, each.cheapest_us)
+        for each in ops[: question.top]
+    ]
+    if rest := ops[question.top :]:
+        rows.append((f"{len(rest)} more", "", float(sum(e.times for e in rest)), None, None))
+    section = Section(
+        "Ops whose inputs are moved, each time in microseconds",
+        ("op", "moved", "times", "us", "cheapest\nus"),
+        tuple(rows),
+    )
     return Explanation(
         tuple(lines),
-        (_section(ops, question.top),) if ops else (),
+        (section,) if ops else (),
         {
             "redistribute_us": total,
             "cheapest_us": cheapest,
             "other_us": other,
             "ops": [asdict(each) for each in ops],
         },
-    )
-
-
-def _section(ops: list[MovedOp], top: int) -> Section:
-    rows: list[tuple[str | float | None, ...]] = [
-        (each.op, each.said, float(each.times), each.us, each.cheapest_us) for each in ops[:top]
-    ]
-    if rest := ops[top:]:
-        rows.append((f"{len(rest)} more", "", float(sum(e.times for e in rest)), None, None))
-    return Section(
-        "Ops whose inputs are moved, each time in microseconds",
-        ("op", "moved", "times", "us", "cheapest\nus"),
-        tuple(rows),
     )

@@ -1,8 +1,7 @@
 """How good a decision is: what its redistributions cost, by torch's own model of collectives."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from itertools import chain
 from typing import NamedTuple
 from unittest import mock
@@ -81,22 +80,15 @@ def unlike(decision: Decision, recorded: RecordedDecisions) -> int:
 
 def cheapest_cost(schema: OpSchema) -> float:
     """Return the least that an op costs in microseconds, over all of torch's strategies."""
-    with _costs_of_choices() as costs:
-        PROPAGATOR.propagate_op_sharding_non_cached(schema)
-    return sum(costs)
-
-
-@contextmanager
-def _costs_of_choices() -> Iterator[list[float]]:
-    """Give a list that gets the least cost of each choice between strategies inside."""
     select = _sharding_prop._select_min_cost_strategy
-    costs: list[float] = []
+    least = []
 
     def selected(strategy: OpStrategy, *rest: object) -> OpSpec:
-        known = [each.redistribute_cost for each in strategy.strategies]
-        sums = [sum(chain.from_iterable(cost)) for cost in known if cost is not None]
-        costs.extend([min(sums)] if sums else [])
+        known = (each.redistribute_cost for each in strategy.strategies)
+        sums = (sum(chain.from_iterable(cost)) for cost in known if cost is not None)
+        least.append(min(sums, default=0.0))
         return select(strategy, *rest)
 
     with mock.patch.object(_sharding_prop, "_select_min_cost_strategy", selected):
-        yield costs
+        PROPAGATOR.propagate_op_sharding_non_cached(schema)
+    return sum(least)

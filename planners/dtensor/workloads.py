@@ -1,8 +1,8 @@
 """The workloads of the dtensor family, their parameters and their meshes."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.registry import (
     Topology,
@@ -21,9 +21,6 @@ from planners.dtensor.capture.step_file import read_step
 
 OPS = ("addmm", "mm", "mul", "relu", "add-scalar", "view", "view-sharded", "t")
 """The single ops; `view` is of a replicated tensor, `view-sharded` keeps the sharded dimension."""
-
-CACHES = ("warm", "cold")
-"""Whether the calls of a captured step find their decisions remembered."""
 
 OPTIMIZERS = ("single", "foreach", "fused")
 """The implementations of torch's AdamW; `single` is its for-loop."""
@@ -82,18 +79,10 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class DTensorParameters:
+class DTensorParameters(NamedTuple):
     """The parameters of a workload, each with its default where it is not given.
 
-    Attributes:
-        ops: the single ops that it runs.
-        dims: how many dimensions its mesh has.
-        implementation: of AdamW.
-        params: how many parameters its optimizer has.
-        cases: how many ops it draws with `seed`; 0 where it runs `ops`.
-        calls: how many calls of a captured step are made, None for all.
-        is_cold: a captured step is called with cold caches.
+    It runs `ops`, or so many random `cases`; `calls` is None for all calls of a captured step.
     """
 
     ops: tuple[str, ...]
@@ -116,7 +105,7 @@ def parameters_of(spec: WorkloadSpec) -> DTensorParameters:
     def up_to(key: str, most: int, default: int) -> int:
         return spec.get(key, at_most(most), default, f"a whole number from 1 to {most:,}")
 
-    def choice(key: str, allowed: Sequence[str], default: str) -> str:
+    def choice(key: str, *allowed: str, default: str) -> str:
         return spec.get(key, one_of(allowed), default, f"one of {', '.join(allowed)}")
 
     def some_ops(text: str) -> tuple[str, ...]:
@@ -125,16 +114,16 @@ def parameters_of(spec: WorkloadSpec) -> DTensorParameters:
     found = DTensorParameters(
         ops=spec.get("op", some_ops, OPS, f"some of {', '.join(OPS)}, joined by +"),
         dims=up_to("dims", MOST_DIMS, 1),
-        implementation=choice("impl", OPTIMIZERS, "foreach"),
+        implementation=choice("impl", *OPTIMIZERS, default="foreach"),
         params=up_to("params", 10_000, 20),
         cases=up_to("cases", 10_000, 0),
         seed=spec.get("seed", whole_number, 0, "a whole number of at least 0"),
         calls=spec.get("calls", positive_int, None, "a whole number of at least 1"),
-        is_cold=choice("caches", CACHES, "warm") == "cold",
+        is_cold=choice("caches", "warm", "cold", default="warm") == "cold",
     )
-    if "cases" in spec.parameters and "op" in spec.parameters:
+    if {"cases", "op"} <= spec.parameters.keys():
         raise UsageError(f"Parameters 'op' and 'cases' of workload '{spec}' exclude each other.")
-    if "seed" in spec.parameters and "cases" not in spec.parameters:
+    if "seed" in spec.parameters and not found.cases:
         raise UsageError(
             f"Parameter 'seed' of workload '{spec}' must come with 'cases', how many to draw."
         )

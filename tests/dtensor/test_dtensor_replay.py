@@ -233,7 +233,11 @@ def written(path, document):
         (("calls", 0, "op"), "import os", "at `$.calls[0].op`."),
         (("calls", 0, "args", 0), {"tensor": 99}, "an index must be below the length of 'tensors'"),
         (("calls", 0, "args", 0), {"path": "/etc"}, "unknown field `path` - at `$.calls[0].args[0"),
-        (("calls", 0, "args", 0), {"index": 1}, "an argument must be one of tensor, local, number"),
+        (
+            ("calls", 0, "args", 0),
+            {"index": 1},
+            "an argument must have one field, or number and index",
+        ),
         (("calls", 0, "args"), {}, "Expected `array`, got `object` - at `$.calls[0].args`."),
         (("calls", 0, "kwargs"), [], "Expected `object`, got `array` - at `$.calls[0].kwargs`."),
         (("calls", 0, "results"), [-1], "Expected `int` >= 0 - at `$.calls[0].results[0]`."),

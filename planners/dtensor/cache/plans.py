@@ -62,7 +62,7 @@ def plan_of(
 ) -> OpPlan | None:
     """Return a plan that does what torch was seen to do; None where torch takes the op apart."""
     sharding, schema = decided.sharding, decided.schema
-    if type(made) is not DTensor or (sharding is None and not decided.is_remembered):
+    if type(made) is not DTensor or (sharding is None and decided.schema is not None):
         return None
     if sharding is None and not decided.is_moved:
         sharding = OutputSharding(made._spec)

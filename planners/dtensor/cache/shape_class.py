@@ -111,16 +111,15 @@ class ShapeClass(InternedDispatch):
             return made
         result = self._missed(rule, table, op, args, kwargs, key)
         plan = table.entries.get(key)
-        if plan is not None and of_class and is_by_placements(plan):
-            assert plan.output is not None
-            shape, stride, _ = plan.output.tensor_meta
-            order = order_of(shape, stride)
-            if order is not None:
-                known = Known(plan.output.mesh, plan.output, order, strategy_of(op))
-                classes.add(of_class, known)
+        if plan is None or plan.output is None or plan.sharding is None or not of_class:
+            return result
+        order = order_of(*plan.output.tensor_meta[:2])
+        if order is not None and not plan.sharding.needs_redistribute:  # all inputs stay
+            known = KnownClass(plan.output.mesh, plan.output, order, strategy_of(op))
+            classes.add(of_class, known)
         return result
 
-    def _made(self, op: OpOverload, args: Args, known: "Known | None") -> DTensor | None:
+    def _made(self, op: OpOverload, args: Args, known: "KnownClass | None") -> DTensor | None:
         """Return the result of an op by its class; None where torch has to look at it."""
         if known is None or known.strategy is not strategy_of(op):
             return None
@@ -137,7 +136,7 @@ class ShapeClass(InternedDispatch):
         )
 
 
-class Known(NamedTuple):
+class KnownClass(NamedTuple):
     """Where the result of an op lies on inputs of a class, and in which order in memory.
 
     The mesh is kept alive with it. It holds as long as torch has the same strategy for the op.
@@ -149,7 +148,7 @@ class Known(NamedTuple):
     strategy: object
 
 
-Classes = BoundedTable[Key | None, Known]
+Classes = BoundedTable[Key | None, KnownClass]
 
 
 def has_new_spec(args: Args) -> bool:
@@ -158,13 +157,6 @@ def has_new_spec(args: Args) -> bool:
         if type(each) is DTensor and each._spec._hash is None:
             return True
     return False
-
-
-def is_by_placements(plan: OpPlan) -> bool:
-    """Whether torch chose to leave all inputs where they are."""
-    return plan.output is not None and not (
-        plan.sharding is None or plan.sharding.needs_redistribute
-    )
 
 
 def order_of(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | None:

@@ -14,15 +14,12 @@ from typing import Any
 
 import msgspec
 import torch
-import torch.distributed as dist
 from torch._decomp import decomposition_table
 from torch._ops import OpOverload
-from torch.distributed.device_mesh import _mesh_resources
 from torch.distributed.tensor._dispatch import OpDispatcher
 
 from harness.registry import Names, ShardbenchError, UsageError
 from planners.dtensor.capture.records import CallRecords
-from planners.dtensor.capture.step_file import StepRecord
 from planners.dtensor.decision import Redistributions, redistribution
 from planners.dtensor.dispatch.handlers import Below, Handlers, Overlay, consulted
 from planners.dtensor.dispatch.torch_path import (
@@ -59,18 +56,15 @@ def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
 
 def decided_ops() -> set[OpOverload]:
     """Return the ops that torch decides as a whole, by a strategy or by their decomposition."""
+    decomposed = [op for op in decomposition_table if isinstance(op, OpOverload)]
+    in_parts = torch._C.DispatchKey.CompositeImplicitAutograd  # before torch asks where they lie
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     return {
         *ops_with_strategies(),
-        *DISPATCHER.__dict__["_custom_op_handlers"],
+        *vars(DISPATCHER)["_custom_op_handlers"],
         torch.ops.aten._local_scalar_dense.default,
-        *(op for op in decomposition_table if isinstance(op, OpOverload) and not _in_parts(op)),
+        *(op for op in decomposed if not has_kernel(op.name(), in_parts)),
     }
-
-
-def _in_parts(op: OpOverload) -> bool:
-    """Whether torch calls other ops for it before it asks where anything lies."""
-    composite = torch._C.DispatchKey.CompositeImplicitAutograd
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), composite))
 
 
 class _RedistributionsOfThread(threading.local, Redistributions):
@@ -146,7 +140,7 @@ class _StepRecorder:
     def _why_not(self, op: OpOverload) -> str | None:
         if self._names.hashed and op.namespace not in PUBLIC_NAMESPACES:
             return "an op whose name is private"
-        handler = DISPATCHER.__dict__["_custom_op_handlers"].get(op)
+        handler = vars(DISPATCHER)["_custom_op_handlers"].get(op)
         if handler is not self._torch_handlers.get(op):
             return "an op with a handler of its own"
         return None
@@ -164,24 +158,6 @@ class _StepRecorder:
                     for why, count in sorted(self._left_out.items())
                 )
                 raise ShardbenchError(f"No op on a DTensor was seen{unwritten}.")
-            held = self._records
-            meshes = held.meshes.in_order()
-            named = self._names.written(name for mesh in meshes for name in mesh.names or ())
-            device = next(iter(held.of_mesh)).device_type
-            step = StepRecord(
-                ranks=dist.get_world_size(),
-                ranks_per_host=max(1, _mesh_resources.num_devices_per_host(device)),
-                meshes=tuple(
-                    msgspec.structs.replace(
-                        mesh, names=mesh.names and tuple(named[name] for name in mesh.names)
-                    )
-                    for mesh in meshes
-                ),
-                tensors=held.tensors.in_order(),
-                results=held.results.in_order(),
-                calls=held.calls.in_order(),
-                sequence=tuple(self._sequence),
-                left_out=dict(self._left_out),
-            )
+            step = self._records.step(self._names, self._sequence, self._left_out)
         content: dict[str, Any] = msgspec.to_builtins(step)
         return content

@@ -6,22 +6,32 @@ number as another one, so that is what is written.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import torch
 import torch.distributed as dist
+from msgspec.structs import replace
 from torch._ops import OpOverload
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, _mesh_resources
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._ops._math_ops import _NormPartial
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.utils._pytree import tree_leaves
 
+from harness.registry import Names
 from planners.dtensor.capture import step_file
-from planners.dtensor.capture.step_file import ArgumentRecord, CallRecord, Move, ResultRecord
+from planners.dtensor.capture.step_file import (
+    ArgumentRecord,
+    CallRecord,
+    Move,
+    ResultRecord,
+    StepRecord,
+)
 from planners.dtensor.decision import Redistribution
 
 TYPES = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
@@ -49,28 +59,13 @@ class CannotBeWritten(ValueError):
     """An op is left out; the text says why, in words that do not depend on the script."""
 
 
-class DistinctRecords(dict[bytes, tuple[int, Any]]):
-    """Records of one kind, each once, in the order in which they were added."""
-
-    def index(self, record: Any) -> int:
-        """Return the index of a record, which is added where it is new."""
-        return self.setdefault(msgspec.json.encode(record), (len(self), record))[0]
-
-    def in_order(self) -> tuple[Any, ...]:
-        """Return the records."""
-        return tuple(record for _, record in self.values())
-
-
 class CallRecords:
     """The calls of a step, and the meshes, tensors and results that they refer to."""
 
     def __init__(self) -> None:
-        self.meshes = DistinctRecords()
-        self.tensors = DistinctRecords()
-        self.results = DistinctRecords()
-        self.calls = DistinctRecords()
+        self._distinct: dict[type, dict[bytes, tuple[int, Any]]] = defaultdict(dict)
         self._numbers: dict[str, int] = {}
-        self.of_mesh: dict[DeviceMesh, int | None] = {}
+        self._of_mesh: dict[DeviceMesh, int | None] = {}
 
     def given(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallRecord:
         """Return what an op is given, which it may change; raises ValueError."""
@@ -87,9 +82,38 @@ class CallRecords:
 
     def index(self, given: CallRecord, made: Any, moved: Sequence[Redistribution]) -> int:
         """Return the index of a call with its results and moves; raises ValueError."""
-        results = tuple(self.results.index(each) for each in result_records(made))
+        results = tuple(self._index(each) for each in result_records(made))
         moves = tuple(move for each in moved for move in moves_of(each))
-        return self.calls.index(msgspec.structs.replace(given, results=results, moves=moves))
+        return self._index(replace(given, results=results, moves=moves))
+
+    def step(
+        self, names: Names, sequence: Sequence[int], left_out: Mapping[str, int]
+    ) -> StepRecord:
+        """Return a step of these calls, with mesh dimensions named as `names` has them."""
+        device = next(iter(self._of_mesh)).device_type
+        meshes = self._records(step_file.MeshRecord)
+        written = names.written(name for mesh in meshes for name in mesh.names or ())
+        return StepRecord(
+            dist.get_world_size(),
+            max(1, _mesh_resources.num_devices_per_host(device)),
+            tuple(
+                replace(mesh, names=mesh.names and tuple(written[name] for name in mesh.names))
+                for mesh in meshes
+            ),
+            self._records(step_file.TensorRecord),
+            self._records(ResultRecord),
+            self._records(CallRecord),
+            tuple(sequence),
+            dict(left_out),
+        )
+
+    def _records(self, kind: type) -> tuple[Any, ...]:
+        return tuple(record for _, record in self._distinct[kind].values())
+
+    def _index(self, record: Any) -> int:
+        """Return the index of a record among those of its kind, to which it is added if new."""
+        known = self._distinct[type(record)]
+        return known.setdefault(msgspec.json.encode(record), (len(known), record))[0]
 
     def _value(self, value: Any, declared: str) -> Any:
         match value:
@@ -126,7 +150,7 @@ class CallRecords:
         spec = tensor._spec
         record = step_file.TensorRecord(
             self._mesh(spec.mesh),
-            tuple(_placement_record(each) for each in spec.placements),
+            tuple(map(self._placement, spec.placements)),
             *_layout(spec.tensor_meta),
             tensor.requires_grad,
         )
@@ -135,13 +159,20 @@ class CallRecords:
             raise CannotBeWritten("a strided shard that is no order of shards")
         if spec.shard_order != usual.shard_order:
             raise CannotBeWritten("an order of shards of its own")
-        return ArgumentRecord(tensor=self.tensors.index(record))
+        return ArgumentRecord(tensor=self._index(record))
+
+    @staticmethod
+    def _placement(placement: Placement) -> Any:
+        try:
+            return msgspec.convert(placement, _PLACEMENTS[type(placement)], from_attributes=True)
+        except (KeyError, msgspec.ValidationError):
+            raise CannotBeWritten("a placement with a state of its own") from None
 
     def _mesh(self, mesh: DeviceMesh) -> int:
-        if mesh not in self.of_mesh:
+        if mesh not in self._of_mesh:
             record = _mesh_record(mesh)
-            self.of_mesh[mesh] = None if record is None else self.meshes.index(record)
-        index = self.of_mesh[mesh]
+            self._of_mesh[mesh] = None if record is None else self._index(record)
+        index = self._of_mesh[mesh]
         if index is None:
             raise CannotBeWritten("a mesh of other ranks, or of ranks in no regular order")
         return index
@@ -149,20 +180,17 @@ class CallRecords:
 
 def _mesh_record(mesh: DeviceMesh) -> step_file.MeshRecord | None:
     """Return a mesh of this rank as rank 0 would see it; None where there is no such mesh."""
-    ranks, names = mesh.mesh, mesh.mesh_dim_names
+    ranks, names = mesh.mesh.cpu(), mesh.mesh_dim_names
     first = int(ranks.flatten()[0])
     strides = tuple(
         int(ranks.select(dim, 1).flatten()[0]) - first if size > 1 else 1
         for dim, size in enumerate(ranks.shape)
     )
     regular = regular_ranks(ranks.shape, strides) + first
-    is_regular = torch.equal(regular, ranks.long().cpu()) and min(strides) > 0
-    if not (is_regular and bool((ranks == dist.get_rank()).any())):
-        return None
-    try:
-        return step_file.MeshRecord(tuple(ranks.shape), strides, names and tuple(names))
-    except ValueError:
-        return None
+    if torch.equal(regular, ranks.long()) and min(strides) > 0 and dist.get_rank() in regular:
+        with suppress(ValueError):
+            return step_file.MeshRecord(tuple(ranks.shape), strides, names and tuple(names))
+    return None
 
 
 def regular_ranks(shape: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
@@ -185,13 +213,6 @@ def _layout(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...], str]:
     return tuple(tensor.shape), tuple(stride), _name(tensor.dtype)
 
 
-def _placement_record(placement: Placement) -> Any:
-    try:
-        return msgspec.convert(placement, _PLACEMENTS[type(placement)], from_attributes=True)
-    except (KeyError, msgspec.ValidationError):
-        raise CannotBeWritten("a placement with a state of its own") from None
-
-
 def placement_of(record: step_file.PlacementRecord) -> Placement:
     """Return a placement as it was when it was recorded."""
     return _CLASSES[type(record)](**msgspec.structs.asdict(record))
@@ -203,16 +224,14 @@ def result_records(made: Any) -> list[ResultRecord]:
     Raises:
         ValueError: a placement is none of torch's own.
     """
-    return [_result_record(each) for each in tree_leaves(made) if isinstance(each, torch.Tensor)]
-
-
-def _result_record(tensor: torch.Tensor) -> ResultRecord:
-    placements = None
-    if isinstance(tensor, DTensor):
-        if not all(type(each).__module__.startswith("torch.") for each in tensor.placements):
+    records = []
+    for tensor in (each for each in tree_leaves(made) if isinstance(each, torch.Tensor)):
+        placements = tensor.placements if isinstance(tensor, DTensor) else None
+        if not all(type(each).__module__.startswith("torch.") for each in placements or ()):
             raise CannotBeWritten("a placement with a state of its own")
-        placements = tuple(map(str, tensor.placements))
-    return ResultRecord(placements, *_layout(tensor))
+        written = None if placements is None else tuple(map(str, placements))
+        records.append(ResultRecord(written, *_layout(tensor)))
+    return records
 
 
 def moves_of(redistribution: Redistribution) -> tuple[Move, ...]:

@@ -40,17 +40,27 @@ class MeshRecord(Struct, frozen=True):
     strides: _PerMeshDim
     names: tuple[Text, ...] | None = None
 
+    @property
+    def ndim(self) -> int:
+        """The number of its dimensions."""
+        return len(self.shape)
+
+    @property
+    def last_rank(self) -> int:
+        """The highest of its ranks."""
+        return sum((size - 1) * step for size, step in zip(self.shape, self.strides, strict=True))
+
     def __post_init__(self) -> None:
-        if len(self.strides) != len(self.shape):
+        if len(self.strides) != self.ndim:
             raise ValueError("'strides' must have an entry for each dimension of 'shape'")
         reached = 1  # from the innermost dimension: each begins where the one before ends
         for stride, size in sorted(zip(self.strides, self.shape, strict=True)):
             if size > 1 and stride < reached:
                 raise ValueError("a mesh must hold no rank twice")
             reached += stride * (size - 1)
-        if self.names is not None and (
-            not len(self.names) == len(set(self.names)) == len(self.shape)
-            or not "".join(self.names).isprintable()
+        names = self.names
+        if names is not None and (
+            not len(names) == len(set(names)) == self.ndim or not "".join(names).isprintable()
         ):
             raise ValueError("'names' must name each dimension of the mesh once")
 
@@ -154,17 +164,13 @@ class ArgumentRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     device: _Name | None = None
 
     def __post_init__(self) -> None:
-        names = [name for name in self.__struct_fields__ if getattr(self, name) is not None]
-        if names != ["number", "index"] and (len(names) != 1 or names[0] in ("number", "index")):
-            raise ValueError(
-                "an argument must be one of tensor, local, number with index, float, "
-                "dtype, layout, memory_format, device"
-            )
+        names = {name for name in self.__struct_fields__ if getattr(self, name) is not None}
+        if len(names - {"index"}) != 1 or ("number" in names) != ("index" in names):
+            raise ValueError("an argument must have one field, or number and index")
 
 
 _Plain = None | bool | _Integer | _Finite | Text | ArgumentRecord
-_List = list[_Plain | list[_Plain | list[_Plain | list[_Plain]]]]
-Value = _Plain | _List
+_Value = _Plain | list[_Plain | list[_Plain | list[_Plain | list[_Plain]]]]
 Move = tuple[tuple[Text, ...], tuple[Text, ...]]
 """The placements of an input before and after, as texts."""
 
@@ -173,8 +179,8 @@ class CallRecord(Struct, frozen=True):
     """An op, its arguments, its results by index, and the inputs that it moved."""
 
     op: _OpName
-    args: Annotated[list[Value], Meta(max_length=_MOST_CALLS)]
-    kwargs: Annotated[dict[str, Value], Meta(max_length=MOST_TEXT)]
+    args: list[_Value]
+    kwargs: dict[str, _Value]
     results: tuple[_Index, ...] = ()
     moves: tuple[Move, ...] = ()
 
@@ -209,29 +215,20 @@ class StepRecord(Struct, frozen=True):
     left_out: dict[Text, Annotated[int, Meta(ge=0)]] = {}
 
     def __post_init__(self) -> None:
+        given = chain.from_iterable(call.arguments() for call in self.calls)
         indices = {
             "meshes": [each.mesh for each in self.tensors],
-            "tensors": [
-                each.tensor
-                for call in self.calls
-                for each in call.arguments()
-                if each.tensor is not None
-            ],
+            "tensors": [each.tensor for each in given if each.tensor is not None],
             "results": chain.from_iterable(call.results for call in self.calls),
             "calls": self.sequence,
         }
         for name, used in indices.items():
             if max(used, default=-1) >= len(getattr(self, name)):
                 raise ValueError(f"an index must be below the length of '{name}'")
-        for mesh in self.meshes:
-            dims = zip(mesh.strides, mesh.shape, strict=True)
-            if sum(stride * (size - 1) for stride, size in dims) >= self.ranks:
-                raise ValueError(
-                    f"a mesh must have no rank beyond those of the world, {self.ranks}"
-                )
-        for each in self.tensors:
-            if len(each.placements) != len(self.meshes[each.mesh].shape):
-                raise ValueError("'placements' must have an entry for each dimension of the mesh")
+        if any(mesh.last_rank >= self.ranks for mesh in self.meshes):
+            raise ValueError(f"a mesh must have no rank beyond those of the world, {self.ranks}")
+        if any(len(each.placements) != self.meshes[each.mesh].ndim for each in self.tensors):
+            raise ValueError("'placements' must have an entry for each dimension of the mesh")
         if not all(map(str.isprintable, self.left_out)):
             raise ValueError("'left_out' must hold reasons without control characters")
 

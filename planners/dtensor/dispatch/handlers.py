@@ -72,11 +72,6 @@ class Decided:
     sharding: OutputSharding | None = None
     is_moved: bool = False
 
-    @property
-    def is_remembered(self) -> bool:
-        """Whether torch found its decision in its own cache."""
-        return self.schema is None
-
 
 _with_torch: dict[int, Decided | None] = {}
 """Threads in which torch dispatches an op by itself, and what it is seen to decide there."""

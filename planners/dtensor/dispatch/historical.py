@@ -77,13 +77,6 @@ def _schema(op: OpOverload, args: Args, kwargs: Kwargs) -> OpSchema:
     return OpSchema(op, args, kwargs, schema_info=torch_path.schema_info(op))
 
 
-def _local_shape(sharding: OutputSharding) -> tuple[int, ...]:
-    """Return the shape that a view is called with on this rank."""
-    if sharding.use_val_from_redistribute_schema:
-        return tuple(sharding.redistribute_schema.args_schema[1])
-    return tuple(sharding.output_spec.shape)
-
-
 class _FirstKey:
     """The key of the first cache: hashed by the tensors' specs anew each time, equal by all."""
 
@@ -158,7 +151,10 @@ class FirstCache(Handled):
         )
         self._kept[key] = key, sharding
         if PROPAGATOR.op_to_shape_and_stride_idx.get(key.op) == 1:
-            key.args = (key.args[0], _local_shape(sharding), *key.args[2:])
+            shape = sharding.output_spec.shape  # the one that a view is called with on this rank
+            if sharding.use_val_from_redistribute_schema:
+                shape = sharding.redistribute_schema.args_schema[1]
+            key.args = (key.args[0], tuple(shape), *key.args[2:])
         return key, sharding
 
     def _localised(self, values: Any, flat_schema: list[Any], moves: bool) -> Any:

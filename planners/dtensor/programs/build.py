@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, cycle, islice
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +22,8 @@ from planners.dtensor.workloads import ROUNDS, DTensorParameters, mesh_shape, pa
 _BATCH_SIZES = 1024
 _WIDTH = 8
 _SIDE = 64
+
+StepFunction = Callable[[], Sequence[torch.Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class OpProgram:
     """
 
     mesh: DeviceMesh
-    step: Callable[[], Sequence[torch.Tensor]]
+    step: StepFunction
     names: tuple[str, ...]
     size: int
     shapes: tuple[torch.Size, ...] | None = None
@@ -74,9 +76,6 @@ class _OpCall(NamedTuple):
     name: str
     op: Callable[..., torch.Tensor]
     operands: tuple[DTensor, ...]
-
-    def run(self) -> torch.Tensor:
-        return self.op(*self.operands)
 
     def shape(self) -> torch.Size:
         """Return the global shape of what it makes, as plain torch has it."""
@@ -118,7 +117,7 @@ def _random(*shape: int) -> torch.Tensor:
     return torch.randint(-3, 4, shape, generator=generator).float()
 
 
-def _uses(mesh: DeviceMesh, names: Sequence[str]) -> list[_OpCall]:
+def _calls(mesh: DeviceMesh, names: Sequence[str]) -> list[_OpCall]:
     """Return the named ops on rows that are sharded over the whole mesh."""
     sharded, replicated = [Shard(0)] * mesh.ndim, [Replicate()] * mesh.ndim
     rows = _placed(mesh, _random(4, 16), sharded)
@@ -126,44 +125,44 @@ def _uses(mesh: DeviceMesh, names: Sequence[str]) -> list[_OpCall]:
     weight = _placed(mesh, _random(16, 8), replicated)
     bias = _placed(mesh, _random(8), replicated)
     size = rows.shape[0]
-    known = {
-        "addmm": _OpCall("addmm", torch.addmm, (bias, rows, weight)),
-        "mm": _OpCall("mm", torch.mm, (rows, weight)),
-        "mul": _OpCall("mul", torch.mul, (rows, rows)),
-        "relu": _OpCall("relu", torch.relu, (rows,)),
-        "add-scalar": _OpCall("add-scalar", lambda x: x + 1.0, (rows,)),
-        "view": _OpCall("view", lambda x: x.view(4, 4, 4), (whole,)),
-        "view-sharded": _OpCall("view-sharded", lambda x: x.view(size, 4, 4), (rows,)),
-        "t": _OpCall("t", torch.t, (rows,)),
+    known: dict[str, tuple[Callable[..., torch.Tensor], tuple[DTensor, ...]]] = {
+        "addmm": (torch.addmm, (bias, rows, weight)),
+        "mm": (torch.mm, (rows, weight)),
+        "mul": (torch.mul, (rows, rows)),
+        "relu": (torch.relu, (rows,)),
+        "add-scalar": (lambda x: x + 1.0, (rows,)),
+        "view": (lambda x: x.view(4, 4, 4), (whole,)),
+        "view-sharded": (lambda x: x.view(size, 4, 4), (rows,)),
+        "t": (torch.t, (rows,)),
     }
-    return [known[name] for name in names]
+    return [_OpCall(name, *known[name]) for name in names]
 
 
-_DRAWN: tuple[tuple[str, Callable[..., torch.Tensor], int], ...] = (
-    ("mm", torch.mm, 2),
-    ("addmm", torch.addmm, 3),
-    ("mul", torch.mul, 2),
-    ("add", torch.add, 2),
-    ("relu", torch.relu, 1),
-)
+_DRAWN: Mapping[Callable[..., torch.Tensor], int] = {
+    torch.mm: 2,
+    torch.addmm: 3,
+    torch.mul: 2,
+    torch.add: 2,
+    torch.relu: 1,
+}
+"""The ops that are drawn, with the number of their operands."""
 
 
 def _drawn(mesh: DeviceMesh, wanted: int, seed: int) -> list[_OpCall]:
     """Return ops on square matrices, each with placements of its own, drawn at random."""
     rng = random.Random(seed)
     allowed = (Replicate(), Shard(0), Shard(1), Partial())
-    uses: dict[object, _OpCall] = {}
-    for attempt in range(wanted * 100):
-        name, op, operands = _DRAWN[attempt % len(_DRAWN)]
+    calls: dict[object, _OpCall] = {}
+    for op, operands in islice(cycle(_DRAWN.items()), wanted * 100):
         placements = tuple(
             tuple(rng.choice(allowed) for _ in range(mesh.ndim)) for _ in range(operands)
         )
-        if (name, placements) not in uses:
+        if (op, placements) not in calls:
             squares = tuple(_square(mesh, each) for each in placements)
-            uses[name, placements] = _OpCall(name, op, squares)
-        if len(uses) == wanted:
+            calls[op, placements] = _OpCall(op.__name__, op, squares)
+        if len(calls) == wanted:
             break
-    return list(uses.values())
+    return list(calls.values())
 
 
 def _square(mesh: DeviceMesh, placements: Sequence[Placement]) -> DTensor:
@@ -175,35 +174,33 @@ def _square(mesh: DeviceMesh, placements: Sequence[Placement]) -> DTensor:
 
 
 def _ops(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:
-    uses = _uses(mesh, parameters.ops)
+    calls = _calls(mesh, parameters.ops)
 
     def step() -> list[torch.Tensor]:
         made = []
-        for use in uses:
-            op, operands = use.op, use.operands
+        for _, op, operands in calls:
             for _ in range(ROUNDS):
                 result = op(*operands)
             made.append(result)
         return made
 
-    return OpProgram(
-        mesh,
-        step,
-        tuple(use.name for use in uses),
-        size=ROUNDS * len(uses),
-        shapes=tuple(use.shape() for use in uses),
-    )
+    shapes = tuple(each.shape() for each in calls)
+    return OpProgram(mesh, step, parameters.ops, ROUNDS * len(calls), shapes)
 
 
 def _miss(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:
     drawn = parameters.cases
-    uses = _drawn(mesh, drawn, parameters.seed) if drawn else _uses(mesh, parameters.ops)
+    calls = _drawn(mesh, drawn, parameters.seed) if drawn else _calls(mesh, parameters.ops)
+
+    def step() -> list[torch.Tensor]:
+        return [op(*operands) for _, op, operands in calls]
+
     return OpProgram(
         mesh,
-        lambda: [use.run() for use in uses],
-        tuple(use.name for use in uses),
-        size=len(uses),
-        shapes=tuple(use.shape() for use in uses),
+        step,
+        tuple(each.name for each in calls),
+        size=len(calls),
+        shapes=tuple(each.shape() for each in calls),
         cold=True,
         compares_values=not drawn,
     )
@@ -238,12 +235,8 @@ def _trained(module: torch.nn.Module, batch: torch.Tensor, mesh: DeviceMesh) -> 
         output.sum().backward()
         return [output.detach(), batch.grad, *(weight.grad for weight in weights)]
 
-    return OpProgram(
-        mesh,
-        step,
-        ("output", "gradient of the input", *(f"gradient of {name}" for name in names)),
-        size=len(weights),
-    )
+    made = ("output", "gradient of the input", *(f"gradient of {name}" for name in names))
+    return OpProgram(mesh, step, made, size=len(weights))
 
 
 def _optimizer(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:
