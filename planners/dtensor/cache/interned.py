@@ -1,10 +1,9 @@
 """A dispatch that knows an op's inputs by identity and has compiled what to do with them.
 
 An op on specs that it has met is one look into a table, the op on the local tensors, and the
-result wrapped: no schema, no flattening, no spec built, also where torch goes through its slow
-path for a number among tensors or a view of a sharded one. An op that it has not met is dispatched
-by torch, whole, and a plan is what torch was seen to do. So torch's cache is filled as it would be
-without this one, and dropping plans never changes a decision.
+result wrapped: no schema, no flattening, no spec built. An op that it has not met is dispatched by
+torch, whole, and a plan is what torch did. So torch's cache is filled as it would be without this
+one, and dropping plans never changes a decision.
 
 What torch would not decide from the inputs alone, or would do more with, is left to torch: active
 dispatch modes (debugging, fake tensors, tracing), symbolic sizes, placements with state, ops in

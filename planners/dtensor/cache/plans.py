@@ -87,27 +87,19 @@ def _rewritten(
 ) -> tuple[tuple[int, Any], ...] | None:
     """Return the arguments that are others on this rank; None where torch also moves tensors."""
     suggested = sharding.redistribute_schema
-    is_only_rewritten = (
-        sharding.use_val_from_redistribute_schema
-        and suggested.op is op
-        and len(suggested.args_schema) == len(schema.args_schema)
-        and all(
-            spec.placements == other.placements
-            for spec, other in zip(schema.args_schema, suggested.args_schema, strict=True)
-            if isinstance(spec, DTensorSpec)
-        )
-    )
-    if not is_only_rewritten:
+    old, new = schema.args_schema, suggested.args_schema
+    if not (sharding.use_val_from_redistribute_schema and suggested.op is op):
         return None
-    return tuple(
-        (position, value)
-        for position, value in enumerate(suggested.args_schema)
-        if not isinstance(value, DTensorSpec)
-    )
+    if len(new) != len(old) or any(
+        isinstance(spec, DTensorSpec) and spec.placements != other.placements
+        for spec, other in zip(old, new, strict=True)
+    ):
+        return None
+    return tuple((at, each) for at, each in enumerate(new) if not isinstance(each, DTensorSpec))
 
 
-class _OpsSeen(TorchDispatchMode):
-    """Notes the ops that a call comes to."""
+class _OpsCalled(TorchDispatchMode):
+    """Lists the ops that a call comes to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,16 +127,12 @@ def quickest_entry(
         else each
         for each in local_args(args, rewritten)
     ]
-    for entry in (
-        getattr(torch._C._VariableFunctions, name, None),
-        getattr(torch.Tensor, name, None),
-    ):
-        if entry is None:
-            continue
-        with suppress(Exception), _OpsSeen() as seen:
+    for owner in (torch._C._VariableFunctions, torch.Tensor):
+        with suppress(Exception), _OpsCalled() as called:
+            entry: Callable[..., torch.Tensor] = getattr(owner, name)
             entry(*local)
-            if seen.ops == [op]:
-                return cast(Callable[..., torch.Tensor], entry)
+            if called.ops == [op]:
+                return entry
     return cast(Callable[..., torch.Tensor], op._op)
 
 

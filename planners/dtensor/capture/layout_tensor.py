@@ -79,7 +79,7 @@ class LayoutTensor(torch.Tensor):
         if key in _known:
             made = _known[key]
         else:
-            made = _known[key] = _asked(op, args, kwargs or {})
+            made = _known[key] = _made_on_meta(op, args, kwargs or {})
         return LayoutTensor(made) if type(made) is TensorLayout else _made(made, args, kwargs)
 
 
@@ -100,7 +100,7 @@ def _key(values: Any) -> tuple[Any, ...]:
     )
 
 
-def _asked(op: OpOverload, args: Any, kwargs: Any) -> Any:
+def _made_on_meta(op: OpOverload, args: Any, kwargs: Any) -> Any:
     """Return what an op makes on the meta device, with layouts in place of tensors."""
     tried = tree_map(_on_meta_device, (args, kwargs))
     leaves = tree_leaves(tried)

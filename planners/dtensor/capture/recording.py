@@ -104,13 +104,13 @@ class _StepRecorder:
                 len(PROPAGATOR.op_single_dim_strategy_funcs),
             )
             if now != sizes:
-                overlay = Overlay(below, dict.fromkeys(decided_ops() | own.keys(), self._noted))
+                overlay = Overlay(below, dict.fromkeys(decided_ops() | own.keys(), self._recorded))
                 sizes = now
             return overlay
 
         return answer
 
-    def _noted(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+    def _recorded(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Let torch run an op, and write down what it was given and what it made of it."""
         given = None
         why = self._why_not(op)

@@ -1,7 +1,7 @@
 """Torch's own way through an op, in the parts that its C++ dispatch calls in Python.
 
-What replaces a part of the way calls the other parts here, so that in-place ops, ranks outside of
-the mesh, debug modes and random ops stay torch's business.
+A dispatch that replaces one part calls the others here, so that in-place ops, ranks outside of the
+mesh, debug modes and random ops stay torch's business.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,21 +39,13 @@ alias_storage = torch._functionalize_unsafe_set
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What the schema of an op says about it."""
+    """The schema of an op in short; `makes_one_tensor` of tensors that it takes one by one."""
 
     is_in_place: bool
     is_out_variant: bool
     is_view: bool
-    returns_one_tensor: bool
-    takes_tensor_lists: bool
+    makes_one_tensor: bool
     tensor_positions: frozenset[int]
-
-    @property
-    def makes_one_tensor(self) -> bool:
-        """Whether it takes tensors one by one and returns a single new one."""
-        return self.returns_one_tensor and not (
-            self.is_in_place or self.is_out_variant or self.takes_tensor_lists
-        )
 
 
 @lru_cache(None)
@@ -61,15 +53,16 @@ def traits(op: OpOverload) -> Traits:
     """Return the traits of an op; one for each op that torch has, so the cache needs no bound."""
     schema = op._schema
     types = [str(argument.type) for argument in schema.arguments]
+    is_in_place = schema.name.endswith("_")
+    is_out_variant = any(argument.is_out for argument in schema.arguments)
+    takes_lists = any("List" in each and "Tensor" in each for each in types)
+    returns_one = [str(each.type) for each in schema.returns] == ["Tensor"]
     return Traits(
-        is_in_place=schema.name.endswith("_"),
-        is_out_variant=any(argument.is_out for argument in schema.arguments),
-        is_view=schema._is_view_op(),
-        returns_one_tensor=[str(each.type) for each in schema.returns] == ["Tensor"],
-        takes_tensor_lists=any("List" in each and "Tensor" in each for each in types),
-        tensor_positions=frozenset(
-            position for position, each in enumerate(types) if each == "Tensor"
-        ),
+        is_in_place,
+        is_out_variant,
+        schema._is_view_op(),
+        returns_one and not (is_in_place or is_out_variant or takes_lists),
+        frozenset(position for position, each in enumerate(types) if each == "Tensor"),
     )
 
 

@@ -20,10 +20,7 @@ from torch.distributed.tensor._ops import _pointwise_ops
 from planners.dtensor.dispatch.torch_path import PROPAGATOR, modes_active, on_meta_device, traits
 
 _aten = torch.ops.aten
-_BARE_PRODUCTS = {
-    _aten.addmm.default: _aten.mm.default,
-    _aten.baddbmm.default: _aten.bmm.default,
-}
+_BARE_PRODUCTS = {_aten.addmm.default: _aten.mm.default, _aten.baddbmm.default: _aten.bmm.default}
 PRODUCTS = frozenset((*_BARE_PRODUCTS, *_BARE_PRODUCTS.values()))
 """Matrix products, by themselves or added to something."""
 
