@@ -117,12 +117,7 @@ def fingerprint(decision: Decision) -> str:
 
 
 def validate(decision: Decision) -> None:
-    """Check that every result is a tensor of the right global shape, and its shard of it.
-
-    Raises:
-        InfeasibleDecision: a result has another global shape than plain torch gives it, or a shard
-            that does not fit its placements.
-    """
+    """Raise InfeasibleDecision unless every result has its global shape, and its shard fits it."""
     program = decision.program
     if len(decision.outputs) != len(program.names):
         raise InfeasibleDecision(

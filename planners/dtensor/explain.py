@@ -44,8 +44,7 @@ def explain(
 ) -> Explanation:
     """Say which ops of a call move their inputs, and which of them need not so much.
 
-    Raises:
-        UsageError: a rank is asked for.
+    Raises UsageError where a rank is asked for.
     """
     if question.rank is not None:
         raise UsageError("DTensor decides alike for all ranks; leave out --rank.")

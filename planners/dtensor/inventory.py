@@ -45,8 +45,7 @@ class _OpUses(TorchDispatchMode):
 def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
     """Return the ops of one call of a program, those with equal operands counted as one.
 
-    Raises:
-        UsageError: it is unknown or malformed, or needs a topology for its mesh.
+    Raises UsageError where it is malformed, or needs a topology for its mesh.
     """
     if topology is None:
         raise UsageError(

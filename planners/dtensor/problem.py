@@ -39,11 +39,7 @@ class DTensorProblem:
 
 
 def build(workload: WorkloadSpec, topology: Topology) -> DTensorProblem:
-    """Build the program of a workload on a topology's mesh.
-
-    Raises:
-        UsageError: the workload is unknown or malformed, or no such mesh is possible.
-    """
+    """Build the program of a workload; raises UsageError where it or such a mesh is impossible."""
     make = replayed if is_captured_file(workload.name) else build_program
     return DTensorProblem(make(workload, topology), topology.gpus_in_domain)
 

@@ -138,8 +138,7 @@ def list_workloads() -> tuple[Workload, ...]:
 def label(spec: WorkloadSpec) -> WorkloadSpec:
     """Return the workload as results name it: a file by its base name and a hash of its content.
 
-    Raises:
-        UsageError: it or a parameter is unknown, or the file cannot be read.
+    Raises UsageError where it or a parameter is unknown, or the file cannot be read.
     """
     parameters_of(spec)
     return spec.of_file(read_file(spec.name)) if is_captured_file(spec.name) else spec
@@ -148,8 +147,7 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
 def brings(spec: WorkloadSpec) -> Topology | None:
     """Return the ranks of a captured step, in hosts as torch counted them; None for others.
 
-    Raises:
-        UsageError: the file cannot be read.
+    Raises UsageError where the file cannot be read.
     """
     if not is_captured_file(spec.name):
         return None
@@ -158,11 +156,7 @@ def brings(spec: WorkloadSpec) -> Topology | None:
 
 
 def mesh_shape(topology: Topology, ndim: int) -> tuple[int, ...]:
-    """Return the mesh of a topology's GPUs in `ndim` dimensions.
-
-    Raises:
-        UsageError: there are too many GPUs, or too few for so many dimensions.
-    """
+    """Return the mesh of a topology in `ndim` dimensions; raises UsageError where it makes none."""
     check_ranks(topology)
     return topology.mesh_shape(ndim)
 

@@ -22,11 +22,10 @@ _REGISTRATIONS = (
 def following_torch(
     forget: Callable[[], None], give_back: Callable[[OpOverload], None]
 ) -> Iterator[None]:
-    """Tell of what happens to torch's decisions, until left.
+    """Follow what happens to torch's decisions, until left.
 
-    Args:
-        forget: Is called after torch's cache was cleared.
-        give_back: Is called with an op before torch gets a strategy for it.
+    `forget` is called after torch's cache was cleared, `give_back` with an op before torch gets a
+    strategy for it.
     """
     clear = torch._C._clear_DTensor_sharding_propagator_cache
 

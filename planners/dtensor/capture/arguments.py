@@ -66,11 +66,7 @@ class Arguments:
     def of(
         self, call: CallRecord, locals_: Locals, shared: bool = True
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Return what a call is given, its tensors `shared` with other calls or for it alone.
-
-        Raises:
-            CannotBeMade: there are no such tensors or types here.
-        """
+        """Return what a call is given, which may share tensors with others; raises CannotBeMade."""
         try:
             return (
                 [self._value(value, locals_, shared) for value in call.args],

@@ -41,8 +41,7 @@ _switch = threading.Lock()
 def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
     """Record every op of this process until left; gives what returns the step in JSON types.
 
-    Raises:
-        UsageError: a step is recorded already.
+    Raises UsageError where a step is recorded already.
     """
     if not _switch.acquire(blocking=False):
         raise UsageError("A step is captured already; leave that one first.")
@@ -146,11 +145,7 @@ class _StepRecorder:
         return None
 
     def content(self) -> dict[str, Any]:
-        """Return the step as JSON types.
-
-        Raises:
-            ShardbenchError: nothing was recorded.
-        """
+        """Return the step as JSON types; raises ShardbenchError where nothing was recorded."""
         with self._lock:
             if not self._sequence:
                 unwritten = "".join(

@@ -219,11 +219,7 @@ def placement_of(record: step_file.PlacementRecord) -> Placement:
 
 
 def result_records(made: Any) -> list[ResultRecord]:
-    """Return where the tensors among what an op made lie, in order.
-
-    Raises:
-        ValueError: a placement is none of torch's own.
-    """
+    """Return where the tensors among what an op made lie, in order; raises ValueError."""
     records = []
     for tensor in (each for each in tree_leaves(made) if isinstance(each, torch.Tensor)):
         placements = tensor.placements if isinstance(tensor, DTensor) else None

@@ -43,10 +43,7 @@ _READS_A_VALUE = torch.ops.aten._local_scalar_dense.default
 
 
 def replayed(workload: WorkloadSpec, topology: Topology) -> OpProgram:
-    """Return the program of a captured step.
-
-    Each distinct call is tried once. What torch does not know here, or cannot do without values, is
-    left out and counted.
+    """Return the program of a captured step, without the calls that cannot be made here.
 
     Raises:
         UsageError: the file cannot be read, it was recorded in a world of another size, or nothing
@@ -112,11 +109,7 @@ class _Replay:
         self.dropped = Counter(why[index] for index in sequence if index in why)
 
     def _tried(self, call: CallRecord) -> _ReadyCall:
-        """Make a call on locals of the quickest kind that it can be made on.
-
-        Raises:
-            CannotBeMade: there is no such kind.
-        """
+        """Make a call on the quickest locals that do; raises CannotBeMade where there are none."""
         op = _op_named(call.op)
         if op is None or op not in self._decided:
             raise CannotBeMade("no op that DTensor knows here")

@@ -234,11 +234,7 @@ class StepRecord(Struct, frozen=True):
 
 
 def read_step(path: Path) -> StepRecord:
-    """Read a captured step.
-
-    Raises:
-        UsageError: the file cannot be read, or a value in it cannot be used.
-    """
+    """Read a captured step; raises UsageError where the file or a value in it cannot be used."""
     try:
         return msgspec.convert(read_captured(path, "dtensor"), StepRecord)
     except msgspec.ValidationError as error:

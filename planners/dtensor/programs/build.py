@@ -30,10 +30,8 @@ StepFunction = Callable[[], Sequence[torch.Tensor]]
 class RecordedDecisions:
     """The decisions of torch where a step was captured.
 
-    Attributes:
-        results: records of the results, in the order of the program's names; None where there is
-            one more here.
-        moves: how often an op moved inputs so.
+    `results` are in the order of the program's names, None where there is one more here; `moves`
+    counts how often an op moved inputs so.
     """
 
     results: tuple[object, ...]
@@ -83,11 +81,7 @@ class _OpCall(NamedTuple):
 
 
 def build_program(workload: WorkloadSpec, topology: Topology) -> OpProgram:
-    """Build the program of a workload.
-
-    Raises:
-        UsageError: the workload or a parameter is unknown, or no such mesh is possible.
-    """
+    """Build the program of a workload; raises UsageError where it or such a mesh is impossible."""
     parameters = parameters_of(workload)
     if workload.name == "mlp":
         mesh = _tensor_parallel_mesh(topology)

@@ -260,12 +260,9 @@ def cheapest_strategy(
 
 @contextmanager
 def searched_exactly(but_for: Container[OpOverload] = ()) -> Iterator[None]:
-    """Make torch's propagation of single-dim strategies use `cheapest_strategy`.
+    """Make torch's propagation use `cheapest_strategy`, but for ops that may change meanwhile.
 
     Modules that have imported torch's function by name keep using that one.
-
-    Args:
-        but_for: Ops that torch searches exhaustively; may change meanwhile.
     """
     replaced = utils.expand_to_full_mesh_op_strategy
 

@@ -56,11 +56,7 @@ def is_asked_directly(op: OpOverload) -> bool:
 
 @contextmanager
 def asked_directly(but_for: Container[OpOverload] = ()) -> Iterator[None]:
-    """Let torch ask the meta device, for the ops and in the cases that are plain.
-
-    Args:
-        but_for: Ops for which torch asks fake tensors; may change meanwhile.
-    """
+    """Let torch ask the meta device where the case is plain, but for ops that may change."""
     ask_fake_tensors = PROPAGATOR._propagate_tensor_meta_non_cached
 
     def ask(schema: OpSchema) -> Any:
