@@ -1,4 +1,4 @@
-"""The decision: a sharding plan, its fingerprint and its validation."""
+"""The decision: a sharding plan, how a planner makes it, its fingerprint and its validation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import PlannerError, ShardingOption
 
-from harness.registry import InfeasibleDecision
+from harness.registry import InfeasibleDecision, Prepared
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.shard_checks import check_memory, check_tiling, storage_of
@@ -64,6 +64,16 @@ def new_planner(
         )
 
     return make
+
+
+def prepare(
+    problem: EmbeddingProblem,
+    planner: Callable[..., EmbeddingShardingPlanner] = EmbeddingShardingPlanner,
+    **components: object,
+) -> Prepared[Plan]:
+    """Prepare a variant that plans with a new planner each time; arguments as `new_planner`."""
+    make = new_planner(problem, planner, **components)
+    return Prepared(run=lambda: plan_with(problem, make()))
 
 
 def fingerprint(plan: Plan) -> str:
