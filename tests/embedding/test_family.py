@@ -8,7 +8,7 @@ from harness.naming import ProblemId
 from harness.registry import load_registry
 from harness.topologies import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.studies import OWN, LADDER, OTHER_PROPOSERS
+from planners.embedding.studies import LADDER, OTHER_PROPOSERS, OWN
 from planners.embedding.workloads import load_tables
 
 
