@@ -83,7 +83,7 @@ def linear_bound(
     if len(found.without_options):
         return Bound(math.inf, np.full(space.tables, -1))
     relaxation = LinearRelaxation(space, devices, found)
-    milliseconds, options = _least(
+    milliseconds, options = least_possible(
         space, found, lambda limit: relaxation.solve(limit, deadline or Deadline())
     )
     return Bound(milliseconds, options)
@@ -107,7 +107,7 @@ def integer_bound(
         unit = max(limit, at_least) or 1.0
         return _solve_by_host(space, devices, found, limit, unit, deadline or Deadline())
 
-    milliseconds, options = _least(space, found, solve, at_least)
+    milliseconds, options = least_possible(space, found, solve, at_least)
     return Bound(milliseconds, options)
 
 
@@ -116,7 +116,7 @@ def worth_integers(devices: Devices, found: Candidates) -> bool:
     return len(found.options) * (devices.hosts + 1) <= _MOST_INTEGERS
 
 
-def _least(
+def least_possible(
     space: SearchSpace,
     found: Candidates,
     solve: Callable[[float], tuple[float, Ints]],
