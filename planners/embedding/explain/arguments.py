@@ -7,12 +7,12 @@ import numpy as np
 
 from planners.embedding.search.best_plan.bound import (
     integer_bound,
-    least_perf,
     least_possible,
     linear_bound,
     worth_integers,
 )
 from planners.embedding.search.best_plan.candidates import candidates
+from planners.embedding.search.best_plan.programmes import least_perf
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
 ARGUMENTS = {
@@ -68,27 +68,27 @@ def reasons(space: SearchSpace, devices: Devices) -> Reasons:
     if len(found.without_options):
         raise ValueError("a table fits nowhere")
     options, starts = found.options, found.first[:-1]
-    largest = np.minimum.reduceat(space.largest_shard[options], starts)
-    least = least_perf(space, found)
+    largest = np.minimum.reduceat(found.largest, starts)
+    least = least_perf(found)
 
     def cheapest_within(limit: float) -> tuple[float, Ints]:
         """Return the least milliseconds per rank with shards of at most `limit`."""
-        perf = np.where(space.largest_shard[options] <= limit, least, np.inf)
+        perf = np.where(found.largest <= limit, least, np.inf)
         # Table after table, the cheapest first; of equals the one that takes the least HBM.
         order = np.lexsort((space.option_storage[options, 0], perf, space.table[options]))
         first = order[starts]
         return math.fsum(perf[first]) / devices.ranks, options[first]
 
-    shards, cheapest = least_possible(space, found, cheapest_within)
-    bound = linear_bound(space, devices, found)
+    shards, cheapest = least_possible(found.largest, cheapest_within)
+    bound = linear_bound(found)
     proven = {
         "table": float(largest.max()),
         "work": math.fsum(np.minimum.reduceat(least, starts)) / devices.ranks,
         "shards": shards,
         "memory": bound.milliseconds,
     }
-    if worth_integers(devices, found):
-        hosts = integer_bound(space, devices, found, bound.milliseconds)
+    if worth_integers(found):
+        hosts = integer_bound(found, bound.milliseconds)
         proven["hosts"] = hosts.milliseconds
         bound = max(bound, hosts, key=lambda each: each.milliseconds)
     return Reasons(proven, int(largest.argmax()), cheapest, bound.options)

@@ -7,7 +7,7 @@ import numpy as np
 from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
 
 
-class Problem(NamedTuple):
+class Inputs(NamedTuple):
     """What the kernels read; arrays without a comment are those of SearchSpace.
 
     Consecutive ranks with equal shards of a uniform option are one run: option o has the runs
@@ -33,7 +33,7 @@ class Problem(NamedTuple):
     host_ranks: int
 
 
-class State(NamedTuple):
+class Ranks(NamedTuple):
     """What some ranks have left and how loaded they are."""
 
     free: Ints  # storage, shape (3, ranks)
@@ -44,8 +44,8 @@ class State(NamedTuple):
 class Work(NamedTuple):
     """What the kernels write for one row: R ranks, H hosts, G groups, T tables."""
 
-    state: State  # of all ranks
-    saved: State  # what some ranks go back to where a placement fails
+    state: Ranks  # of all ranks
+    saved: Ranks  # what some ranks go back to where a placement fails
     host_total: Floats  # shape (H,)
     hosts: Ints  # sorted by perf, shape (H,)
     head: Ints  # the first column of each group, -1 where it has none, shape (G,)
@@ -61,11 +61,11 @@ class Work(NamedTuple):
 
 def problem_of(
     space: SearchSpace, devices: Devices, by_perf: bool, balance_modules: bool
-) -> Problem:
+) -> Inputs:
     """Lay out a search space and devices for a partitioner of these rules."""
     first_run, run_end, run_estimate = _runs(space)
     precedence = -np.bincount(space.module)[space.module] * balance_modules
-    return Problem(
+    return Inputs(
         first_shard=space.first_shard,
         estimate=space.estimate,
         storage=space.storage,
@@ -124,5 +124,5 @@ def work_for(space: SearchSpace, devices: Devices) -> Work:
     )
 
 
-def _state(ranks: int) -> State:
-    return State(np.zeros((3, ranks), np.int64), np.zeros((5, ranks)), np.zeros(ranks))
+def _state(ranks: int) -> Ranks:
+    return Ranks(np.zeros((3, ranks), np.int64), np.zeros((5, ranks)), np.zeros(ranks))
