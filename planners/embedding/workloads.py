@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import resources
+from itertools import count
 
 from harness.registry import (
     UsageError,
@@ -60,15 +61,13 @@ def _ads(records: tuple[_Record, ...]) -> Iterator[Table]:
 
 
 def _merlin(records: tuple[_Record, ...], model: str) -> Iterator[Table]:
-    kinds = [
-        record
-        for record in records
-        if record["model"] == model
-        for _ in range(int(record["num_tables"]))
-    ]
-    for index, kind in enumerate(kinds):
-        pooling_factors = tuple(float(part) for part in kind["nnz_per_feature"].split("|"))
-        yield Table(f"table_{index}", int(kind["rows"]), int(kind["dim"]), pooling_factors)
+    index = count()
+    for kind in records:
+        if kind["model"] == model:
+            pooling_factors = tuple(float(part) for part in kind["nnz_per_feature"].split("|"))
+            for _ in range(int(kind["num_tables"])):
+                name = f"table_{next(index)}"
+                yield Table(name, int(kind["rows"]), int(kind["dim"]), pooling_factors)
 
 
 def _criteo(records: tuple[_Record, ...], workload: str) -> Iterator[Table]:
@@ -165,10 +164,7 @@ def synthetic(tables: int, seed: int) -> tuple[Table, ...]:
 
 def list_workloads() -> tuple[Workload, ...]:
     """Return the named workloads; a user's file is a workload too, named by its path."""
-    return (
-        *(known.described(name) for name, known in _PUBLISHED.items()),
-        _SYNTHETIC,
-    )
+    return (*(known.described(name) for name, known in _PUBLISHED.items()), _SYNTHETIC)
 
 
 def assigned(name: str) -> str:
@@ -187,10 +183,7 @@ def memory_setting(spec: WorkloadSpec) -> str | None:
     Raises:
         UsageError: it is something else.
     """
-    if "memory" not in spec.parameters:
-        return None
-    *others, last = MEMORY
-    return spec.get("memory", one_of(MEMORY), last, f"{', '.join(others)} or {last}")
+    return spec.get("memory", one_of(MEMORY), "", "roomy, tight or mixed") or None
 
 
 def _sampled(tables: tuple[Table, ...], spec: WorkloadSpec, seed: int) -> tuple[Table, ...]:
@@ -202,8 +195,8 @@ def _sampled(tables: tuple[Table, ...], spec: WorkloadSpec, seed: int) -> tuple[
             )
         return tables
     allowed = f"a whole number from 1 to {len(tables)}, the tables that it has"
-    count = spec.get("tables", at_most(len(tables)), len(tables), allowed)
-    chosen = random.Random(seed).sample(range(len(tables)), count)
+    wanted = spec.get("tables", at_most(len(tables)), len(tables), allowed)
+    chosen = random.Random(seed).sample(range(len(tables)), wanted)
     return tuple(tables[index] for index in sorted(chosen))
 
 
@@ -220,18 +213,14 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
     is_file = is_table_file(spec.name)
     names = (*_PUBLISHED, _SYNTHETIC.name)
     if not is_file and spec.name not in names:
-        raise unknown(
-            "workload",
-            spec.name,
-            (*names, *(f"FILE{suffix}" for suffix in (*SUFFIXES, ".json", ".json.gz"))),
-        )
+        files = (f"FILE{suffix}" for suffix in (*SUFFIXES, ".json", ".json.gz"))
+        raise unknown("workload", spec.name, (*names, *files))
     spec.check_parameters(PARAMETERS)
     memory_setting(spec)
     seed = spec.get("seed", whole_number, 0, "a whole number of at least 0")
     if spec.name == _SYNTHETIC.name:
         allowed = f"a whole number from 1 to {MOST_TABLES:,}"
-        count = spec.get("tables", at_most(MOST_TABLES), 100, allowed)
-        return synthetic(count, seed)
+        return synthetic(spec.get("tables", at_most(MOST_TABLES), 100, allowed), seed)
     tables = read_tables(spec.name) if is_file else _PUBLISHED[spec.name].tables()
     return _sampled(tables, spec, seed)
 
