@@ -1,4 +1,4 @@
-"""What a live planner's storage reservation left of the devices, left again."""
+"""A storage reservation that leaves of the devices what a live planner's left."""
 
 import copy
 
@@ -8,21 +8,20 @@ from torchrec.distributed.planner.types import (
     ParameterConstraints,
     PlannerError,
     PlannerErrorType,
-    Storage,
     Topology,
 )
 from torchrec.distributed.types import ModuleSharder
 
-from planners.embedding.capture.topology import set_storage
+from planners.embedding.capture.topology import DeviceRuns, set_storage, storage_by_rank
 
 
-class CapturedReservation(FixedPercentageStorageReservation):
+class ReplayedReservation(FixedPercentageStorageReservation):
     """Leaves of each device what was left of it, or refuses as was refused.
 
     It is one of torchrec's that reserve a percentage since torchrec asks for that in its errors.
     """
 
-    def __init__(self, left: tuple[Storage, ...] | None, refused: str | None) -> None:
+    def __init__(self, left: DeviceRuns | None, refused: str | None) -> None:
         super().__init__(percentage=0)
         self._left = left
         self._refused = refused
@@ -44,6 +43,6 @@ class CapturedReservation(FixedPercentageStorageReservation):
             raise PlannerError(self._refused, PlannerErrorType.INSUFFICIENT_STORAGE)
         reserved = copy.deepcopy(topology)
         if self._left is not None:
-            set_storage(reserved, self._left)
+            set_storage(reserved, storage_by_rank(self._left))
         self._last_reserved_topology = reserved
         return reserved

@@ -1,0 +1,29 @@
+"""Types that captured files are declared with, and their limits."""
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from msgspec import Meta
+
+MOST_BYTES = 2**62
+"""More than any memory; sums of a few of them still fit Python's and NumPy's integers."""
+MOST_RANKS = 2**17
+MOST_SECONDS = 10**9
+
+Whole = Annotated[int, Meta(ge=0, le=2**40)]
+Positive = Annotated[int, Meta(ge=1, le=2**40)]
+Ranks = Annotated[int, Meta(ge=1, le=MOST_RANKS)]
+Bytes = Annotated[int, Meta(ge=0, le=MOST_BYTES)]
+BytesLeft = Annotated[int, Meta(ge=-MOST_BYTES, le=MOST_BYTES)]
+"""Less than nothing where more is reserved than there is."""
+
+# Whole numbers stay whole.
+Number = Bytes | Annotated[float, Meta(ge=0, le=1e30)]
+Estimate = BytesLeft | Annotated[float, Meta(ge=-1e30, le=1e30)]
+# Whatever takes no time at all takes it at a bandwidth above this.
+Bandwidth = Annotated[int, Meta(ge=1, le=MOST_BYTES)] | Annotated[float, Meta(ge=1e-9, le=1e30)]
+
+
+def one_of(names: Iterable[str]) -> Meta:
+    """Return the limits of a text that is one of these."""
+    return Meta(pattern=rf"^({'|'.join(names)})\Z")
