@@ -1,7 +1,7 @@
 """A captured file of the embedding family."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -19,6 +19,7 @@ from planners.embedding.capture.topology import CapturedTopology, check_devices
 from planners.embedding.tables import MOST_TABLES
 
 FAMILY = "embedding"
+T = TypeVar("T")
 
 
 class _CapturedMachines(Struct):
@@ -86,7 +87,7 @@ def read_machines(path: str | Path) -> Machines:
     return _read(path, _CapturedMachines).topology.machines()
 
 
-def _read(path: str | Path, kind: type[Any]) -> Any:
+def _read(path: str | Path, kind: type[T]) -> T:
     try:
         return msgspec.convert(read_captured(path, FAMILY), kind)
     except msgspec.ValidationError as error:

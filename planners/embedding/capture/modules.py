@@ -22,7 +22,11 @@ _KINDS: Mapping[type[nn.Module], ModuleKind] = {
     EmbeddingBagCollection: BAGS,
     EmbeddingCollection: SEQUENCES,
 }
-_DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+_DTYPES: Mapping[torch.dtype, Any] = {
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+}
 # What torchrec's estimate of an optimizer's state tells apart; "other" is any other class.
 _OPTIMIZERS = {
     "SGD": (torch.optim.SGD, torchrec_optim.SGD),
@@ -118,18 +122,20 @@ class CapturedTable(Struct, frozen=True):
         if used := getattr(parameter, "_optimizer_classes", None):
             known = (name for name, classes in _OPTIMIZERS.items() if used[0] in classes)
             optimizer = next(known, "other")
-        said: Any = (_DTYPES[parameter.dtype], pooling, optimizer)
-        return cls(name, rows, dim, *said, [features[each] for each in config.feature_names])
+        read = [features[each] for each in config.feature_names]
+        return cls(name, rows, dim, _DTYPES[parameter.dtype], pooling, optimizer, read)
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of its configuration."""
-        return {
-            "name": self.name,
-            "num_embeddings": self.rows,
-            "embedding_dim": self.dim,
-            "data_type": DATA_TYPES[self.dtype],
-            "feature_names": list(self.features),
-        }
+    def config(self, kind: type[Any]) -> Any:
+        """Return the configuration of the table in a module that takes configurations of a kind."""
+        pooling = {} if self.pooling == "NONE" else {"pooling": PoolingType(self.pooling)}
+        return kind(
+            name=self.name,
+            num_embeddings=self.rows,
+            embedding_dim=self.dim,
+            data_type=DATA_TYPES[self.dtype],
+            feature_names=list(self.features),
+            **pooling,
+        )
 
 
 class CapturedModule(Struct, frozen=True):
@@ -173,19 +179,12 @@ class CapturedModule(Struct, frozen=True):
         """Return a new module."""
         meta = torch.device("meta")
         if self.kind == BAGS:
-            module: Any = EmbeddingBagCollection(
-                device=meta,
-                is_weighted=self.is_weighted,
-                tables=[
-                    EmbeddingBagConfig(**each.arguments(), pooling=PoolingType(each.pooling))
-                    for each in self.tables
-                ],
-            )
+            bags = [table.config(EmbeddingBagConfig) for table in self.tables]
+            module: Any = EmbeddingBagCollection(bags, is_weighted=self.is_weighted, device=meta)
             weights = module.embedding_bags
         else:
-            module = EmbeddingCollection(
-                device=meta, tables=[EmbeddingConfig(**each.arguments()) for each in self.tables]
-            )
+            sequences = [table.config(EmbeddingConfig) for table in self.tables]
+            module = EmbeddingCollection(sequences, device=meta)
             weights = module.embeddings
         for table in self.tables:
             if table.optimizer is not None:

@@ -71,7 +71,10 @@ def captured_options(
     for option in options:
         if (option.path, option.name) not in places:
             raise ShardbenchError(f"Table '{option.name}' has an option, but no sharder shards it.")
-        shards = [(*map(int, shard.size), number(option, shard)) for shard in option.shards]
+        shards = (
+            (int(shard.size[0]), int(shard.size[1]), number(option, shard))
+            for shard in option.shards
+        )
         captured.append(
             CapturedOption(
                 *places[option.path, option.name],

@@ -1,17 +1,24 @@
 """The planning problem of a captured file, on its own machines or on others."""
 
+import copy
 import logging
 from dataclasses import replace
+from typing import Any
 
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
-from torchrec.distributed.planner.types import ParameterConstraints, PlannerError
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    PlannerError,
+    PlannerErrorType,
+)
 
 from harness.registry import CAPTURED, Topology, UsageError
+from planners.embedding.capture.components import CapturedReservation
 from planners.embedding.capture.file import CapturedProblem, read_problem
 from planners.embedding.capture.modules import model_of
 from planners.embedding.capture.planner import LivePlanner
-from planners.embedding.capture.reservation import ReplayedReservation
-from planners.embedding.capture.topology import storage_by_rank
+from planners.embedding.capture.topology import set_storage, storage_by_rank
 from planners.embedding.problem import EmbeddingProblem, torchrec_topology
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.tables import Table
@@ -33,6 +40,32 @@ def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
     if machines.name == CAPTURED:
         return problem
     return _moved(problem, captured, machines, path)
+
+
+class _ReplayedReservation(FixedPercentageStorageReservation):
+    """Leaves of each device what was left of it, or refuses as was refused.
+
+    It is one of torchrec's that reserve a percentage since torchrec asks for that in its errors.
+    """
+
+    def __init__(self, captured: CapturedReservation) -> None:
+        super().__init__(percentage=0)
+        self._captured = captured
+
+    def reserve(self, topology: Any, *_: Any, **__: Any) -> Any:
+        """Return a copy of the topology with what is left of its devices.
+
+        Raises:
+            PlannerError: the live planner's reservation raised it.
+        """
+        left, refused = self._captured.left, self._captured.refused
+        if refused is not None:
+            raise PlannerError(refused, PlannerErrorType.INSUFFICIENT_STORAGE)
+        reserved = copy.deepcopy(topology)
+        if left is not None:
+            set_storage(reserved, left)
+        self._last_reserved_topology = reserved
+        return reserved
 
 
 def _is_worth_saying(record: logging.LogRecord) -> bool:
@@ -78,7 +111,7 @@ def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
         assigned="",
         batch_size=captured.batch_size,
         kernels=frozenset(kernels),
-        reservation=lambda: ReplayedReservation(reservation.left, reservation.refused),
+        reservation=lambda: _ReplayedReservation(reservation),
         live=LivePlanner(planner, found.decision if found else "not known"),
     )
 

@@ -1,4 +1,4 @@
-"""Listens to a live planner, and keeps what it was given and what it found as plain JSON types."""
+"""Records what a live planner is given and what it finds, as plain JSON types."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -19,7 +19,7 @@ from torchrec.distributed.types import ModuleSharder, ShardingPlan
 
 from harness.registry import Names, ShardbenchError
 from planners.embedding.capture.components import CapturedReservation
-from planners.embedding.capture.constraints import CapturedConstraints
+from planners.embedding.capture.constraints import captured_constraints
 from planners.embedding.capture.file import CapturedProblem
 from planners.embedding.capture.method_calls import listening
 from planners.embedding.capture.modules import CapturedModule, sharded_modules
@@ -59,14 +59,14 @@ class _PlanRecorder:
         self._names = names
         self._is_elsewhere = False
         self._error: ShardbenchError | None = None
-        self._plan: _PlanRecord | None = None
+        self._plan: _RecordedPlan | None = None
 
     def content(self) -> Mapping[str, Any] | None:
         """Return the record; raises ShardbenchError where there is none."""
         if self._error is not None:
             raise self._error
         if self._plan is not None:
-            plain: Mapping[str, Any] = msgspec.to_builtins(self._plan.record, enc_hook=_plain)
+            plain: Mapping[str, Any] = msgspec.to_builtins(self._plan.problem, enc_hook=_plain)
             return plain
         if self._is_elsewhere:
             return None
@@ -89,48 +89,36 @@ class _PlanRecorder:
         """Make a planner plan, and record all about it in place of an earlier plan."""
         self._error, self._plan = None, None
         with self._guarded():
-            self._plan = _PlanRecord(self._names, planner, module, sharders or [])
+            self._plan = _RecordedPlan(self._names, planner, module, sharders or [])
         try:
             result = make()
         except BaseException as error:
-            raised = error
-            self._record(lambda plan: plan.failed(raised))
+            self._record(_RecordedPlan.failed, error)
             raise
-        self._record(lambda plan: plan.found(result))
+        self._record(_RecordedPlan.found, result)
         return result
 
-    def on_enumerate(
-        self, make: Call, _: Enumerator, module: nn.Module, *__: Any, **___: Any
-    ) -> Any:
+    def on_enumerate(self, make: Call, _: Any, module: nn.Module, *__: Any, **___: Any) -> Any:
         """Make an enumerator enumerate, and record its options."""
         options = make()
-        self._record(lambda plan: plan.enumerated(module, options))
+        self._record(_RecordedPlan.enumerated, module, options)
         return options
 
-    def on_reserve(
-        self,
-        make: Call,
-        _: StorageReservation,
-        topology: Topology,  # noqa: ARG002 - torchrec gives all of them by name
-        batch_size: int,  # noqa: ARG002 - torchrec passes it
-        module: nn.Module,
-        *__: Any,
-        **___: Any,
-    ) -> Any:
+    def on_reserve(self, make: Call, _: Any, *given: Any, **named: Any) -> Any:
         """Make a storage reservation reserve, and record what it leaves."""
+        module = named["module"] if "module" in named else given[2]
         try:
             left = make()
         except PlannerError as error:
-            reason = str(error)
-            self._record(lambda plan: plan.reserved(module, None, reason))
+            self._record(_RecordedPlan.reserved, module, None, str(error))
             raise
-        self._record(lambda plan: plan.reserved(module, left, None))
+        self._record(_RecordedPlan.reserved, module, left)
         return left
 
-    def _record(self, add: Callable[["_PlanRecord"], None]) -> None:
+    def _record(self, add: Callable[..., None], *found: Any) -> None:
         if self._plan is not None:
             with self._guarded():
-                add(self._plan)
+                add(self._plan, *found)
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -144,15 +132,11 @@ class _PlanRecorder:
             self._error, self._plan = ShardbenchError(said), None
 
 
-class _PlanRecord:
-    """One call of `plan`; `record` is what is to be written of it."""
+class _RecordedPlan:
+    """One call of `plan`; `problem` is what is to be written of it."""
 
     def __init__(
-        self,
-        names: Names,
-        planner: EmbeddingShardingPlanner,
-        module: nn.Module,
-        sharders: Sharders,
+        self, names: Names, planner: EmbeddingShardingPlanner, module: nn.Module, sharders: Sharders
     ) -> None:
         self._planner = planner
         self._module = module
@@ -185,7 +169,7 @@ class _PlanRecord:
             for sharded in modules
         }
         topology, by_kind = planner._topology, {each.kind: each.sharder for each in modules}
-        self.record = CapturedProblem(
+        self.problem = CapturedProblem(
             topology=CapturedTopology.of(topology),
             batch_size=planner._batch_size,
             reservation=CapturedReservation.of(
@@ -200,7 +184,7 @@ class _PlanRecord:
                 for each in modules
             ],
             constraints={
-                self._tables[name]: CapturedConstraints.of(held, name, features)
+                self._tables[name]: captured_constraints(held, name, features)
                 for name, held in constraints.items()
             },
             planner=CapturedPlanner.of(planner, self._hashed),
@@ -209,35 +193,36 @@ class _PlanRecord:
             found=None,
         )
 
-    def reserved(self, module: nn.Module, left: Topology | None, refused: str | None) -> None:
+    def reserved(self, module: nn.Module, left: Topology | None, refused: str = "") -> None:
         """Record what a storage reservation leaves of the devices, or why it refuses to."""
         if module is not self._module:
             return
-        reservation = self.record.reservation
+        reservation = self.problem.reservation
+        settings = reservation.settings
         if left is not None:
             reservation.left = device_runs(left)
-        if refused is not None:  # torchrec's own reservations tell figures alone
-            is_told = reservation.settings is not None or not self._hashed
+        else:  # torchrec's own reservations tell figures alone
+            is_told = settings is not None or not self._hashed
             reservation.refused = _first_line(refused) if is_told else ""
         # How much was reserved for what is not sharded, which the file has nothing of.
         dense = getattr(self._planner._storage_reservation, "_dense_storage", None)
-        if dense is not None and "dense_tensor_estimate" in (reservation.settings or {}):
-            reservation.settings["dense_tensor_estimate"] = max(int(dense.hbm), int(dense.ddr))
+        if dense is not None and settings is not None and "dense_tensor_estimate" in settings:
+            settings["dense_tensor_estimate"] = max(int(dense.hbm), int(dense.ddr))
 
     def enumerated(self, module: nn.Module, options: list[ShardingOption]) -> None:
         """Record the options of all tables, before a proposer or a partitioner changes them."""
         if module is self._module:
-            captured, estimates = captured_options(options, self._places)
-            self.record.options, self.record.estimates = captured, estimates
+            found = captured_options(options, self._places)
+            self.problem.options, self.problem.estimates = found
 
     def found(self, result: ShardingPlan) -> None:
         """Record the plan that was found."""
         planner = self._planner
         options = planner._best_plan or []
-        if not self.record.options and not result.plan:
+        if not self.problem.options and not result.plan:
             raise ShardbenchError("there was no table to place.")
         if _is_of(options, result):  # else the planner keeps it elsewhere
-            self.record.found = FoundPlan(
+            self.problem.found = FoundPlan(
                 fingerprint=fingerprint_of(
                     said_by(option, f"{self._paths[option.path]}.{self._tables[option.name]}")
                     for option in options
@@ -248,20 +233,20 @@ class _PlanRecord:
 
     def failed(self, error: BaseException) -> None:
         """Record the error that was raised instead; its text may have names in it."""
-        is_known = type(error).__module__.startswith(("torchrec.", "builtins"))
-        self.record.found = FoundPlan(
-            error="an error of one's own"
-            if self._hashed and not is_known
-            else type(error).__name__,
+        kind = type(error)
+        is_known = kind.__module__.startswith(("torchrec.", "builtins"))
+        self.problem.found = FoundPlan(
+            error="an error of one's own" if self._hashed and not is_known else kind.__name__,
             text=None if self._hashed else _first_line(str(error)),
         )
 
 
 def _plain(value: object) -> object:
     """Return a number or a text of somebody's own class, such as NumPy's, as Python's own."""
-    for kind, plain in ((Integral, int), (Real, float), (str, str)):
-        if isinstance(value, kind):
-            return plain(value)
+    if isinstance(value, Integral | Real):
+        return int(value) if isinstance(value, Integral) else float(value)
+    if isinstance(value, str):
+        return str(value)
     raise TypeError(f"a {type(value).__name__} is no JSON")
 
 

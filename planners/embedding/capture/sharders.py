@@ -57,6 +57,7 @@ class CapturedSharder(Struct, frozen=True):
                 "torchrec's, so what it says cannot be captured."
             )
         data = build_sharder_data(sharder)
+        passes = data.fused_params.get("multipass_prefetch_config")
         return cls(
             module=module,
             kernels={
@@ -68,9 +69,7 @@ class CapturedSharder(Struct, frozen=True):
             },
             cache_load_factor=data.fused_params.get("cache_load_factor"),
             prefetch_pipeline=data.fused_params.get("prefetch_pipeline"),
-            multipass_prefetch_config=PrefetchPasses.of(
-                data.fused_params.get("multipass_prefetch_config")
-            ),
+            multipass_prefetch_config=passes and PrefetchPasses.of(passes),
             bytes_sent=dict(data.qcomm_dtype_sizes),
         )
 

@@ -1,8 +1,7 @@
 """torchrec's Topology in a captured file, with every device's own memory."""
 
-from collections.abc import Iterable
 from itertools import groupby
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs
 from torchrec.distributed.planner.types import CustomTopologyData, Storage, Topology
@@ -47,7 +46,9 @@ class CapturedTopology(Struct, frozen=True):
     def of(cls, topology: Topology) -> "CapturedTopology":
         """Return what is captured of a topology."""
         custom = topology._custom_topology_data
-        said = {name: getattr(topology, name, None) for name in cls.__struct_fields__}
+        said: dict[str, Any] = {
+            name: getattr(topology, name, None) for name in cls.__struct_fields__
+        }
         said["pod_size"] = topology._pod_size
         said["devices"] = device_runs(topology)
         said["custom"] = custom and {
@@ -75,7 +76,7 @@ class CapturedTopology(Struct, frozen=True):
             custom_topology_data=CustomTopologyData(custom, self.world_size) if custom else None,
             created_by_factory=True,  # says nothing of how topologies ought to be made
         )
-        set_storage(topology, storage_by_rank(devices))
+        set_storage(topology, devices)
         return topology
 
     def machines(self) -> Machines:
@@ -95,8 +96,9 @@ class CapturedTopology(Struct, frozen=True):
 
 def device_runs(topology: Topology) -> DeviceRuns:
     """Return what the devices of a topology can hold."""
-    held = [(each.storage.hbm, each.storage.ddr, each.storage.ssd) for each in topology.devices]
-    return [(len(list(run)), *map(int, storage)) for storage, run in groupby(held)]
+    storages = (each.storage for each in topology.devices)
+    held = ((int(each.hbm), int(each.ddr), int(each.ssd)) for each in storages)
+    return [(len(list(run)), *storage) for storage, run in groupby(held)]
 
 
 def check_devices(runs: DeviceRuns, ranks: int) -> None:
@@ -110,7 +112,7 @@ def storage_by_rank(runs: DeviceRuns) -> tuple[Storage, ...]:
     return tuple(Storage(*storage) for count, *storage in runs for _ in range(count))
 
 
-def set_storage(topology: Topology, held: Iterable[Storage]) -> None:
+def set_storage(topology: Topology, runs: DeviceRuns) -> None:
     """Let each device of a topology hold so much."""
-    for device, storage in zip(topology.devices, held, strict=True):
-        device.storage = Storage(storage.hbm, storage.ddr, storage.ssd)
+    for device, storage in zip(topology.devices, storage_by_rank(runs), strict=True):
+        device.storage = storage
