@@ -117,7 +117,7 @@ class CapturedTable(Struct, frozen=True):
                 "be captured."
             )
         rows, dim = map(int, parameter.shape)
-        pooling = config.pooling.value if isinstance(config, EmbeddingBagConfig) else "NONE"
+        pooling: Any = config.pooling.value if isinstance(config, EmbeddingBagConfig) else "NONE"
         optimizer: Any = None
         if used := getattr(parameter, "_optimizer_classes", None):
             known = (name for name, classes in _OPTIMIZERS.items() if used[0] in classes)
