@@ -57,26 +57,34 @@ def test_a_changed_file_is_read_or_refused(tmp_path, wanted):
 @pytest.mark.parametrize(
     ("way", "value", "said"),
     [
-        (("topology", "world_size"), 2**40, "a whole number from 1 to 131072"),
-        (("topology", "world_size"), True, "world_size of topology of the file must be a whole"),
+        (("topology", "world_size"), 2**40, "`int` <= 131072 - at `$.topology.world_size`"),
+        (("topology", "world_size"), True, "Expected `int`, got `bool`"),
+        (("topology", "local_world_size"), 2**17, "local_world_size and pod_size must be at most"),
+        (("topology", "custom"), {"hbm_cap": []}, "custom must have"),
         (("topology", "devices"), [[1, 1, 1, 1]], "devices must be there for each of"),
-        (("topology", "devices"), [[2**61, 1, 1, 1]], "devices must be there for each of"),
-        (("topology", "hbm_mem_bw"), float("nan"), "a number from"),
-        (("topology", "hbm_mem_bw"), 10**400, "a number from"),
-        (("topology", "compute_device"), "tpu", "one of cpu, cuda, mtia"),
-        (("batch_size",), 0, "a whole number from 1"),
-        (("modules",), [], "there must be modules"),
+        (("topology", "devices"), [[2**61, 1, 1, 1]], "at `$.topology.devices[0][0]`"),
+        (("topology", "hbm_mem_bw"), float("nan"), "at `$.topology.hbm_mem_bw`"),
+        (("topology", "hbm_mem_bw"), 10**400, "at `$.topology.hbm_mem_bw`"),
+        (("topology", "compute_device"), "tpu", "'tpu' - at `$.topology.compute_device`"),
+        (("reservation", "left"), [[1, 1, 1, 1]], "devices must be there for each of"),
+        (("batch_size",), 0, "Expected `int` >= 1 - at `$.batch_size`"),
+        (("modules",), [], "at `$.modules`"),
         (("modules", 0, "path"), "a..b", "cannot be made"),
         (("modules", 0, "path"), "training", "cannot be made"),
-        (("modules", 0, "tables", 0, "rows"), 10**15, "a whole number from 1 to 1000000000000"),
-        (("modules", 0, "tables", 0, "name"), "a.b", "without '.'"),
+        (("modules", 0, "tables", 0, "rows"), 10**15, "`int` <= 1000000000000 - at `$.modules[0]"),
+        (("modules", 0, "tables", 0, "name"), "a.b", "at `$.modules[0].tables[0].name`"),
+        (("modules", 0, "tables", 0, "pooling"), "NONE", "pooling must be SUM or MEAN"),
         (("sharders",), [], "a sharder for each kind"),
+        (("sharders", 0, "bytes_sent"), {"a": [1, 2]}, "at `key` in `$.sharders[0].bytes_sent`"),
+        (("sharders", 0, "kernels"), {"cuda": {"table_wise": ["x"]}}, "at `$.sharders[0].kernels"),
         (("planner", "proposers", 0, "kind"), "os.system", "must be one of GreedyProposer"),
-        (("options", 0, "table"), 99, "a whole number from 0"),
+        (("planner", "proposers", 0, "settings"), {}, "missing required field `use_depth`"),
+        (("planner", "kind"), "Planner", "a Planner must have mode"),
+        (("options", 0, "table"), 99, "tables that are there"),
         (("options", 0, "shards"), [[1, 1, 1, 10**9]], "estimates that are there"),
-        (("estimates",), [[1, 2]], "a list of rows of 9 numbers"),
-        (("constraints",), [], "constraints of the file must be an object"),
-        (("found",), {}, "fingerprint of found of the file is missing"),
+        (("estimates",), [[1, 2]], "`array` of length >= 9 - at `$.estimates[0]`"),
+        (("constraints",), [], "Expected `object`, got `array` - at `$.constraints`"),
+        (("found",), {}, "must have a fingerprint and proposals, or an error"),
     ],
 )
 def test_what_cannot_be_so_is_named(tmp_path, way, value, said):
@@ -96,7 +104,7 @@ def test_what_cannot_be_so_is_named(tmp_path, way, value, said):
 def test_every_part_must_be_there(tmp_path, key):
     held = copy.deepcopy(DOCUMENT)
     del held[key]
-    with pytest.raises(UsageError, match=f"{key} of the file is missing"):
+    with pytest.raises(UsageError, match=f"missing required field `{key}`"):
         read_problem(written(tmp_path / "problem.json", held))
 
 

@@ -259,7 +259,7 @@ def test_shardbenchs_own_planner_is_captured_once_and_made_again(tmp_path):
     planner = live.planner(lambda **given: Planner(**given, mode="best-plan", seed=3))
     was = captured(live, path, planner=planner)
     problem = built(path)
-    assert problem.live.own == {"mode": "best-plan", "search_seconds": None, "seed": 3}
+    assert problem.live.planner.own == {"mode": "best-plan", "search_seconds": None, "seed": 3}
     assert plan_again(problem) == was
 
 

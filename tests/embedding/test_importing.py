@@ -331,7 +331,11 @@ def test_only_features_in_a_group_have_a_table_and_wide_groups_one_of_their_own(
         WIDTH
     }
     """
-    for width, dim in (("", 4), ("wide_and_deep { wide_embedding_dim: 8 }", 8)):
+    for width, dim in (
+        ("", 4),
+        ("wide_and_deep { wide_embedding_dim: 8 }", 8),
+        ("xdeepfm { }", 16),  # upstream's default of that model
+    ):
         found = imported(source("my.config", features + groups.replace("WIDTH", width)))
         tables = parse_tables(found.content, "t.csv")
         assert [(table.name, table.dim) for table in tables] == [
@@ -357,17 +361,18 @@ def test_the_example_says_all_that_it_has_to(tmp_path):
         ("", "has no feature_configs"),
         ("model_dir: 'x'", "has no feature_configs"),
         ("feature_configs { }", "must hold one feature"),
-        ("feature_configs: 5", "must be a message"),
+        ("feature_configs: 5", "line 1: '5': Expected"),
         (feature("id_feature", "num_buckets: 5"), "feature_name is missing"),
         (feature("id_feature", "feature_name: 'a' num_buckets: 5"), "no embedding_dim"),
         (feature("id_feature", "feature_name: 'a' embedding_dim: 8"), "features without a size"),
         (feature("id_feature", "feature_name: 'a' vocab_file: 'v'"), "only their vocab_file tells"),
         (feature("id_feature", "feature_name: 'a' zch { }"), "zch has no zch_size"),
         (feature("new_feature", "feature_name: 'a'"), "not known here (new_feature)"),
-        (named("embedding_dim: -8 num_buckets: 5"), "not -8"),
+        (named("embedding_dim: -8 num_buckets: 5"), "out of range: -8"),
         (named("embedding_dim: 8 num_buckets: 1e9"), "'1e9'"),
         (named("embedding_dim: 8 num_buckets: 'x'"), "'x'"),
-        (named(f"embedding_dim: 8 num_buckets: {10**20}"), "rows must be"),
+        (named(f"embedding_dim: 8 num_buckets: {10**13}"), "rows must be"),
+        (named(f"embedding_dim: 8 num_buckets: {10**20}"), "out of range"),
         (named(SIZED) * 2, "there already, in line 1"),
         (named(f"{SIZED} data_type: 'INT8'"), "data type INT8"),
         (named("stub_type: true"), "stub_type"),

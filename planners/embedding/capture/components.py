@@ -1,9 +1,10 @@
-"""The parts of a planner, to a captured file and back: torchrec's own kinds, and shardbench's."""
+"""The parts of a planner in a captured file: torchrec's own classes, and shardbench's."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
 
+import msgspec
+from msgspec import Meta, Struct
 from torchrec.distributed.planner import storage_reservations
 from torchrec.distributed.planner.partitioners import (
     GreedyPerfPartitioner,
@@ -23,114 +24,64 @@ from torchrec.distributed.planner.storage_reservations import (
     HeuristicalStorageReservation,
     InferenceStorageReservation,
 )
-from torchrec.distributed.planner.types import (
-    Partitioner,
-    PerfModel,
-    Proposer,
-    StorageReservation,
-    Topology,
-)
 
-from planners.embedding.capture.fields import Fields
+from planners.embedding.capture.limits import Number, Whole
+from planners.embedding.capture.topology import DeviceRuns
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
 
-_FLAG, _WHOLE, _SHARE, _NUMBER, _SORT = "flag", "whole", "share", "number", "sort"
+_Share = Annotated[int, Meta(ge=0, le=1)] | Annotated[float, Meta(ge=0, le=1)]
+
+_Known = Mapping[str, tuple[type[Any], type[Struct]]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """A class, and for each of its arguments: the attribute that keeps it, and what it may be."""
+def _known(classes: Mapping[type[Any], Mapping[str, Any]]) -> _Known:
+    """Return classes by name, each with a struct of those of its arguments that are captured.
 
-    make: type[Any]
-    settings: Mapping[str, tuple[str, str]]
-
-    def values(self, component: Any) -> dict[str, Any]:
-        found = {}
-        for name, (attribute, _) in self.settings.items():
-            value = getattr(component, attribute)
-            found[name] = value.value if isinstance(value, SortBy) else value
-        return found
-
-    def read(self, said: Fields) -> dict[str, Any]:
-        readers: dict[str, Callable[[str], Any]] = {
-            _FLAG: said.flag,
-            _WHOLE: said.whole,
-            _SHARE: lambda key: said.number(key, 0, 1),
-            _NUMBER: said.number,
-            _SORT: lambda key: SortBy(said.text(key, [each.value for each in SortBy])),
-        }
-        return {
-            name: said.optional(name, readers[what]) for name, (_, what) in self.settings.items()
-        }
+    A component keeps an argument in an attribute of its name, perhaps after an underscore.
+    """
+    return {
+        each.__name__: (
+            each,
+            msgspec.defstruct(each.__name__, [(key, kind | None) for key, kind in said.items()]),
+        )
+        for each, said in classes.items()
+    }
 
 
-_PROPOSERS = {
-    "GreedyProposer": _Kind(
-        GreedyProposer, {"use_depth": ("_use_depth", _FLAG), "threshold": ("_threshold", _WHOLE)}
-    ),
-    "UniformProposer": _Kind(UniformProposer, {"use_depth": ("_use_depth", _FLAG)}),
-    "GridSearchProposer": _Kind(GridSearchProposer, {"max_proposals": ("_max_proposals", _WHOLE)}),
-    "DynamicProgrammingProposer": _Kind(
-        DynamicProgrammingProposer, {"hbm_bins_per_device": ("_hbm_bins_per_device", _WHOLE)}
-    ),
-    "EmbeddingOffloadScaleupProposer": _Kind(
-        EmbeddingOffloadScaleupProposer, {"use_depth": ("use_depth", _FLAG)}
-    ),
-    "BinProposer": _Kind(BinProposer, {"bins_per_device": ("bins_per_device", _WHOLE)}),
-}
-_PARTITIONERS = {
-    "GreedyPerfPartitioner": _Kind(
-        GreedyPerfPartitioner,
-        {"sort_by": ("_sort_by", _SORT), "balance_modules": ("_balance_modules", _FLAG)},
-    ),
-    "MemoryBalancedPartitioner": _Kind(
-        MemoryBalancedPartitioner,
-        {
-            "max_search_count": ("_max_search_count", _WHOLE),
-            "tolerance": ("_tolerance", _NUMBER),
-            "balance_modules": ("_balance_modules", _FLAG),
-        },
-    ),
-}
-_PERF_MODELS = {
-    "NoopPerfModel": _Kind(NoopPerfModel, {}),
-    "NoopStorageModel": _Kind(NoopStorageModel, {}),
-}
-_RESERVATIONS = {
-    "FixedPercentageStorageReservation": _Kind(
-        FixedPercentageStorageReservation, {"percentage": ("_percentage", _SHARE)}
-    ),
-    "HeuristicalStorageReservation": _Kind(
-        HeuristicalStorageReservation,
-        {
-            "percentage": ("_percentage", _SHARE),
-            "parameter_multiplier": ("_parameter_multiplier", _NUMBER),
-            "dense_tensor_estimate": ("_dense_tensor_estimate", _WHOLE),
-        },
-    ),
-    "InferenceStorageReservation": _Kind(
-        InferenceStorageReservation,
-        {
-            "percentage": ("_percentage", _SHARE),
-            "dense_tensor_estimate": ("_dense_tensor_estimate", _WHOLE),
-        },
-    ),
-}
-if hasattr(storage_reservations, "FixedAbsoluteStorageReservation"):  # from torchrec 1.7.0 on
-    _RESERVATIONS["FixedAbsoluteStorageReservation"] = _Kind(
-        storage_reservations.FixedAbsoluteStorageReservation,
-        {"hbm_reserved_bytes": ("_hbm_reserved_bytes", _WHOLE)},
-    )
-_KINDS = {**_PROPOSERS, **_PARTITIONERS, **_PERF_MODELS, **_RESERVATIONS}
+class Component(Struct):
+    """A part of a planner: its class by name, and its settings where that class is known.
 
+    `used` says that it had planned before, and keeps what has a say in its next plan.
+    """
 
-@dataclass(frozen=True, slots=True)
-class Component:
-    """A part of a planner: what its class is called, and its settings where that class is known."""
+    known: ClassVar[_Known]
 
     kind: str
-    settings: Mapping[str, Any] | None
-    used: bool = False
+    settings: dict[str, Any] | None
+    used: bool
+
+    def __post_init__(self) -> None:
+        if self.settings is not None:
+            if self.kind not in self.known:
+                raise ValueError(f"kind must be one of {', '.join(self.known)}")
+            try:
+                msgspec.convert(self.settings, self.known[self.kind][1])
+            except msgspec.ValidationError as error:
+                raise ValueError(f"{self.kind}: {error}") from None
+
+    @classmethod
+    def of(cls, component: Any, hashed: bool, **more: Any) -> Self:
+        """Return what is captured of a component; somebody's own class has no settings.
+
+        The name of such a class stays out of a file with hashed names.
+        """
+        name = type(component).__name__
+        made, said = cls.known.get(name, (None, None))
+        if said is None or made is not type(component):
+            return cls("a class of one's own" if hashed else name, None, False, **more)
+        held = vars(component)
+        settings = {key: held.get(f"_{key}", held.get(key)) for key in said.__struct_fields__}
+        return cls(name, msgspec.to_builtins(settings), _is_used(component), **more)
 
     @property
     def obstacle(self) -> str | None:
@@ -141,59 +92,77 @@ class Component:
             return f"its {self.kind} had planned before, and keeps what it found"
         return None
 
-    def proposer(self) -> Proposer:
-        """Return a new proposer of this kind; there must be no obstacle."""
-        proposer: Proposer = self._made(_PROPOSERS)
-        return proposer
-
-    def partitioner(self) -> Partitioner:
-        """Return a new partitioner of this kind; there must be no obstacle."""
-        partitioner: Partitioner = self._made(_PARTITIONERS)
-        return partitioner
-
-    def perf_model(self, topology: Topology) -> PerfModel:
-        """Return a new perf model of this kind; there must be no obstacle."""
-        model: PerfModel = self._made(_PERF_MODELS, topology=topology)
-        return model
-
-    def reservation(self) -> StorageReservation:
-        """Return a new storage reservation of this kind; there must be no obstacle."""
-        reservation: StorageReservation = self._made(_RESERVATIONS)
-        return reservation
-
-    def _made(self, kinds: Mapping[str, _Kind], **more: Any) -> Any:
-        return kinds[self.kind].make(**(self.settings or {}), **more)
+    def make(self, **more: Any) -> Any:
+        """Return a new component of this kind; there must be no obstacle."""
+        made, said = self.known[self.kind]
+        return made(**msgspec.structs.asdict(msgspec.convert(self.settings, said)), **more)
 
 
-def component_written(component: Any, hashed: bool) -> dict[str, Any]:
-    """Return the kind of a part and its settings, which are null for somebody's own class.
+class CapturedProposer(Component):
+    """A proposer."""
 
-    What such a class is called stays out of a file with hashed names.
+    known = _known(
+        {
+            GreedyProposer: {"use_depth": bool, "threshold": Whole},
+            UniformProposer: {"use_depth": bool},
+            GridSearchProposer: {"max_proposals": Whole},
+            DynamicProgrammingProposer: {"hbm_bins_per_device": Whole},
+            EmbeddingOffloadScaleupProposer: {"use_depth": bool},
+            BinProposer: {"bins_per_device": Whole},
+        }
+    )
+
+
+class CapturedPartitioner(Component):
+    """A partitioner."""
+
+    known = _known(
+        {
+            GreedyPerfPartitioner: {"sort_by": SortBy, "balance_modules": bool},
+            MemoryBalancedPartitioner: {
+                "max_search_count": Whole,
+                "tolerance": Number,
+                "balance_modules": bool,
+            },
+        }
+    )
+
+
+class CapturedPerfModel(Component):
+    """A perf model, which is made with a `topology`."""
+
+    known = _known({NoopPerfModel: {}, NoopStorageModel: {}})
+
+
+class CapturedReservation(Component):
+    """A storage reservation, and what it left of each device.
+
+    `refused` is the reason where it refused to, which is empty where that is not told.
     """
-    name = type(component).__name__
-    kind = _KINDS.get(name)
-    if kind is None or kind.make is not type(component):
-        return {"kind": "a class of one's own" if hashed else name, "settings": None, "used": False}
-    return {"kind": name, "settings": kind.values(component), "used": _is_used(component)}
 
+    known = _known(
+        {
+            FixedPercentageStorageReservation: {"percentage": _Share},
+            HeuristicalStorageReservation: {
+                "percentage": _Share,
+                "parameter_multiplier": Number,
+                "dense_tensor_estimate": Whole,
+            },
+            InferenceStorageReservation: {"percentage": _Share, "dense_tensor_estimate": Whole},
+            **(
+                {
+                    storage_reservations.FixedAbsoluteStorageReservation: {
+                        "hbm_reserved_bytes": Whole
+                    }
+                }
+                if hasattr(storage_reservations, "FixedAbsoluteStorageReservation")
+                else {}  # before torchrec 1.7.0
+            ),
+        }
+    )
 
-def component_read(said: Fields, group: str) -> Component:
-    """Return the part of a planner that a file says; `group` names what it must be one of.
-
-    Raises:
-        Malformed: a field is missing or cannot be so.
-    """
-    groups = {
-        "proposer": _PROPOSERS,
-        "partitioner": _PARTITIONERS,
-        "perf model": _PERF_MODELS,
-        "reservation": _RESERVATIONS,
-    }
-    settings = said.optional("settings", said.inner)
-    if settings is None:
-        return Component(said.text("kind"), None)
-    kind = said.text("kind", groups[group])
-    return Component(kind, groups[group][kind].read(settings), said.flag("used"))
+    left: DeviceRuns | None
+    refused: str | None
 
 
 def _is_used(component: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Hears the calls of a method, whichever class derived from another has its own."""
+"""Listens to the calls of a method, whichever class derived from another has its own."""
 
 import functools
 import threading
@@ -8,7 +8,7 @@ from typing import Any
 
 
 @contextmanager
-def heard(base: type, method: str, listener: Callable[..., Any]) -> Iterator[None]:
+def listening(base: type, method: str, listener: Callable[..., Any]) -> Iterator[None]:
     """Have a listener make each call of a method, of a class and of those derived from it.
 
     Of calls inside one another, as by `super()`, it makes the outermost in a thread.
@@ -29,11 +29,11 @@ def heard(base: type, method: str, listener: Callable[..., Any]) -> Iterator[Non
 
         return call
 
-    own = {kind: vars(kind)[method] for kind in _derived(base) if method in vars(kind)}
     replaced = {
         kind: original
-        for kind, original in own.items()
-        if callable(original) and not getattr(original, "__isabstractmethod__", False)
+        for kind in _derived(base)
+        if callable(original := vars(kind).get(method))
+        and not getattr(original, "__isabstractmethod__", False)
     }
     for kind, original in replaced.items():
         setattr(kind, method, replacement(original))
@@ -46,8 +46,5 @@ def heard(base: type, method: str, listener: Callable[..., Any]) -> Iterator[Non
 
 def _derived(base: type) -> set[type]:
     """Return a class and all that derive from it."""
-    kinds: set[type] = {base}
     children: list[type] = base.__subclasses__()
-    for kind in children:
-        kinds |= _derived(kind)
-    return kinds
+    return {base}.union(*map(_derived, children))

@@ -1,42 +1,42 @@
-"""The modules that are sharded and their tables, to a captured file and back."""
+"""The modules that are sharded and their tables, in a captured file."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from msgspec import Meta, Struct
 from torch import nn
 from torchrec import optim as torchrec_optim
 from torchrec.distributed.planner.utils import sharder_name
 from torchrec.distributed.types import ModuleSharder
-from torchrec.modules.embedding_configs import (
-    EmbeddingBagConfig,
-    EmbeddingConfig,
-    PoolingType,
-)
+from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.contract import ShardbenchError
-from planners.embedding.capture.fields import Fields, Malformed
-from planners.embedding.capture.sharders import BAGS, SEQUENCES
+from planners.embedding.capture.sharders import BAGS, SEQUENCES, ModuleKind
 from planners.embedding.tables import ITEM_BYTES, MOST_DIM, MOST_ROWS, MOST_TABLES
 from planners.embedding.torchrec_objects import DATA_TYPES
 
-_KINDS = {EmbeddingBagCollection: BAGS, EmbeddingCollection: SEQUENCES}
-_DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+_KINDS: Mapping[type[nn.Module], ModuleKind] = {
+    EmbeddingBagCollection: BAGS,
+    EmbeddingCollection: SEQUENCES,
+}
+_DTYPES: Mapping[torch.dtype, Any] = {
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+}
 # What torchrec's estimate of an optimizer's state tells apart; "other" is any other class.
 _OPTIMIZERS = {
     "SGD": (torch.optim.SGD, torchrec_optim.SGD),
     "Adam": (torch.optim.Adam, torchrec_optim.Adam),
     "RowWiseAdagrad": (torchrec_optim.RowWiseAdagrad,),
 }
-_OTHER = "other"
-_OPTIMIZERS_SAID = (*_OPTIMIZERS, _OTHER)
 
 
 @dataclass(frozen=True, slots=True)
-class Sharded:
+class ShardedModule:
     """A module that has a sharder, with the tables that it may shard, by name."""
 
     path: str
@@ -45,8 +45,8 @@ class Sharded:
     parameters: Mapping[str, nn.Parameter]
 
     @property
-    def kind(self) -> str:
-        """What kind of module it is."""
+    def kind(self) -> ModuleKind:
+        """The kind of module."""
         return _KINDS[type(self.module)]
 
     def configs(self) -> Iterator[tuple[Any, nn.Parameter]]:
@@ -61,7 +61,7 @@ class Sharded:
 
 def sharded_modules(
     module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]]
-) -> list[Sharded]:
+) -> list[ShardedModule]:
     """Return the modules that torchrec's enumerator finds a sharder for, as it walks them.
 
     Raises:
@@ -85,105 +85,106 @@ def sharded_modules(
                 f"Module '{path}' is a {type(child).__name__}; only torchrec's {BAGS} and "
                 f"{SEQUENCES} can be captured."
             )
-        found.append(Sharded(path, child, sharder, parameters))
+        found.append(ShardedModule(path, child, sharder, parameters))
     return found
 
 
-def module_written(
-    sharded: Sharded, path: str, tables: Mapping[str, str], features: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return a module as plain JSON types, with names as they are written.
+class CapturedTable(Struct, frozen=True):
+    """A table; torch reserves the '.' of names."""
 
-    Raises:
-        ShardbenchError: a table is of a kind that cannot be captured.
-    """
-    return {
-        "path": path,
-        "kind": sharded.kind,
-        "is_weighted": sharded.kind == BAGS and bool(sharded.module.is_weighted()),
-        "tables": [
-            {
-                "name": tables[config.name],
-                **_table_written(config, parameter),
-                "features": [features[name] for name in config.feature_names],
-            }
-            for config, parameter in sharded.configs()
-        ],
-    }
-
-
-def _table_written(config: Any, parameter: nn.Parameter) -> dict[str, Any]:
-    if config.use_virtual_table:
-        raise ShardbenchError(f"Table '{config.name}' is virtual, which cannot be captured.")
-    if parameter.dtype not in _DTYPES:
-        raise ShardbenchError(
-            f"Table '{config.name}' is of {parameter.dtype}; only {', '.join(ITEM_BYTES)} can be "
-            "captured."
-        )
-    rows, dim = parameter.shape
-    classes = getattr(parameter, "_optimizer_classes", None)
-    return {
-        "rows": int(rows),
-        "dim": int(dim),
-        "dtype": _DTYPES[parameter.dtype],
-        "pooling": config.pooling.value if isinstance(config, EmbeddingBagConfig) else "NONE",
-        "optimizer": None if not classes else _optimizer_written(classes[0]),
-    }
-
-
-def _optimizer_written(optimizer: type) -> str:
-    return next((name for name, classes in _OPTIMIZERS.items() if optimizer in classes), _OTHER)
-
-
-@dataclass(frozen=True, slots=True)
-class CapturedTable:
-    """A table of a file."""
-
-    name: str
-    rows: int
-    dim: int
-    dtype: str
-    pooling: str
-    optimizer: str | None
+    name: Annotated[str, Meta(pattern=r"^[^.]+\Z")]
+    rows: Annotated[int, Meta(ge=1, le=MOST_ROWS)]
+    dim: Annotated[int, Meta(ge=1, le=MOST_DIM)]
+    dtype: Literal["fp32", "fp16", "bf16"]
+    pooling: Literal["SUM", "MEAN", "NONE"]
+    optimizer: Literal["SGD", "Adam", "RowWiseAdagrad", "other"] | None
     features: list[str]
 
-    def arguments(self) -> dict[str, Any]:
-        """Return what its configuration is made with."""
-        return {
-            "name": self.name,
-            "num_embeddings": self.rows,
-            "embedding_dim": self.dim,
-            "data_type": DATA_TYPES[self.dtype],
-            "feature_names": list(self.features),
-        }
+    @classmethod
+    def of(
+        cls, config: Any, parameter: nn.Parameter, name: str, features: Mapping[str, str]
+    ) -> "CapturedTable":
+        """Return what is captured of a table, with names as they are written.
+
+        Raises:
+            ShardbenchError: it is of a kind that cannot be captured.
+        """
+        if config.use_virtual_table:
+            raise ShardbenchError(f"Table '{config.name}' is virtual, which cannot be captured.")
+        if parameter.dtype not in _DTYPES:
+            raise ShardbenchError(
+                f"Table '{config.name}' is of {parameter.dtype}; only {', '.join(ITEM_BYTES)} can "
+                "be captured."
+            )
+        rows, dim = map(int, parameter.shape)
+        pooling: Any = config.pooling.value if isinstance(config, EmbeddingBagConfig) else "NONE"
+        optimizer: Any = None
+        if used := getattr(parameter, "_optimizer_classes", None):
+            known = (name for name, classes in _OPTIMIZERS.items() if used[0] in classes)
+            optimizer = next(known, "other")
+        read = [features[each] for each in config.feature_names]
+        return cls(name, rows, dim, _DTYPES[parameter.dtype], pooling, optimizer, read)
+
+    def config(self, kind: type[Any]) -> Any:
+        """Return the configuration of the table in a module that takes configurations of a kind."""
+        pooling = {} if self.pooling == "NONE" else {"pooling": PoolingType(self.pooling)}
+        return kind(
+            name=self.name,
+            num_embeddings=self.rows,
+            embedding_dim=self.dim,
+            data_type=DATA_TYPES[self.dtype],
+            feature_names=list(self.features),
+            **pooling,
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class CapturedModule:
-    """A module of a file, of which any number can be made, on the meta device."""
+class CapturedModule(Struct, frozen=True):
+    """A module with tables, of which any number can be made, on the meta device."""
 
     path: str
-    kind: str
+    kind: ModuleKind
     is_weighted: bool
-    tables: tuple[CapturedTable, ...]
+    tables: Annotated[list[CapturedTable], Meta(min_length=1, max_length=MOST_TABLES)]
+
+    def __post_init__(self) -> None:
+        if len({table.name for table in self.tables}) < len(self.tables):
+            raise ValueError("tables must each have a name of their own")
+        if any((table.pooling == "NONE") == (self.kind == BAGS) for table in self.tables):
+            raise ValueError(f"pooling must be SUM or MEAN in an {BAGS}, and NONE in others")
+
+    @classmethod
+    def of(
+        cls,
+        sharded: ShardedModule,
+        path: str,
+        tables: Mapping[str, str],
+        features: Mapping[str, str],
+    ) -> "CapturedModule":
+        """Return what is captured of a module, with names as they are written.
+
+        Raises:
+            ShardbenchError: a table is of a kind that cannot be captured.
+        """
+        return cls(
+            path=path,
+            kind=sharded.kind,
+            is_weighted=sharded.kind == BAGS and bool(sharded.module.is_weighted()),
+            tables=[
+                CapturedTable.of(config, parameter, tables[config.name], features)
+                for config, parameter in sharded.configs()
+            ],
+        )
 
     def make(self) -> nn.Module:
         """Return a new module."""
         meta = torch.device("meta")
         if self.kind == BAGS:
-            module: Any = EmbeddingBagCollection(
-                device=meta,
-                is_weighted=self.is_weighted,
-                tables=[
-                    EmbeddingBagConfig(**each.arguments(), pooling=PoolingType(each.pooling))
-                    for each in self.tables
-                ],
-            )
+            bags = [table.config(EmbeddingBagConfig) for table in self.tables]
+            module: Any = EmbeddingBagCollection(bags, is_weighted=self.is_weighted, device=meta)
             weights = module.embedding_bags
         else:
-            module = EmbeddingCollection(
-                device=meta, tables=[EmbeddingConfig(**each.arguments()) for each in self.tables]
-            )
+            sequences = [table.config(EmbeddingConfig) for table in self.tables]
+            module = EmbeddingCollection(sequences, device=meta)
             weights = module.embeddings
         for table in self.tables:
             if table.optimizer is not None:
@@ -196,7 +197,7 @@ def model_of(modules: Sequence[CapturedModule]) -> nn.Module:
     """Return a module that has these in their places and nothing else.
 
     Raises:
-        Malformed: two of them are in one place, or a name is none that torch takes.
+        ValueError: two of them are in one place, or a name is none that torch takes.
     """
     if [each.path for each in modules] == [""]:
         return modules[0].make()
@@ -210,44 +211,9 @@ def model_of(modules: Sequence[CapturedModule]) -> nn.Module:
                     here.add_module(name, nn.Module())
                 here = here.get_submodule(name)
             if type(here) is not nn.Module or last in here._modules:
-                raise Malformed(f"there are two modules at '{each.path}'")
+                raise ValueError("there are two")
             here.add_module(last, each.make())
         except (KeyError, ValueError, AttributeError, AssertionError) as error:
-            if isinstance(error, Malformed):
-                raise
             reason = str(error).strip("\"'") or type(error).__name__
-            raise Malformed(f"module '{each.path}' cannot be made: {reason}") from None
+            raise ValueError(f"module '{each.path}' cannot be made: {reason}") from None
     return root
-
-
-def module_read(said: Fields) -> CapturedModule:
-    """Return the module that a file says.
-
-    Raises:
-        Malformed: a field is missing or cannot be so.
-    """
-    kind = said.text("kind", (BAGS, SEQUENCES))
-    pooling = ("SUM", "MEAN") if kind == BAGS else ("NONE",)
-    tables = tuple(
-        CapturedTable(
-            name=_table_name(each),
-            rows=each.whole("rows", 1, MOST_ROWS),
-            dim=each.whole("dim", 1, MOST_DIM),
-            dtype=each.text("dtype", ITEM_BYTES),
-            pooling=each.text("pooling", pooling),
-            optimizer=each.optional("optimizer", partial(each.text, allowed=_OPTIMIZERS_SAID)),
-            features=each.texts("features"),
-        )
-        for each in said.each("tables", "table", MOST_TABLES)
-    )
-    names = [table.name for table in tables]
-    if not names or len(set(names)) < len(names):
-        raise Malformed("a module must have tables, each with a name of its own")
-    return CapturedModule(said.text("path"), kind, said.flag("is_weighted"), tables)
-
-
-def _table_name(said: Fields) -> str:
-    name = said.text("name")
-    if not name or "." in name:
-        raise Malformed("a table's name must be a text without '.', which torch reserves")
-    return name

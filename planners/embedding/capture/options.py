@@ -1,4 +1,4 @@
-"""The options that a live planner had, with their estimates, to a captured file and back.
+"""The options that a live planner had, with their estimates, in a captured file.
 
 Up to torchrec 1.8.0 options that are constrained are enumerated in the order of a set of texts,
 which differs from process to process, and an enumerator of one's own has an order of its own;
@@ -6,35 +6,55 @@ torchrec's proposers break ties by it. A file therefore keeps the order.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from itertools import groupby
-from typing import Any, cast
+from typing import Annotated, cast
 
+from msgspec import Meta, Struct
 from torch import nn
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import ShardbenchError, UsageError
-from planners.embedding.capture.fields import Fields, Malformed
+from planners.embedding.capture.limits import Estimate, Ranks, Whole
 
-_MOST_OPTIONS = 10_000_000
-_MOST_SHARDS = 2**17
-
-Key = tuple[str, str, str]
-"""A table's fqn, a sharding type and a compute kernel."""
+ShardEstimate = Annotated[list[Estimate], Meta(min_length=9, max_length=9)]
+"""Bytes of HBM, DDR and SSD, then the milliseconds of torchrec's Perf in its order."""
 
 
-def options_written(
+class CapturedOption(Struct, frozen=True):
+    """An option of a table, by the numbers of its module and of the table in it.
+
+    `shards` has how many shards in a row are alike, their rows and columns, and the number of their
+    estimate.
+    """
+
+    module: Whole
+    table: Whole
+    sharding_type: str
+    compute_kernel: str
+    shards: Annotated[list[tuple[Ranks, Whole, Whole, Whole]], Meta(min_length=1, max_length=2**17)]
+
+    def sizes(self) -> list[list[int]]:
+        """Return how many shards in a row are of which rows and columns."""
+        runs = groupby(self.shards, key=lambda shard: shard[1:3])
+        return [[sum(count for count, *_ in run), *size] for size, run in runs]
+
+    def estimates(self) -> Iterator[int]:
+        """Yield the number of each shard's estimate."""
+        for count, _, _, estimate in self.shards:
+            for _ in range(count):
+                yield estimate
+
+
+def captured_options(
     options: Sequence[ShardingOption], places: Mapping[tuple[str, str], tuple[int, int]]
-) -> dict[str, Any]:
-    """Return options and their distinct estimates as plain JSON types.
+) -> tuple[list[CapturedOption], list[ShardEstimate]]:
+    """Return what is captured of options, and their distinct estimates.
 
-    An estimate is bytes of HBM, DDR and SSD, then the milliseconds of torchrec's Perf in its order.
-    A row of `shards` is how many shards in a row are alike, their rows and columns, and the number
-    of their estimate. `places` has the numbers of a table's module and of the table in it, by
-    module path and table name.
+    `places` has the numbers of a table's module and of the table in it, by module path and name.
 
     Raises:
         ShardbenchError: an option is of a table that is not known, or is without an estimate.
@@ -47,55 +67,33 @@ def options_written(
         estimate = (*astuple(shard.storage), *astuple(shard.perf))
         return numbers.setdefault(estimate, len(numbers))
 
-    written = []
+    captured = []
     for option in options:
         if (option.path, option.name) not in places:
             raise ShardbenchError(f"Table '{option.name}' has an option, but no sharder shards it.")
-        module, table = places[option.path, option.name]
-        shards = [(*map(int, shard.size), number(option, shard)) for shard in option.shards]
-        written.append(
-            {
-                "module": module,
-                "table": table,
-                "sharding_type": option.sharding_type,
-                "compute_kernel": option.compute_kernel,
-                "shards": [[len(list(run)), *shard] for shard, run in groupby(shards)],
-            }
+        shards = (
+            (int(shard.size[0]), int(shard.size[1]), number(option, shard))
+            for shard in option.shards
         )
-    return {"options": written, "estimates": [list(estimate) for estimate in numbers]}
-
-
-@dataclass(frozen=True, slots=True)
-class CapturedOption:
-    """An option of a file; `shards` is as `options_written` writes it."""
-
-    fqn: str
-    sharding_type: str
-    compute_kernel: str
-    shards: list[list[int]]
-
-    @property
-    def key(self) -> Key:
-        """What it is found by among the options that torchrec enumerates."""
-        return self.fqn, self.sharding_type, self.compute_kernel
-
-    def sizes(self) -> list[list[int]]:
-        """Return how many shards in a row are of which rows and columns."""
-        runs = groupby(self.shards, key=lambda shard: shard[1:3])
-        return [[sum(count for count, *_ in run), *size] for size, run in runs]
-
-    def __str__(self) -> str:
-        return f"'{self.compute_kernel}', {self.sharding_type}, of table '{self.fqn.lstrip('.')}'"
+        captured.append(
+            CapturedOption(
+                *places[option.path, option.name],
+                option.sharding_type,
+                option.compute_kernel,
+                [(len(list(run)), *shard) for shard, run in groupby(shards)],
+            )
+        )
+    return captured, [list(estimate) for estimate in numbers]
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedOptions:
-    """The options of a file, in the live planner's order.
+    """The options of a file with the fqn of each one's table, in the live planner's order.
 
     Where they are `fed`, the file's estimates stand in for those that are worked out again.
     """
 
-    options: tuple[CapturedOption, ...]
+    options: tuple[tuple[str, CapturedOption], ...]
     estimates: tuple[tuple[Storage, Perf], ...]
     fed: bool = False
 
@@ -105,33 +103,26 @@ class CapturedOptions:
         Raises:
             UsageError: one of the file's is not among them, or has other shards.
         """
-        waiting: dict[Key, deque[ShardingOption]] = defaultdict(deque)
+        waiting: dict[tuple[str, str, str], deque[ShardingOption]] = defaultdict(deque)
         for option in options:
             waiting[option.fqn, option.sharding_type, option.compute_kernel].append(option)
         ordered = []
-        for captured in self.options:
-            if not waiting[captured.key]:
-                raise UsageError(
-                    f"The live planner had option {captured}, which the installed torchrec does "
-                    "not enumerate."
-                )
-            option = waiting[captured.key].popleft()
+        for fqn, captured in self.options:
+            name = (
+                f"The live planner had option '{captured.compute_kernel}', "
+                f"{captured.sharding_type}, of table '{fqn.lstrip('.')}'"
+            )
+            same = waiting[fqn, captured.sharding_type, captured.compute_kernel]
+            if not same:
+                raise UsageError(f"{name}, which the installed torchrec does not enumerate.")
+            option = same.popleft()
             if _sizes_of(option) != captured.sizes():
-                raise UsageError(
-                    f"The live planner had option {captured} in other shards than the installed "
-                    "torchrec makes."
-                )
+                raise UsageError(f"{name} in other shards than the installed torchrec makes.")
             if self.fed:
-                self._feed(option, captured)
+                for shard, estimate in zip(option.shards, captured.estimates(), strict=True):
+                    shard.storage, shard.perf = self.estimates[estimate]
             ordered.append(option)
         return ordered
-
-    def _feed(self, option: ShardingOption, captured: CapturedOption) -> None:
-        shards = iter(option.shards)
-        for count, _, _, estimate in captured.shards:
-            for _ in range(count):
-                shard = next(shards)
-                shard.storage, shard.perf = self.estimates[estimate]
 
     def compared(self, options: Sequence[ShardingOption]) -> "CapturedOptions":
         """Return these, fed where an estimate of the installed torchrec's is another one.
@@ -139,14 +130,12 @@ class CapturedOptions:
         Raises:
             UsageError: an option of the file is not among these, or has other shards.
         """
-        for captured, option in zip(self.options, self.applied(options), strict=True):
-            shards = iter(option.shards)
-            for count, _, _, estimate in captured.shards:
-                for _ in range(count):
-                    shard = next(shards)
-                    if (shard.storage, shard.perf) != self.estimates[estimate]:
-                        return replace(self, fed=True)
-        return self
+        fed = any(
+            (shard.storage, shard.perf) != self.estimates[estimate]
+            for (_, captured), option in zip(self.options, self.applied(options), strict=True)
+            for shard, estimate in zip(option.shards, captured.estimates(), strict=True)
+        )
+        return replace(self, fed=fed)
 
     def enumerating(self, kind: type[EmbeddingEnumerator]) -> type[EmbeddingEnumerator]:
         """Return a kind of enumerator that enumerates as the live planner had it."""
@@ -164,32 +153,3 @@ class CapturedOptions:
 def _sizes_of(option: ShardingOption) -> list[list[int]]:
     sizes = ([int(length) for length in shard.size] for shard in option.shards)
     return [[len(list(run)), *size] for size, run in groupby(sizes)]
-
-
-def options_read(said: Fields, fqns: Sequence[Sequence[str]]) -> CapturedOptions:
-    """Return the options that a file says; `fqns` has the fqn of each table of each module.
-
-    Raises:
-        Malformed: a field is missing or cannot be so.
-    """
-    estimates = tuple(
-        (Storage(*row[:3]), Perf(*row[3:])) for row in said.rows("estimates", wholes=0, numbers=9)
-    )
-    options = []
-    for each in said.each("options", "option", _MOST_OPTIONS):
-        tables = fqns[each.whole("module", 0, len(fqns) - 1)]
-        shards = each.rows("shards", wholes=4, most=_MOST_SHARDS)
-        if not shards or any(
-            estimate >= len(estimates) or not 0 < count <= _MOST_SHARDS
-            for count, _, _, estimate in shards
-        ):
-            raise Malformed("an option must have shards with estimates that are there")
-        options.append(
-            CapturedOption(
-                tables[each.whole("table", 0, len(tables) - 1)],
-                each.text("sharding_type"),
-                each.text("compute_kernel"),
-                shards,
-            )
-        )
-    return CapturedOptions(tuple(options), estimates)

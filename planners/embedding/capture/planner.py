@@ -1,43 +1,97 @@
 """The live planner of a captured problem: its search, and the plan it found."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_args
+from typing import Annotated, Any, NamedTuple, cast
 
+from msgspec import UNSET, Meta, Struct, UnsetType
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 
-from planners.embedding.capture.components import Component, component_read
-from planners.embedding.capture.fields import Fields
+from planners.embedding.capture.components import (
+    CapturedPartitioner,
+    CapturedPerfModel,
+    CapturedProposer,
+)
+from planners.embedding.capture.limits import MOST_SECONDS, Whole
 from planners.embedding.drop_in.planner import Mode, Planner
 
-_TORCHRECS, _OURS = "EmbeddingShardingPlanner", "Planner"
-_MOST_SECONDS = 10**9
+_KINDS = {"EmbeddingShardingPlanner": EmbeddingShardingPlanner, "Planner": Planner}
+_Seconds = Annotated[float, Meta(ge=0.001, le=MOST_SECONDS)]
 
 
-@dataclass(frozen=True, slots=True)
-class LivePlanner:
-    """The live planner: its class, its parts, and its decision.
+class FoundPlan(Struct, frozen=True):
+    """The fingerprint of the plan that was found and how many were tried, or the error raised."""
 
-    `decision` is the fingerprint of its plan, or says which error it raised. `proposals` is how
-    many proposals it tried, None where it raised an error.
-    """
+    fingerprint: str | UnsetType = UNSET
+    proposals: Whole | UnsetType = UNSET
+    plans: Whole | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    text: str | UnsetType | None = UNSET
+
+    def __post_init__(self) -> None:
+        if self.error is UNSET and UNSET in (self.fingerprint, self.proposals):
+            raise ValueError("it must have a fingerprint and proposals, or an error")
+
+    @property
+    def decision(self) -> str:
+        """The fingerprint, or which error was raised instead."""
+        return str(self.fingerprint) if self.error is UNSET else f"none, {self.error}"
+
+
+class CapturedPlanner(Struct, frozen=True, kw_only=True):
+    """A planner's class and parts; mode, seconds and seed are those of shardbench's."""
 
     kind: str
-    own: dict[str, Any]
-    proposers: tuple[Component, ...]
-    partitioner: Component
-    perf_model: Component
-    timeout_seconds: int | None
+    mode: Mode | UnsetType = UNSET
+    search_seconds: _Seconds | UnsetType | None = UNSET
+    seed: Whole | UnsetType = UNSET
+    proposers: list[CapturedProposer]
+    partitioner: CapturedPartitioner
+    perf_model: CapturedPerfModel
+    timeout_seconds: Annotated[int, Meta(ge=1, le=MOST_SECONDS)] | None
     loads_a_plan: bool
-    callbacks: int
-    decision: str
-    proposals: int | None
+    callbacks: Whole
+
+    def __post_init__(self) -> None:
+        if self.kind == "Planner" and UNSET in self.own.values():
+            raise ValueError(f"a Planner must have {', '.join(self.own)}")
+
+    @classmethod
+    def of(cls, planner: EmbeddingShardingPlanner, hashed: bool) -> "CapturedPlanner":
+        """Return what is captured of a planner; the name of somebody's own stays out if hashed."""
+        kind = "EmbeddingShardingPlanner"
+        own: dict[str, Any] = {}
+        if type(planner) is Planner:
+            kind = "Planner"
+            own = {
+                "mode": planner._mode,
+                "search_seconds": planner._search_seconds,
+                "seed": planner._seed,
+            }
+        elif cast(Any, type(planner)).plan is not cast(Any, EmbeddingShardingPlanner).plan:
+            kind = "a class of one's own" if hashed else type(planner).__name__
+        return cls(
+            kind=kind,
+            **own,
+            proposers=[CapturedProposer.of(each, hashed) for each in planner._proposers],
+            partitioner=CapturedPartitioner.of(planner._partitioner, hashed),
+            perf_model=CapturedPerfModel.of(planner._perf_model, hashed),
+            timeout_seconds=planner._timeout_seconds,
+            loads_a_plan=planner.plan_loader is not None,
+            callbacks=len(planner._callbacks),
+        )
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The arguments that shardbench's planner takes beside torchrec's."""
+        if self.kind != "Planner":
+            return {}
+        return {"mode": self.mode, "search_seconds": self.search_seconds, "seed": self.seed}
 
     @property
     def obstacle(self) -> str | None:
         """Why its search cannot be made again, as a clause; None where it can."""
-        if self.kind not in (_TORCHRECS, _OURS):
+        if self.kind not in _KINDS:
             return f"its planner is {self.kind}, which plans in its own way"
         if self.loads_a_plan:
             return "it loaded its plan and did not search"
@@ -46,46 +100,13 @@ class LivePlanner:
         parts = (*self.proposers, self.partitioner, self.perf_model)
         return next((part.obstacle for part in parts if part.obstacle), None)
 
-    def planner(self) -> Callable[..., EmbeddingShardingPlanner]:
+    def make(self) -> Callable[..., EmbeddingShardingPlanner]:
         """Return what makes such a planner of the usual arguments."""
-        kind = EmbeddingShardingPlanner if self.kind == _TORCHRECS else Planner
-        return partial(kind, timeout_seconds=self.timeout_seconds, **self.own)
+        return partial(_KINDS[self.kind], timeout_seconds=self.timeout_seconds, **self.own)
 
 
-def live_read(said: Fields, found: Fields | None) -> LivePlanner:
-    """Return the live planner of a file, and what it found.
+class LivePlanner(NamedTuple):
+    """The live planner of a problem, and its decision: a fingerprint, or the error it raised."""
 
-    Raises:
-        Malformed: a field is missing or cannot be so.
-    """
-    kind = said.text("kind")
-    own: dict[str, Any] = {}
-    if kind == _OURS:
-        own = {
-            "mode": said.text("mode", get_args(Mode)),
-            "search_seconds": said.optional(
-                "search_seconds", lambda key: said.number(key, 0.001, _MOST_SECONDS)
-            ),
-            "seed": said.whole("seed"),
-        }
-    decision, proposals = "not known", None
-    if found is not None and "error" in found.names():
-        decision = f"none, {found.text('error')}"
-    elif found is not None:
-        decision, proposals = found.text("fingerprint"), found.whole("proposals")
-    return LivePlanner(
-        kind=kind,
-        own=own,
-        proposers=tuple(
-            component_read(each, "proposer") for each in said.each("proposers", "proposer")
-        ),
-        partitioner=component_read(said.inner("partitioner"), "partitioner"),
-        perf_model=component_read(said.inner("perf_model"), "perf model"),
-        timeout_seconds=said.optional(
-            "timeout_seconds", lambda key: said.whole(key, 1, _MOST_SECONDS)
-        ),
-        loads_a_plan=said.flag("loads_a_plan"),
-        callbacks=said.whole("callbacks"),
-        decision=decision,
-        proposals=proposals,
-    )
+    planner: CapturedPlanner
+    decision: str

@@ -1,17 +1,25 @@
 """The planning problem of a captured file, on its own machines or on others."""
 
+import copy
 import logging
 from dataclasses import replace
+from typing import Any
 
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
-from torchrec.distributed.planner import types as torchrec_types
-from torchrec.distributed.planner.types import PlannerError
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    PlannerError,
+    PlannerErrorType,
+)
 
 from harness.contract import Topology, UsageError
 from harness.model.topology import CAPTURED
-from planners.embedding.capture.fields import Malformed
-from planners.embedding.capture.file import Captured, read_problem
-from planners.embedding.capture.modules import CapturedTable
+from planners.embedding.capture.components import CapturedReservation
+from planners.embedding.capture.file import CapturedProblem, read_problem
+from planners.embedding.capture.modules import model_of
+from planners.embedding.capture.planner import LivePlanner
+from planners.embedding.capture.topology import set_storage, storage_by_rank
 from planners.embedding.problem import EmbeddingProblem, torchrec_topology
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.tables import Table
@@ -29,14 +37,36 @@ def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
     """
     captured = read_problem(path)
     logging.getLogger().addFilter(_is_worth_saying)
-    try:
-        problem = _problem(captured, captured.topology.make())
-    except Malformed as error:
-        raise UsageError(f"{path} is damaged: {error}.") from None
-    problem = _with_options(problem, captured, path)
+    problem = _with_options(_problem(captured, path), captured, path)
     if machines.name == CAPTURED:
         return problem
     return _moved(problem, captured, machines, path)
+
+
+class _ReplayedReservation(FixedPercentageStorageReservation):
+    """Leaves of each device what was left of it, or refuses as was refused.
+
+    It is one of torchrec's that reserve a percentage since torchrec asks for that in its errors.
+    """
+
+    def __init__(self, captured: CapturedReservation) -> None:
+        super().__init__(percentage=0)
+        self._captured = captured
+
+    def reserve(self, topology: Any, *_: Any, **__: Any) -> Any:
+        """Return a copy of the topology with what is left of its devices.
+
+        Raises:
+            PlannerError: the live planner's reservation raised it.
+        """
+        left, refused = self._captured.left, self._captured.refused
+        if refused is not None:
+            raise PlannerError(refused, PlannerErrorType.INSUFFICIENT_STORAGE)
+        reserved = copy.deepcopy(topology)
+        if left is not None:
+            set_storage(reserved, left)
+        self._last_reserved_topology = reserved
+        return reserved
 
 
 def _is_worth_saying(record: logging.LogRecord) -> bool:
@@ -44,25 +74,37 @@ def _is_worth_saying(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("Sharding spec not found for")
 
 
-def _problem(captured: Captured, topology: torchrec_types.Topology) -> EmbeddingProblem:
+def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
+    try:
+        module = model_of(captured.modules)
+    except ValueError as error:
+        raise UsageError(f"{path} is damaged: {error}.") from None
+    constraints = {name: each.make() for name, each in captured.constraints.items()}
+    # The others are placed by a planner for another kind of device.
+    here = (None, "", captured.topology.compute_device)
+    otherwise = ParameterConstraints()
     placed = [
-        (module.path, table)
+        (module.path, table, constraints.get(table.name, otherwise).pooling_factors)
         for module in captured.modules
         for table in module.tables
-        if _is_placed(captured, table, topology.compute_device)
+        if constraints.get(table.name, otherwise).device_group in here
     ]
-    left = captured.left or captured.topology.devices
     kernels = (
-        {option.compute_kernel for option in captured.options.options}
-        if captured.options
-        else {kernel.value for kernel in EmbeddingComputeKernel}
+        {kernel.value for kernel in EmbeddingComputeKernel}
+        if captured.options is None
+        else {option.compute_kernel for option in captured.options}
     )
+    reservation, planner, found = captured.reservation, captured.planner, captured.found
+    left = storage_by_rank(reservation.left or captured.topology.devices)
     return EmbeddingProblem(
-        tables=tuple(_table(table, captured) for _, table in placed),
-        paths=tuple(path for path, _ in placed),
-        topology=topology,
-        module=captured.model(),
-        constraints=dict(captured.constraints),
+        tables=tuple(
+            Table(table.name, table.rows, table.dim, tuple(map(float, factors)), table.dtype)
+            for _, table, factors in placed
+        ),
+        paths=tuple(path for path, *_ in placed),
+        topology=captured.topology.make(),
+        module=module,
+        constraints=constraints,
         sharders=[sharder.make() for sharder in captured.sharders],
         usable_hbm=tuple(storage.hbm for storage in left),
         usable_ddr=tuple(storage.ddr for storage in left),
@@ -70,41 +112,23 @@ def _problem(captured: Captured, topology: torchrec_types.Topology) -> Embedding
         assigned="",
         batch_size=captured.batch_size,
         kernels=frozenset(kernels),
-        reservation=captured.reserved,
-        live=captured.live,
+        reservation=lambda: _ReplayedReservation(reservation),
+        live=LivePlanner(planner, found.decision if found else "not known"),
     )
 
 
-def _is_placed(captured: Captured, table: CapturedTable, device: str) -> bool:
-    """Whether a table is placed by this planner, and not by one for another kind of device."""
-    held = captured.constraints.get(table.name)
-    return held is None or held.device_group in (None, "", device)
-
-
-def _table(table: CapturedTable, captured: Captured) -> Table:
-    held = captured.constraints.get(table.name)
-    factors = (
-        held.pooling_factors if held else torchrec_types.ParameterConstraints().pooling_factors
-    )
-    return Table(
-        name=table.name,
-        rows=table.rows,
-        dim=table.dim,
-        pooling_factors=tuple(float(factor) for factor in factors),
-        dtype=table.dtype,
-    )
-
-
-def _with_options(problem: EmbeddingProblem, captured: Captured, path: str) -> EmbeddingProblem:
+def _with_options(
+    problem: EmbeddingProblem, captured: CapturedProblem, path: str
+) -> EmbeddingProblem:
     """Return the problem with the live planner's options, if it came to have any."""
-
-    if captured.options is None:
+    options = captured.replayed_options()
+    if options is None:
         return problem
     try:
         enumerated = problem.enumerator(DistinctShardEnumerator).enumerate(
             problem.module, problem.sharders
         )
-        return replace(problem, options=captured.options.compared(enumerated))
+        return replace(problem, options=options.compared(enumerated))
     except UsageError as error:
         raise UsageError(f"{path} cannot be planned again: {error}") from None
     except Exception as error:  # torchrec raises any of its own, and so do its asserts
@@ -115,9 +139,8 @@ def _with_options(problem: EmbeddingProblem, captured: Captured, path: str) -> E
 
 
 def _moved(
-    problem: EmbeddingProblem, captured: Captured, machines: Topology, path: str
+    problem: EmbeddingProblem, captured: CapturedProblem, machines: Topology, path: str
 ) -> EmbeddingProblem:
-
     if problem.options is not None and problem.options.fed:
         raise UsageError(
             f"{path} can only be planned for the machines that it was captured on: its estimates "
@@ -133,7 +156,7 @@ def _moved(
         problem,
         topology=topology,
         memory="captured, moved",
-        reservation=captured.reservation.reservation,
+        reservation=captured.reservation.make,
         options=None,
         live=None,
         known={},

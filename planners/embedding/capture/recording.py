@@ -1,9 +1,11 @@
-"""Listens to a live planner, and keeps what it was given and what it found as plain JSON types."""
+"""Records what a live planner is given and what it finds, as plain JSON types."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from numbers import Integral, Real
 from typing import Any, cast
 
+import msgspec
 from torch import nn
 from torchrec.distributed.planner.planners import EmbeddingPlannerBase, EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import (
@@ -16,17 +18,19 @@ from torchrec.distributed.planner.types import (
 from torchrec.distributed.types import ModuleSharder, ShardingPlan
 
 from harness.contract import Names, ShardbenchError
-from planners.embedding.capture.components import component_written
-from planners.embedding.capture.constraints import constraints_written
-from planners.embedding.capture.method_calls import heard
-from planners.embedding.capture.modules import Sharded, module_written, sharded_modules
-from planners.embedding.capture.options import options_written
-from planners.embedding.capture.sharders import sharder_written
-from planners.embedding.capture.topology import devices_written, topology_written
-from planners.embedding.drop_in.planner import Planner
+from planners.embedding.capture.components import CapturedReservation
+from planners.embedding.capture.constraints import captured_constraints
+from planners.embedding.capture.file import CapturedProblem
+from planners.embedding.capture.method_calls import listening
+from planners.embedding.capture.modules import CapturedModule, sharded_modules
+from planners.embedding.capture.options import captured_options
+from planners.embedding.capture.planner import CapturedPlanner, FoundPlan
+from planners.embedding.capture.sharders import CapturedSharder
+from planners.embedding.capture.topology import CapturedTopology, device_runs
 from planners.embedding.torchrec_objects import fingerprint_of, said_by
 
 Call = Callable[[], Any]
+Sharders = list[ModuleSharder[nn.Module]]
 
 
 @contextmanager
@@ -36,7 +40,7 @@ def recording(names: Names) -> Iterator[Callable[[], Mapping[str, Any] | None]]:
     Yields:
         what returns the record so far; None where only another process of the job has planned.
     """
-    recorder = _Recorder(names)
+    recorder = _PlanRecorder(names)
     with ExitStack() as stack:
         for base, method, listener in (
             (EmbeddingPlannerBase, "collective_plan", recorder.on_collective_plan),
@@ -44,28 +48,29 @@ def recording(names: Names) -> Iterator[Callable[[], Mapping[str, Any] | None]]:
             (Enumerator, "enumerate", recorder.on_enumerate),
             (StorageReservation, "reserve", recorder.on_reserve),
         ):
-            stack.enter_context(heard(base, method, listener))
+            stack.enter_context(listening(base, method, listener))
         yield recorder.content
 
 
-class _Recorder:
-    """Keeps the last plan that was made; what goes wrong here is no concern of the planner's."""
+class _PlanRecorder:
+    """Records the last plan that was made; what goes wrong here is no concern of the planner's."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self._is_elsewhere = False
         self._error: ShardbenchError | None = None
-        self._plan: _Plan | None = None
+        self._plan: _RecordedPlan | None = None
 
     def content(self) -> Mapping[str, Any] | None:
         """Return the record; raises ShardbenchError where there is none."""
         if self._error is not None:
             raise self._error
-        if self._plan is None:
-            if self._is_elsewhere:
-                return None
-            raise ShardbenchError("no EmbeddingShardingPlanner planned inside.")
-        return self._plan.record
+        if self._plan is not None:
+            plain: Mapping[str, Any] = msgspec.to_builtins(self._plan.problem, enc_hook=_plain)
+            return plain
+        if self._is_elsewhere:
+            return None
+        raise ShardbenchError("no EmbeddingShardingPlanner planned inside.")
 
     def on_collective_plan(self, make: Call, *_: Any, **__: Any) -> Any:
         """Have rank 0 plan, which may be another process."""
@@ -77,66 +82,49 @@ class _Recorder:
         make: Call,
         planner: EmbeddingShardingPlanner,
         module: nn.Module,
-        sharders: list[ModuleSharder[nn.Module]] | None = None,
+        sharders: Sharders | None = None,
         *_: Any,
         **__: Any,
     ) -> Any:
-        """Make a planner plan, and note all about it; what was noted before is forgotten."""
+        """Make a planner plan, and record all about it in place of an earlier plan."""
         self._error, self._plan = None, None
-        self._note(lambda: self._begin(planner, module, sharders or []))
+        with self._guarded():
+            self._plan = _RecordedPlan(self._names, planner, module, sharders or [])
         try:
             result = make()
         except BaseException as error:
-            raised = error
-            self._note(lambda: self._with_plan(lambda plan: plan.failed(raised)))
+            self._record(_RecordedPlan.failed, error)
             raise
-        self._note(lambda: self._with_plan(lambda plan: plan.found(result)))
+        self._record(_RecordedPlan.found, result)
         return result
 
-    def on_enumerate(
-        self, make: Call, _: Enumerator, module: nn.Module, *__: Any, **___: Any
-    ) -> Any:
-        """Make an enumerator enumerate, and note its options."""
+    def on_enumerate(self, make: Call, _: Any, module: nn.Module, *__: Any, **___: Any) -> Any:
+        """Make an enumerator enumerate, and record its options."""
         options = make()
-        self._note(lambda: self._with_plan(lambda plan: plan.enumerated(module, options)))
+        self._record(_RecordedPlan.enumerated, module, options)
         return options
 
-    def on_reserve(
-        self,
-        make: Call,
-        _: StorageReservation,
-        topology: Topology,  # noqa: ARG002 - torchrec passes it - torchrec gives all of them by name
-        batch_size: int,  # noqa: ARG002 - torchrec passes it
-        module: nn.Module,
-        *__: Any,
-        **___: Any,
-    ) -> Any:
-        """Make a storage reservation reserve, and note what it leaves."""
+    def on_reserve(self, make: Call, _: Any, *given: Any, **named: Any) -> Any:
+        """Make a storage reservation reserve, and record what it leaves."""
+        module = named["module"] if "module" in named else given[2]
         try:
             left = make()
         except PlannerError as error:
-            reason = str(error)
-            self._note(lambda: self._with_plan(lambda plan: plan.refused(module, reason)))
+            self._record(_RecordedPlan.reserved, module, None, str(error))
             raise
-        self._note(lambda: self._with_plan(lambda plan: plan.reserved(module, left)))
+        self._record(_RecordedPlan.reserved, module, left)
         return left
 
-    def _begin(
-        self,
-        planner: EmbeddingShardingPlanner,
-        module: nn.Module,
-        sharders: list[ModuleSharder[nn.Module]],
-    ) -> None:
-        self._plan = _Plan(self._names, planner, module, sharders)
-
-    def _with_plan(self, note: Callable[["_Plan"], None]) -> None:
+    def _record(self, add: Callable[..., None], *found: Any) -> None:
         if self._plan is not None:
-            note(self._plan)
+            with self._guarded():
+                add(self._plan, *found)
 
-    def _note(self, note: Callable[[], None]) -> None:
-        """Note something; an error is kept for the end, and this plan is no longer noted."""
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Keep an error for the end; this plan is no longer recorded."""
         try:
-            note()
+            yield
         except ShardbenchError as error:
             self._error, self._plan = error, None
         except Exception as error:  # somebody's own class may raise anything
@@ -144,15 +132,11 @@ class _Recorder:
             self._error, self._plan = ShardbenchError(said), None
 
 
-class _Plan:
-    """One call of `plan`; `record` is what is to be written of it."""
+class _RecordedPlan:
+    """One call of `plan`; `problem` is what is to be written of it."""
 
     def __init__(
-        self,
-        names: Names,
-        planner: EmbeddingShardingPlanner,
-        module: nn.Module,
-        sharders: list[ModuleSharder[nn.Module]],
+        self, names: Names, planner: EmbeddingShardingPlanner, module: nn.Module, sharders: Sharders
     ) -> None:
         self._planner = planner
         self._module = module
@@ -165,13 +149,13 @@ class _Plan:
             for number, sharded in enumerate(modules)
             for index, name in enumerate(sharded.parameters)
         }
+        self._tables = names.written(name for _, name in self._places)
         constraints = {
             name: held
             for name, held in (planner._constraints or {}).items()
-            if name in {table for _, table in self._places}
+            if name in self._tables
         }
         configs = [config for sharded in modules for config, _ in sharded.configs()]
-        self._tables = names.written(name for _, name in self._places)
         features = names.written(
             name
             for owner in (*configs, *constraints.values())
@@ -184,113 +168,86 @@ class _Plan:
             sharded.path: ".".join(parts.get(part, "") for part in sharded.path.split("."))
             for sharded in modules
         }
-        self.record: dict[str, Any] = {
-            "topology": topology_written(planner._topology),
-            "batch_size": planner._batch_size,
-            "reservation": {
-                **component_written(planner._storage_reservation, self._hashed),
-                "left": None,
-                "refused": None,
-            },
-            "sharders": _sharders_written(modules, planner._topology.compute_device),
-            "modules": [
-                module_written(sharded, self._paths[sharded.path], self._tables, features)
-                for sharded in modules
+        topology, by_kind = planner._topology, {each.kind: each.sharder for each in modules}
+        self.problem = CapturedProblem(
+            topology=CapturedTopology.of(topology),
+            batch_size=planner._batch_size,
+            reservation=CapturedReservation.of(
+                planner._storage_reservation, self._hashed, left=None, refused=None
+            ),
+            sharders=[
+                CapturedSharder.of(sharder, kind, topology.compute_device)
+                for kind, sharder in by_kind.items()
             ],
-            "constraints": {
-                self._tables[name]: constraints_written(held, name, features)
+            modules=[
+                CapturedModule.of(each, self._paths[each.path], self._tables, features)
+                for each in modules
+            ],
+            constraints={
+                self._tables[name]: captured_constraints(held, name, features)
                 for name, held in constraints.items()
             },
-            "planner": self._planner_written(),
-            "options": None,
-            "estimates": [],
-            "found": None,
-        }
+            planner=CapturedPlanner.of(planner, self._hashed),
+            options=None,
+            estimates=[],
+            found=None,
+        )
 
-    def _planner_written(self) -> dict[str, Any]:
-        planner = self._planner
-        own = {}
-        kind = "EmbeddingShardingPlanner"
-        if type(planner) is Planner:
-            kind = "Planner"
-            own = {
-                "mode": planner._mode,
-                "search_seconds": planner._search_seconds,
-                "seed": planner._seed,
-            }
-        elif _plan_of(type(planner)) is not _plan_of(EmbeddingShardingPlanner):
-            kind = "a class of one's own" if self._hashed else type(planner).__name__
-        return {
-            "kind": kind,
-            **own,
-            "proposers": [component_written(each, self._hashed) for each in planner._proposers],
-            "partitioner": component_written(planner._partitioner, self._hashed),
-            "perf_model": component_written(planner._perf_model, self._hashed),
-            "timeout_seconds": planner._timeout_seconds,
-            "loads_a_plan": planner.plan_loader is not None,
-            "callbacks": len(planner._callbacks),
-        }
-
-    def reserved(self, module: nn.Module, left: Topology) -> None:
-        """Note what a storage reservation leaves of the devices."""
-        if module is self._module:
-            self.record["reservation"]["left"] = devices_written(left)
-            self._note_dense()
-
-    def refused(self, module: nn.Module, reason: str) -> None:
-        """Note that a storage reservation leaves less than nothing."""
-        if module is self._module:
-            is_known = self.record["reservation"]["settings"] is not None
-            told = is_known or not self._hashed  # torchrec's own reservations tell figures alone
-            self.record["reservation"]["refused"] = _first_line(reason) if told else ""
-            self._note_dense()
-
-    def _note_dense(self) -> None:
-        """Write how much was reserved for what is not sharded, which the file has nothing of."""
-        settings = self.record["reservation"]["settings"]
+    def reserved(self, module: nn.Module, left: Topology | None, refused: str = "") -> None:
+        """Record what a storage reservation leaves of the devices, or why it refuses to."""
+        if module is not self._module:
+            return
+        reservation = self.problem.reservation
+        settings = reservation.settings
+        if left is not None:
+            reservation.left = device_runs(left)
+        else:  # torchrec's own reservations tell figures alone
+            is_told = settings is not None or not self._hashed
+            reservation.refused = _first_line(refused) if is_told else ""
+        # How much was reserved for what is not sharded, which the file has nothing of.
         dense = getattr(self._planner._storage_reservation, "_dense_storage", None)
-        if settings is not None and "dense_tensor_estimate" in settings and dense is not None:
+        if dense is not None and settings is not None and "dense_tensor_estimate" in settings:
             settings["dense_tensor_estimate"] = max(int(dense.hbm), int(dense.ddr))
 
     def enumerated(self, module: nn.Module, options: list[ShardingOption]) -> None:
-        """Note the options of all tables, before a proposer or a partitioner changes them."""
+        """Record the options of all tables, before a proposer or a partitioner changes them."""
         if module is self._module:
-            self.record.update(options_written(options, self._places))
+            found = captured_options(options, self._places)
+            self.problem.options, self.problem.estimates = found
 
     def found(self, result: ShardingPlan) -> None:
-        """Note the plan that was found."""
+        """Record the plan that was found."""
         planner = self._planner
         options = planner._best_plan or []
-        if not self.record["options"] and not result.plan:
+        if not self.problem.options and not result.plan:
             raise ShardbenchError("there was no table to place.")
-        if not _is_of(options, result):  # the planner keeps it elsewhere
-            return
-        self.record["found"] = {
-            "fingerprint": fingerprint_of(
-                said_by(option, f"{self._paths[option.path]}.{self._tables[option.name]}")
-                for option in options
-            ),
-            "proposals": planner._num_proposals,
-            "plans": planner._num_plans,
-        }
+        if _is_of(options, result):  # else the planner keeps it elsewhere
+            self.problem.found = FoundPlan(
+                fingerprint=fingerprint_of(
+                    said_by(option, f"{self._paths[option.path]}.{self._tables[option.name]}")
+                    for option in options
+                ),
+                proposals=planner._num_proposals,
+                plans=planner._num_plans,
+            )
 
     def failed(self, error: BaseException) -> None:
-        """Note the error that was raised instead; its text may have names in it."""
-        self.record["found"] = {
-            "error": type(error).__name__
-            if not self._hashed or type(error).__module__.startswith(("torchrec.", "builtins"))
-            else "an error of one's own",
-            "text": None if self._hashed else _first_line(str(error)),
-        }
+        """Record the error that was raised instead; its text may have names in it."""
+        kind = type(error)
+        is_known = kind.__module__.startswith(("torchrec.", "builtins"))
+        self.problem.found = FoundPlan(
+            error="an error of one's own" if self._hashed and not is_known else kind.__name__,
+            text=None if self._hashed else _first_line(str(error)),
+        )
 
 
-def _sharders_written(modules: list[Sharded], device: str) -> list[dict[str, Any]]:
-    by_kind = {each.kind: each.sharder for each in modules}
-    return [sharder_written(sharder, kind, device) for kind, sharder in by_kind.items()]
-
-
-def _plan_of(kind: type[EmbeddingShardingPlanner]) -> Any:
-    return cast(Any, kind.plan)
+def _plain(value: object) -> object:
+    """Return a number or a text of somebody's own class, such as NumPy's, as Python's own."""
+    if isinstance(value, Integral | Real):
+        return int(value) if isinstance(value, Integral) else float(value)
+    if isinstance(value, str):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} is no JSON")
 
 
 def _is_of(options: list[ShardingOption], result: ShardingPlan) -> bool:

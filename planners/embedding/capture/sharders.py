@@ -1,57 +1,103 @@
-"""What a planner asks of a sharder, to a captured file and back."""
+"""What a planner asks of a sharder, in a captured file."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Final, Literal
 
 import torch
+from msgspec import Struct
 from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
-from torchrec.distributed.embedding_types import BaseEmbeddingSharder, EmbeddingComputeKernel
+from torchrec.distributed.embedding_types import BaseEmbeddingSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.utils import build_sharder_data
-from torchrec.distributed.types import CommOp, ModuleSharder, ShardingType
+from torchrec.distributed.types import CommOp, ModuleSharder
 
 from harness.contract import ShardbenchError
-from planners.embedding.capture.constraints import passes_read
-from planners.embedding.capture.fields import Fields, Malformed
+from planners.embedding.capture.constraints import KERNELS, SHARDING_TYPES, PrefetchPasses
+from planners.embedding.capture.limits import Number, one_of
 
-BAGS, SEQUENCES = "EmbeddingBagCollection", "EmbeddingCollection"
+ModuleKind = Literal["EmbeddingBagCollection", "EmbeddingCollection"]
+BAGS: Final = "EmbeddingBagCollection"
+SEQUENCES: Final = "EmbeddingCollection"
 
-_TYPES = [each.value for each in ShardingType]
-_KERNELS = [each.value for each in EmbeddingComputeKernel]
 _BY_BYTES = {1: torch.int8, 2: torch.float16, 4: torch.float32, 8: torch.float64}
 
+_Kernels = list[Annotated[str, one_of(KERNELS)]]
+_ItemBytes = Literal[1, 2, 4, 8]
 
-@dataclass(frozen=True, slots=True)
-class CapturedSharder:
-    """What a sharder of modules of one kind says, of which any number can be made.
 
-    `kernels` has the compute kernels by device and sharding type, in the sharder's order.
+class CapturedSharder(Struct, frozen=True):
+    """The answers of a sharder of modules of one kind.
+
+    `kernels` has the compute kernels by device and sharding type, in the sharder's order,
+    `bytes_sent` the bytes of an element by communication, forward and backward.
     """
 
-    module: str
-    kernels: Mapping[str, Mapping[str, list[str]]]
-    fused_params: Mapping[str, Any]
-    bytes_sent: Mapping[str, tuple[int, int]]
+    module: ModuleKind
+    kernels: dict[str, dict[Annotated[str, one_of(SHARDING_TYPES)], _Kernels]]
+    cache_load_factor: Number | None
+    prefetch_pipeline: bool | None
+    multipass_prefetch_config: PrefetchPasses | None
+    bytes_sent: dict[
+        Annotated[str, one_of(each.name for each in CommOp)], tuple[_ItemBytes, _ItemBytes]
+    ]
+
+    @classmethod
+    def of(
+        cls, sharder: ModuleSharder[nn.Module], module: ModuleKind, device: str
+    ) -> "CapturedSharder":
+        """Return the answers of a sharder of modules of a kind, on a device and on GPUs.
+
+        Raises:
+            ShardbenchError: it estimates memory as no sharder of such modules does.
+        """
+        if not isinstance(sharder, BaseEmbeddingSharder):
+            raise ShardbenchError(
+                f"{type(sharder).__name__}, a sharder of {module}s, is no BaseEmbeddingSharder of "
+                "torchrec's, so what it says cannot be captured."
+            )
+        data = build_sharder_data(sharder)
+        passes = data.fused_params.get("multipass_prefetch_config")
+        return cls(
+            module=module,
+            kernels={
+                each: {
+                    sharding_type: list(sharder.compute_kernels(sharding_type, each))
+                    for sharding_type in sharder.sharding_types(each)
+                }
+                for each in sorted({device, "cuda"})
+            },
+            cache_load_factor=data.fused_params.get("cache_load_factor"),
+            prefetch_pipeline=data.fused_params.get("prefetch_pipeline"),
+            multipass_prefetch_config=passes and PrefetchPasses.of(passes),
+            bytes_sent=dict(data.qcomm_dtype_sizes),
+        )
 
     def make(self) -> ModuleSharder[nn.Module]:
-        """Return a new sharder that says so."""
-        registry = {
+        """Return a new sharder that answers so."""
+        passes = self.multipass_prefetch_config
+        fused_params = {
+            "cache_load_factor": self.cache_load_factor,
+            "prefetch_pipeline": self.prefetch_pipeline,
+            "multipass_prefetch_config": passes and passes.make(),
+        }
+        codecs = {
             name: SimpleNamespace(
                 forward=SimpleNamespace(quantized_dtype=_BY_BYTES[forward]),
                 backward=SimpleNamespace(quantized_dtype=_BY_BYTES[backward]),
             )
             for name, (forward, backward) in self.bytes_sent.items()
         }
-        kind = _BagsSharder if self.module == BAGS else _SequencesSharder
-        made = kind(fused_params=dict(self.fused_params), qcomm_codecs_registry=registry or None)
-        made.captured = self
-        return made
+        kind = _ReplayedBagsSharder if self.module == BAGS else _ReplayedSequencesSharder
+        sharder = kind(
+            fused_params={key: value for key, value in fused_params.items() if value is not None},
+            qcomm_codecs_registry=codecs or None,
+        )
+        sharder.captured = self
+        return sharder
 
 
-class _Saying:
+class _CapturedAnswers:
     """A sharder's answers, those of a captured one."""
 
     captured: CapturedSharder
@@ -65,75 +111,9 @@ class _Saying:
         return self.captured.kernels[compute_device_type][sharding_type]
 
 
-class _BagsSharder(_Saying, EmbeddingBagCollectionSharder):
+class _ReplayedBagsSharder(_CapturedAnswers, EmbeddingBagCollectionSharder):
     pass
 
 
-class _SequencesSharder(_Saying, EmbeddingCollectionSharder):
+class _ReplayedSequencesSharder(_CapturedAnswers, EmbeddingCollectionSharder):
     pass
-
-
-def sharder_written(sharder: ModuleSharder[nn.Module], kind: str, device: str) -> dict[str, Any]:
-    """Return what a sharder says of modules of a kind, on a device and on GPUs.
-
-    Raises:
-        ShardbenchError: it estimates memory as no sharder of such modules does.
-    """
-    if not isinstance(sharder, BaseEmbeddingSharder):
-        raise ShardbenchError(
-            f"{type(sharder).__name__}, a sharder of {kind}s, is no BaseEmbeddingSharder of "
-            "torchrec's, so what it says cannot be captured."
-        )
-    data = build_sharder_data(sharder)
-    passes = data.fused_params.get("multipass_prefetch_config")
-    return {
-        "module": kind,
-        "kernels": {
-            each: {
-                sharding_type: list(sharder.compute_kernels(sharding_type, each))
-                for sharding_type in sharder.sharding_types(each)
-            }
-            for each in sorted({device, "cuda"})
-        },
-        "cache_load_factor": data.fused_params.get("cache_load_factor"),
-        "prefetch_pipeline": data.fused_params.get("prefetch_pipeline"),
-        "multipass_prefetch_config": None if passes is None else dict(passes._asdict()),
-        "bytes_sent": {name: list(sizes) for name, sizes in data.qcomm_dtype_sizes.items()},
-    }
-
-
-def sharder_read(said: Fields) -> CapturedSharder:
-    """Return what a file says of a sharder.
-
-    Raises:
-        Malformed: a field is missing or cannot be so.
-    """
-    by_device = said.inner("kernels")
-    kernels: dict[str, dict[str, list[str]]] = {}
-    for device in by_device.names():
-        by_type = by_device.inner(device)
-        if unknown := set(by_type.names()) - set(_TYPES):
-            raise Malformed(f"a sharder knows no sharding type '{min(unknown)}'")
-        kernels[device] = {each: by_type.texts(each, _KERNELS) for each in by_type.names()}
-    sent = said.inner("bytes_sent")
-    if unknown := set(sent.names()) - {each.name for each in CommOp}:
-        raise Malformed(f"a sharder knows no communication '{min(unknown)}'")
-    bytes_sent = {}
-    for name in sent.names():
-        sizes = sent.wholes(name)
-        if len(sizes) != 2 or not set(sizes) <= set(_BY_BYTES):
-            raise Malformed(f"bytes_sent must be two of {', '.join(map(str, _BY_BYTES))}")
-        bytes_sent[name] = (sizes[0], sizes[1])
-    fused = {
-        "cache_load_factor": said.optional("cache_load_factor", said.number),
-        "prefetch_pipeline": said.optional("prefetch_pipeline", said.flag),
-        "multipass_prefetch_config": said.optional(
-            "multipass_prefetch_config", lambda key: passes_read(said.inner(key))
-        ),
-    }
-    return CapturedSharder(
-        said.text("module", (BAGS, SEQUENCES)),
-        kernels,
-        {name: value for name, value in fused.items() if value is not None},
-        bytes_sent,
-    )

@@ -1,134 +1,118 @@
-"""torchrec's Topology, to a captured file and back, with every device's own memory."""
+"""torchrec's Topology in a captured file, with every device's own memory."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta, Struct, structs
 from torchrec.distributed.planner.types import CustomTopologyData, Storage, Topology
 
 from harness.contract import Topology as Machines
 from harness.model.topology import captured_topology
-from planners.embedding.capture.fields import MOST_BYTES, Fields, Malformed
-
-_BANDWIDTHS = (
-    "hbm_mem_bw",
-    "ddr_mem_bw",
-    "ssd_mem_bw",
-    "hbm_to_ddr_mem_bw",
-    "intra_host_bw",
-    "inter_host_bw",
+from planners.embedding.capture.limits import (
+    MOST_RANKS,
+    Bandwidth,
+    Bytes,
+    BytesLeft,
+    Number,
+    Ranks,
 )
-_MULTIPLIERS = (
-    "bwd_compute_multiplier",
-    "weighted_feature_bwd_compute_multiplier",
-    "uneven_sharding_perf_multiplier",
-)
-_MOST_RANKS = 2**17
-_CUSTOM = tuple(CustomTopologyData.supported_fields)
 
-Runs = list[list[int]]
+DeviceRuns = Annotated[
+    list[tuple[Ranks, BytesLeft, BytesLeft, BytesLeft]], Meta(max_length=MOST_RANKS)
+]
 """Equal devices in a row: how many, and bytes of HBM, DDR and SSD of each."""
 
 
-def topology_written(topology: Topology) -> dict[str, Any]:
-    """Return a topology as plain JSON types; bandwidths are bytes per millisecond."""
-    custom = topology._custom_topology_data
-    return {
-        "compute_device": topology.compute_device,
-        "world_size": topology.world_size,
-        "local_world_size": topology.local_world_size,
-        "pod_size": topology._pod_size,
-        "devices": devices_written(topology),
-        "custom": None
-        if custom is None
-        else {name: list(custom.get_data(name)) for name in _CUSTOM if custom.has_data(name)},
-        **{name: getattr(topology, name) for name in (*_BANDWIDTHS, *_MULTIPLIERS)},
-    }
+class CapturedTopology(Struct, frozen=True):
+    """A topology; bandwidths are bytes per millisecond."""
 
+    compute_device: Literal["cpu", "cuda", "mtia"]
+    world_size: Ranks
+    local_world_size: Ranks
+    pod_size: Ranks | None
+    devices: DeviceRuns
+    custom: dict[str, list[Bytes]] | None
+    hbm_mem_bw: Bandwidth
+    ddr_mem_bw: Bandwidth
+    ssd_mem_bw: Bandwidth
+    hbm_to_ddr_mem_bw: Bandwidth
+    intra_host_bw: Bandwidth
+    inter_host_bw: Bandwidth
+    bwd_compute_multiplier: Number
+    weighted_feature_bwd_compute_multiplier: Number
+    uneven_sharding_perf_multiplier: Number
 
-def devices_written(topology: Topology) -> Runs:
-    """Return what the devices of a topology can hold."""
-    held = [(each.storage.hbm, each.storage.ddr, each.storage.ssd) for each in topology.devices]
-    return [[len(list(run)), *map(int, storage)] for storage, run in groupby(held)]
+    @classmethod
+    def of(cls, topology: Topology) -> "CapturedTopology":
+        """Return what is captured of a topology."""
+        custom = topology._custom_topology_data
+        said: dict[str, Any] = {
+            name: getattr(topology, name, None) for name in cls.__struct_fields__
+        }
+        said["pod_size"] = topology._pod_size
+        said["devices"] = device_runs(topology)
+        said["custom"] = custom and {
+            name: list(custom.get_data(name))
+            for name in CustomTopologyData.supported_fields
+            if custom.has_data(name)
+        }
+        return cls(**said)
 
-
-def devices_read(said: Fields, key: str, ranks: int) -> tuple[Storage, ...]:
-    """Return what each device can hold; less than nothing where more is reserved than there is.
-
-    Raises:
-        Malformed: that is not said for each rank.
-    """
-    runs = said.rows(key, wholes=4, most=ranks, least=-MOST_BYTES)
-    if sum(max(count, 0) for count, *_ in runs) != ranks or any(run[0] < 1 for run in runs):
-        raise Malformed(f"{key} must be there for each of {ranks} ranks")
-    return tuple(Storage(*storage) for count, *storage in runs for _ in range(count))
-
-
-@dataclass(frozen=True, slots=True)
-class CapturedTopology:
-    """A topology of a file, of which any number can be made."""
-
-    arguments: dict[str, Any]
-    devices: tuple[Storage, ...]
-    custom: dict[str, list[int]] | None
+    def __post_init__(self) -> None:
+        ranks, known = self.world_size, CustomTopologyData.supported_fields
+        if max(self.local_world_size, self.pod_size or 1) > ranks:
+            raise ValueError(f"local_world_size and pod_size must be at most {ranks}")
+        check_devices(self.devices, ranks)
+        for name, held in (self.custom or {}).items():
+            if name not in known or len(held) != ranks:
+                raise ValueError(f"custom must have {', '.join(known)} for each of {ranks} ranks")
 
     def make(self) -> Topology:
         """Return a new topology."""
-        ranks = len(self.devices)
+        arguments = structs.asdict(self)
+        devices, custom = arguments.pop("devices"), arguments.pop("custom")
         topology = Topology(
-            **self.arguments,
-            custom_topology_data=CustomTopologyData(self.custom, ranks) if self.custom else None,
+            **arguments,
+            custom_topology_data=CustomTopologyData(custom, self.world_size) if custom else None,
             created_by_factory=True,  # says nothing of how topologies ought to be made
         )
-        set_storage(topology, self.devices)
+        set_storage(topology, devices)
         return topology
 
     def machines(self) -> Machines:
-        """Return what the harness calls these machines."""
-        said = self.arguments
+        """Return the topology as the harness describes it."""
         return captured_topology(
-            len(self.devices),
-            said["local_world_size"],
-            hosts_per_nvlink_domain=said["pod_size"] or 1,
-            hbm_bytes=max(each.hbm for each in self.devices),
-            ddr_bytes=max(each.ddr for each in self.devices),
-            intra_host_bw=said["intra_host_bw"],
-            inter_host_bw=said["inter_host_bw"],
-            hbm_bw=said["hbm_mem_bw"],
-            hbm_to_ddr_bw=said["hbm_to_ddr_mem_bw"],
+            self.world_size,
+            self.local_world_size,
+            hosts_per_nvlink_domain=self.pod_size or 1,
+            hbm_bytes=max(hbm for _, hbm, _, _ in self.devices),
+            ddr_bytes=max(ddr for _, _, ddr, _ in self.devices),
+            intra_host_bw=self.intra_host_bw,
+            inter_host_bw=self.inter_host_bw,
+            hbm_bw=self.hbm_mem_bw,
+            hbm_to_ddr_bw=self.hbm_to_ddr_mem_bw,
         )
 
 
-def set_storage(topology: Topology, held: Iterable[Storage]) -> None:
+def device_runs(topology: Topology) -> DeviceRuns:
+    """Return what the devices of a topology can hold."""
+    storages = (each.storage for each in topology.devices)
+    held = ((int(each.hbm), int(each.ddr), int(each.ssd)) for each in storages)
+    return [(len(list(run)), *storage) for storage, run in groupby(held)]
+
+
+def check_devices(runs: DeviceRuns, ranks: int) -> None:
+    """Check that there is a device for each rank; raises ValueError."""
+    if sum(count for count, *_ in runs) != ranks:
+        raise ValueError(f"devices must be there for each of {ranks} ranks")
+
+
+def storage_by_rank(runs: DeviceRuns) -> tuple[Storage, ...]:
+    """Return what each device can hold."""
+    return tuple(Storage(*storage) for count, *storage in runs for _ in range(count))
+
+
+def set_storage(topology: Topology, runs: DeviceRuns) -> None:
     """Let each device of a topology hold so much."""
-    for device, storage in zip(topology.devices, held, strict=True):
-        device.storage = Storage(storage.hbm, storage.ddr, storage.ssd)
-
-
-def topology_read(said: Fields) -> CapturedTopology:
-    """Return the topology that a file says.
-
-    Raises:
-        Malformed: a field is missing or cannot be so.
-    """
-    ranks = said.whole("world_size", 1, _MOST_RANKS)
-    custom = said.optional("custom", said.inner)
-    held = None
-    if custom is not None:
-        held = {name: custom.wholes(name, 0, MOST_BYTES) for name in custom.names()}
-        if not set(held) <= set(_CUSTOM) or any(len(each) != ranks for each in held.values()):
-            raise Malformed(f"custom must have {', '.join(_CUSTOM)} for each of {ranks} ranks")
-    return CapturedTopology(
-        arguments={
-            "compute_device": said.text("compute_device", ("cpu", "cuda", "mtia")),
-            "world_size": ranks,
-            "local_world_size": said.whole("local_world_size", 1, ranks),
-            "pod_size": said.optional("pod_size", lambda key: said.whole(key, 1, ranks)),
-            # Whatever takes no time at all takes it at a bandwidth above this.
-            **{name: said.number(name, least=1e-9) for name in _BANDWIDTHS},
-            **{name: said.number(name) for name in _MULTIPLIERS},
-        },
-        devices=devices_read(said, "devices", ranks),
-        custom=held,
-    )
+    for device, storage in zip(topology.devices, storage_by_rank(runs), strict=True):
+        device.storage = storage

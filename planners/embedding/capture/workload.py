@@ -1,4 +1,4 @@
-"""A captured file as a workload: what results call it, and what it brings."""
+"""Captured files as workloads."""
 
 from harness.contract import Topology, UsageError, WorkloadSpec
 from harness.contract.captured_file import is_captured_file
@@ -11,7 +11,7 @@ def is_captured(workload: WorkloadSpec) -> bool:
 
 
 def captured_label(workload: WorkloadSpec) -> WorkloadSpec:
-    """Return what results call a captured file.
+    """Return the name of a captured file in results.
 
     Raises:
         UsageError: it has parameters, cannot be read, or what it says cannot be so.

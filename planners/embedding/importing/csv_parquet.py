@@ -7,37 +7,26 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from harness.contract import UsageError
+from harness.contract import ImportRequest, UsageError
 from harness.model.errors import unknown
-from planners.embedding.importing.drafts import Draft, Notes, dtype_of
+from harness.model.files import read_file
+from planners.embedding.importing.drafts import Draft, Notes, known_dtype
 from planners.embedding.tables import MOST_TABLES
 
-FIELDS = ("name", "rows", "dim", "pooling_factor", "dtype")
-_NEEDED = ("rows", "dim")
-
 # As torchrec, FBGEMM, TorchEasyRec, DLRM, HugeCTR, Merlin and published lists call them.
-SYNONYMS: Mapping[str, tuple[str, ...]] = {
-    "name": (
-        *("name", "table", "table_name", "embedding", "embedding_name", "feature"),
-        *("feature_name", "table_id"),
-    ),
-    "rows": (
-        *("rows", "num_rows", "n_rows", "num_embeddings", "hash_size", "hash_bucket_size"),
-        *("num_buckets", "cardinality", "vocab_size", "vocabulary_size", "input_dim"),
-        *("num_categories", "max_index"),
-    ),
-    "dim": (
-        *("dim", "embedding_dim", "embedding_dimension", "emb_dim", "embed_dim", "dimension"),
-        *("embedding_size", "width", "output_dim", "ev_size"),
-    ),
-    "pooling_factor": (
-        *("pooling_factor", "pooling_factors", "pooling", "avg_pooling", "average_pooling"),
-        *("mean_pooling", "mean_pooling_factor", "avg_pooling_factor", "mean_length"),
-        *("avg_length", "average_length", "bag_size", "hotness", "nnz", "nnz_per_feature"),
-    ),
-    "dtype": ("dtype", "data_type", "precision", "weight_dtype", "weights_precision"),
+SYNONYMS = {
+    "name": "name table table_name embedding embedding_name feature feature_name table_id",
+    "rows": "rows num_rows n_rows num_embeddings hash_size hash_bucket_size num_buckets cardinality"
+    " vocab_size vocabulary_size input_dim num_categories max_index",
+    "dim": "dim embedding_dim embedding_dimension emb_dim embed_dim dimension embedding_size width"
+    " output_dim ev_size",
+    "pooling_factor": "pooling_factor pooling_factors pooling avg_pooling average_pooling"
+    " mean_pooling mean_pooling_factor avg_pooling_factor mean_length avg_length average_length"
+    " bag_size hotness nnz nnz_per_feature",
+    "dtype": "dtype data_type precision weight_dtype weights_precision",
 }
-
+FIELDS = tuple(SYNONYMS)
+_NEEDED = ("rows", "dim")
 _DELIMITERS = ",;\t"
 _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
 
@@ -47,23 +36,15 @@ class _Cells(NamedTuple):
     rows: Sequence[Sequence[str]]
 
 
-def drafts_of(
-    data: bytes,
-    source: str,
-    is_parquet: bool,
-    chosen: Mapping[str, str],
-    assumed: Mapping[str, str],
-    notes: Notes,
-) -> Iterator[Draft]:
+def drafts_of(request: ImportRequest, is_parquet: bool, notes: Notes) -> Iterator[Draft]:
     """Yield the tables of a file, one for each row.
-
-    `chosen` says which column holds a field, `assumed` what a field is where no column holds it.
 
     Raises:
         UsageError: the file or a cell cannot be used, or it is not clear which column is meant.
     """
-    cells = _parquet(data, source) if is_parquet else _csv(data, source)
-    places = _places(cells.columns, source, chosen)
+    source, assumed = request.source, request.assumed
+    cells = (_parquet if is_parquet else _csv)(read_file(source), source)
+    places = _places(cells.columns, source, request.columns)
     for role in _NEEDED:
         if role not in places and role not in assumed:
             raise UsageError(
@@ -72,42 +53,19 @@ def drafts_of(
                 f"{', '.join(cells.columns) or 'none'}."
             )
     others = {"pooling_factor": "1", "dtype": "fp32", **assumed}
-    for number, row in enumerate(cells.rows, start=1):
-        draft = _draft(source, number, row, places, others, notes)
-        if draft is not None:
-            yield draft
-
-
-def _draft(
-    source: str,
-    number: int,
-    row: Sequence[str],
-    places: Mapping[str, int],
-    others: Mapping[str, str],
-    notes: Notes,
-) -> Draft | None:
-    place = f"{source}, row {number}"
-    texts = {role: row[at].strip() if at < len(row) else "" for role, at in places.items()}
-    name = texts.get("name", "")
-    called = name or f"table_{number - 1}"
-    for role, text in others.items():
-        if not texts.get(role):
-            texts[role] = text
-            who = called if role in places else "every table"
-            notes.assume(f"{role} {text} where {source} does not say it", who)
-    dtype = dtype_of(texts["dtype"])
-    if dtype is None:
-        kind = f"tables of data type {texts['dtype']}, which the planner here does not know"
-        notes.leave_out(kind, called)
-        return None
-    return Draft(
-        place,
-        name,
-        whole(texts.get("rows", ""), place, "rows"),
-        whole(texts.get("dim", ""), place, "dim"),
-        factors(texts["pooling_factor"], place),
-        dtype,
-    )
+    for number, row in enumerate(cells.rows):
+        place = f"{source}, row {number + 1}"
+        texts = {role: row[at].strip() if at < len(row) else "" for role, at in places.items()}
+        name = texts.get("name", "")
+        called = name or f"table_{number}"
+        for role, text in others.items():
+            if not texts.get(role):
+                texts[role] = text
+                reason = f"{role} {text} where {source} does not say it"
+                notes.assumed[reason].append(called if role in places else "every table")
+        if dtype := known_dtype(texts["dtype"], called, notes):
+            rows, dim = (whole(texts.get(role, ""), place, role) for role in _NEEDED)
+            yield Draft(place, name, rows, dim, factors(texts["pooling_factor"], place), dtype)
 
 
 def whole(text: str, place: str, role: str) -> int:
@@ -142,17 +100,19 @@ def factors(text: str, place: str) -> tuple[float, ...]:
 
 
 def _places(columns: Sequence[str], source: str, chosen: Mapping[str, str]) -> dict[str, int]:
+    """Return the number of the column that holds each field, as chosen or by its name."""
     for role, column in chosen.items():
         if column not in columns:
             raise unknown(f"column of {source} for {role},", column, columns)
     places = {role: columns.index(column) for role, column in chosen.items()}
+    plain = [re.sub(r"[\W_]+", "_", column.strip().lower()).strip("_") for column in columns]
     for role, synonyms in SYNONYMS.items():
         if role in places:
             continue
         found = [
             number
-            for number, column in enumerate(columns)
-            if _plain(column) in synonyms and number not in places.values()
+            for number, column in enumerate(plain)
+            if column in synonyms.split() and number not in places.values()
         ]
         exact = [number for number in found if columns[number] == role]
         if len(exact) == 1:
@@ -168,10 +128,6 @@ def _places(columns: Sequence[str], source: str, chosen: Mapping[str, str]) -> d
     return places
 
 
-def _plain(column: str) -> str:
-    return re.sub(r"[\W_]+", "_", column.strip().lower()).strip("_")
-
-
 def _csv(data: bytes, source: str) -> _Cells:
     try:
         text = data.decode("utf-8-sig")
@@ -180,9 +136,9 @@ def _csv(data: bytes, source: str) -> _Cells:
     lines = (line for line in io.StringIO(text, newline="") if not line.startswith("#"))
     header = next((line for line in lines if line.strip()), "")
     delimiter = max(_DELIMITERS, key=header.count)
+    rows = []
     try:
         columns = [cell.strip() for cell in next(csv.reader([header], delimiter=delimiter), [])]
-        rows = []
         for cells in csv.reader(lines, delimiter=delimiter):
             if any(cells):
                 rows.append(cells)

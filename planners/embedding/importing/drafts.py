@@ -1,9 +1,9 @@
-"""Tables as a source has them, made into such as the planner takes; and what is said about that."""
+"""Tables as a source has them, and as the planner takes them."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from itertools import islice
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from harness.contract import UsageError
 from harness.model.errors import printable
@@ -21,8 +21,7 @@ _DTYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A table as its source has it, of `rows` x `dim` elements; `place` is for errors.
 
     `pooling_factors` holds the mean number of indices per sample of each feature.
@@ -33,38 +32,25 @@ class Draft:
     rows: int
     dim: int
     pooling_factors: tuple[float, ...]
-    dtype: str = "fp32"
+    dtype: str
 
 
-@dataclass(slots=True)
 class Notes:
-    """What is to be said about an import: reasons, and the names that each is about, once each."""
+    """What an import assumed, changed and left out: the reasons, and the names each is about."""
 
-    assumed: dict[str, dict[str, None]] = field(default_factory=dict)
-    changed: dict[str, dict[str, None]] = field(default_factory=dict)
-    left_out: dict[str, dict[str, None]] = field(default_factory=dict)
-
-    def assume(self, what: str, name: str) -> None:
-        """Note what the source did not say of something."""
-        self.assumed.setdefault(what, {})[name] = None
-
-    def change(self, what: str, name: str) -> None:
-        """Note what is not as the source has it."""
-        self.changed.setdefault(what, {})[name] = None
-
-    def leave_out(self, why: str, name: str) -> None:
-        """Note what is not imported."""
-        self.left_out.setdefault(why, {})[name] = None
+    def __init__(self) -> None:
+        self.assumed: dict[str, list[str]] = defaultdict(list)
+        self.changed: dict[str, list[str]] = defaultdict(list)
+        self.left_out: dict[str, list[str]] = defaultdict(list)
 
 
-def sentences(notes: Mapping[str, Collection[str]]) -> tuple[str, ...]:
-    """Return each reason with how many it is about and the first of their names."""
-    return tuple(f"{reason}: {named(names)}" for reason, names in notes.items())
+def sentences(notes: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """Return each reason with the first of the names that it is about; the rest is counted."""
+    return tuple(f"{reason}: {_listed(list(dict.fromkeys(notes[reason])))}" for reason in notes)
 
 
-def named(names: Collection[str]) -> str:
-    """Return names, joined; beyond four the rest is counted."""
-    shown = [_short(name) for name in islice(names, _MOST_NAMED)]
+def _listed(names: Sequence[str]) -> str:
+    shown = [_short(name) for name in names[:_MOST_NAMED]]
     if len(names) > _MOST_NAMED:
         shown.append(f"and {len(names) - _MOST_NAMED:,} more")
     return ", ".join(shown)
@@ -75,9 +61,13 @@ def _short(name: str) -> str:
     return name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 1]}…"
 
 
-def dtype_of(text: str) -> str | None:
-    """Return a data type of tables by any of its usual names, None where the planner has none."""
-    return _DTYPES.get(re.sub(r"[\W_]", "", text.lower()))
+def known_dtype(text: str, name: str, notes: Notes) -> str | None:
+    """Return a table's data type by any of its usual names; for others None, and note it."""
+    dtype = _DTYPES.get(re.sub(r"[\W_]", "", text.lower()))
+    if dtype is None:
+        reason = f"tables of data type {text}, which the planner here does not know"
+        notes.left_out[reason].append(name)
+    return dtype
 
 
 def finished(drafts: Iterable[Draft], source: str, notes: Notes) -> tuple[Table, ...]:
@@ -86,21 +76,18 @@ def finished(drafts: Iterable[Draft], source: str, notes: Notes) -> tuple[Table,
     Raises:
         UsageError: there is none, there are too many, or one is out of every bound.
     """
-    names = _Names(notes)
+    free_name = _FreeNames(notes)
     tables: list[Table] = []
     for number, draft in enumerate(drafts):
         if number == MOST_TABLES:
             raise UsageError(f"{source} lists more tables than {MOST_TABLES:,}.")
         _check(draft)
-        tables.append(
-            Table(
-                names.usable(draft.name or f"table_{number}"),
-                draft.rows,
-                _usable_dim(draft, notes),
-                draft.pooling_factors,
-                draft.dtype,
-            )
-        )
+        name = free_name(draft.name or f"table_{number}")
+        dim = -(-draft.dim // _DIM_STEP) * _DIM_STEP
+        if dim != draft.dim:
+            reason = f"dim was rounded up to a multiple of {_DIM_STEP}, which fbgemm's kernels need"
+            notes.changed[reason].append(f"{draft.name} {draft.dim} to {dim}")
+        tables.append(Table(name, draft.rows, dim, draft.pooling_factors, draft.dtype))
     if not tables:
         reasons = "; ".join(sentences(notes.left_out))
         raise UsageError(
@@ -110,12 +97,11 @@ def finished(drafts: Iterable[Draft], source: str, notes: Notes) -> tuple[Table,
 
 
 def _check(draft: Draft) -> None:
-    if not 1 <= draft.rows <= MOST_ROWS:
-        allowed = f"a whole number from 1 to {MOST_ROWS:,}"
-        raise UsageError(f"{draft.place}: rows must be {allowed}, not {draft.rows}.")
-    if not 1 <= draft.dim <= MOST_DIM:
-        allowed = f"a whole number from 1 to {MOST_DIM:,}"
-        raise UsageError(f"{draft.place}: dim must be {allowed}, not {draft.dim}.")
+    for what, value, most in (("rows", draft.rows, MOST_ROWS), ("dim", draft.dim, MOST_DIM)):
+        if not 1 <= value <= most:
+            raise UsageError(
+                f"{draft.place}: {what} must be a whole number from 1 to {most:,}, not {value}."
+            )
     for factor in draft.pooling_factors:
         if not 0 < factor <= MOST_POOLING:
             raise UsageError(
@@ -124,19 +110,8 @@ def _check(draft: Draft) -> None:
             )
 
 
-def _usable_dim(draft: Draft, notes: Notes) -> int:
-    if draft.dim % _DIM_STEP == 0:
-        return draft.dim
-    dim = draft.dim + _DIM_STEP - draft.dim % _DIM_STEP
-    notes.change(
-        f"dim was rounded up to a multiple of {_DIM_STEP}, which fbgemm's kernels need",
-        f"{draft.name} {draft.dim} to {dim}",
-    )
-    return dim
-
-
-class _Names:
-    """Names that torch and files of tables take, each given once."""
+class _FreeNames:
+    """Gives names that torch and files of tables take, each once."""
 
     def __init__(self, notes: Notes) -> None:
         from torch import nn
@@ -146,7 +121,7 @@ class _Names:
         self._taken = set(dir(nn.ModuleDict()))
         self._numbers: dict[str, int] = {}
 
-    def usable(self, name: str) -> str:
+    def __call__(self, name: str) -> str:
         """Return a name that is like this one and free, and take it."""
         usable = "".join(letter if letter.isprintable() else "_" for letter in name.strip())
         usable = usable.replace(".", "_") or "_"
@@ -159,8 +134,6 @@ class _Names:
         self._numbers[usable] = number
         self._taken.add(free)
         if free != name:
-            self._notes.change(
-                "names were changed to such as torch and files of tables take, each once",
-                f"{_short(name)} to {_short(free)}",
-            )
+            reason = "names were changed to such as torch and files of tables take, each once"
+            self._notes.changed[reason].append(f"{_short(name)} to {_short(free)}")
         return free

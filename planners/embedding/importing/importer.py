@@ -8,12 +8,9 @@ from harness.contract import Imported, Importing, ImportRequest, UsageError
 from harness.contract.captured_file import is_captured_file
 from harness.model.errors import unknown
 from harness.model.files import read_file, read_json
-from planners.embedding.importing import csv_parquet as columns
-from planners.embedding.importing import tzrec
+from planners.embedding.importing import csv_parquet
 from planners.embedding.importing.drafts import Draft, Notes, finished, sentences
-from planners.embedding.importing.features import Defaults
 from planners.embedding.importing.table_writer import content_of
-from planners.embedding.importing.tzrec_config import from_json, parse_text
 from planners.embedding.inventory import inventory_of
 from planners.embedding.tables import SUFFIXES, is_table_file, parse_tables
 
@@ -32,7 +29,7 @@ _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def read(request: ImportRequest) -> Imported:
-    """Return the tables of a source as the content of a file, and what is to be said about them.
+    """Return the tables of a source as the content of a file, and what was assumed for them.
 
     Raises:
         UsageError: the source cannot be used, or the request asks for what there is not.
@@ -40,8 +37,8 @@ def read(request: ImportRequest) -> Imported:
     if not is_table_file(request.target):
         raise UsageError(f"{request.target}: a file of tables must end in {' or '.join(SUFFIXES)}.")
     for role in (*request.columns, *request.assumed):
-        if role not in columns.FIELDS:
-            raise unknown("field", role, columns.FIELDS)
+        if role not in csv_parquet.FIELDS:
+            raise unknown("field", role, csv_parquet.FIELDS)
     kind = _format(request)
     if request.columns and kind not in ("csv", "parquet"):
         raise UsageError(f"--column is for CSV and Parquet files; {request.source} has no columns.")
@@ -55,13 +52,11 @@ def read(request: ImportRequest) -> Imported:
     return Imported(
         content,
         inventory_of(tables, f"Tables of {request.source}"),
-        sentences(notes.assumed),
-        sentences(notes.changed),
-        sentences(notes.left_out),
+        *(sentences(each) for each in (notes.assumed, notes.changed, notes.left_out)),
     )
 
 
-IMPORTING = Importing(formats=FORMATS, suffixes=SUFFIXES, fields=columns.FIELDS, read=read)
+IMPORTING = Importing(formats=FORMATS, suffixes=SUFFIXES, fields=csv_parquet.FIELDS, read=read)
 
 
 def _format(request: ImportRequest) -> str:
@@ -83,33 +78,31 @@ def _format(request: ImportRequest) -> str:
 def _drafts(request: ImportRequest, kind: str, notes: Notes) -> Iterator[Draft]:
     source, assumed = request.source, request.assumed
     if kind in ("csv", "parquet"):
-        data = read_file(source)
-        return columns.drafts_of(data, source, kind == "parquet", request.columns, assumed, notes)
+        return csv_parquet.drafts_of(request, kind == "parquet", notes)
     if kind == "model":
-        return _of_model(source, assumed, notes)
+        if not _FUNCTION.fullmatch(source):
+            raise UsageError(f"'{source}' must be module:function, such as my_model:build.")
+        from planners.embedding.importing import torchrec_model
+
+        return torchrec_model.drafts_of(source, _pooling_factor(assumed), notes)
+    from planners.embedding.importing import tzrec
+    from planners.embedding.importing.tzrec_config import parse_json, parse_text
+
     if is_captured_file(source):
-        config = from_json(read_json(source), source)
+        config = parse_json(read_json(source), source)
     else:
         config = parse_text(read_file(source), source)
-    defaults = Defaults(_assumed_whole(assumed, "rows"), _assumed_whole(assumed, "dim"))
-    return tzrec.drafts_of(config, source, _assumed_factor(assumed), defaults, notes)
+    rows, dim = (
+        csv_parquet.whole(assumed[role], "--assume", role) if role in assumed else None
+        for role in ("rows", "dim")
+    )
+    return tzrec.drafts_of(
+        config, source, tzrec.Defaults(rows, dim, _pooling_factor(assumed)), notes
+    )
 
 
-def _of_model(source: str, assumed: Mapping[str, str], notes: Notes) -> Iterator[Draft]:
-    from planners.embedding.importing import torchrec_model as model
-
-    if not _FUNCTION.fullmatch(source):
-        raise UsageError(f"'{source}' must be module:function, such as my_model:build.")
-    factor = _assumed_factor(assumed)
-    return model.drafts_of(model.made_by(source), source, factor, notes)
-
-
-def _assumed_whole(assumed: Mapping[str, str], role: str) -> int | None:
-    return columns.whole(assumed[role], "--assume", role) if role in assumed else None
-
-
-def _assumed_factor(assumed: Mapping[str, str]) -> float:
-    found = columns.factors(assumed.get("pooling_factor", "1"), "--assume")
+def _pooling_factor(assumed: Mapping[str, str]) -> float:
+    found = csv_parquet.factors(assumed.get("pooling_factor", "1"), "--assume")
     if len(found) != 1:
         raise UsageError("--assume: pooling_factor must be one number.")
     return found[0]

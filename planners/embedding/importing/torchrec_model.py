@@ -2,23 +2,58 @@
 
 import importlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+from torchrec.modules.embedding_configs import BaseEmbeddingConfig
+from torchrec.modules.embedding_modules import (
+    EmbeddingBagCollectionInterface,
+    EmbeddingCollectionInterface,
+)
+
 from harness.contract import UsageError
 from harness.model.errors import one_line
-from planners.embedding.importing.drafts import Draft, Notes, dtype_of
+from planners.embedding.importing.drafts import Draft, Notes, known_dtype
 
 _PLAIN = "nn.Embedding and nn.EmbeddingBag, which torchrec's planner does not place"
 
 
-def made_by(source: str) -> object:
-    """Return what `module:function` returns, the module found from the current folder first.
+def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draft]:
+    """Yield the tables of the model that `module:function` makes, or of its list of configs.
 
     Raises:
-        UsageError: there is no such function, or it raised.
+        UsageError: there is no such function, it raised, or it returned something else.
     """
+    made = _made_by(source)
+    if isinstance(made, nn.Module):
+        configs = list(_configs(made, notes))
+    elif isinstance(made, list | tuple) and all(
+        isinstance(each, BaseEmbeddingConfig) for each in made
+    ):
+        configs = list(made)
+    else:
+        raise UsageError(
+            f"{source} must return a torch.nn.Module, or a list of torchrec's EmbeddingBagConfig, "
+            f"not {type(made).__name__}."
+        )
+    for config in configs:
+        if dtype := known_dtype(config.data_type.value, config.name, notes):
+            reason = f"pooling factor {pooling_factor:g} for each feature, since no model tells it"
+            notes.assumed[reason].append("every table")
+            yield Draft(
+                f"{source}, table '{config.name}'",
+                config.name,
+                config.num_embeddings,
+                config.embedding_dim,
+                (pooling_factor,) * max(1, len(config.feature_names)),
+                dtype,
+            )
+
+
+def _made_by(source: str) -> object:
+    """Return what the function returns, whose module is looked for in the current folder first."""
     module_name, _, function_name = source.partition(":")
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
@@ -36,66 +71,21 @@ def made_by(source: str) -> object:
             sys.path.remove(folder)
 
 
-def drafts_of(made: object, source: str, pooling_factor: float, notes: Notes) -> Iterator[Draft]:
-    """Yield the tables of a model, or of a list of torchrec's configs.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    from torch import nn
-    from torchrec.modules.embedding_configs import BaseEmbeddingConfig
-
-    if isinstance(made, nn.Module):
-        configs: Iterable[Any] = _configs(made, notes)
-    elif isinstance(made, list | tuple) and all(
-        isinstance(each, BaseEmbeddingConfig) for each in made
-    ):
-        configs = made
-    else:
-        raise UsageError(
-            f"{source} must return a torch.nn.Module, or a list of torchrec's EmbeddingBagConfig, "
-            f"not {type(made).__name__}."
-        )
-    for config in configs:
-        dtype = dtype_of(config.data_type.value)
-        if dtype is None:
-            kind = f"tables of data type {config.data_type.value}, which the planner does not know"
-            notes.leave_out(kind, config.name)
-            continue
-        features = max(1, len(config.feature_names))
-        what = f"pooling factor {pooling_factor:g} for each feature, since no model tells it"
-        notes.assume(what, "every table")
-        yield Draft(
-            f"{source}, table '{config.name}'",
-            config.name,
-            config.num_embeddings,
-            config.embedding_dim,
-            (pooling_factor,) * features,
-            dtype,
-        )
-
-
-def _configs(model: Any, notes: Notes) -> Iterator[Any]:
+def _configs(model: nn.Module, notes: Notes) -> Iterator[Any]:
     """Yield the configs of all collections in a model, an inner one once with its outer one."""
-    from torch import nn
-    from torchrec.modules.embedding_modules import (
-        EmbeddingBagCollectionInterface,
-        EmbeddingCollectionInterface,
-    )
-
-    waiting: list[tuple[str, nn.Module]] = [("", model)]
-    seen: set[int] = set()
+    waiting = [("", model)]
+    visited: set[int] = set()
     while waiting:
         name, module = waiting.pop()
-        if id(module) in seen:
+        if id(module) in visited:
             continue
-        seen.add(id(module))
+        visited.add(id(module))
         if isinstance(module, EmbeddingBagCollectionInterface):
             yield from module.embedding_bag_configs()
         elif isinstance(module, EmbeddingCollectionInterface):
             yield from module.embedding_configs()
         elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            notes.leave_out(_PLAIN, name or type(module).__name__)
+            notes.left_out[_PLAIN].append(name or type(module).__name__)
         else:
             inner = [(f"{name}.{key}".lstrip("."), each) for key, each in module.named_children()]
             waiting += reversed(inner)

@@ -1,107 +1,263 @@
-"""Tables of a TorchEasyRec config: what its feature groups make of its features.
+"""Tables of a TorchEasyRec config: those that its feature groups look up.
 
-The rules are those of tzrec/modules/embedding.py of alibaba/TorchEasyRec: a feature looks up the
-table of its `embedding_name`, or of its own; groups of type WIDE, and groups with an
-`embedding_name_suffix`, have tables of their own.
+The rules are those of tzrec/features and tzrec/modules/embedding.py of alibaba/TorchEasyRec: a
+feature looks up the table of its `embedding_name`, or of its own; groups of type WIDE, and groups
+with an `embedding_name_suffix`, have tables of their own.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from harness.contract import UsageError
-from planners.embedding.importing.drafts import Draft, Notes, dtype_of
-from planners.embedding.importing.features import Defaults, Feature, read_features
-from planners.embedding.importing.tzrec_config import Message
+from planners.embedding.importing.drafts import Draft, Notes, known_dtype
+from planners.embedding.importing.tzrec_config import Config
 
-_WIDE_DIM = 4
-_SEQUENCES = ("SEQUENCE", "JAGGED_SEQUENCE", "2", "3")
-_WIDE = ("WIDE", "1")
+# These have a table in any case; of the others, only those that turn their value into an index.
+_SPARSE = ("id_feature", "combo_feature", "bool_mask_feature", "tokenize_feature")
+_KINDS = (
+    *_SPARSE,
+    *("raw_feature", "lookup_feature", "match_feature", "expr_feature", "overlap_feature"),
+    *("custom_feature", "kv_dot_product", "combine_feature"),
+)
+_DEEP, _WIDE, _SEQUENCE = range(3)  # from _SEQUENCE on, types of sequences
+_WIDE_DIMS = {"deepfm": 4, "wide_and_deep": 4, "xdeepfm": 16}
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    features: frozenset[str]
-    is_wide: bool = False
-    is_sequence: bool = False
-    suffix: str = ""
+class Defaults(NamedTuple):
+    """The assumed size of a table, None for no assumption, and number of indices per sample."""
 
-    def table(self, feature: Feature) -> str:
-        """Return which table a feature looks up in this group."""
-        name = feature.embedding + ("_wide" if self.is_wide else "")
-        return f"{name}_{self.suffix}" if self.suffix else name
+    rows: int | None
+    dim: int | None
+    pooling_factor: float
+
+
+class _Feature(NamedTuple):
+    """A feature of a config, by itself or in a sequence of some length, 0 for any."""
+
+    place: str
+    kind: str
+    name: str
+    message: Any
+    is_sequence: bool
+    length: int
 
 
 @dataclass(slots=True)
-class _Shared:
-    """A table, and the features that look it up."""
+class _SharedTable:
+    """A table of `rows` x `dim` elements, and the features that look it up.
 
-    first: Feature
+    `is_sequence` says whether they do as sequences, which may be both.
+    """
+
+    first: _Feature
+    rows: int
     dim: int
-    features: dict[str, Feature] = field(default_factory=dict)
-    is_pooled: bool = False
-    is_sequence: bool = False
+    dtype: str
+    features: dict[str, _Feature] = field(default_factory=dict)
+    is_sequence: set[bool] = field(default_factory=set)
 
 
-def drafts_of(
-    config: Message, source: str, pooling_factor: float, defaults: Defaults, notes: Notes
-) -> Iterator[Draft]:
+def drafts_of(config: Config, source: str, defaults: Defaults, notes: Notes) -> Iterator[Draft]:
     """Yield the tables of a config, in the order of its features.
-
-    `pooling_factor` is what a feature has whose number of values the config leaves open.
 
     Raises:
         UsageError: it is no config of features, or contradicts itself.
     """
-    if not config.all("feature_configs"):
+    if not config.message.feature_configs:
         raise UsageError(f"{source} has no feature_configs, so it is no config of TorchEasyRec.")
-    model = config.message("model_config") or Message((), config.place)
-    groups = tuple(_groups(model))
-    used = frozenset[str]().union(*(group.features for group in groups)) if groups else None
-    features = read_features(config, used, defaults, notes)
-    tables: dict[str, _Shared] = {}
-    for feature in features:
-        for group in groups or (_Group(frozenset((feature.name,))),):
-            if feature.name in group.features:
-                dim = _wide_dim(model) if group.is_wide else feature.dim
-                _share(tables, group, feature, dim)
+    tables = _shared_tables(config, defaults, notes)
     for name, table in tables.items():
-        dtype = dtype_of(table.first.dtype)
-        if dtype is None:
-            kind = f"tables of data type {table.first.dtype}, which the planner here does not know"
-            notes.leave_out(kind, name)
-            continue
-        factors = tuple(_factor(each, pooling_factor, notes) for each in table.features.values())
-        yield Draft(table.first.place, name, table.first.rows, table.dim, factors, dtype)
-    _note_what_is_lost(tables, notes)
-
-
-def _groups(model: Message) -> Iterator[_Group]:
-    for group in model.messages("feature_groups"):
-        kind = group.text("group_type") or "DEEP"
-        suffix = group.text("embedding_name_suffix")
-        names = frozenset(value.text for value in group.scalars("feature_names"))
-        yield _Group(names, kind in _WIDE, kind in _SEQUENCES, suffix)
-        for inner in group.messages("sequence_groups"):
-            names = frozenset(value.text for value in inner.scalars("feature_names"))
-            yield _Group(
-                names, is_sequence=True, suffix=inner.text("embedding_name_suffix") or suffix
+        if dtype := known_dtype(table.dtype, name, notes):
+            factors = [_pooling_factor(each, defaults, notes) for each in table.features.values()]
+            place = table.first.place
+            yield Draft(place, name, table.rows, table.dim, tuple(factors), dtype)
+    for name, table in tables.items():
+        if len(table.is_sequence) == 2:
+            reason = (
+                "the second copy that TorchEasyRec has of tables that are looked up pooled and as "
+                "sequences"
             )
+            notes.left_out[reason].append(name)
+        if any(each.message.HasField("embedding_constraints") for each in table.features.values()):
+            notes.left_out["embedding_constraints, which no file of tables holds"].append(name)
 
 
-def _wide_dim(model: Message) -> int:
-    for _, value in model.fields:
-        if isinstance(value, Message) and (dim := value.whole("wide_embedding_dim")):
-            return dim
-    return _WIDE_DIM
+def _shared_tables(config: Config, defaults: Defaults, notes: Notes) -> dict[str, _SharedTable]:
+    """Return the tables by name; note the features that look up none as left out."""
+    model = config.message.model_config
+    groups = tuple(_groups(model))
+    used = frozenset[str]().union(*(names for names, _, _ in groups))
+    tables: dict[str, _SharedTable] = {}
+    places: dict[str, str] = {}
+    for feature in _features(config):
+        name = feature.name
+        if feature.kind not in _KINDS:
+            reason = f"features of a kind that is not known here ({feature.kind})"
+            notes.left_out[reason].append(name)
+            continue
+        if name in places:
+            raise UsageError(
+                f"{feature.place}: feature '{name}' is there already, "
+                f"in {places[name].rpartition(', ')[2]}."
+            )
+        places[name] = feature.place
+        if groups and name not in used:
+            reason = "features in no feature group, for which no table is made"
+            notes.left_out[reason].append(name)
+        elif feature.message.stub_type:
+            notes.left_out["features that only others are made from (stub_type)"].append(name)
+        elif (rows := _rows(feature, defaults, notes)) is not None:
+            dim = _dim(feature, defaults, notes)
+            for names, kind, suffix in groups or (({name}, _DEEP, ""),):
+                if name in names:
+                    _share(
+                        tables,
+                        feature,
+                        rows,
+                        _wide_dim(model) if kind == _WIDE else dim,
+                        kind,
+                        suffix,
+                    )
+    return tables
 
 
-def _share(tables: dict[str, _Shared], group: _Group, feature: Feature, dim: int) -> None:
-    name = group.table(feature)
-    table = tables.setdefault(name, _Shared(feature, dim))
+def _groups(model: Any) -> Iterator[tuple[Set[str], int, str]]:
+    """Yield the names of each feature group, its type and its suffix."""
+    for group in model.feature_groups:
+        suffix = group.embedding_name_suffix
+        yield set(group.feature_names), group.group_type, suffix
+        for inner in group.sequence_groups:
+            yield set(inner.feature_names), _SEQUENCE, inner.embedding_name_suffix or suffix
+
+
+def _features(config: Config) -> Iterator[_Feature]:
+    places = iter(config.places)
+    for holder in config.message.feature_configs:
+        place = next(places)
+        kind, message = _only(holder, place)
+        length = message.sequence_length
+        if kind != "sequence_feature":
+            known = kind.removeprefix("sequence_")
+            name = _name(message, "feature_name", place)
+            yield _Feature(place, known, name, message, kind != known, length)
+            continue
+        sequence = _name(message, "sequence_name", place)
+        for inner in message.features:
+            place = next(places)
+            kind, part = _only(inner, place)
+            name = f"{sequence}__{_name(part, 'feature_name', place)}"
+            yield _Feature(place, kind, name, part, True, length)
+
+
+def _only(holder: Any, place: str) -> tuple[str, Any]:
+    """Return the kind of the one feature in a message, and the feature."""
+    fields = holder.ListFields()
+    if len(fields) != 1:
+        raise UsageError(
+            f"{place}: feature_configs must hold one feature, such as id_feature {{ ... }}."
+        )
+    ((declared, message),) = fields
+    return declared.name, message
+
+
+def _name(message: Any, key: str, place: str) -> str:
+    name: str = getattr(message, key)
+    if not name:
+        raise UsageError(f"{place}: {key} is missing.")
+    return name
+
+
+def _rows(feature: _Feature, defaults: Defaults, notes: Notes) -> int | None:
+    """Return the rows of a feature's table; note why where it has none."""
+    rows = _stated_rows(feature, notes)
+    is_sparse = feature.kind in _SPARSE
+    if rows is None and is_sparse and defaults.rows is not None:
+        reason = f"{defaults.rows:,} rows for features without a size"
+        notes.assumed[reason].append(feature.name)
+        return defaults.rows
+    if rows is None:
+        if feature.message.vocab_file:
+            reason = "features whose rows only their vocab_file tells"
+        elif is_sparse:
+            reason = "features without a size, such as num_buckets or hash_bucket_size"
+        else:
+            reason = "features of numbers, which look up no table"
+        notes.left_out[reason].append(feature.name)
+    return rows
+
+
+def _stated_rows(feature: _Feature, notes: Notes) -> int | None:
+    """Return the rows that a feature states, in TorchEasyRec's order of where it may state them."""
+    message = feature.message
+    for holder, size in (("zch", "zch_size"), ("dynamicemb", "max_capacity")):
+        if message.HasField(holder):
+            if not getattr(message, holder).HasField(size):
+                raise UsageError(f"{feature.place}: {holder} has no {size}.")
+            notes.left_out[f"what {holder} keeps beside the rows"].append(feature.name)
+            return int(getattr(getattr(message, holder), size))
+    for size in ("hash_bucket_size", "num_buckets"):
+        if message.HasField(size):
+            return int(getattr(message, size))
+    if message.vocab_list:
+        # Without a default of their own, index 0 is the default value and index 1 any unknown word.
+        return len(message.vocab_list) + (0 if message.HasField("default_bucketize_value") else 2)
+    if message.vocab_dict:
+        return 1 + int(max(message.vocab_dict.values()))
+    if message.boundaries and not message.vocab_file:
+        return len(message.boundaries) + 1
+    return None
+
+
+def _dim(feature: _Feature, defaults: Defaults, notes: Notes) -> int:
+    dim: int = feature.message.embedding_dim
+    if not dim and defaults.dim is not None:
+        notes.assumed[f"dim {defaults.dim} for features without embedding_dim"].append(feature.name)
+        dim = defaults.dim
+    if not dim:
+        raise UsageError(
+            f"{feature.place}: feature '{feature.name}' has rows, but no embedding_dim."
+        )
+    return dim
+
+
+def _wide_dim(model: Any) -> int:
+    for name, dim in _WIDE_DIMS.items():
+        if model.HasField(name):
+            return getattr(model, name).wide_embedding_dim or dim
+    return 4
+
+
+def _pooling_factor(feature: _Feature, defaults: Defaults, notes: Notes) -> float:
+    """Return how many indices a sample has; note it where the config leaves it open."""
+    message, values = feature.message, int(feature.message.value_dim)
+    if feature.is_sequence and feature.length:
+        factor = float(feature.length * max(values, 1))
+        reason = "the longest a sequence can be as the pooling factor of sequence features"
+        notes.assumed[reason].append(f"{feature.name} {factor:g}")
+        return factor
+    if not feature.is_sequence and values:
+        return float(values)
+    if not (feature.is_sequence or feature.kind in _SPARSE or message.HasField("value_dim")):
+        return 1.0
+    assumed = defaults.pooling_factor
+    reason = f"pooling factor {assumed:g} for features whose number of values is left open"
+    notes.assumed[reason].append(feature.name)
+    return assumed
+
+
+def _share(
+    tables: dict[str, _SharedTable], feature: _Feature, rows: int, dim: int, kind: int, suffix: str
+) -> None:
+    """Add a feature to the table that it looks up in a group of a type and with a suffix."""
+    name = feature.message.embedding_name or f"{feature.name}_emb"
+    name += ("_wide" if kind == _WIDE else "") + (f"_{suffix}" if suffix else "")
+    added = _SharedTable(feature, rows, dim, feature.message.data_type or "FP32")
+    table = tables.setdefault(name, added)
     for what, one, other in (
-        ("rows", table.first.rows, feature.rows),
-        ("dim", table.dim, dim),
-        ("data_type", table.first.dtype, feature.dtype),
+        ("rows", table.rows, added.rows),
+        ("dim", table.dim, added.dim),
+        ("data_type", table.dtype, added.dtype),
     ):
         if one != other:
             raise UsageError(
@@ -109,28 +265,4 @@ def _share(tables: dict[str, _Shared], group: _Group, feature: Feature, dim: int
                 f"'{name}', but the {what} of one is {one} and of the other {other}."
             )
     table.features[feature.name] = feature
-    table.is_sequence |= group.is_sequence
-    table.is_pooled |= not group.is_sequence
-
-
-def _factor(feature: Feature, otherwise: float, notes: Notes) -> float:
-    if feature.pooling_factor is None:
-        what = f"pooling factor {otherwise:g} for features whose number of values is left open"
-        notes.assume(what, feature.name)
-        return otherwise
-    if feature.is_sequence:
-        what = "the longest a sequence can be as the pooling factor of sequence features"
-        notes.assume(what, f"{feature.name} {feature.pooling_factor:g}")
-    return feature.pooling_factor
-
-
-def _note_what_is_lost(tables: Mapping[str, _Shared], notes: Notes) -> None:
-    for name, table in tables.items():
-        if table.is_pooled and table.is_sequence:
-            notes.leave_out(
-                "the second copy that TorchEasyRec has of tables that are looked up pooled and as "
-                "sequences",
-                name,
-            )
-        if any(feature.is_constrained for feature in table.features.values()):
-            notes.leave_out("embedding_constraints, which no file of tables holds", name)
+    table.is_sequence.add(kind >= _SEQUENCE)

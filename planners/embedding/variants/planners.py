@@ -16,17 +16,17 @@ def as_captured(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """The live planner of a captured problem, with its own proposers and partitioner"""
     from planners.embedding.decision import prepare
 
-    live = problem.live
-    if live is None:
+    if problem.live is None:
         raise NotApplicable("The problem was not captured, or is placed on other machines.")
-    if live.obstacle:
-        raise NotApplicable(f"The live planner cannot be made again: {live.obstacle}.")
+    planner = problem.live.planner
+    if planner.obstacle:
+        raise NotApplicable(f"The live planner cannot be made again: {planner.obstacle}.")
     return prepare(
         problem,
-        live.planner(),
-        proposer=lambda: [each.proposer() for each in live.proposers],
-        partitioner=live.partitioner.partitioner,
-        performance_model=lambda: live.perf_model.perf_model(problem.topology),
+        planner.make(),
+        proposer=lambda: [each.make() for each in planner.proposers],
+        partitioner=planner.partitioner.make,
+        performance_model=lambda: planner.perf_model.make(topology=problem.topology),
     )
 
 
