@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
-from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
 
 from reports.figures.canvas import (
@@ -15,23 +14,27 @@ from reports.figures.canvas import (
     VERMILION,
     Drawing,
     colour_of,
+    draw_bar,
     finish,
     hatch_of,
-    label_points,
+    key,
+    legend_above,
     linear_time,
     log_time,
     make_room,
     name_rows,
     new_figure,
     style,
-    text_colour_on,
     write_beside,
 )
+from reports.figures.contrast import text_colour_on
 from reports.figures.growth import draw_growth
+from reports.figures.labels import label_points
 from reports.figures.ranks import draw_ranks
-from reports.figures.speedups import draw_against
-from reports.formatting import gap, listing, number, percent, quantity, seconds
-from reports.views.family import FamilyView, ladder, phase_times, rows_of, tradeoff
+from reports.figures.speedups import draw_speedups
+from reports.formatting import change, gap, listing, number, percent, seconds
+from reports.views.family import FamilyView, rows_of
+from reports.views.variants import ladder, phase_times, tradeoff
 
 _MUCH_LONGER = 1.5
 
@@ -41,7 +44,7 @@ def figures(family: FamilyView) -> dict[str, list[Drawing]]:
     with style():
         return {
             "ladder": list(_ladder(family)),
-            "against": list(draw_against(family)),
+            "against": list(draw_speedups(family)),
             "sizes": list(draw_growth(family)),
             "quality": list(_quality(family)),
             "ranks": list(draw_ranks(family)),
@@ -65,44 +68,30 @@ def _ladder(family: FamilyView) -> Iterator[Drawing]:
         if math.isnan(row["ratio"]):
             write_beside(axes, 0.0, middle, row["outcome"], VERMILION)
             continue
-        axes.barh(middle, row["ratio"], 0.34, color=BLUE, edgecolor=BLUE)
-        end, text = row["ratio"], number(row["ratio"])
-        if not math.isnan(row["low"]):
-            reach = [[row["ratio"] - row["low"]], [row["high"] - row["ratio"]]]
-            axes.errorbar(row["ratio"], middle, xerr=reach, color="black", capsize=3, linewidth=1)
-            end, text = row["high"], f"{text} ({number(row['low'])} to {number(row['high'])})"
-        write_beside(
-            axes, end, middle, "1, the reference" if row["outcome"] == "reference" else text
-        )
+        said = "1, the reference" if row["outcome"] == "reference" else number(row["ratio"])
+        ends = (row["low"], row["high"])
+        draw_bar(axes, middle, row["ratio"], ends, said, height=0.34, color=BLUE, edgecolor=BLUE)
     name_rows(axes, table["variant"].tolist())
     axes.grid(axis="x")
     axes.set_xlabel(f"share of {family.reference}'s cost (lower is better)")
-    if claimed:
-        figure.legend(
-            handles=[
-                Line2D([], [], linewidth=7, color=PALE, label="published"),
-                Line2D([], [], linewidth=7, color=BLUE, label="measured CPU time, with interval"),
-            ],
-            loc="outside upper left",
-            ncols=2,
-        )
-    make_room(axes)
     caption = f"Measured on `{family.ladder_problem}`."
     if claimed:
+        measured = key("measured CPU time, with interval", linewidth=7, color=BLUE)
+        legend_above(figure, key("published", linewidth=7, color=PALE), measured)
         told = listing(list(dict.fromkeys(filter(None, table["published_conditions"]))))
         caption += (
             " Published shares are what is left of the ladder's start, step by step; they were "
             f"obtained elsewhere{f': {told}' if told else ''}."
         )
+    make_room(axes)
     yield finish(figure, f"{family.slug}-ladder", "Claimed and measured", caption, table)
 
 
 def _claim(row: dict[str, Any]) -> str:
     if math.isnan(row["published_after"]):
         return "the published start"
-    unit = row["published_unit"]
-    steps = f"{quantity(row['published_before'], unit)} → {quantity(row['published_after'], unit)}"
-    return f"{number(row['published_share'])} ({steps})"
+    step = change(row["published_before"], row["published_after"], row["published_unit"])
+    return f"{number(row['published_share'])} ({step})"
 
 
 def _quality(family: FamilyView) -> Iterator[Drawing]:
@@ -113,11 +102,10 @@ def _quality(family: FamilyView) -> Iterator[Drawing]:
     figure, axes = new_figure(4.0)
     for row in rows_of(table):
         index = family.variants.index(row["variant"])
-        own = row["decision"] not in ("reference", "same")
         axes.plot(
             row["cpu_s"],
             row["quality"],
-            marker="D" if own else "o",
+            marker="o" if row["decision"] in ("reference", "same") else "D",
             markersize=7,
             color=colour_of(index),
             markeredgecolor="black",
@@ -132,28 +120,17 @@ def _quality(family: FamilyView) -> Iterator[Drawing]:
     unit = f" [{first['unit']}]" if first["unit"] else ""
     axes.set_ylabel(f"{first['name']}{unit}, {first['better']} is better")
     axes.grid(True)
-    figure.legend(
-        handles=[
-            Line2D(
-                [], [], marker="o", linestyle="none", color=GREY, label="the reference's decision"
-            ),
-            Line2D([], [], marker="D", linestyle="none", color=GREY, label="another decision"),
-            *(Line2D([], [], linestyle="--", color="black", label="proven bound") for _ in bounds),
-        ],
-        loc="outside upper left",
-        ncols=3,
-    )
-    points = [(row["cpu_s"], row["quality"], _point(row)) for row in rows_of(table)]
-    label_points(axes, points, bounds)
+    look = {"linestyle": "none", "color": GREY}
+    dashes = [key("proven bound", linestyle="--", color="black") for _ in bounds]
+    own = key("another decision", marker="D", **look)
+    legend_above(figure, key("the reference's decision", marker="o", **look), own, *dashes)
+    gaps = table["gap"].map(lambda share: "" if math.isnan(share) else f" ({gap(share)})")
+    points = zip(table["cpu_s"], table["quality"], table["variant"] + gaps, strict=True)
+    label_points(axes, list(points), bounds)
     caption = f"On `{family.quality_problem}`. Variants that decide the same stand on one line."
     if bounds:
         caption += " In brackets the gap to the bound, which no decision can pass."
     yield finish(figure, f"{family.slug}-quality", "Time against quality", caption, table)
-
-
-def _point(row: dict[str, Any]) -> str:
-    in_brackets = "" if math.isnan(row["gap"]) else f" ({gap(row['gap'])})"
-    return f"{row['variant']}{in_brackets}"
 
 
 def _phases(family: FamilyView) -> Iterator[Drawing]:

@@ -1,4 +1,4 @@
-"""The figure of time against size: fitted exponents, and where the budget ended."""
+"""The figure of time against size, with fitted exponents and where the budget ended."""
 
 import math
 from collections.abc import Iterator
@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from reports.figures.canvas import (
     GREY,
@@ -16,10 +15,12 @@ from reports.figures.canvas import (
     colour_of,
     finish,
     is_repeated,
+    key,
     log_time,
     new_figure,
+    set_ticks,
 )
-from reports.formatting import count, seconds
+from reports.formatting import count, hundredths, seconds, with_interval
 from reports.views.family import FamilyView
 
 
@@ -41,15 +42,24 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
         axes.set_xlabel(str(group["size_name"].iloc[0]))
         axes.set_ylabel("planning time (CPU)")
         caption = f"`{sweep}`. In brackets the 95 % interval of the exponent."
-        handles += [_key(budget) for budget in budgets]
+        handles += [
+            key(
+                f"budget of a call, {seconds(budget, trim=True)} (wall)",
+                color=GREY,
+                linestyle=":",
+                linewidth=1,
+            )
+            for budget in budgets
+        ]
+        hollow: dict[str, Any] = {"color": GREY, "linestyle": "--", "markerfacecolor": "white"}
         if group["projected"].any():
-            handles.append(_hollow("o", "projection, not measured"))
+            handles.append(key("projection, not measured", marker="o", **hollow))
             caption += (
                 " Hollow points are projections of calls that passed their budget, from the "
                 "progress they had made; they take no part in the fit."
             )
         if group["stopped"].any():
-            handles.append(_hollow("^", "stopped there, takes longer"))
+            handles.append(key("stopped there, takes longer", marker="^", **hollow))
             caption += (
                 " Hollow triangles are calls that were stopped at their budget with no progress "
                 "to project from."
@@ -60,21 +70,11 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
         yield finish(figure, f"{family.slug}-size-{place}", name, caption, data)
 
 
-def _key(budget: float) -> Line2D:
-    label = f"budget of a call, {seconds(budget, trim=True)} (wall)"
-    return Line2D([], [], color=GREY, linestyle=":", linewidth=1, label=label)
-
-
-def _hollow(marker: str, label: str) -> Line2D:
-    look: dict[str, Any] = {"color": GREY, "linestyle": "--", "markerfacecolor": "white"}
-    return Line2D([], [], marker=marker, label=label, **look)
-
-
 def _fit_label(variant: str, fit: "pd.Series[float]") -> str:
     if math.isnan(fit["exponent"]):
         return f"{variant}\ntoo few sizes for an exponent"
-    power = f"size^{fit['exponent']:.2f} ({fit['low']:.2f} to {fit['high']:.2f})"
-    return f"{variant}\n{power}"
+    power = with_interval(fit["exponent"], fit["low"], fit["high"], hundredths)
+    return f"{variant}\nsize^{power}"
 
 
 def _draw_line(axes: Axes, line: pd.DataFrame, index: int, label: str) -> Line2D:
@@ -99,7 +99,7 @@ def _draw_line(axes: Axes, line: pd.DataFrame, index: int, label: str) -> Line2D
                 linestyle="none",
                 markerfacecolor="white",
             )
-    return Line2D([], [], label=label, **look)
+    return key(label, **look)
 
 
 def _log_axes(axes: Axes, sizes: list[float]) -> None:
@@ -109,7 +109,5 @@ def _log_axes(axes: Axes, sizes: list[float]) -> None:
     for size in sizes:
         if not shown or math.log(size / shown[-1]) > 0.07 * math.log(sizes[-1] / sizes[0]):
             shown.append(float(size))
-    axes.xaxis.set_major_locator(FixedLocator(shown))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: count(size)))
+    set_ticks(axes.xaxis, shown, count)
     axes.grid(True)

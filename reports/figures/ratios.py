@@ -1,10 +1,8 @@
-"""The figure of a comparison: ratios in both files with their intervals, the most moved first."""
+"""The figure of ratios in two results files with their intervals, the most moved first."""
 
 import math
 from collections.abc import Iterator
 from typing import Any
-
-from matplotlib.lines import Line2D
 
 from harness.measuring.verdict import CONFIDENCE
 from reports.comparing.changes import Comparison
@@ -13,7 +11,10 @@ from reports.figures.canvas import (
     LONGEST_NAME,
     VERMILION,
     Drawing,
+    draw_interval,
     finish,
+    key,
+    legend_above,
     log_number,
     name_rows,
     new_figure,
@@ -41,31 +42,16 @@ def draw_ratios(changes: Comparison) -> Iterator[Drawing]:
         for place, row in enumerate(rows_of(drawn)):
             for which, colour, marker, shift, _ in _MARKS:
                 ratio, low, high = (row[f"{name}_{which}"] for name in ("ratio", "low", "high"))
-                axes.errorbar(
-                    ratio,
-                    place + shift,
-                    xerr=[[ratio - low], [high - ratio]],
-                    color=colour,
-                    marker=marker,
-                    markersize=5,
-                    markeredgecolor="black",
-                    markeredgewidth=0.5,
-                    capsize=3,
-                    linewidth=1.2,
-                )
+                look = {"color": colour, "marker": marker, "markersize": 5, "linewidth": 1.2}
+                edge = {"markeredgecolor": "black", "markeredgewidth": 0.5}
+                draw_interval(axes, place + shift, ratio, (low, high), **look, **edge)
         axes.axvline(1.0, color="black", linewidth=0.8)
         log_number(axes)
         name_rows(axes, [_name(row) for row in rows_of(drawn)])
         axes.grid(axis="x")
         axes.set_xlabel("share of the time of what it is compared with, log scale")
-        figure.legend(
-            handles=[
-                Line2D([], [], color=colour, marker=marker, label=f"{file}, with interval")
-                for _, colour, marker, _, file in _MARKS
-            ],
-            loc="outside upper left",
-            ncols=2,
-        )
+        keys = (key(f"{file}, with interval", color=c, marker=m) for _, c, m, _, file in _MARKS)
+        legend_above(figure, *keys)
         caption = (
             f"Ratios of both files with their intervals at {100 * CONFIDENCE:.0f} %; a star marks "
             "what moved beyond both."

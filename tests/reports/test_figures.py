@@ -11,7 +11,8 @@ import reports.figures.family
 import reports.figures.growth
 import reports.figures.ranks
 import reports.figures.speedups
-from reports.figures.canvas import finish, label_points, new_figure, style
+from reports.figures.canvas import finish, new_figure, style
+from reports.figures.labels import label_points
 from reports.frames import read_results
 from reports.views.family import families
 

@@ -7,10 +7,12 @@ from matplotlib.text import Text
 
 import reports.figures.ranks
 from reports.figures.canvas import finish, style
-from reports.figures.ranks import draw_ranks, loads_table, ranks_table
+from reports.figures.ranks import draw_ranks
 from reports.frames import read_results
 from reports.pages.report import write_report
+from reports.tables.ranks import loads_table, ranks_table
 from reports.views.family import families
+from reports.views.ranks import ranks as ranks_of
 
 
 def family_of(folder, lines):
@@ -19,7 +21,7 @@ def family_of(folder, lines):
 
 
 def view_of(folder, lines):
-    return reports.figures.ranks.ranks(family_of(folder, lines))
+    return ranks_of(family_of(folder, lines))
 
 
 def test_the_reference_stands_beside_the_best_other_plan(tmp_path):

@@ -17,8 +17,8 @@ from made_up_cells import PROBLEM, ended, line
 from harness.gates.expectations import Expectation, Expectations
 from harness.gates.gate import Deviation, GateVerdict, Judged, judge_cells
 from harness.gates.measured_cells import MeasuredCell
+from reports.escaping import code
 from reports.pages.gate import (
-    code,
     failure_markdown,
     headline,
     look_closer,
