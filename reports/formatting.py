@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 MISSING = "—"
 
@@ -92,6 +93,11 @@ def quantity(value: float, unit: str) -> str:
 def change(before: float, after: float, unit: str) -> str:
     """Write a quantity before and after: `10 min → 2.5 min`."""
     return f"{quantity(before, unit)} → {quantity(after, unit)}"
+
+
+def fact(name: str, value: Any) -> str:
+    """Write a fact about a problem: a name with its number or its text."""
+    return f"{name} {number(value)}" if isinstance(value, int | float) else f"{name}: {value}"
 
 
 def interval(low: float, high: float, write: Callable[[float], str] = number) -> str:

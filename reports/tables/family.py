@@ -9,6 +9,7 @@ from harness.goals import MIB
 from reports.formatting import (
     change,
     count,
+    fact,
     gap,
     hundredths,
     interval,
@@ -47,16 +48,12 @@ def problems_table(family: FamilyView, results: Results) -> Table:
     several = bool((results.cells["machine"] != "").any())
     found: dict[str, Row] = {}
     for record, row in zip(results.records, rows_of(results.cells), strict=True):
-        facts = "; ".join(_fact(*fact) for fact in (record.get("facts") or {}).items())
+        facts = "; ".join(fact(*each) for each in (record.get("facts") or {}).items())
         if row["family"] == family.name and (facts or row["problem"] not in found):
             found[row["problem"]] = row | {"facts": facts}
     machine = [code("machine")] * several
     columns = (code("problem"), *machine, text("why it is here", "purpose"), text("facts"))
     return table_of(found.values(), *columns)
-
-
-def _fact(name: str, value: Any) -> str:
-    return f"{name} {number(value)}" if isinstance(value, int | float) else f"{name}: {value}"
 
 
 def ladder_table(family: FamilyView) -> Table:

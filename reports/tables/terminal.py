@@ -34,19 +34,21 @@ def as_terminal(table: Table, title: str = "") -> RichTable:
 
     One with bars fits 80 columns: names that are too long are cut, and bars get what is left.
     """
-    numbers = [column.title for column in table.columns if column.kind == "number"]
-    shown = new_table(title, *(column.title for column in table.columns), right=numbers)
+    shown = new_table(title, *(column.title for column in table.columns))
     for place, (column, drawn) in enumerate(zip(table.columns, shown.columns, strict=True)):
+        if column.kind == "number":
+            drawn.justify, drawn.no_wrap = "right", True
         if column.least:
             words = (word for row in table.rows for word in row[place].text.split())
             drawn.min_width = min(max(map(len, words), default=0), column.least)
     bars = [place for place, column in enumerate(table.columns) if column.kind == "bar"]
     room = _fit(table, shown) if bars else 0
+    lengths = (row[place].sort for row in table.rows for place in bars if _is_number(row[place]))
+    most = max(lengths, default=0.0)
     for row in table.rows:
         cells: list[RenderableType] = [_text(entry) for entry in row]
         for place in bars:
-            if row[place].sort == row[place].sort:
-                most = max(each[place].sort for each in table.rows)
+            if _is_number(row[place]):
                 cells[place] = Bar(most or 1.0, 0, row[place].sort, width=room, color="blue")
         shown.add_row(*cells)
     if room < _LEAST_BAR:
@@ -69,6 +71,10 @@ def _fit(table: Table, shown: RichTable) -> int:
         drawn = shown.columns[place]
         drawn.width, drawn.no_wrap, drawn.overflow = widths[place], True, "ellipsis"
     return min(_MOST_BAR, _WIDTH - sum(widths.values()) - _BETWEEN * len(widths))
+
+
+def _is_number(entry: Entry) -> bool:
+    return entry.sort == entry.sort
 
 
 def _text(entry: Entry) -> Text:

@@ -13,7 +13,7 @@ from harness.naming import CellId
 from harness.planning import Planned
 from harness.registry import Quality, Registry
 from shardbench import cli
-from shardbench.display import plan as ranks
+from shardbench.display import plan as display
 
 HARNESS = Path(__file__).parents[1] / "harness"
 
@@ -146,7 +146,7 @@ def shown(amount: int, all_ranks: bool = False) -> list[str]:
     )
     console = Console(width=80, highlight=False)
     with console.capture() as capture:
-        console.print(ranks.planned(made, all_ranks))
+        console.print(display.shown(made, all_ranks))
     lines = [line.rstrip() for line in capture.get().splitlines()]
     assert max(map(len, lines)) <= 80
     return lines

@@ -23,7 +23,8 @@ from harness.processes.output import Output
 from harness.registry import Registry
 from harness.storage.results import Cell
 from harness.topologies import find_topology
-from shardbench.display import comparison as display
+from shardbench import display
+from shardbench.display import comparison
 from shardbench.options import settings_of
 
 ROOT = Path(__file__).parents[2]
@@ -142,7 +143,7 @@ class TestInTheCheck:
         assert 1000 < len(output) <= 2048
 
     def test_the_output_is_shown_for_failed_cells_alone(self, at_once: dict[str, Cell], capsys):
-        display.show(display.comparison(list(at_once.values()), details=False))
+        display.show(comparison.shown(list(at_once.values()), details=False))
         shown = capsys.readouterr().out
         assert "prints-then-fails printed:\n    \\x1b[31mthe last words\\x00 of <it> [bo" in shown
         assert "floods-then-fails printed, at last:\n    flood\n" in shown
