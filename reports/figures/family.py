@@ -7,26 +7,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.text import Annotation
 
-from reports.figures.canvas import (
-    BLUE,
-    GREY,
-    PALE,
-    VERMILION,
-    Drawing,
-    colour_of,
-    draw_bar,
-    finish,
-    hatch_of,
-    key,
-    legend_above,
-    linear_time,
-    log_time,
-    make_room,
-    name_rows,
-    new_figure,
-    style,
-    write_beside,
-)
+from reports.figures import canvas
+from reports.figures.canvas import BLUE, GREY, PALE, VERMILION, Drawing
 from reports.figures.contrast import text_colour_on
 from reports.figures.growth import draw_growth
 from reports.figures.labels import label_points
@@ -41,7 +23,7 @@ _MUCH_LONGER = 1.5
 
 def figures(family: FamilyView) -> dict[str, list[Drawing]]:
     """Draw what the results allow, by section; `sizes` has a figure per sweep."""
-    with style():
+    with canvas.style():
         return {
             "ladder": list(_ladder(family)),
             "against": list(draw_speedups(family)),
@@ -56,35 +38,37 @@ def _ladder(family: FamilyView) -> Iterator[Drawing]:
     table = ladder(family)
     if table["ratio"].notna().sum() < 2:
         return
-    figure, axes = new_figure(0.9 + 0.62 * len(table))
+    figure, axes = canvas.new_figure(0.9 + 0.62 * len(table))
     claimed = table["published_share"].notna().any()
     for place, row in enumerate(rows_of(table)):
         if claimed and math.isnan(row["published_share"]):
-            write_beside(axes, 0.0, place - 0.2, "no figure published", GREY)
+            canvas.write_beside(axes, 0.0, place - 0.2, "no figure published", GREY)
         elif claimed:
             axes.barh(place - 0.2, row["published_share"], 0.34, color=PALE, edgecolor=GREY)
-            write_beside(axes, row["published_share"], place - 0.2, _claim(row), GREY)
+            canvas.write_beside(axes, row["published_share"], place - 0.2, _claim(row), GREY)
         middle = place + 0.2 if claimed else place
         if math.isnan(row["ratio"]):
-            write_beside(axes, 0.0, middle, row["outcome"], VERMILION)
+            canvas.write_beside(axes, 0.0, middle, row["outcome"], VERMILION)
             continue
         said = "1, the reference" if row["outcome"] == "reference" else number(row["ratio"])
         ends = (row["low"], row["high"])
-        draw_bar(axes, middle, row["ratio"], ends, said, height=0.34, color=BLUE, edgecolor=BLUE)
-    name_rows(axes, table["variant"].tolist())
+        canvas.draw_bar(
+            axes, middle, row["ratio"], ends, said, height=0.34, color=BLUE, edgecolor=BLUE
+        )
+    canvas.name_rows(axes, table["variant"].tolist())
     axes.grid(axis="x")
     axes.set_xlabel(f"share of {family.reference}'s cost (lower is better)")
     caption = f"Measured on `{family.ladder_problem}`."
     if claimed:
-        measured = key("measured CPU time, with interval", linewidth=7, color=BLUE)
-        legend_above(figure, key("published", linewidth=7, color=PALE), measured)
+        measured = canvas.key("measured CPU time, with interval", linewidth=7, color=BLUE)
+        canvas.legend_above(figure, canvas.key("published", linewidth=7, color=PALE), measured)
         told = listing(list(dict.fromkeys(filter(None, table["published_conditions"]))))
         caption += (
             " Published shares are what is left of the ladder's start, step by step; they were "
             f"obtained elsewhere{f': {told}' if told else ''}."
         )
-    make_room(axes)
-    yield finish(figure, f"{family.slug}-ladder", "Claimed and measured", caption, table)
+    canvas.make_room(axes)
+    yield canvas.finish(figure, f"{family.slug}-ladder", "Claimed and measured", caption, table)
 
 
 def _claim(row: dict[str, Any]) -> str:
@@ -99,7 +83,7 @@ def _quality(family: FamilyView) -> Iterator[Drawing]:
     if len(table) < 2:
         return
     first = rows_of(table)[0]
-    figure, axes = new_figure(4.0)
+    figure, axes = canvas.new_figure(4.0)
     for row in rows_of(table):
         index = family.variants.index(row["variant"])
         axes.plot(
@@ -107,7 +91,7 @@ def _quality(family: FamilyView) -> Iterator[Drawing]:
             row["quality"],
             marker="o" if row["decision"] in ("reference", "same") else "D",
             markersize=7,
-            color=colour_of(index),
+            color=canvas.colour_of(index),
             markeredgecolor="black",
             markeredgewidth=0.6,
         )
@@ -115,22 +99,24 @@ def _quality(family: FamilyView) -> Iterator[Drawing]:
     for strongest in bounds:
         axes.axhline(strongest, color="black", linestyle="--", linewidth=1)
     axes.margins(x=0.22, y=0.18)
-    log_time(axes, "x")
+    canvas.log_time(axes, "x")
     axes.set_xlabel("planning time (CPU), log scale")
     unit = f" [{first['unit']}]" if first["unit"] else ""
     axes.set_ylabel(f"{first['name']}{unit}, {first['better']} is better")
     axes.grid(True)
     look = {"linestyle": "none", "color": GREY}
-    dashes = [key("proven bound", linestyle="--", color="black") for _ in bounds]
-    own = key("another decision", marker="D", **look)
-    legend_above(figure, key("the reference's decision", marker="o", **look), own, *dashes)
+    dashes = [canvas.key("proven bound", linestyle="--", color="black") for _ in bounds]
+    own = canvas.key("another decision", marker="D", **look)
+    canvas.legend_above(
+        figure, canvas.key("the reference's decision", marker="o", **look), own, *dashes
+    )
     gaps = table["gap"].map(lambda share: "" if math.isnan(share) else f" ({gap(share)})")
     points = zip(table["cpu_s"], table["quality"], table["variant"] + gaps, strict=True)
     label_points(axes, list(points), bounds)
     caption = f"On `{family.quality_problem}`. Variants that decide the same stand on one line."
     if bounds:
         caption += " In brackets the gap to the bound, which no decision can pass."
-    yield finish(figure, f"{family.slug}-quality", "Time against quality", caption, table)
+    yield canvas.finish(figure, f"{family.slug}-quality", "Time against quality", caption, table)
 
 
 def _phases(family: FamilyView) -> Iterator[Drawing]:
@@ -146,10 +132,10 @@ def _phases(family: FamilyView) -> Iterator[Drawing]:
     drawn = totals <= _MUCH_LONGER * (rungs.max() if len(rungs) else totals.max())
     left_out = [f"`{name}` ({seconds(total)})" for name, total in totals[~drawn].items()]
     spent, totals = spent[drawn], totals[drawn]
-    figure, axes = new_figure(1.1 + 0.36 * len(spent))
+    figure, axes = canvas.new_figure(1.1 + 0.36 * len(spent))
     left = pd.Series(0.0, index=spent.index)
     for index, phase in enumerate(spent.columns):
-        colour = PALE if phase == "other" else colour_of(index)
+        colour = PALE if phase == "other" else canvas.colour_of(index)
         bars = axes.barh(
             range(len(spent)),
             spent[phase],
@@ -159,7 +145,7 @@ def _phases(family: FamilyView) -> Iterator[Drawing]:
             edgecolor="white",
             linewidth=0.8,
             label=phase,
-            hatch="" if phase == "other" else hatch_of(index),
+            hatch="" if phase == "other" else canvas.hatch_of(index),
         )
         wide = spent[phase] > 0.08 * totals.max()
         labels = (spent[phase] / totals).map(percent).where(wide, "")
@@ -170,17 +156,17 @@ def _phases(family: FamilyView) -> Iterator[Drawing]:
             text.set_bbox({"facecolor": colour, "edgecolor": "none", "pad": 1.0})
         left = left + spent[phase]
     for place, total in enumerate(totals):
-        write_beside(axes, total, place, seconds(total))
-    name_rows(axes, list(spent.index))
+        canvas.write_beside(axes, total, place, seconds(total))
+    canvas.name_rows(axes, list(spent.index))
     axes.grid(axis="x")
     axes.set_xlabel("CPU time of a call")
     figure.legend(loc="outside upper left", ncols=min(7, len(spent.columns)), columnspacing=1.2)
-    make_room(axes)
-    linear_time(axes)
+    canvas.make_room(axes)
+    canvas.linear_time(axes)
     caption = (
         f"On `{family.phase_problem}`. The shares were observed in one call each, and are scaled "
         "to what the timed calls took; small ones stand in the table."
     )
     if left_out:
         caption += f" Too long to be drawn beside the others: {listing(left_out)}."
-    yield finish(figure, f"{family.slug}-phases", "Where the time goes", caption, table)
+    yield canvas.finish(figure, f"{family.slug}-phases", "Where the time goes", caption, table)

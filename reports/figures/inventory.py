@@ -8,17 +8,8 @@ from matplotlib.ticker import NullLocator
 
 from harness.errors import printable
 from harness.inventory import Cell, Column, Inventory, distribution
-from reports.figures.canvas import (
-    BLUE,
-    GREY,
-    Drawing,
-    blank_figure,
-    finish,
-    name_rows,
-    short,
-    style,
-    write_beside,
-)
+from reports.figures import canvas
+from reports.figures.canvas import BLUE, GREY, Drawing
 from reports.inventories import largest_title, range_of, text_of, with_unit
 
 _HISTOGRAM_INCHES, _ROW_INCHES, _AROUND_INCHES = 1.9, 0.22, 0.7
@@ -35,16 +26,16 @@ def draw(inventory: Inventory, sort: str, most: int) -> Drawing:
     drawn = inventory.drawn
     pairs = -(-len(drawn) // 2)
     heights = [_HISTOGRAM_INCHES] * pairs + [_AROUND_INCHES + _ROW_INCHES * len(rows)]
-    with style():
-        figure = blank_figure(sum(heights))
+    with canvas.style():
+        figure = canvas.blank_figure(sum(heights))
         grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
         for place, column in enumerate(drawn):
             _draw_distribution(figure.add_subplot(grid[divmod(place, 2)]), inventory, column)
         _draw_largest(figure.add_subplot(grid[pairs, :]), inventory, rows, sort)
         lines = (inventory.title, inventory.summary, *inventory.notes)
-        figure.suptitle("\n".join(short(printable(line)) for line in lines), fontsize=9.0)
+        figure.suptitle("\n".join(canvas.short(printable(line)) for line in lines), fontsize=9.0)
         data = pd.DataFrame(rows, columns=[column.name for column in inventory.columns])
-        return finish(figure, "inventory", inventory.title, inventory.summary, data)
+        return canvas.finish(figure, "inventory", inventory.title, inventory.summary, data)
 
 
 def _draw_distribution(axes: Axes, inventory: Inventory, column: Column) -> None:
@@ -65,14 +56,14 @@ def _draw_largest(
     texts = (text_of(row[place], inventory.columns[place]) for row in rows)
     bars = list(zip((float(row[place]) for row in rows), texts, strict=True))
     _draw_bars(axes, bars, largest_title(inventory, sort, len(rows)), size=8.0)
-    name_rows(axes, [short(printable(str(row[0])), _LONGEST_NAME) for row in rows])
+    canvas.name_rows(axes, [canvas.short(printable(str(row[0])), _LONGEST_NAME) for row in rows])
 
 
 def _draw_bars(axes: Axes, bars: Sequence[tuple[float, str]], title: str, size: float) -> None:
     """Draw a bar for each value, with its text beside it, and no x axis."""
     axes.barh(range(len(bars)), [value for value, _ in bars], height=0.78, color=BLUE)
     for place, (value, text) in enumerate(bars):
-        write_beside(axes, value, place, text, GREY, size)
+        canvas.write_beside(axes, value, place, text, GREY, size)
     axes.set_xlim(0, 1.18 * max((value for value, _ in bars), default=1.0) or 1.0)
     axes.xaxis.set_major_locator(NullLocator())
     axes.spines["bottom"].set_visible(False)

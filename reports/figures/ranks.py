@@ -9,17 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from reports.figures.canvas import (
-    BLUE,
-    ORANGE,
-    VERMILION,
-    Drawing,
-    blank_figure,
-    finish,
-    key,
-    legend_above,
-    short,
-)
+from reports.figures import canvas
+from reports.figures.canvas import BLUE, ORANGE, VERMILION, Drawing
 from reports.formatting import number
 from reports.views.family import FamilyView
 from reports.views.ranks import RankView, ranks
@@ -35,7 +26,7 @@ def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
     if view is None or not view.names:
         return
     names = view.names
-    figure = blank_figure(0.9 + 1.75 * len(names))
+    figure = canvas.blank_figure(0.9 + 1.75 * len(names))
     grid = figure.subplots(
         len(names), len(view.variants), sharex="col", sharey="row", squeeze=False
     )
@@ -50,13 +41,13 @@ def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
                 axes.axhline(capacity, color="black", linestyle="--", linewidth=1)
             most, mean = held["value"].max(), held["value"].mean()
             said = f"most {number(float(most))}, mean {number(float(mean))}"
-            plan = f"{short(variant, _LONGEST_NAME)}\n" if place == 0 else ""
+            plan = f"{canvas.short(variant, _LONGEST_NAME)}\n" if place == 0 else ""
             axes.set_title(f"{plan}{said}", loc="left")
             axes.grid(axis="y")
         # Once for the row, whose axes are shared: a limit that is set stops them from growing.
         lows = [float(view.of(variant, name)["value"].min()) for variant in view.variants]
         row[0].set_ylim(bottom=min(0.0, *lows))
-        row[0].set_ylabel(short(name, _LONGEST_NAME))
+        row[0].set_ylabel(canvas.short(name, _LONGEST_NAME))
     for axes in grid[-1]:
         axes.set_xlabel("rank")
     handles: list[Any] = [
@@ -64,9 +55,9 @@ def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
         Patch(facecolor=VERMILION, edgecolor="white", hatch="///", label="the heaviest"),
     ]
     if limited:
-        handles.append(key("capacity of a rank", color="black", linestyle="--"))
-    legend_above(figure, *handles)
-    yield finish(
+        handles.append(canvas.key("capacity of a rank", color="black", linestyle="--"))
+    canvas.legend_above(figure, *handles)
+    yield canvas.finish(
         figure, f"{family.slug}-ranks", "What each rank gets", _caption(view), view.figures
     )
 

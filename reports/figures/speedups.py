@@ -8,22 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from harness.measuring.verdict import CONFIDENCE
-from reports.figures.canvas import (
-    GREY,
-    LONGEST_NAME,
-    VERMILION,
-    Drawing,
-    colour_of,
-    draw_bar,
-    finish,
-    key,
-    legend_above,
-    log_number,
-    make_room,
-    new_figure,
-    short,
-    write_beside,
-)
+from reports.figures import canvas
+from reports.figures.canvas import GREY, LONGEST_NAME, VERMILION, Drawing
 from reports.formatting import names
 from reports.views.family import FamilyView, rows_of
 from reports.views.variants import factor, speedups
@@ -36,7 +22,7 @@ def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
     if not drawn["times_as_fast"].notna().any():
         return
     groups = drawn.groupby("problem", sort=False)
-    figure, axes = new_figure(1.0 + 0.3 * len(drawn) + 0.36 * len(groups))
+    figure, axes = canvas.new_figure(1.0 + 0.3 * len(drawn) + 0.36 * len(groups))
     least = min(drawn[["times_as_fast", "low"]].min().min(), 1.0)
     low = 1.0 if least == 1.0 else max(least * 0.85, 1e-6)
     axes.set_xscale("log")
@@ -57,8 +43,8 @@ def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
         )
         place += 0.9
         for row in rows_of(group):
-            _draw_bar(axes, place, row, colour_of(family.variants.index(row["variant"])))
-            rows[place] = short(row["variant"], LONGEST_NAME)
+            _draw_bar(axes, place, row, canvas.colour_of(family.variants.index(row["variant"])))
+            rows[place] = canvas.short(row["variant"], LONGEST_NAME)
             place += 1
         place += 0.3
     axes.set_yticks(list(rows), list(rows.values()))
@@ -70,7 +56,7 @@ def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
     whom = compared_with[0] if len(compared_with) == 1 else "the variant compared with"
     axes.set_xlabel(f"times as fast as {whom}, log scale")
     look: dict[str, Any] = {"color": "black", "marker": "|", "markersize": 7}
-    keys: list[Any] = [key(f"{100 * CONFIDENCE:.0f} % interval", **look)]
+    keys: list[Any] = [canvas.key(f"{100 * CONFIDENCE:.0f} % interval", **look)]
     caption = (
         f"CPU time of {names(compared_with)} over that of each variant, from calls that took turns."
     )
@@ -81,19 +67,21 @@ def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
             " Outlined bars are no measurements: the call compared with was stopped, and its "
             "projection is set over the variant's wall time."
         )
-    legend_above(figure, *keys)
-    make_room(axes)
-    log_number(axes)
-    yield finish(figure, f"{family.slug}-against", f"Times as fast as {whom}", caption, table)
+    canvas.legend_above(figure, *keys)
+    canvas.make_room(axes)
+    canvas.log_number(axes)
+    yield canvas.finish(
+        figure, f"{family.slug}-against", f"Times as fast as {whom}", caption, table
+    )
 
 
 def _draw_bar(axes: Axes, place: float, row: dict[str, Any], colour: str) -> None:
     reached = row["times_as_fast"]
     if math.isnan(reached):
-        write_beside(axes, 1.0, place, row["outcome"], VERMILION)
+        canvas.write_beside(axes, 1.0, place, row["outcome"], VERMILION)
         return
     look: dict[str, Any] = {"color": colour, "edgecolor": colour}
     if row["projected"]:
         look = {"color": "white", "edgecolor": colour, "linestyle": "--", "linewidth": 1.2}
     ends = (row["low"], row["high"])
-    draw_bar(axes, place, reached, ends, factor(row), start=1, height=0.62, **look)
+    canvas.draw_bar(axes, place, reached, ends, factor(row), start=1, height=0.62, **look)

@@ -5,7 +5,7 @@ from made_up_ranks import COLUMNS, ranks, with_ranks
 from made_up_results import cell, family_lines, over_budget, write
 from matplotlib.text import Text
 
-import reports.figures.ranks
+import reports.figures.canvas
 from reports.figures.canvas import finish, style
 from reports.figures.ranks import draw_ranks
 from reports.frames import read_results
@@ -116,7 +116,7 @@ def test_the_figure_has_a_bar_for_each_rank_and_the_capacity(tmp_path, amount, m
         made.append(figure)
         return finish(figure, *rest)
 
-    monkeypatch.setattr(reports.figures.ranks, "finish", keep)
+    monkeypatch.setattr(reports.figures.canvas, "finish", keep)
     with style():
         (drawing,) = draw_ranks(family_of(tmp_path, with_ranks(family_lines((10,)), amount)))
     axes = made[0].axes
