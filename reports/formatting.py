@@ -1,16 +1,19 @@
-"""Numbers as people read them: three significant digits, fitting units, thousands separators."""
+"""Numbers as people read them: few significant digits, fitting units, thousands separators."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 MISSING = "—"
 
 _TIME_UNITS = ((1e-6, "ns", 1e9), (1e-3, "µs", 1e6), (1.0, "ms", 1e3), (120.0, "s", 1.0))
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_BYTES = (" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB")
+_AMOUNTS = ("", " k", " M", " G", " T", " P")
 
 
-def number(value: float, *, trim: bool = False) -> str:
-    """Write a number with three significant digits; whole numbers given as int stay exact.
+def number(value: float, digits: int = 3, *, trim: bool = False) -> str:
+    """Write a number with so many significant digits; whole numbers given as int stay exact.
 
     `trim` drops zeros that end the decimals, for sentences; tables keep them.
     """
@@ -20,16 +23,30 @@ def number(value: float, *, trim: bool = False) -> str:
         return MISSING
     if value == 0:
         return "0"
-    magnitude = math.floor(math.log10(abs(float(f"{value:.2e}"))) + 1e-9)
+    scientific = f"{value:.{digits - 1}e}"
+    magnitude = math.floor(math.log10(abs(float(scientific))) + 1e-9)
     if not -5 < magnitude < 15:
-        return f"{value:.2e}"
-    text = f"{round(value, 2 - magnitude):,.{max(0, 2 - magnitude)}f}"
+        return scientific
+    decimals = digits - 1 - magnitude
+    text = f"{round(value, decimals):,.{max(0, decimals)}f}"
     return text.rstrip("0").rstrip(".") if trim and "." in text else text
+
+
+def figure(value: float) -> str:
+    """Write a number with four significant digits, and whole from 1,000 on."""
+    if 1000 <= abs(value) < 1e15:
+        return f"{value:,.0f}"
+    return number(float(value), 4, trim=True)
 
 
 def count(value: float) -> str:
     """Write a count exactly where it is whole."""
     return number(int(value)) if math.isfinite(value) and value == int(value) else number(value)
+
+
+def hundredths(value: float) -> str:
+    """Write a number with two decimals."""
+    return f"{value:.2f}" if math.isfinite(value) else MISSING
 
 
 def seconds(value: float, *, trim: bool = False) -> str:
@@ -47,18 +64,59 @@ def seconds(value: float, *, trim: bool = False) -> str:
     return f"{number(value / 3600, trim=trim)} h"
 
 
+def in_bytes(value: float) -> str:
+    """Write bytes in B, KiB, MiB and so on, with three significant digits."""
+    return _scaled(value, 1024, _BYTES)
+
+
+def amount(value: float) -> str:
+    """Write an amount briefly: `12`, `1.5 k`, `40 M`."""
+    return _scaled(value, 1000, _AMOUNTS)
+
+
+def _scaled(value: float, step: int, units: Sequence[str]) -> str:
+    place = 0
+    while value >= step - 0.5 and place < len(units) - 1:
+        value /= step
+        place += 1
+    whole = value >= 99.95 or value == int(value)
+    return f"{f'{value:.0f}' if whole else f'{value:#.3g}'}{units[place]}"
+
+
 def quantity(value: float, unit: str) -> str:
-    """Write a value in its unit; times choose their unit anew."""
+    """Write a value in its unit; a time gets the unit that suits it."""
     if unit in _SECONDS:
         return seconds(value * _SECONDS[unit], trim=True)
     return f"{number(float(value), trim=True)} {unit}".rstrip()
 
 
-def interval(low: float, high: float) -> str:
+def change(before: float, after: float, unit: str) -> str:
+    """Write a quantity before and after: `10 min → 2.5 min`."""
+    return f"{quantity(before, unit)} → {quantity(after, unit)}"
+
+
+def fact(name: str, value: Any) -> str:
+    """Write a fact about a problem: a name with its number or its text."""
+    return f"{name} {number(value)}" if isinstance(value, int | float) else f"{name}: {value}"
+
+
+def interval(low: float, high: float, write: Callable[[float], str] = number) -> str:
     """Write an interval as `low to high`, or a dash where there is none."""
-    if math.isnan(low) or math.isnan(high):
-        return MISSING
-    return f"{number(low)} to {number(high)}"
+    return MISSING if math.isnan(low) or math.isnan(high) else f"{write(low)} to {write(high)}"
+
+
+def with_interval(
+    value: float, low: float, high: float, write: Callable[[float], str] = number
+) -> str:
+    """Write a value, and in brackets its interval where there is one."""
+    missing = math.isnan(low) or math.isnan(high)
+    return write(value) + ("" if missing else f" ({interval(low, high, write)})")
+
+
+def reach(value: float, low: float, high: float) -> str:
+    """Write how far an interval reaches to the farther side: `±6 %`."""
+    share = max(high - value, value - low) / value
+    return f"±{share * 100:.{0 if share >= 0.01 else 1}f} %" if share < 1000 else "unbounded"
 
 
 def percent(share: float) -> str:
@@ -85,6 +143,21 @@ def times(ratio: float) -> str:
     return f"{number(float(ratio), trim=True)} times slower"
 
 
+def progress(done: float, total: float, unit: str, after: float, projection: float) -> str:
+    """Write how far a stopped call came, and what that projects; "" where neither is known.
+
+    `after` and `projection` are seconds; what is not known is NaN.
+    """
+    parts = []
+    if done >= 0:
+        whole = f" of {count(total)}" if total > 0 else ""
+        spent = f" after {seconds(after, trim=True)}" if after > 0 else ""
+        parts.append(f"{count(done)}{whole} {unit}".rstrip() + spent)
+    if projection > 0:
+        parts.append(f"projection, not measured: {seconds(projection)}")
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
 def listing(items: Sequence[str], most: int = 4) -> str:
     """Join items as `a, b and c`; beyond `most` items the rest is counted."""
     shown = list(items)
@@ -93,6 +166,13 @@ def listing(items: Sequence[str], most: int = 4) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 
+def names(items: Iterable[object], most: int = 4) -> str:
+    """Join names as `listing` does, each in backticks, which pages show as code."""
+    return listing([f"`{item}`" for item in items], most)
+
+
 def plural(amount: int, noun: str) -> str:
     """Write an amount with its noun: `1 problem`, `2 problems`."""
-    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+    ends_in_y = noun.endswith("y") and noun[-2] not in "aeo"
+    many = f"{noun[:-1]}ies" if ends_in_y else f"{noun}s"
+    return f"{amount:,} {noun if amount == 1 else many}"

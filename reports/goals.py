@@ -6,17 +6,9 @@ from collections.abc import Iterator
 from harness.measuring.goals import Standing, standing
 from harness.model.cell import Cell, Goal
 from harness.model.ids import ProblemId
-from reports.findings.measured import Finding
+from reports.findings.finding import Finding
 from reports.formatting import interval, listing, percent, plural, quantity
-from reports.tables.family import (
-    Entry,
-    Row,
-    Table,
-    code_column,
-    new_table,
-    number_column,
-    outcome_entry,
-)
+from reports.tables.table import Entry, Table, code, numbers, outcome_entry, table_of, text
 from reports.views.family import FamilyView, rows_of
 
 _ORDER = ("missed", "inconclusive", "projected to be missed", "projected to be met", "not measured")
@@ -36,19 +28,15 @@ def standings(family: FamilyView) -> list[tuple[Goal, Cell, Standing]]:
 
 def goals_table(family: FamilyView) -> Table:
     """Every goal with its limit, what was measured, and whether it is met."""
-    rows: list[Row] = [
-        (
-            goal.text,
-            Entry(_limit(goal, found), found.limit),
-            Entry(found.measured(quantity), found.value),
-            Entry(interval(found.low, found.high), found.low),
-            outcome_entry(found.outcome),
-            str(cell.problem),
-        )
-        for goal, cell, found in standings(family)
-    ]
-    numbers = (number_column(title) for title in ("limit", "measured", "interval"))
-    return new_table(("goal", *numbers, "outcome", code_column("problem")), rows)
+    return table_of(
+        standings(family),
+        text("goal", lambda row: row[0].text),
+        numbers("limit", lambda row: Entry(_limit(row[0], row[2]), row[2].limit)),
+        numbers("measured", lambda row: Entry(row[2].measured(quantity), row[2].value)),
+        numbers("interval", lambda row: Entry(interval(row[2].low, row[2].high), row[2].low)),
+        text("outcome", lambda row: outcome_entry(row[2].outcome)),
+        code("problem", lambda row: str(row[1].problem)),
+    )
 
 
 def _limit(goal: Goal, found: Standing) -> str:
@@ -92,4 +80,4 @@ def goals(family: FamilyView) -> Iterator[Finding]:
         f"{outcome}: {listing(by_outcome[outcome])}" for outcome in _ORDER if outcome in by_outcome
     ]
     whole = f"{met} of {plural(len(found), 'goal')} {'is' if met == 1 else 'are'} met"
-    yield Finding("goals", family.name, "; ".join([whole, *told]) + ".")
+    yield Finding("goals", "; ".join([whole, *told]) + ".")

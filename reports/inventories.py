@@ -1,4 +1,4 @@
-"""What a workload holds, as text for people and as CSV."""
+"""Texts of what a workload holds, for people and as CSV."""
 
 import csv
 import io
@@ -6,32 +6,12 @@ from collections.abc import Sequence
 
 from harness.contract.inventory import Bar, Cell, Column, Inventory
 from harness.model.errors import printable
-from reports.formatting import number
-
-_BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_AMOUNTS = ("", " k", " M", " G", " T", " P")
+from reports.formatting import amount, in_bytes, number
 
 
-def in_bytes(value: float) -> str:
-    """Write bytes in B, KiB, MiB and so on, with three significant digits."""
-    place = 0
-    while value >= 1023.5 and place < len(_BYTES) - 1:
-        value /= 1024
-        place += 1
-    return f"{_three(value)} {_BYTES[place]}"
-
-
-def _three(value: float) -> str:
-    return f"{value:.0f}" if value >= 99.95 or value == int(value) else f"{value:#.3g}"
-
-
-def amount(value: float) -> str:
-    """Write an amount briefly: `12`, `1.5 k`, `40 M`."""
-    place = 0
-    while value >= 999.5 and place < len(_AMOUNTS) - 1:
-        value /= 1000
-        place += 1
-    return f"{_three(value)}{_AMOUNTS[place]}"
+def with_unit(column: Column) -> str:
+    """Return what stands above a column, with the unit of its numbers."""
+    return f"{column.heading} ({column.unit})" if column.unit else column.heading
 
 
 def text_of(value: Cell, column: Column) -> str:

@@ -24,12 +24,12 @@ def profile_ladders(
         UsageError: the results cannot be read.
     """
     from reports.frames import read_results
-    from reports.pages.flame_links import pairs
+    from reports.pages.flame_links import variant_pairs
     from reports.views.family import families
 
     profiles.mkdir(parents=True, exist_ok=True)
     for family in families(read_results(results)):
-        steps, problem = pairs(family), family.ladder_problem
+        steps, problem = variant_pairs(family), family.ladder_problem
         if not steps:
             continue
         try:

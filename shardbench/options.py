@@ -16,12 +16,6 @@ from harness.model.settings import SETUP_SECONDS, SamplingRule, Settings
 
 messages = Console(stderr=True, highlight=False, markup=False)
 
-Workload = Annotated[
-    str,
-    typer.Option(
-        "--workload", "-w", help="A name, name[key=value,...], or a file that its family reads."
-    ),
-]
 Budget = Annotated[float, typer.Option(help="Seconds that one call may take before it is stopped.")]
 Memory = Annotated[
     float | None,

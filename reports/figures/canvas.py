@@ -1,10 +1,10 @@
-"""How every figure looks, how it is written as SVG and PNG, and where its labels go."""
+"""The look that all figures share, their files as SVG and PNG, and places for labels."""
 
 import io
 import math
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,13 +12,15 @@ from typing import Any, Literal
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.text import Annotation, Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
-from matplotlib.transforms import Bbox
 
-from reports.formatting import number, seconds
+from reports.formatting import interval, number, seconds
 
 # Okabe and Ito's palette, which most colour-blind people can tell apart. Its yellow is left out,
 # too pale for a line on white, and a grey added.
@@ -40,8 +42,6 @@ _NEUTRAL = {
     "#e4e4e4": "figure-grid",
 }
 _PAINT = re.compile(r"\b(fill|stroke): (#[0-9a-f]{6})")
-# Black and white that stay, because they stand on a colour that stays.
-_WHITE_ON_COLOUR, _BLACK_ON_COLOUR = "#FEFEFE", "#010101"
 
 _LONGEST_LINE, LONGEST_NAME, _MOST_LINES = 100, 50, 4
 
@@ -107,10 +107,16 @@ def style() -> Iterator[None]:
         yield
 
 
-def new_figure(height: float) -> tuple[Figure, Axes]:
-    """Return an empty figure of common width and `height` in inches, with one pair of axes."""
+def blank_figure(height: float) -> Figure:
+    """Return a figure of common width and `height` in inches, without axes."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def new_figure(height: float) -> tuple[Figure, Axes]:
+    """Return an empty figure of common width and `height` in inches, with one pair of axes."""
+    figure = blank_figure(height)
     return figure, figure.subplots()
 
 
@@ -156,25 +162,8 @@ def hatch_of(position: int) -> str:
     return HATCHES[position % len(HATCHES)]
 
 
-def luminance(colour: str) -> float:
-    """Relative luminance of an sRGB colour `#RRGGBB`, from 0 to 1 (WCAG 2.2)."""
-    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: str, other: str) -> float:
-    """Contrast of two sRGB colours, from 1 to 21 (WCAG 2.2)."""
-    dark, light = sorted((luminance(one), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
-
-
-def text_colour_on(colour: str) -> str:
-    """Black or white, whichever reads better on a colour, in the dark as by day."""
-    if colour in (BLACK, PALE):  # these turn around in the dark, and so must what stands on them
-        return "#FFFFFF" if colour == BLACK else "#000000"
-    return max(_WHITE_ON_COLOUR, _BLACK_ON_COLOUR, key=lambda each: contrast(each, colour))
-
+Ends = tuple[float, float]
+"""The lower and the upper end of an interval; NaN where there is none."""
 
 _MINUTE, _HOUR = 60.0, 3600.0
 _ROUND_TIMES = (
@@ -186,26 +175,19 @@ _ROUND_TIMES = (
 _FEW_TIMES = (*(10.0**power for power in range(-9, 2)), _MINUTE, 10 * _MINUTE, _HOUR, 10 * _HOUR)
 
 
+_ROUND = [step * 10.0**power for power in range(-9, 10) for step in (1, 2, 5)]
+
+
 def log_time(axes: Axes, which: Literal["x", "y"]) -> None:
     """Make an axis logarithmic in seconds, with ticks at round times."""
-    if which == "x":
-        axes.set_xscale("log")
-        low, high = axes.get_xlim()
-    else:
-        axes.set_yscale("log")
-        low, high = axes.get_ylim()
+    axes.set(**{f"{which}scale": "log"})
+    low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
     ticks = [time for time in _ROUND_TIMES if low <= time <= high]
     if len(ticks) > 8:
         ticks = [time for time in _FEW_TIMES if low <= time <= high]
     if len(ticks) < 3:
         ticks = [time for time in MaxNLocator(5).tick_values(low, high) if low <= time <= high]
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_locator(FixedLocator(ticks))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(TIME)
-
-
-_ROUND = [step * 10.0**power for power in range(-9, 10) for step in (1, 2, 5)]
+    set_ticks(axes.xaxis if which == "x" else axes.yaxis, ticks, _time)
 
 
 def log_number(axes: Axes) -> None:
@@ -215,12 +197,18 @@ def log_number(axes: Axes) -> None:
     ticks = [tick for tick in _ROUND if low * 0.999 <= tick <= high]
     if len(ticks) > 9:
         ticks = [tick for tick in ticks if f"{tick:e}".startswith("1")]
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: number(float(tick), trim=True)))
+    set_ticks(axes.xaxis, ticks, lambda tick: number(float(tick), trim=True))
 
 
-TIME = FuncFormatter(lambda time, _: seconds(time, trim=True))
+def set_ticks(axis: Axis, ticks: Sequence[float], write: Callable[[float], str]) -> None:
+    """Give an axis these ticks and no others."""
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda tick, _: write(tick)))
+
+
+def _time(tick: float) -> str:
+    return seconds(tick, trim=True)
 
 
 def linear_time(axes: Axes) -> None:
@@ -228,10 +216,40 @@ def linear_time(axes: Axes) -> None:
     longest = axes.get_xlim()[1]
     step = next((time for time in _ROUND_TIMES if longest <= 6 * time), longest / 5)
     axes.xaxis.set_major_locator(MultipleLocator(step))
-    axes.xaxis.set_major_formatter(TIME)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: _time(tick)))
 
 
-def write_beside(axes: Axes, x: float, y: float, text: str, colour: str = "black") -> None:
+def key(label: str, **look: Any) -> Line2D:
+    """Return what stands for lines or points of a look in a legend."""
+    return Line2D([], [], label=label, **look)
+
+
+def legend_above(figure: Figure, *keys: Line2D | Patch) -> None:
+    """Write a legend above a figure, in one row of three at most."""
+    figure.legend(handles=keys, loc="outside upper left", ncols=3)
+
+
+def draw_interval(axes: Axes, place: float, value: float, ends: Ends, **look: Any) -> None:
+    """Draw a value's interval as a line across a row of horizontal bars."""
+    low, high = ends
+    axes.errorbar(value, place, xerr=[[value - low], [high - value]], capsize=3, **look)
+
+
+def draw_bar(
+    axes: Axes, place: float, value: float, ends: Ends, text: str, start: float = 0.0, **look: Any
+) -> None:
+    """Draw a bar with its interval where it has one, and beside it a text and that interval."""
+    axes.barh(place, value - start, left=start, **look)
+    end = max(value, start)
+    if all(map(math.isfinite, ends)):
+        draw_interval(axes, place, value, ends, color="black", linewidth=1)
+        end, text = max(ends[1], start), f"{text} ({interval(*ends)})"
+    write_beside(axes, end, place, text)
+
+
+def write_beside(
+    axes: Axes, x: float, y: float, text: str, colour: str = "black", size: float = 8.5
+) -> None:
     """Write a text to the right of (x, y), on white so that no grid line crosses it."""
     axes.annotate(
         text,
@@ -240,37 +258,28 @@ def write_beside(axes: Axes, x: float, y: float, text: str, colour: str = "black
         textcoords="offset points",
         va="center",
         color=colour,
-        fontsize=8.5,
+        fontsize=size,
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
     )
 
 
 def make_room(axes: Axes) -> None:
-    """Let the x axis run from 0 to where every text beside a bar still fits."""
-    _settle(axes)
-    width = axes.get_window_extent().width
-    needed = [axes.dataLim.x1 * 1.02]
-    for text in axes.texts:
-        if isinstance(text, Annotation):
-            left = width - text.get_window_extent().width - 16
-            needed.append(text.xy[0] * width / max(left, width / 3))
-    axes.set_xlim(0, max(needed))
-
-
-def make_log_room(axes: Axes) -> None:
-    """Let a logarithmic x axis run on to where every text beside a bar still fits."""
-    _settle(axes)
+    """Let the x axis run on to where every text beside a bar still fits; from 0 if it is linear."""
+    settle(axes)
     width = axes.get_window_extent().width
     low, high = axes.get_xlim()
-    needed = [math.log(high / low)]
+    is_log = axes.get_xscale() == "log"
+    needed = [math.log(high / low) if is_log else axes.dataLim.x1 * 1.02]
     for text in axes.texts:
         if isinstance(text, Annotation) and text.xycoords == "data":
             left = width - text.get_window_extent().width - 16
-            needed.append(math.log(text.xy[0] / low) * width / max(left, width / 3))
-    axes.set_xlim(low, low * math.exp(max(needed)))
+            far = math.log(text.xy[0] / low) if is_log else text.xy[0]
+            needed.append(far * width / max(left, width / 3))
+    axes.set_xlim(low if is_log else 0, low * math.exp(max(needed)) if is_log else max(needed))
 
 
-def _settle(axes: Axes) -> None:
+def settle(axes: Axes) -> None:
+    """Shorten texts, and put everything in its place, so that it can be measured."""
     figure = axes.figure
     assert isinstance(figure, Figure)
     _shorten_texts(figure)
@@ -298,56 +307,3 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.set_yticks(range(len(names)), [short(name, LONGEST_NAME) for name in names])
     axes.set_ylim(len(names) - 0.45, -0.55)
     axes.tick_params(axis="y", length=0)
-
-
-_OFFSETS = (
-    *((8, 0), (-8, 0), (0, 10), (0, -10), (8, 10), (8, -10), (-8, 10), (-8, -10)),
-    *((dx, dy) for far in range(22, 160, 12) for dx in (0, 30, -30, 70, -70) for dy in (far, -far)),
-)
-
-
-def label_points(
-    axes: Axes, points: Sequence[tuple[float, float, str]], lines: Sequence[float] = ()
-) -> list[Annotation]:
-    """Write a label beside each point (x, y, label), where it covers no point and no label.
-
-    Nor does it cover the horizontal `lines`, given by their y. Labels that have to go far get a
-    thin line to their point. Call when the axes are complete.
-    """
-    _settle(axes)
-    marks = [axes.transData.transform((x, y)) for x, y, _ in points]
-    taken = [Bbox.from_extents(x - 6, y - 6, x + 6, y + 6) for x, y in marks]
-    inside = axes.get_window_extent()
-    heights = [axes.transData.transform((points[0][0], y))[1] for y in lines]
-    taken += [Bbox.from_extents(inside.x0, y - 1, inside.x1, y + 1) for y in heights]
-    labels = []
-    for x, y, text in points:
-        label = axes.annotate(text, (x, y), (0, 0), textcoords="offset points", fontsize=8.5)
-        for dx, dy in _OFFSETS:
-            _place(label, dx, dy)
-            box = label.get_window_extent().padded(2)
-            within = inside.x0 <= box.x0 <= box.x1 <= inside.x1
-            if (
-                within
-                and inside.y0 <= box.y0
-                and box.y1 <= inside.y1
-                and not box.count_overlaps(taken)
-            ):
-                break
-        taken.append(box)
-        if abs(dx) + abs(dy) > 20:
-            axes.annotate(
-                "",
-                (x, y),
-                (dx, dy - 4 if dy > 0 else dy + 4),
-                textcoords="offset points",
-                arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "shrinkB": 4},
-            )
-        labels.append(label)
-    return labels
-
-
-def _place(label: Annotation, dx: float, dy: float) -> None:
-    label.set_position((dx, dy))
-    label.set_horizontalalignment("left" if dx > 0 else "right" if dx < 0 else "center")
-    label.set_verticalalignment("bottom" if dy > 0 else "top" if dy < 0 else "center")

@@ -1,4 +1,4 @@
-"""The figure of time against size: fitted exponents, and where the budget ended."""
+"""The figure of time against size, with fitted exponents and where the budget ended."""
 
 import math
 from collections.abc import Iterator
@@ -7,19 +7,10 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from reports.figures.canvas import (
-    GREY,
-    MARKERS,
-    Drawing,
-    colour_of,
-    finish,
-    is_repeated,
-    log_time,
-    new_figure,
-)
-from reports.formatting import count, seconds
+from reports.figures import canvas
+from reports.figures.canvas import GREY, MARKERS, Drawing
+from reports.formatting import count, hundredths, seconds, with_interval
 from reports.views.family import FamilyView
 
 
@@ -28,7 +19,7 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
     points = family.sweep_points
     for place, (sweep, group) in enumerate(points.groupby("sweep", sort=False), start=1):
         fits = family.exponents[family.exponents["sweep"] == sweep].set_index("variant")
-        figure, axes = new_figure(4.2)
+        figure, axes = canvas.new_figure(4.2)
         handles = []
         for variant in group["variant"].unique():
             index = family.variants.index(variant)
@@ -41,15 +32,24 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
         axes.set_xlabel(str(group["size_name"].iloc[0]))
         axes.set_ylabel("planning time (CPU)")
         caption = f"`{sweep}`. In brackets the 95 % interval of the exponent."
-        handles += [_key(budget) for budget in budgets]
+        handles += [
+            canvas.key(
+                f"budget of a call, {seconds(budget, trim=True)} (wall)",
+                color=GREY,
+                linestyle=":",
+                linewidth=1,
+            )
+            for budget in budgets
+        ]
+        hollow: dict[str, Any] = {"color": GREY, "linestyle": "--", "markerfacecolor": "white"}
         if group["projected"].any():
-            handles.append(_hollow("o", "projection, not measured"))
+            handles.append(canvas.key("projection, not measured", marker="o", **hollow))
             caption += (
                 " Hollow points are projections of calls that passed their budget, from the "
                 "progress they had made; they take no part in the fit."
             )
         if group["stopped"].any():
-            handles.append(_hollow("^", "stopped there, takes longer"))
+            handles.append(canvas.key("stopped there, takes longer", marker="^", **hollow))
             caption += (
                 " Hollow triangles are calls that were stopped at their budget with no progress "
                 "to project from."
@@ -57,32 +57,22 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
         figure.legend(handles=handles, loc="outside right upper")
         data = group.merge(fits[["exponent", "low", "high"]], left_on="variant", right_index=True)
         name = "Planning time against size"
-        yield finish(figure, f"{family.slug}-size-{place}", name, caption, data)
-
-
-def _key(budget: float) -> Line2D:
-    label = f"budget of a call, {seconds(budget, trim=True)} (wall)"
-    return Line2D([], [], color=GREY, linestyle=":", linewidth=1, label=label)
-
-
-def _hollow(marker: str, label: str) -> Line2D:
-    look: dict[str, Any] = {"color": GREY, "linestyle": "--", "markerfacecolor": "white"}
-    return Line2D([], [], marker=marker, label=label, **look)
+        yield canvas.finish(figure, f"{family.slug}-size-{place}", name, caption, data)
 
 
 def _fit_label(variant: str, fit: "pd.Series[float]") -> str:
     if math.isnan(fit["exponent"]):
         return f"{variant}\ntoo few sizes for an exponent"
-    power = f"size^{fit['exponent']:.2f} ({fit['low']:.2f} to {fit['high']:.2f})"
-    return f"{variant}\n{power}"
+    power = with_interval(fit["exponent"], fit["low"], fit["high"], hundredths)
+    return f"{variant}\nsize^{power}"
 
 
 def _draw_line(axes: Axes, line: pd.DataFrame, index: int, label: str) -> Line2D:
-    colour, marker = colour_of(index), MARKERS[index % len(MARKERS)]
+    colour, marker = canvas.colour_of(index), MARKERS[index % len(MARKERS)]
     projected, stopped = line["projected"].astype(bool), line["stopped"].astype(bool)
     measured = line[~projected & ~stopped]
     look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5}
-    look["linestyle"] = "-." if is_repeated(index) else "-"
+    look["linestyle"] = "-." if canvas.is_repeated(index) else "-"
     axes.plot(measured["size"], measured["seconds"], **look)
     over = line[projected | stopped]
     tail = pd.concat([measured.tail(1), over]).sort_values("size")
@@ -99,17 +89,15 @@ def _draw_line(axes: Axes, line: pd.DataFrame, index: int, label: str) -> Line2D
                 linestyle="none",
                 markerfacecolor="white",
             )
-    return Line2D([], [], label=label, **look)
+    return canvas.key(label, **look)
 
 
 def _log_axes(axes: Axes, sizes: list[float]) -> None:
     axes.set_xscale("log")
-    log_time(axes, "y")
+    canvas.log_time(axes, "y")
     shown: list[float] = []
     for size in sizes:
         if not shown or math.log(size / shown[-1]) > 0.07 * math.log(sizes[-1] / sizes[0]):
             shown.append(float(size))
-    axes.xaxis.set_major_locator(FixedLocator(shown))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: count(size)))
+    canvas.set_ticks(axes.xaxis, shown, count)
     axes.grid(True)

@@ -1,163 +1,32 @@
-"""What each rank gets under two plans: the reference's, and the best one that is another."""
+"""The figure of what each rank gets under two plans."""
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from harness.model.cell import RankTable
-from reports.figures.canvas import BLUE, ORANGE, VERMILION, WIDTH, Drawing, finish, short
-from reports.formatting import MISSING, count, number, percent
-from reports.tables.family import Column, Entry, Row, Table, code_column, new_table, number_column
-from reports.views.family import FamilyView, rows_of
+from reports.figures import canvas
+from reports.figures.canvas import BLUE, ORANGE, VERMILION, Drawing
+from reports.formatting import number
+from reports.views.family import FamilyView
+from reports.views.ranks import RankView, ranks
 
 _MOST_BARS = 128
 _MOST_STEPS = 400
 _LONGEST_NAME = 34
-_COLUMNS = ["variant", "rank", "figure", "value", "capacity", "is_bar"]
-
-
-@dataclass(frozen=True, slots=True)
-class RankView:
-    """One or two plans on a problem, the reference's first.
-
-    `figures` has a row for each variant, rank and figure of `RankTable`, with `capacity` NaN where
-    there is no limit; `is_bar` marks the figure by which ranks are heavy or light.
-    """
-
-    problem: str
-    variants: tuple[str, ...]
-    figures: pd.DataFrame
-
-    def of(self, variant: str, figure: str) -> pd.DataFrame:
-        """Return a plan's rows of one figure, in the order of the ranks."""
-        held = self.figures
-        return held[(held["variant"] == variant) & (held["figure"] == figure)]
-
-    @property
-    def names(self) -> list[str]:
-        """The figures that some rank has any of, the one that ranks are heavy by first."""
-        used = self.figures.groupby("figure", sort=False)["value"].max() != 0
-        bars = set(self.figures["figure"][self.figures["is_bar"]])
-        return sorted((str(name) for name in used.index[used]), key=lambda name: name not in bars)
-
-
-def ranks(family: FamilyView) -> RankView | None:
-    """Return what each rank gets on the problem of the qualities, or on the largest one told of.
-
-    The plans are that of the variant compared with and the best one that is another; one of them
-    alone where there is no other. None where no plan says what its ranks get.
-    """
-    told = {str(each.id): each.ranks for each in family.records if each.ranks and each.ranks.rows}
-    cells = family.cells[family.cells["cell"].isin(list(told))]
-    if cells.empty:
-        return None
-    problem = family.quality_problem
-    if problem not in set(cells["problem"]):
-        largest = cells.sort_values(["size", "gpus"], ascending=False, kind="stable")
-        problem = str(largest["problem"].iloc[0])
-    plans = _two_plans(family, rows_of(cells[cells["problem"] == problem]))
-    rows = [row for plan in plans for row in _figures(plan["variant"], told[plan["cell"]])]
-    variants = tuple(str(plan["variant"]) for plan in plans)
-    return RankView(problem, variants, pd.DataFrame(rows, columns=_COLUMNS))
-
-
-def _two_plans(family: FamilyView, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    against = family.against[str(cells[0]["problem"])]
-    first = next((cell for cell in cells if cell["variant"] == against), cells[0])
-    quality = family.primary_qualities.set_index("cell")
-    others = [
-        cell
-        for cell in cells
-        if cell["fingerprint"] != first["fingerprint"] and cell["cell"] in quality.index
-    ]
-    if not others:
-        return [first]
-    higher = str(quality["better"].iloc[0]) == "higher"
-    others.sort(key=lambda cell: float(quality["value"][cell["cell"]]), reverse=higher)
-    return [first, others[0]]
-
-
-def _figures(variant: str, told: RankTable) -> Iterator[dict[str, Any]]:
-    for place, name in enumerate(told.columns):
-        capacity = told.capacities[place]
-        for rank, row in enumerate(told.rows):
-            yield {
-                "variant": variant,
-                "rank": rank,
-                "figure": name,
-                "value": float(row[place]),
-                "capacity": math.nan if capacity is None else float(capacity),
-                "is_bar": name == told.bar,
-            }
-
-
-def ranks_table(view: RankView) -> Table:
-    """Return a row per rank, with the figures of the plans beside each other."""
-    columns: list[Column] = [number_column("rank")]
-    held: list[dict[int, float]] = []
-    for name in view.names:
-        for variant in view.variants:
-            columns.append(number_column(f"{name}, {variant}"))
-            found = view.of(variant, name)
-            held.append(dict(zip(found["rank"], found["value"], strict=True)))
-    amount = int(view.figures["rank"].max()) + 1
-    rows: list[Row] = [
-        (Entry(count(rank), rank), *(_entry(each.get(rank)) for each in held))
-        for rank in range(amount)
-    ]
-    return new_table(columns, rows)
-
-
-def _entry(value: float | None) -> Entry:
-    return Entry(MISSING) if value is None else Entry(number(value), value)
-
-
-def loads_table(view: RankView) -> Table:
-    """Return a row per plan and figure: the heaviest rank, the mean, and what is left."""
-    rows: list[Row] = []
-    for name in view.names:
-        for variant in view.variants:
-            found = view.of(variant, name)
-            most, mean = float(found["value"].max()), float(found["value"].mean())
-            heaviest = int(found["value"].to_numpy().argmax())
-            capacity = float(found["capacity"].max())
-            rows.append(
-                (
-                    variant,
-                    name,
-                    Entry(number(most), most),
-                    Entry(count(heaviest), heaviest),
-                    Entry(number(mean), mean),
-                    Entry(number(most / mean), most / mean) if mean else Entry(MISSING),
-                    Entry(number(capacity), capacity),
-                    Entry(percent(most / capacity), most / capacity)
-                    if capacity > 0
-                    else Entry(MISSING),
-                )
-            )
-    titles = ("heaviest", "on rank", "mean", "heaviest over mean", "capacity", "used of it")
-    return new_table((code_column("plan of"), "figure", *map(number_column, titles)), rows)
 
 
 def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
     """Draw the plans side by side: a row of bars per figure, with the capacity as a line."""
     view = ranks(family)
-    if view is None:
+    if view is None or not view.names:
         return
     names = view.names
-    if not names:
-        return
-    figure = Figure(figsize=(WIDTH, 0.9 + 1.75 * len(names)), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas.blank_figure(0.9 + 1.75 * len(names))
     grid = figure.subplots(
         len(names), len(view.variants), sharex="col", sharey="row", squeeze=False
     )
@@ -172,13 +41,13 @@ def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
                 axes.axhline(capacity, color="black", linestyle="--", linewidth=1)
             most, mean = held["value"].max(), held["value"].mean()
             said = f"most {number(float(most))}, mean {number(float(mean))}"
-            plan = f"{short(variant, _LONGEST_NAME)}\n" if place == 0 else ""
+            plan = f"{canvas.short(variant, _LONGEST_NAME)}\n" if place == 0 else ""
             axes.set_title(f"{plan}{said}", loc="left")
             axes.grid(axis="y")
         # Once for the row, whose axes are shared: a limit that is set stops them from growing.
         lows = [float(view.of(variant, name)["value"].min()) for variant in view.variants]
         row[0].set_ylim(bottom=min(0.0, *lows))
-        row[0].set_ylabel(short(name, _LONGEST_NAME))
+        row[0].set_ylabel(canvas.short(name, _LONGEST_NAME))
     for axes in grid[-1]:
         axes.set_xlabel("rank")
     handles: list[Any] = [
@@ -186,9 +55,11 @@ def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
         Patch(facecolor=VERMILION, edgecolor="white", hatch="///", label="the heaviest"),
     ]
     if limited:
-        handles.append(Line2D([], [], color="black", linestyle="--", label="capacity of a rank"))
-    figure.legend(handles=handles, loc="outside upper left", ncols=3)
-    yield finish(figure, f"{family.slug}-ranks", "What each rank gets", caption(view), view.figures)
+        handles.append(canvas.key("capacity of a rank", color="black", linestyle="--"))
+    canvas.legend_above(figure, *handles)
+    yield canvas.finish(
+        figure, f"{family.slug}-ranks", "What each rank gets", _caption(view), view.figures
+    )
 
 
 def _draw_bars(axes: Axes, held: pd.DataFrame) -> None:
@@ -207,7 +78,7 @@ def _draw_bars(axes: Axes, held: pd.DataFrame) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def caption(view: RankView) -> str:
+def _caption(view: RankView) -> str:
     """Say what is drawn, and that it is an estimate."""
     plans = " and ".join(f"`{name}`" for name in view.variants)
     text = f"The plans of {plans} on `{view.problem}`, by the planner's own estimate."

@@ -1,25 +1,13 @@
-"""The figure of a comparison: ratios in both files with their intervals, the most moved first."""
+"""The figure of ratios in two results files with their intervals, the most moved first."""
 
 import math
 from collections.abc import Iterator
 from typing import Any
 
-from matplotlib.lines import Line2D
-
 from harness.measuring.verdict import CONFIDENCE
 from reports.comparing.changes import Comparison
-from reports.figures.canvas import (
-    BLUE,
-    LONGEST_NAME,
-    VERMILION,
-    Drawing,
-    finish,
-    log_number,
-    name_rows,
-    new_figure,
-    short,
-    style,
-)
+from reports.figures import canvas
+from reports.figures.canvas import BLUE, LONGEST_NAME, VERMILION, Drawing
 from reports.formatting import plural
 from reports.views.family import rows_of
 
@@ -36,46 +24,33 @@ def draw_ratios(changes: Comparison) -> Iterator[Drawing]:
     beyond = table["moved"] != "within"
     order = step.where(beyond, step - 1e6).sort_values(ascending=False, kind="stable").index
     drawn = table.loc[order].head(_MOST_CELLS)
-    with style():
-        figure, axes = new_figure(1.0 + 0.42 * len(drawn))
+    with canvas.style():
+        figure, axes = canvas.new_figure(1.0 + 0.42 * len(drawn))
         for place, row in enumerate(rows_of(drawn)):
             for which, colour, marker, shift, _ in _MARKS:
                 ratio, low, high = (row[f"{name}_{which}"] for name in ("ratio", "low", "high"))
-                axes.errorbar(
-                    ratio,
-                    place + shift,
-                    xerr=[[ratio - low], [high - ratio]],
-                    color=colour,
-                    marker=marker,
-                    markersize=5,
-                    markeredgecolor="black",
-                    markeredgewidth=0.5,
-                    capsize=3,
-                    linewidth=1.2,
-                )
+                look = {"color": colour, "marker": marker, "markersize": 5, "linewidth": 1.2}
+                edge = {"markeredgecolor": "black", "markeredgewidth": 0.5}
+                canvas.draw_interval(axes, place + shift, ratio, (low, high), **look, **edge)
         axes.axvline(1.0, color="black", linewidth=0.8)
-        log_number(axes)
-        name_rows(axes, [_name(row) for row in rows_of(drawn)])
+        canvas.log_number(axes)
+        canvas.name_rows(axes, [_name(row) for row in rows_of(drawn)])
         axes.grid(axis="x")
         axes.set_xlabel("share of the time of what it is compared with, log scale")
-        figure.legend(
-            handles=[
-                Line2D([], [], color=colour, marker=marker, label=f"{file}, with interval")
-                for _, colour, marker, _, file in _MARKS
-            ],
-            loc="outside upper left",
-            ncols=2,
+        keys = (
+            canvas.key(f"{file}, with interval", color=c, marker=m) for _, c, m, _, file in _MARKS
         )
+        canvas.legend_above(figure, *keys)
         caption = (
             f"Ratios of both files with their intervals at {100 * CONFIDENCE:.0f} %; a star marks "
             "what moved beyond both."
         )
         if len(drawn) < len(table):
             caption += f" {plural(len(table) - len(drawn), 'cell')} that moved less: in the table."
-        yield finish(figure, "ratios", "Ratios in A and B", caption, table)
+        yield canvas.finish(figure, "ratios", "Ratios in A and B", caption, table)
 
 
 def _name(row: dict[str, Any]) -> str:
     planner, _, problem = str(row["cell"]).partition("@")
     star = "* " if row["moved"] != "within" else ""
-    return f"{star}{short(planner, LONGEST_NAME - 2)}\n{short(problem, LONGEST_NAME)}"
+    return f"{star}{canvas.short(planner, LONGEST_NAME - 2)}\n{canvas.short(problem, LONGEST_NAME)}"

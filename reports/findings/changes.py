@@ -1,28 +1,36 @@
-"""What changed between two results files, in sentences with numbers, what must not change first."""
+"""Sentences on what changed between two results files, what must not change first."""
 
 import math
 from collections.abc import Iterator
 
-import pandas as pd
-
 from reports.comparing.changes import Comparison
-from reports.findings.measured import Finding
-from reports.formatting import MISSING, count, interval, listing, number, percent, plural, quantity
+from reports.findings.finding import Finding
+from reports.formatting import (
+    MISSING,
+    change,
+    count,
+    listing,
+    names,
+    percent,
+    plural,
+    with_interval,
+)
 from reports.views.family import rows_of
 
 _MOST = 3
+_COMPARED = ("faster", "slower", "same", "inconclusive", "reference", "not compared")
 
 
 def sentences(changes: Comparison) -> list[Finding]:
     """Return what changed; the first finding sums it up."""
-    tellers = (_decisions, _outcomes, _counters, _qualities, _times, _apart, _settings, _notes)
+    tellers = (_decisions, _counters, _qualities, _times, _files)
     return [_summary(changes), *(finding for tell in tellers for finding in tell(changes))]
 
 
 def _summary(changes: Comparison) -> Finding:
     both = changes.both
     if both.empty:
-        return Finding("verdict", "", "The two files have no cell in common.")
+        return Finding("verdict", "The two files have no cell in common.")
     different = int((both["decision"] == "different").sum())
     grown = int((changes.counters["factor"] > 1).sum())
     fallen = len(changes.counters) - grown
@@ -36,8 +44,8 @@ def _summary(changes: Comparison) -> Finding:
             (different, f"{plural(different, 'decision')} changed"),
             (grown, f"{plural(grown, 'counter')} grew"),
             (fallen, f"{plural(fallen, 'counter')} fell"),
-            (worse, f"{_figures(worse)} got worse"),
-            (better, f"{_figures(better)} got better"),
+            (worse, f"{plural(worse, 'quality')} got worse"),
+            (better, f"{plural(better, 'quality')} got better"),
         )
         if amount
     ]
@@ -54,36 +62,25 @@ def _summary(changes: Comparison) -> Finding:
         f"same; {count(moved)} of {plural(int(compared.sum()), 'ratio')} moved beyond both "
         "intervals."
     )
-    return Finding("verdict", "", sentence, detail)
-
-
-def _figures(amount: int) -> str:
-    return f"{amount:,} {'quality' if amount == 1 else 'qualities'}"
+    return Finding("verdict", sentence, detail)
 
 
 def _decisions(changes: Comparison) -> Iterator[Finding]:
-    cells = changes.both["cell"][changes.both["decision"] == "different"]
+    both = changes.both
+    cells = both["cell"][both["decision"] == "different"]
     if len(cells):
         yield Finding(
             "decisions",
-            "",
             f"{plural(len(cells), 'cell')} {'decides' if len(cells) == 1 else 'decide'} otherwise "
-            f"than before: {_cells(cells)}.",
+            f"than before: {names(cells, _MOST)}.",
             "Their fingerprints differ; the qualities below say whether for the better.",
         )
-
-
-def _outcomes(changes: Comparison) -> Iterator[Finding]:
-    plain = ("faster", "slower", "same", "inconclusive", "reference", "not compared")
-    both = changes.both
-    odd = ~both["outcome_a"].isin(plain) | ~both["outcome_b"].isin(plain)
-    for (a, b), cells in both[odd & (both["outcome_a"] != both["outcome_b"])].groupby(
-        ["outcome_a", "outcome_b"], sort=False
-    ):
+    odd = ~both["outcome_a"].isin(_COMPARED) | ~both["outcome_b"].isin(_COMPARED)
+    odd &= both["outcome_a"] != both["outcome_b"]
+    for (a, b), group in both[odd].groupby(["outcome_a", "outcome_b"], sort=False):
         kind = "failed" if b in ("failed", "different decision") else "outcome"
-        yield Finding(
-            kind, "", f"{plural(len(cells), 'cell')} went from {a} to {b}: {_cells(cells['cell'])}."
-        )
+        went = f"{plural(len(group), 'cell')} went from {a} to {b}"
+        yield Finding(kind, f"{went}: {names(group['cell'], _MOST)}.")
 
 
 def _counters(changes: Comparison) -> Iterator[Finding]:
@@ -97,34 +94,29 @@ def _counters(changes: Comparison) -> Iterator[Finding]:
             ]
             yield Finding(
                 "counters",
-                "",
-                f"{plural(len(found), 'counter')} {verb}: {listing(told, most=_MOST)}.",
+                f"{plural(len(found), 'counter')} {verb}: {listing(told, _MOST)}.",
                 "A counter repeats exactly, so the code does other work than before.",
             )
 
 
 def _qualities(changes: Comparison) -> Iterator[Finding]:
     table = changes.qualities
-    for effect in ("worse", "better"):
-        found = table[table["effect"] == effect]
-        found = found if effect == "worse" else found.iloc[::-1]
+    worse, better = table[table["effect"] == "worse"], table[table["effect"] == "better"]
+    for found, effect in ((worse, "worse"), (better.iloc[::-1], "better")):
         if len(found):
             told = [
-                f"`{row['name']}` of `{row['cell']}` {quantity(row['a'], row['unit'])} → "
-                f"{quantity(row['b'], row['unit'])}{_share(row['change'])}"
+                f"`{row['name']}` of `{row['cell']}` {change(row['a'], row['b'], row['unit'])}"
+                f"{_share(row['change'])}"
                 for row in rows_of(found)
             ]
-            yield Finding(
-                effect,
-                "",
-                f"{_figures(len(found))} got {effect}: {listing(told, most=_MOST)}.",
-            )
+            got = f"{plural(len(found), 'quality')} got {effect}"
+            yield Finding(effect, f"{got}: {listing(told, _MOST)}.")
 
 
-def _share(change: float) -> str:
-    if not math.isfinite(change):
+def _share(more: float) -> str:
+    if not math.isfinite(more):
         return ""
-    return f" ({percent(abs(change))} {'more' if change > 0 else 'less'})"
+    return f" ({percent(abs(more))} {'more' if more > 0 else 'less'})"
 
 
 def _times(changes: Comparison) -> Iterator[Finding]:
@@ -135,63 +127,42 @@ def _times(changes: Comparison) -> Iterator[Finding]:
             continue
         step = (found["ratio_b"] / found["ratio_a"]).sort_values(ascending=moved == "less")
         told = [
-            f"`{row['cell']}` {number(row['ratio_a'])} ({interval(row['low_a'], row['high_a'])}) → "
-            f"{number(row['ratio_b'])} ({interval(row['low_b'], row['high_b'])})"
+            f"`{row['cell']}` {with_interval(row['ratio_a'], row['low_a'], row['high_a'])} → "
+            f"{with_interval(row['ratio_b'], row['low_b'], row['high_b'])}"
             for row in rows_of(found.loc[step.index])
         ]
         verb = "takes" if len(found) == 1 else "take"
         yield Finding(
             "time",
-            "",
             f"{plural(len(found), 'cell')} {verb} {moved} of the time of what they are compared "
-            f"with than before: {listing(told, most=_MOST)}.",
+            f"with than before: {listing(told, _MOST)}.",
             "Each ratio was taken within its own run, and the two intervals have nothing in "
             "common. It moves as well where the other variant's time does.",
         )
-    within = int((both["moved"] == "within").sum())
-    if within:
+    if within := int((both["moved"] == "within").sum()):
         yield Finding(
             "time",
-            "",
             f"{plural(within, 'ratio')} stayed within the intervals.",
             "That says nothing against a change that is smaller than them.",
         )
 
 
-def _apart(changes: Comparison) -> Iterator[Finding]:
-    for where, file in (("only A", "A"), ("only B", "B")):
-        cells = changes.cells["cell"][changes.cells["where"] == where]
+def _files(changes: Comparison) -> Iterator[Finding]:
+    """Say what only one file holds, with what each was measured, and what is wrong with it."""
+    for file in "AB":
+        cells = changes.cells["cell"][changes.cells["where"] == f"only {file}"]
         if len(cells):
-            yield Finding(
-                "cells", "", f"{plural(len(cells), 'cell')} of {file} alone: {_cells(cells)}."
-            )
-
-
-def _settings(changes: Comparison) -> Iterator[Finding]:
-    table = changes.settings
-    differ = table[table["a"] != table["b"]]
+            alone = f"{plural(len(cells), 'cell')} of {file} alone"
+            yield Finding("cells", f"{alone}: {names(cells, _MOST)}.")
+    differ = changes.settings[changes.settings["a"] != changes.settings["b"]]
     if len(differ):
-        told = [
-            f"{row['what']} {row['a'] or MISSING} → {row['b'] or MISSING}"
-            for row in rows_of(differ)
-        ]
-        yield Finding(
-            "measured with", "", f"Measured with something else: {listing(told, most=8)}."
-        )
+        told = [f"{r['what']} {r['a'] or MISSING} → {r['b'] or MISSING}" for r in rows_of(differ)]
+        yield Finding("measured with", f"Measured with something else: {listing(told, most=8)}.")
     if not changes.both.empty and not changes.both["one_machine"].any():
         yield Finding(
             "measured with",
-            "",
             "No cell was measured by one and the same machine in both files.",
             "Times in seconds are left out; decisions, counters, qualities and ratios stand.",
         )
-
-
-def _notes(changes: Comparison) -> Iterator[Finding]:
     for file, results in (("A", changes.a), ("B", changes.b)):
-        for note in results.notes:
-            yield Finding("file", "", f"{file}: {note}")
-
-
-def _cells(cells: "pd.Series[str]") -> str:
-    return listing([f"`{cell}`" for cell in cells], most=_MOST)
+        yield from (Finding("file", f"{file}: {note}") for note in results.notes)

@@ -1,39 +1,34 @@
-"""What was measured, in sentences: the ladder, where the time goes, quality, growth with size."""
+"""Sentences on what was measured: the ladder, where the time goes, quality, growth with size."""
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from reports.findings.finding import Finding
 from reports.formatting import (
+    change,
     count,
     gap,
+    hundredths,
     interval,
     listing,
+    names,
     number,
     percent,
     plural,
     quantity,
     seconds,
     times,
+    with_interval,
 )
-from reports.views.family import FamilyView, ladder, phase_times, rows_of, tradeoff
+from reports.views.family import FamilyView, rows_of
 from reports.views.scaling import LEAST_SIZES
+from reports.views.variants import ladder, phase_times, tradeoff
 
 _UNATTRIBUTED = "other"
 _UNCHANGED = 0.9
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One finding: a sentence that stands alone, and the figures behind it."""
-
-    kind: str
-    family: str
-    sentence: str
-    detail: str = ""
 
 
 def effects(family: FamilyView) -> Iterator[Finding]:
@@ -54,28 +49,24 @@ def _verdict(family: FamilyView) -> Finding:
     sentence = f"`{rung['variant']}` {effect(rung, family.reference)}{_sameness(family, rung)}"
     if len(claimed):
         sentence += f"; the published ladder says {times(rung['published_share'])}"
-    detail = (
-        f"On `{family.ladder_problem}` it takes {number(rung['ratio'])} of the reference's CPU "
-        f"time (interval {interval(rung['low'], rung['high'])})"
-    )
-    steps = _published_steps(rungs[rungs["published_after"].notna()])
-    detail += f"; published were {steps}." if steps else "."
+    steps = [
+        f"{change(row['published_before'], row['published_after'], row['published_unit'])} for "
+        f"`{row['variant']}`"
+        for row in rows_of(rungs[rungs["published_after"].notna()])
+    ]
+    published = f"; published were {listing(steps)}" if steps else ""
+    taken = f"{number(rung['ratio'])} of the reference's CPU time ({_interval(rung)})"
+    detail = f"On `{family.ladder_problem}` it takes {taken}{published}."
     if best["variant"] != rung["variant"]:
         detail += (
             f" The fastest with that decision is `{best['variant']}` at {number(best['ratio'])} "
-            f"(interval {interval(best['low'], best['high'])})."
+            f"({_interval(best)})."
         )
-    return Finding("verdict", family.name, sentence + ".", detail)
+    return Finding("verdict", sentence + ".", detail)
 
 
-def _published_steps(claimed: pd.DataFrame) -> str:
-    return listing(
-        [
-            f"{quantity(row['published_before'], row['published_unit'])} → "
-            f"{quantity(row['published_after'], row['published_unit'])} for `{row['variant']}`"
-            for row in rows_of(claimed)
-        ]
-    )
+def _interval(row: dict[str, Any]) -> str:
+    return f"interval {interval(row['low'], row['high'])}"
 
 
 def effect(row: dict[str, Any], reference: str) -> str:
@@ -99,30 +90,30 @@ def _sameness(family: FamilyView, row: dict[str, Any]) -> str:
 
 
 def _without_ladder(family: FamilyView) -> Finding:
-    compared = family.cells[family.cells["ratio"].notna()]
+    cells = family.cells.rename(columns={"ratio_low": "low", "ratio_high": "high"})
+    compared = cells[cells["ratio"].notna()]
     if compared.empty:
-        held = family.cells["outcome"].value_counts(sort=False)
-        states = listing([f"{n} {outcome}" for outcome, n in held.items()], most=9)
+        outcomes = cells["outcome"].value_counts(sort=False).items()
+        states = listing([f"{n} {outcome}" for outcome, n in outcomes], most=9)
         return Finding(
             "verdict",
-            family.name,
             f"Nothing of `{family.name}` could be compared with `{family.reference}`.",
-            f"The results hold {plural(len(family.cells), 'cell')}: {states}.",
+            f"The results hold {plural(len(cells), 'cell')}: {states}.",
         )
     best = rows_of(compared.nsmallest(1, "ratio"))[0]
     return Finding(
         "verdict",
-        family.name,
         f"`{best['variant']}` {effect(best, best['against'])}{_sameness(family, best)}.",
         f"On `{best['problem']}` it takes {number(best['ratio'])} of its CPU time "
-        f"(interval {interval(best['ratio_low'], best['ratio_high'])}).",
+        f"({_interval(best)}).",
     )
 
 
 def _phases(family: FamilyView) -> Iterator[Finding]:
     """Compare where the time goes before and after the ladder, and say why the whole lags."""
-    spent = phase_times(family).pivot(index="name", columns="variant", values="seconds")
-    spent = spent.reindex(index=phase_times(family)["name"].unique()).fillna(0.0)
+    phases = phase_times(family)
+    spent = phases.pivot(index="name", columns="variant", values="seconds")
+    spent = spent.reindex(index=phases["name"].unique()).fillna(0.0)
     reference = family.against[family.phase_problem]
     if reference not in spent or not spent[reference].sum() > 0:
         return
@@ -134,7 +125,6 @@ def _phases(family: FamilyView) -> Iterator[Finding]:
         shares = _shares(before.sort_values(ascending=False), before.sum())
         yield Finding(
             "phases",
-            family.name,
             f"Most of `{reference}`'s time goes to {shares}.",
             f"On `{family.phase_problem}`, by the shares of one observed call.",
         )
@@ -166,20 +156,20 @@ def _shrinkage(
     )
     if not part < 1:
         sentence = f"No phase of `{family.reference}` gets shorter in `{last}`."
-        return Finding("phases", family.name, sentence, f"It spends most on {shares}.")
+        return Finding("phases", sentence, f"It spends most on {shares}.")
     gone = "disappears" if part == 0 else f"becomes {times(part)}"
     effect = f"From `{family.reference}` to `{last}`, `{phase}` {gone}"
     if part > whole * _UNCHANGED or after[phase] > rest.sum():
         sentence = f"{effect}, and the whole {times(whole)} with it."
-        return Finding("phases", family.name, sentence, f"{detail}; beside it remain {shares}.")
+        return Finding("phases", sentence, f"{detail}; beside it remain {shares}.")
     sentence = (
         f"{effect} but the whole only {times(whole)}, because most of what is left is elsewhere: "
         f"{shares}."
     )
-    untouched = [f"`{n}`" for n in rest.head(3).index if after[n] >= _UNCHANGED * before[n] > 0]
+    untouched = [n for n in rest.head(3).index if after[n] >= _UNCHANGED * before[n] > 0]
     if untouched:
-        detail += f"; {listing(untouched)} cost as much as before, or more"
-    return Finding("phases", family.name, sentence, detail + ".")
+        detail += f"; {names(untouched)} cost as much as before, or more"
+    return Finding("phases", sentence, detail + ".")
 
 
 def _quality(family: FamilyView) -> Iterator[Finding]:
@@ -198,10 +188,10 @@ def _quality(family: FamilyView) -> Iterator[Finding]:
             f"Of the {len(own)} variants that decide on their own, `{best['variant']}` has the "
             f"best `{best['name']}`,"
         )
+    figure = quantity(best["quality"], best["unit"])
     against = _against(best, reference, name, lower) if reference else ""
-    sentence += f" {against or quantity(best['quality'], best['unit'])},"
-    sentence += f" in {_cost(best, name)}."
-    detail = f"On `{family.quality_problem}`: {quantity(best['quality'], best['unit'])}"
+    sentence += f" {against or figure}, in {_cost(best, name)}."
+    detail = f"On `{family.quality_problem}`: {figure}"
     if reference:
         detail += f" beside {quantity(reference['quality'], best['unit'])} for `{name}`"
     if len(own) > 1:
@@ -209,7 +199,7 @@ def _quality(family: FamilyView) -> Iterator[Finding]:
             f"; the worst is `{worst['variant']}` with "
             f"{quantity(worst['quality'], worst['unit'])}, in {_cost(worst, name)}"
         )
-    yield Finding("quality", family.name, sentence, detail + ".")
+    yield Finding("quality", sentence, detail + ".")
 
 
 def _gaps(family: FamilyView) -> Iterator[Finding]:
@@ -223,7 +213,6 @@ def _gaps(family: FamilyView) -> Iterator[Finding]:
     )
     yield Finding(
         "quality",
-        family.name,
         f"The smallest gap to the proven bound on `{family.bound.quality}` is that of {least}; the "
         f"largest is that of {most}.",
     )
@@ -234,19 +223,18 @@ def _against(row: dict[str, Any], reference: dict[str, Any], name: str, lower: b
         return f"equal to `{name}`'s"
     if not reference["quality"]:
         return ""
-    change = row["quality"] / reference["quality"] - 1
-    better = (change < 0) == lower
-    return f"{percent(abs(change))} {'better' if better else 'worse'} than `{name}`'s"
+    more = row["quality"] / reference["quality"] - 1
+    better = (more < 0) == lower
+    return f"{percent(abs(more))} {'better' if better else 'worse'} than `{name}`'s"
 
 
 def _cost(row: dict[str, Any], reference: str) -> str:
     spent = seconds(row["cpu_s"], trim=True)
     if math.isnan(row["ratio"]):
         return f"{spent} of CPU time"
-    if row["ratio"] < 1:
-        share = f"{number(row['ratio'] * 100, trim=True)} % of"
-    else:
-        share = f"{number(row['ratio'], trim=True)} times"
+    is_less = row["ratio"] < 1
+    share = number(row["ratio"] * (100 if is_less else 1), trim=True)
+    share += " % of" if is_less else " times"
     return f"{share} `{reference}`'s CPU time ({spent})"
 
 
@@ -256,26 +244,21 @@ def _growth(family: FamilyView) -> Iterator[Finding]:
         if fitted.empty:
             yield Finding(
                 "growth",
-                family.name,
                 f"No exponent can be given for `{sweep}`.",
                 f"It takes at least {LEAST_SIZES} sizes that were measured and differ only in "
                 f"`{size}`; there are {fits['sizes'].max()}.",
             )
             continue
-        rows = rows_of(fitted)
-        low, high = rows[0], rows[-1]
-        sentence = f"CPU time grows with `{size}` to the power {_power(low)}"
-        if len(rows) > 1:
-            sentence += f", up to {_power(high)}"
+        low, *others = rows_of(fitted)
+        up_to = f", up to {_power(others[-1])}" if others else ""
         between = "".join(
-            f"`{family.reference}` has {_power(row, named=False)}; "
-            for row in rows[1:-1]
+            f"`{row['variant']}` has {_exponent(row)}; "
+            for row in others[:-1]
             if row["variant"] == family.reference
         )
         yield Finding(
             "growth",
-            family.name,
-            sentence + ".",
+            f"CPU time grows with `{size}` to the power {_power(low)}{up_to}.",
             f"On `{sweep}`: {between}{_range(fitted['sizes'])} sizes from "
             f"{_range(fitted['smallest'], fitted['largest'])}; in brackets the 95 % interval.",
         )
@@ -287,6 +270,9 @@ def _range(low: "pd.Series[float]", high: "pd.Series[float] | None" = None) -> s
     return count(least) if least == greatest else f"{count(least)} to {count(greatest)}"
 
 
-def _power(fit: dict[str, Any], named: bool = True) -> str:
-    text = f"{fit['exponent']:.2f} ({fit['low']:.2f} to {fit['high']:.2f})"
-    return text + (f" for `{fit['variant']}`" if named else "")
+def _exponent(fit: dict[str, Any]) -> str:
+    return with_interval(fit["exponent"], fit["low"], fit["high"], hundredths)
+
+
+def _power(fit: dict[str, Any]) -> str:
+    return f"{_exponent(fit)} for `{fit['variant']}`"

@@ -1,11 +1,13 @@
-"""What the results say, in sentences with numbers, the most important first."""
+"""All that results say, in sentences with numbers, the most important first."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from reports.figures.speedups import against
-from reports.findings.measured import Finding, effects
+from reports.findings.finding import Finding
+from reports.findings.measured import effects
 from reports.findings.repetition import repetition
 from reports.findings.shortfalls import shortfalls
+from reports.findings.speedups import speedup_findings
 from reports.frames import Results
 from reports.goals import goals
 from reports.views.family import environments, families
@@ -19,13 +21,12 @@ KINDS = (
 def findings(results: Results) -> list[Finding]:
     """Return what the results say; the first one is the verdict on the first family."""
     found = [
-        finding
+        replace(finding, family=family.name)
         for family in families(results)
-        for tell in (effects, against, goals, repetition, shortfalls)
+        for tell in (effects, speedup_findings, goals, repetition, shortfalls)
         for finding in tell(family)
     ]
-    found.extend(_file(results))
-    return sorted(found, key=lambda finding: KINDS.index(finding.kind))
+    return sorted([*found, *_file(results)], key=lambda finding: KINDS.index(finding.kind))
 
 
 def _file(results: Results) -> Iterator[Finding]:
@@ -33,9 +34,7 @@ def _file(results: Results) -> Iterator[Finding]:
     if len(held) > 1:
         yield Finding(
             "file",
-            "",
             f"The cells were measured in {len(held)} different environments.",
             "Ratios stand, each taken within one run; times cannot be set side by side.",
         )
-    for note in results.notes:
-        yield Finding("file", "", note)
+    yield from (Finding("file", note) for note in results.notes)

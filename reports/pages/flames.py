@@ -1,18 +1,15 @@
-"""The page of a profile: flame graphs of one variant or of two, their difference, and words."""
+"""The page of a profile: flame graphs of one variant or two, their difference, and sentences."""
 
 import json
 import math
-import re
 from collections.abc import Sequence
-from pathlib import Path
 
-import jinja2
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from harness.measuring.profile.flame_graph import Comparer, Frame, Pair, Profile, Share
 from reports.formatting import percent, plural, seconds
+from reports.pages.templating import render
 
-_TEMPLATES = Path(__file__).parent / "templates"
 MOST_FRAMES = 5
 # Below this the whole time of a frame says no more than its own.
 _MUCH_MORE = 1.1
@@ -59,13 +56,11 @@ def _of_one(profile: Profile) -> list[str]:
             break
         whole = ""
         if share.whole.seconds > _MUCH_MORE * share.own.seconds:
-            whole = (
-                f" With all that it calls it took {_seconds(share.whole.seconds)}, "
-                f"{percent(share.whole.seconds / total)}."
-            )
+            part = percent(share.whole.seconds / total)
+            whole = f" With all that it calls it took {_seconds(share.whole.seconds)}, {part}."
         sentences.append(
-            f"`{_name(share.frame)}` itself took {_seconds(share.own.seconds)} of "
-            f"{_seconds(total)} per call: {percent(share.own.seconds / total)}.{whole}"
+            f"`{_name(share.frame)}` itself took {_of(share.own.seconds, total)} per call: "
+            f"{percent(share.own.seconds / total)}.{whole}"
         )
     return sentences
 
@@ -80,10 +75,7 @@ def _of_two(profile: Profile, against: Profile) -> list[str]:
         ]
     sentences = [_difference(share, total, profile.variant, against.variant) for share in told]
     if not total.differs:
-        return [
-            *sentences,
-            "The calls as a whole differ by less than the noise.",
-        ]
+        return [*sentences, "The calls as a whole differ by less than the noise."]
     explained = math.fsum(share.own.difference for share in told) / total.difference
     if len(told) > 1:
         sentences.append(f"Together that is {percent(explained)} of the difference.")
@@ -134,15 +126,9 @@ def flame_page(profiles: Sequence[Profile], problem: str) -> str:
     title = " against ".join(
         [f"{first.family}/{first.variant}", *(each.variant for each in profiles[1:])]
     )
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["prose"] = _prose
-    return environment.get_template("flames.html.j2").render(
+    return render(
+        "flames.html.j2",
+        generator="shardbench profile",
         title=title,
         problem=problem,
         profiles=profiles,
@@ -169,15 +155,13 @@ def _data(comparer: Comparer, variants: list[str]) -> Markup:
             [
                 frames[node.frame],
                 node.parent,
-                *map(
-                    _rounded,
-                    (
-                        node.own.seconds,
-                        node.own.against,
-                        node.whole.seconds,
-                        node.whole.against,
+                *(
+                    float(f"{value:.6g}")
+                    for value in (
+                        *(node.own.seconds, node.own.against),
+                        *(node.whole.seconds, node.whole.against),
                         node.width,
-                    ),
+                    )
                 ),
                 int(node.whole.differs),
             ]
@@ -188,12 +172,3 @@ def _data(comparer: Comparer, variants: list[str]) -> Markup:
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.6g}")
-
-
-def _prose(text: str) -> Markup:
-    """Turn names in backticks into code."""
-    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))

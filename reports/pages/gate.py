@@ -1,16 +1,19 @@
-"""A gate's verdict in words: one headline, a row for each deviation, and the whole as Markdown."""
+"""The verdict of a gate in words: a headline, a row for each deviation, and all as Markdown."""
 
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from harness.model.errors import printable
 from harness.model.ids import CellId, ProblemId
 from harness.suites.difference import Deviation, Kind, Value
 from harness.suites.gate import GateVerdict, Judged
-from reports.escaping import code, code_in_table
+from reports.escaping import code as in_code
 from reports.formatting import MISSING, interval, number
+from reports.tables.markdown import as_markdown
+from reports.tables.table import code, table_of
 
 UNFINISHED = "## Error: the gate did not finish, so nothing is judged\n"
 
@@ -31,7 +34,7 @@ _VERBLESS = ("not measured",)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DeviationText:
     """What the verdict says about one deviation, as text."""
 
     cell: str
@@ -57,18 +60,13 @@ def headline(verdict: GateVerdict) -> str:
     return f"{name}: {', '.join(parts)}."
 
 
-def rows(judged: Iterable[Judged]) -> Iterator[Row]:
+def rows(judged: Iterable[Judged]) -> Iterator[DeviationText]:
     """Yield a row for each deviation."""
     for each in judged:
         for deviation in each.deviations:
             expected, measured = _texts(deviation.expected, deviation.measured)
-            yield Row(
-                printable(str(each.cell)),
-                _what(each, deviation),
-                expected,
-                measured,
-                _change(deviation),
-            )
+            what, change = _what(each, deviation), _change(deviation)
+            yield DeviationText(printable(str(each.cell)), what, expected, measured, change)
 
 
 def notes(verdict: GateVerdict, renamed: Iterable[tuple[CellId, CellId]] = ()) -> list[str]:
@@ -127,9 +125,9 @@ def _text(value: Value) -> str:
         return MISSING
     if isinstance(value, tuple):
         low, high = value
-        return (
-            f"from {number(float(low))}" if math.isinf(high) else interval(float(low), float(high))
-        )
+        if math.isinf(high):
+            return f"from {number(float(low))}"
+        return interval(float(low), float(high))
     if isinstance(value, int | float):
         return number(value)
     return printable(value)
@@ -170,17 +168,13 @@ def markdown(
     found = list(rows(verdict.judged))
     if found:
         shown = found[:_MOST_ROWS]
-        blocks.append(
-            _table(
-                ("cell", "what", "expected", "measured", "change"),
-                ((r.cell, r.what, r.expected, r.measured, r.change) for r in shown),
-            )
-        )
+        columns = (code(name, attrgetter(name)) for name in DeviationText.__slots__)
+        blocks.append(as_markdown(table_of(shown, *columns)))
         if len(found) > len(shown):
             blocks.append(f"{len(found) - len(shown):,} more differences are left out.")
-    blocks += [code(text) for text in said]
+    blocks += [in_code(text) for text in said]
     for text, commands in steps:
-        blocks.append("\n".join([text, *(f"- {code(command)}" for command in commands)]))
+        blocks.append("\n".join([text, *(f"- {in_code(command)}" for command in commands)]))
     as_expected = [judged for judged in verdict.judged if judged.kind is None]
     if as_expected and found:
         blocks.append(_folded(as_expected))
@@ -191,7 +185,7 @@ def markdown(
 
 def failure_markdown(reason: str) -> str:
     """Write that the gate itself failed, and why."""
-    return f"## Error: the gate failed, so nothing is judged\n\n{code(printable(reason))}\n"
+    return f"## Error: the gate failed, so nothing is judged\n\n{in_code(printable(reason))}\n"
 
 
 def _folded(judged: Sequence[Judged]) -> str:
@@ -200,24 +194,12 @@ def _folded(judged: Sequence[Judged]) -> str:
 
 
 def _expected_table(judged: Sequence[Judged]) -> str:
-    shown = judged[:_MOST_ROWS]
-    entries = (
-        (
-            printable(str(each.cell)),
-            found.status if found else MISSING,
-            printable(found.decision or "") if found else "",
-            _text(found.ratio.interval) if found and found.ratio else MISSING,
-            _text(each.expected.ratio) if each.expected else MISSING,
-        )
-        for each in shown
-        for found in [each.measured]
+    table = table_of(
+        judged[:_MOST_ROWS],
+        code("cell", lambda each: printable(str(each.cell))),
+        code("status", lambda each: each.measured and each.measured.status),
+        code("decision", lambda each: printable((each.measured and each.measured.decision) or "")),
+        code("ratio", lambda each: _text(each.measured and each.measured.ratio)),
+        code("expected ratio", lambda each: _text(each.expected and each.expected.ratio)),
     )
-    return _table(("cell", "status", "decision", "ratio", "expected ratio"), entries)
-
-
-def _table(titles: Sequence[str], entries: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
-    lines += [
-        f"| {' | '.join(text and code_in_table(text) for text in entry)} |" for entry in entries
-    ]
-    return "\n".join(lines)
+    return as_markdown(table)

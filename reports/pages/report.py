@@ -1,94 +1,101 @@
-"""The report as files: one HTML page that stands alone, Markdown, figures and their data."""
+"""The report of a results file."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
-
-from harness.measuring.verdict import CONFIDENCE
 from harness.model.errors import printable
-from reports.escaping import csv
 from reports.findings.report import findings
 from reports.formatting import plural
 from reports.frames import Results, read_results
-from reports.pages.chapters import Chapter, chapter
-from reports.pages.folder import GENERATOR, write_folder
-from reports.pages.templating import templates
+from reports.pages.family import family_sections
+from reports.pages.flame_links import ladder_steps
+from reports.pages.page import CaptionedTable, Page, PageChapter, PageSection, write_page
 from reports.tables.provenance import environment_table, sources_table
-from reports.views.family import environments, families
+from reports.views.family import FamilyView, environments, families, rows_of
 
 
 def write_report(results: Path, out: Path, profiles: Path | None = None) -> Path:
     """Write the report of a results file into the folder `out`; return the path of its page.
 
-    `out` gets index.html, report.md, figures/*.svg|png, data/*.csv, and flames/*.html: what the
-    folder `profiles` holds about the steps of a ladder. An earlier report there is replaced, other
-    files stay. Nothing is touched unless the whole report could be made.
+    Flame graphs of the steps of a ladder that the folder `profiles` holds go with it.
 
     Raises:
-        UsageError: the results are unreadable, or `out` cannot be written or holds files of these
-            names that are no report.
+        UsageError: the results are unreadable, or `out` is not to be written, see `write_page`.
     """
     held = read_results(results)
-    return write_folder(out, lambda folder: _write(held, results.name, folder, profiles))
+    return write_page(out, lambda: _page(held, results.name, profiles))
 
 
-def _write(results: Results, name: str, folder: Path, profiles: Path | None) -> None:
-    chapters = [chapter(family, results, profiles) for family in families(results)]
-    context = {
-        "generator": GENERATOR,
-        "file": printable(name),
-        "overview": _overview(results, chapters),
-        "findings": findings(results),
-        "chapters": chapters,
-        "environment": environment_table(results),
-        "sources": [(c.family, sources_table(c.family)) for c in chapters],
-        "notes": results.notes,
-        "confidence": f"{100 * CONFIDENCE:.0f}",
-    }
-    for kind in ("figures", "data"):
-        (folder / kind).mkdir()
-    for one in chapters:
-        for section in one.sections:
-            for drawing in section.drawings:
-                path = folder / "figures" / drawing.slug
-                path.with_suffix(".svg").write_text(drawing.svg, encoding="utf-8")
-                path.with_suffix(".png").write_bytes(drawing.png)
-    for slug, data in _data(results, chapters):
-        (folder / "data" / f"{slug}.csv").write_text(csv(data), encoding="utf-8")
-    pages = {step.name: step.page for one in chapters for step in one.steps if step.page}
-    if pages:
-        (folder / "flames").mkdir()
-    for step, page in pages.items():
-        (folder / "flames" / step).write_bytes(page)
-    for template in ("report.md", "index.html"):
-        text = templates().get_template(f"{template}.j2").render(context)
-        (folder / template).write_text(text, encoding="utf-8")
+def _page(results: Results, name: str, profiles: Path | None) -> Page:
+    found = [(family, ladder_steps(family, profiles)) for family in families(results)]
+    told = findings(results)
+    if len(found) == 1:
+        told = [replace(finding, family="") for finding in told]
+    about = [
+        PageChapter(
+            family.slug,
+            family.name,
+            list(family_sections(family, results, steps)),
+            lead=family.compared_with,
+        )
+        for family, steps in found
+    ]
+    machine = CaptionedTable(environment_table(results))
+    environment = PageSection("environment", tables=[machine], remarks=results.notes)
+    sources = [
+        CaptionedTable(sources_table(family), f"The variants of {family.name}.")
+        for family, _ in found
+    ]
+    how = PageChapter("how", "How to read this", list(_terms(found)), template="glossary.html.j2")
+    return Page(
+        name=printable(name),
+        heading="shardbench report",
+        lead=[f"{printable(name)}: {_overview(results)}"],
+        findings=told,
+        chapters=[
+            *about,
+            how,
+            PageChapter("environment", "Environment", [environment]),
+            PageChapter("sources", "Sources", [PageSection("sources", tables=sources)]),
+        ],
+        data={
+            kind: getattr(results, kind) for kind in ("cells", "qualities", "counters", "phases")
+        },
+        files={
+            f"flames/{step.name}": step.page
+            for _, steps in found
+            for step in steps
+            if step.page is not None
+        },
+    )
 
 
-def _data(results: Results, chapters: list[Chapter]) -> Iterator[tuple[str, pd.DataFrame]]:
-    for kind in ("cells", "qualities", "counters", "phases"):
-        yield kind, getattr(results, kind)
-    for one in chapters:
-        for section in one.sections:
-            yield from ((drawing.slug, drawing.data) for drawing in section.drawings)
-            for table in section.tables:
-                if table.data is not None:
-                    yield table.name, table.data
+def _terms(found: Iterable[tuple[FamilyView, object]]) -> Iterator[PageSection]:
+    """Yield for each family what its qualities and counters mean."""
+    for family, _ in found:
+        terms = [
+            (row["name"], row["meaning"], f"{row['unit'] or 'no unit'}, {row['better']} is better")
+            for row in rows_of(family.qualities)
+        ]
+        terms += [(row["name"], row["meaning"], "a counter") for row in rows_of(family.counters)]
+        if terms:
+            title = f"Qualities and counters of {family.name}"
+            yield PageSection(f"{family.slug}-terms", title, terms=tuple(dict.fromkeys(terms)))
 
 
-def _overview(results: Results, chapters: list[Chapter]) -> str:
-    problems = results.cells["problem"].nunique()
-    starts = sorted(start for e in environments(results) for start in e["starts"])
+def _overview(results: Results) -> str:
+    starts = sorted(start for each in environments(results) for start in each["starts"])
+    names = results.cells["family"].unique()
     parts = [
         plural(len(results.cells), "cell"),
-        plural(problems, "problem"),
-        f"{len(chapters)} families" if len(chapters) > 1 else f"family {chapters[0].family.name}",
+        plural(results.cells["problem"].nunique(), "problem"),
+        plural(len(names), "family") if len(names) > 1 else f"family {names[0]}",
     ]
     return ", ".join(parts) + (f"; measured from {_moment(starts[0])}" if starts else "")
 
 
 def _moment(text: str) -> str:
-    """An ISO 8601 time to the minute; other texts as they are."""
+    """Return an ISO 8601 time to the minute; other texts as they are."""
     return re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:[\d.]+)?(Z|\+00:00)$", r"\1 \2 UTC", text)

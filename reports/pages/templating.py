@@ -1,19 +1,23 @@
-"""How templates become HTML and Markdown: what escapes, and the filters that they use."""
+"""Templates of pages: what escapes, and the filters that they use."""
 
 import base64
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import pandas as pd
 
-from reports.escaping import code_in_table, csv, markdown, prose, sources
+from harness.measuring.verdict import CONFIDENCE
+from reports.escaping import csv, markdown, prose, sources
+from reports.tables.markdown import as_markdown
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
+@cache
 def templates() -> jinja2.Environment:
-    """Return the templates of reports; those that end in .html.j2 escape whatever is put in."""
+    """Return the templates of pages; those that end in .html.j2 escape whatever is put in."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=lambda name: bool(name and name.endswith(".html.j2")),
@@ -21,17 +25,17 @@ def templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Any] = {
-        "prose": prose,
-        "sources": sources,
-        "md": markdown,
-        "md_code": code_in_table,
-        "csv_link": _csv_link,
-    }
-    environment.filters.update(filters)
+    filters = {"prose": prose, "sources": sources, "md": markdown, "md_table": as_markdown}
+    environment.filters.update(filters, csv_link=_csv_link)
+    environment.globals["confidence"] = f"{100 * CONFIDENCE:.0f}"
     return environment
 
 
+def render(template: str, **context: Any) -> str:
+    """Return a template filled in."""
+    return templates().get_template(template).render(context)
+
+
 def _csv_link(data: pd.DataFrame) -> str:
-    """The data as a link that works where the page is all there is."""
+    """Return the data as a link that works where the page is all there is."""
     return "data:text/csv;base64," + base64.b64encode(csv(data).encode()).decode()

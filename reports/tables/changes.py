@@ -1,87 +1,88 @@
-"""The tables of a comparison of two results files."""
+"""The tables of what changed between two results files."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from reports.comparing.changes import Comparison
-from reports.formatting import MISSING, count, interval, number, percent, seconds
-from reports.tables.family import (
-    Column,
+from reports.formatting import MISSING, count, number, percent, seconds
+from reports.tables.table import (
     Entry,
-    Row,
     Table,
-    code_column,
-    figure_entry,
-    new_table,
-    number_column,
-    outcome_entry,
+    Tone,
+    code,
+    interval_column,
+    numbers,
+    outcome_column,
+    table_of,
+    text,
 )
 from reports.views.family import rows_of
 
-_MOVED = {"less": "less time", "more": "more time", "within": "within both", "": MISSING}
-_TONES: dict[str, Any] = {"less": "good", "more": "bad", "worse": "bad", "better": "good"}
+_MOVED: dict[str, Entry] = {
+    "less": Entry("less time", tone="good"),
+    "more": Entry("more time", tone="bad"),
+    "within": Entry("within both"),
+    "": Entry(MISSING),
+}
+_TONES: dict[str, Tone] = {"worse": "bad", "better": "good", "different": "bad"}
+
+Row = Mapping[str, Any]
 
 
 def cells_table(changes: Comparison) -> Table:
     """Every cell of either file, with what changed about it."""
-    counted = changes.counters["cell"].value_counts()
-    rated = changes.qualities["cell"].value_counts()
+    counted = changes.counters["cell"].value_counts().to_dict()
+    rated = changes.qualities["cell"].value_counts().to_dict()
     timed = bool(changes.cells["one_machine"].any())
-    rows: list[Row] = [
-        (
-            row["cell"],
-            row["where"],
-            _decision(row),
-            outcome_entry(row["outcome_a"] or MISSING),
-            outcome_entry(row["outcome_b"] or MISSING),
-            *_share(row, "a"),
-            *_share(row, "b"),
-            Entry(_MOVED[row["moved"]], tone=_TONES.get(row["moved"], "")),
-            _amount(counted.get(row["cell"], 0), row),
-            _amount(rated.get(row["cell"], 0), row),
-            *[Entry(seconds(row[f"cpu_s_{x}"]), row[f"cpu_s_{x}"]) for x in "ab" if timed],
+
+    def amount(found: Mapping[Any, int], row: Row) -> Entry | None:
+        many = found.get(row["cell"], 0)
+        return Entry(count(many), many) if row["where"] == "both" else None
+
+    shares = (
+        column
+        for a, b in (("a", "A"), ("b", "B"))
+        for column in (
+            numbers(f"share in {b}", f"ratio_{a}"),
+            interval_column(f"interval in {b}", f"low_{a}", f"high_{a}"),
         )
-        for row in rows_of(changes.cells)
-    ]
-    columns: list[Column | str] = [
-        *(code_column("cell"), "file", "decision", "outcome in A", "outcome in B"),
-        *(number_column("share in A"), number_column("interval in A")),
-        *(number_column("share in B"), number_column("interval in B"), "time moved"),
-        *(number_column("counters changed"), number_column("qualities changed")),
-        *[number_column(f"CPU time in {x} (information)") for x in "AB" if timed],
-    ]
-    return new_table(columns, rows)
+    )
+    times = (
+        numbers(f"CPU time in {b} (information)", f"cpu_s_{a}", seconds)
+        for a, b in (("a", "A"), ("b", "B"))
+        if timed
+    )
+    return table_of(
+        rows_of(changes.cells),
+        code("cell"),
+        text("file", "where"),
+        text("decision", lambda row: _toned(row["decision"])),
+        outcome_column("outcome in A", "outcome_a"),
+        outcome_column("outcome in B", "outcome_b"),
+        *shares,
+        text("time moved", lambda row: _MOVED[row["moved"]]),
+        numbers("counters changed", lambda row: amount(counted, row)),
+        numbers("qualities changed", lambda row: amount(rated, row)),
+        *times,
+    )
 
 
-def _decision(row: dict[str, Any]) -> Entry:
-    return Entry(row["decision"] or MISSING, tone="bad" if row["decision"] == "different" else "")
-
-
-def _share(row: dict[str, Any], which: str) -> tuple[Entry, Entry]:
-    low, high = row[f"low_{which}"], row[f"high_{which}"]
-    return figure_entry(row[f"ratio_{which}"]), Entry(interval(low, high), low)
-
-
-def _amount(amount: int, row: dict[str, Any]) -> Entry:
-    return Entry(count(amount), amount) if row["where"] == "both" else Entry(MISSING)
+def _toned(what: str) -> Entry:
+    return Entry(what or MISSING, tone=_TONES.get(what, ""))
 
 
 def counters_table(changes: Comparison) -> Table:
     """Every counter that differs."""
-    rows: list[Row] = [
-        (
-            row["cell"],
-            row["name"],
-            Entry(count(row["a"]), row["a"]),
-            Entry(count(row["b"]), row["b"]),
-            Entry(_plus(row["b"] - row["a"]), row["b"] - row["a"]),
-            Entry(_times(row["factor"]), row["factor"]),
-        )
-        for row in rows_of(changes.counters)
-    ]
-    titles = ("in A", "in B", "more", "times as many")
-    columns = (code_column("cell"), code_column("counter"), *map(number_column, titles))
-    return new_table(columns, rows)
+    return table_of(
+        rows_of(changes.counters),
+        code("cell"),
+        code("counter", "name"),
+        numbers("in A", "a", count),
+        numbers("in B", "b", count),
+        numbers("more", lambda row: row["b"] - row["a"], _plus),
+        numbers("times as many", "factor", _times),
+    )
 
 
 def _plus(more: float) -> str:
@@ -94,19 +95,15 @@ def _times(factor: float) -> str:
 
 def qualities_table(changes: Comparison) -> Table:
     """Every quality that differs."""
-    rows: list[Row] = [
-        (
-            row["cell"],
-            f"{row['name']} [{row['unit']}]" if row["unit"] else row["name"],
-            figure_entry(row["a"]),
-            figure_entry(row["b"]),
-            Entry(_change(row["change"]), row["change"]),
-            Entry(row["effect"], tone=_TONES[row["effect"]]),
-        )
-        for row in rows_of(changes.qualities)
-    ]
-    numbers = (number_column("in A"), number_column("in B"), number_column("change"))
-    return new_table((code_column("cell"), code_column("quality"), *numbers, "which is"), rows)
+    return table_of(
+        rows_of(changes.qualities),
+        code("cell"),
+        code("quality", lambda r: f"{r['name']} [{r['unit']}]" if r["unit"] else r["name"]),
+        numbers("in A", "a"),
+        numbers("in B", "b"),
+        numbers("change", write=_change),
+        text("which is", lambda row: _toned(row["effect"])),
+    )
 
 
 def _change(share: float) -> str:
@@ -118,13 +115,10 @@ def _change(share: float) -> str:
 
 def settings_table(changes: Comparison) -> Table:
     """Versions, machine and settings of both, those that differ set apart."""
-    rows: list[Row] = [
-        (
-            row["what"],
-            row["a"] or MISSING,
-            row["b"] or MISSING,
-            Entry("differs", tone="bad") if row["a"] != row["b"] else "same",
-        )
-        for row in rows_of(changes.settings)
-    ]
-    return new_table(("what", "A", "B", "the two"), rows)
+    return table_of(
+        rows_of(changes.settings),
+        text("what"),
+        text("A", lambda row: row["a"] or None),
+        text("B", lambda row: row["b"] or None),
+        text("the two", lambda r: "same" if r["a"] == r["b"] else Entry("differs", tone="bad")),
+    )

@@ -1,33 +1,33 @@
-"""Where the results are from: environments of the measurements, sources of the variants."""
+"""The tables of where results are from: environments of measurements, sources of variants."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.formatting import MISSING, count, number
 from reports.frames import Results
-from reports.tables.family import Table, code_column, new_table
+from reports.tables.table import Table, code, table_of, text
 from reports.views.family import FamilyView, environments, rows_of
-
-_MACHINE = ("machine", "cpu", "cores", "seed")
 
 
 def environment_table(results: Results) -> Table:
     """Versions, machine, load and seed, a column per environment."""
     held = environments(results)
-    packages = dict.fromkeys(name for e in held for name in (e.get("packages") or {}))
+    packages = [each.get("packages") or {} for each in held]
+
+    def row(name: str, found: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        return (name, *(str(each.get(name, MISSING)) for each in found))
+
     rows = [
-        ("cells", *(count(len(e["cells"])) for e in held)),
-        *((name, *(str(e.get(name, MISSING)) for e in held)) for name in ("shardbench", "python")),
-        *(
-            (name, *(str((e.get("packages") or {}).get(name, MISSING)) for e in held))
-            for name in packages
-        ),
-        *((name, *(str(e.get(name, MISSING)) for e in held)) for name in _MACHINE),
-        ("load", *(_range(e["loads"]) for e in held)),
-        ("started", *(_range(e["starts"]) for e in held)),
+        ("cells", *(count(len(each["cells"])) for each in held)),
+        *(row(name, held) for name in ("shardbench", "python")),
+        *(row(name, packages) for name in dict.fromkeys(n for each in packages for n in each)),
+        *(row(name, held) for name in ("machine", "cpu", "cores", "seed")),
+        ("load", *(_range(each["loads"]) for each in held)),
+        ("started", *(_range(each["starts"]) for each in held)),
     ]
     titles = [f"environment {n}" if len(held) > 1 else "value" for n in range(1, len(held) + 1)]
-    return new_table(("what", *titles), rows)
+    columns = (text(title, place) for place, title in enumerate(titles, start=1))
+    return table_of(rows, text("what", 0), *columns)
 
 
 def _range(values: Sequence[float] | Sequence[str]) -> str:
@@ -40,8 +40,9 @@ def _range(values: Sequence[float] | Sequence[str]) -> str:
 def sources_table(family: FamilyView) -> Table:
     """Where every variant comes from, and what it must decide."""
     last = {row["variant"]: row for row in rows_of(family.cells)}
-    rows = [(name, row["summary"], _must(row), row["source"]) for name, row in last.items()]
-    return new_table((code_column("variant"), "what it does", "must decide", "source"), rows)
+    must = text("must decide", _must)
+    columns = (code("variant"), text("what it does", "summary"), must, text("source"))
+    return table_of(last.values(), *columns)
 
 
 def _must(row: Mapping[str, Any]) -> str:

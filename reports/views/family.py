@@ -1,11 +1,10 @@
-"""What there is to show of a family: each view is the data of one figure and of its CSV file."""
+"""The results of one family, and which of its problems are shown where one must be chosen."""
 
 import hashlib
 import json
-import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,22 +14,12 @@ from msgspec import to_builtins
 
 from harness.model.cell import Bound, Cell
 from reports.formatting import listing, plural
-from reports.frames import DIFFERENT, Results
+from reports.frames import Results
 from reports.views.scaling import exponents, sweeps
 
-_LADDER = [
-    *("variant", "published_before", "published_after", "published_unit"),
-    *("published_conditions", "published_share", "cpu_s", "ratio", "low", "high", "pairs"),
-    *("outcome", "decision"),
-]
 _LONGEST_SLUG = 60
 _IDS_OF_THE_PAGE = ("findings", "how", "environment", "sources")
 _ENVIRONMENT = ("shardbench", "python", "packages", "machine", "cpu", "cores", "seed")
-_NOT_RUN: dict[str, Any] = {
-    **dict.fromkeys(("cpu_s", "ratio", "ratio_low", "ratio_high", "pairs"), math.nan),
-    "outcome": "not run",
-    "decision": "",
-}
 
 
 @dataclass(frozen=True)
@@ -130,9 +119,8 @@ class FamilyView:
     @cached_property
     def quality_problem(self) -> str:
         """The problem with most decisions of their own to compare by quality."""
-        primary = self.primary_qualities
-        own = primary["cell"][primary["cell"].isin(self._cells_with(decision="own"))]
-        return self._best_problem(self.cells["cell"].isin(own))
+        rated = self.cells["cell"].isin(self.primary_qualities["cell"])
+        return self._best_problem(rated & (self.cells["decision"] == "own"))
 
     @cached_property
     def phase_problem(self) -> str:
@@ -140,9 +128,6 @@ class FamilyView:
         if (self.phases["problem"] == self.ladder_problem).any():
             return self.ladder_problem
         return self._best_problem(self.cells["cell"].isin(self.phases["cell"]))
-
-    def _cells_with(self, decision: str) -> "pd.Series[str]":
-        return self.cells["cell"][self.cells["decision"] == decision]
 
     def _best_problem(self, wanted: "pd.Series[bool]") -> str:
         score = pd.DataFrame(
@@ -189,140 +174,6 @@ def _family(name: str, results: Results) -> FamilyView:
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """A frame's rows as plain dictionaries."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
-
-
-def published_shares(claims: Iterable[Mapping[str, Any]]) -> list[float]:
-    """What the claims leave of their ladder's start, rung by rung; NaN where nothing is claimed.
-
-    A rung's share is the product of after / before over the claims so far, or after / before
-    itself where the claim counts from the ladder's start again.
-    """
-    start: tuple[float, str] | None = None
-    share = 1.0
-    shares = []
-    for claim in claims:
-        before, after, unit = claim["claim_before"], claim["claim_after"], claim["claim_unit"]
-        if not (before > 0 and after > 0):
-            shares.append(math.nan)
-            continue
-        start = start or (before, unit)
-        share = (1.0 if (before, unit) == start else share) * after / before
-        shares.append(share)
-    return shares
-
-
-def ladder(family: FamilyView) -> pd.DataFrame:
-    """The ladder on its problem: a row per rung, published figures beside the measured ratio.
-
-    For `published_share` see `published_shares`; the reference is the start, with a share of 1,
-    where any rung has a claim. Ratios are of CPU time, lower is better.
-    """
-    claims = {str(row["variant"]): row for row in rows_of(family.cells)}
-    shares = published_shares(claims[rung] for rung in family.rungs)
-    problem = family.ladder_problem
-    found = family.on(problem) if family.against[problem] == family.reference else {}
-    rows: list[dict[str, Any]] = []
-    for rung, share in zip(family.rungs, shares, strict=True):
-        cell = found.get(rung, _NOT_RUN)
-        rows.append(
-            {
-                "variant": rung,
-                "published_before": claims[rung]["claim_before"],
-                "published_after": claims[rung]["claim_after"],
-                "published_unit": claims[rung]["claim_unit"],
-                "published_conditions": claims[rung]["claim_conditions"],
-                "published_share": share,
-                "cpu_s": cell["cpu_s"],
-                "ratio": _ratio(cell),
-                "low": cell["ratio_low"],
-                "high": cell["ratio_high"],
-                "pairs": cell["pairs"],
-                "outcome": cell["outcome"],
-                "decision": cell["decision"],
-            }
-        )
-    table = pd.DataFrame(rows, columns=_LADDER)
-    if table["published_share"].notna().any():
-        unclaimed = (table["variant"] == family.reference) & table["published_share"].isna()
-        table.loc[unclaimed, "published_share"] = 1.0
-    return table
-
-
-def _ratio(cell: Mapping[str, Any]) -> float:
-    return 1.0 if cell["outcome"] == "reference" else float(cell["ratio"])
-
-
-def ladder_by_problem(family: FamilyView) -> pd.DataFrame:
-    """The measured ratio of every rung but the reference, a row per problem compared with it."""
-    steps = [rung for rung in family.rungs if rung != family.reference]
-    cells = family.cells[family.cells["against"] == family.reference]
-    cells = cells[cells["variant"].isin(steps)]
-    table = cells.pivot(index="problem", columns="variant", values="ratio")
-    return table.reindex(index=list(cells["problem"].unique()), columns=steps)
-
-
-def tradeoff(family: FamilyView) -> pd.DataFrame:
-    """Time beside the first quality on one problem: a row per variant that has both.
-
-    Variants with a different decision are left out: their time buys something else.
-    """
-    best = {row["cell"]: row for row in rows_of(family.primary_qualities)}
-    rows = [
-        {
-            "variant": variant,
-            "cpu_s": cell["cpu_s"],
-            "ratio": _ratio(cell),
-            "decision": family.whose_decision(cell),
-            "quality": best[cell["cell"]]["value"],
-            "bound": cell["bound"],
-            "gap": cell["gap"],
-            **{key: best[cell["cell"]][key] for key in ("name", "unit", "better")},
-        }
-        for variant, cell in family.on(family.quality_problem).items()
-        if cell["cell"] in best and cell["cpu_s"] > 0 and cell["outcome"] != DIFFERENT
-    ]
-    columns = [
-        *("variant", "cpu_s", "ratio", "decision", "quality", "bound", "gap"),
-        *("name", "unit", "better"),
-    ]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def phase_times(family: FamilyView) -> pd.DataFrame:
-    """Phases on one problem in CPU seconds of a timed call, a row per variant and phase.
-
-    Shares come from one observed call, which is slower and was made at another moment, so they are
-    scaled to what the timed calls took; `observed_s` is what was observed. Variants with a
-    different decision are left out, as in `tradeoff`.
-    """
-    cells = family.cells[family.cells["problem"] == family.phase_problem]
-    cells = cells[cells["outcome"] != DIFFERENT]
-    phases = family.phases[family.phases["cell"].isin(cells["cell"])]
-    phases = phases.rename(columns={"seconds": "observed_s"})
-    observed = phases.groupby("cell")["observed_s"].transform("sum")
-    # An empty column has the type of the cells' ids, which cannot be multiplied.
-    whole = phases["cell"].map(_timed(cells)).astype("float64").fillna(observed)
-    phases = phases.assign(seconds=phases["share"] * whole)
-    return phases[["variant", "name", "seconds", "share", "observed_s"]].reset_index(drop=True)
-
-
-def _timed(cells: pd.DataFrame) -> "pd.Series[float]":
-    """CPU seconds of a timed call by cell, from the ratio where there is one.
-
-    A ratio is paired, so what it makes of the reference's time is free of the machine's drift.
-    """
-    reference = cells.loc[cells["outcome"] == "reference", "cpu_s"]
-    paired = cells["ratio"] * (reference.iloc[0] if len(reference) else math.nan)
-    timed: pd.Series[float] = paired.fillna(cells["cpu_s"]).set_axis(cells["cell"])
-    return timed
-
-
-def counts(family: FamilyView) -> pd.DataFrame:
-    """Counters on the problem of the ladder, a row per variant and a column per counter."""
-    counters = family.counters[family.counters["problem"] == family.ladder_problem]
-    table = counters.pivot(index="variant", columns="name", values="value")
-    rows = [name for name in family.variants if name in table.index]
-    return table.reindex(index=rows, columns=list(counters["name"].unique()))
 
 
 def environments(results: Results) -> list[dict[str, Any]]:

@@ -1,19 +1,25 @@
 """How planning time grows with the size of a problem."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
 LEAST_SIZES = 3
+_POINTS = [
+    *("family", "sweep", "size_name", "variant", "size", "seconds"),
+    *("projected", "stopped", "budget_s"),
+]
+_FIT = ("exponent", "low", "high", "coefficient")
 CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class PowerLaw:
     """time = coefficient * size ** exponent; `low` and `high` hold the exponent with 95 %."""
 
     exponent: float
@@ -22,7 +28,7 @@ class Fit:
     coefficient: float
 
 
-def fit_exponent(sizes: Sequence[float], seconds: Sequence[float]) -> Fit | None:
+def fit_exponent(sizes: Sequence[float], seconds: Sequence[float]) -> PowerLaw | None:
     """Fit a power law to times in seconds by least squares on logarithms.
 
     The interval is Student's for the slope of a line. Returns None with fewer than three
@@ -37,7 +43,7 @@ def fit_exponent(sizes: Sequence[float], seconds: Sequence[float]) -> Fit | None
     freedom = len(x) - 2
     variance = float(np.sum((y - intercept - exponent * x) ** 2)) / freedom
     reach = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance / spread)
-    return Fit(exponent, exponent - reach, exponent + reach, math.exp(intercept))
+    return PowerLaw(exponent, exponent - reach, exponent + reach, math.exp(intercept))
 
 
 def without_parameter(workload: str, name: str) -> str:
@@ -57,36 +63,23 @@ def sweeps(cells: pd.DataFrame) -> pd.DataFrame:
     decision are left out.
     """
     usable = cells[(cells["decision"] != "different") & (cells["size"] > 0)]
-    if usable.empty:
-        return _no_sweeps()
     measured = (usable["status"] == "ok") & (usable["cpu_s"] > 0)
     over = usable["status"] == "over budget"
     projected = over & (usable["projection_s"] > 0)
     stopped = over & ~projected & (usable["budget_s"] > 0)
     ended = usable["projection_s"].where(projected, usable["budget_s"])
-    points = pd.DataFrame(
-        {
-            "family": usable["family"],
-            "sweep": [_sweep_of(row) for _, row in usable.iterrows()],
-            "size_name": usable["size_name"],
-            "variant": usable["variant"],
-            "size": usable["size"],
-            "seconds": usable["cpu_s"].where(measured, ended),
-            "projected": projected,
-            "stopped": stopped,
-            "budget_s": usable["budget_s"].where(over),
-        }
-    )[measured | projected | stopped]
+    points = usable[["family", "size_name", "variant", "size"]].assign(
+        sweep=[_sweep_of(row) for row in usable.to_dict("records")],
+        seconds=usable["cpu_s"].where(measured, ended),
+        projected=projected,
+        stopped=stopped,
+        budget_s=usable["budget_s"].where(over),
+    )[_POINTS][measured | projected | stopped]
     several = points.groupby(["family", "sweep"])["size"].transform("nunique") > 1
     return points[several].reset_index(drop=True)
 
 
-def _no_sweeps() -> pd.DataFrame:
-    columns = ["family", "sweep", "size_name", "variant", "size", "seconds"]
-    return pd.DataFrame(columns=[*columns, "projected", "stopped", "budget_s"])
-
-
-def _sweep_of(row: "pd.Series[str]") -> str:
+def _sweep_of(row: Mapping[Hashable, Any]) -> str:
     workload = without_parameter(row["workload"], row["size_name"])
     machine = f" on machine {row['machine']}" if row["machine"] else ""
     return f"{workload}/{row['topology']}:{float(row['gpus']):.0f}{machine}"
@@ -114,11 +107,8 @@ def exponents(points: pd.DataFrame) -> pd.DataFrame:
                 "smallest": measured["size"].min(),
                 "largest": measured["size"].max(),
                 "over_budget": group["size"][over].min(),
-                "exponent": fit.exponent if fit else math.nan,
-                "low": fit.low if fit else math.nan,
-                "high": fit.high if fit else math.nan,
-                "coefficient": fit.coefficient if fit else math.nan,
             }
+            | (asdict(fit) if fit else dict.fromkeys(_FIT, math.nan))
         )
     columns = [*keys, "sizes", "smallest", "largest", "over_budget"]
-    return pd.DataFrame(rows, columns=[*columns, "exponent", "low", "high", "coefficient"])
+    return pd.DataFrame(rows, columns=[*columns, *_FIT])

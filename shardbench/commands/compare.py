@@ -9,7 +9,7 @@ import typer
 from harness.measuring.comparison import Comparison, Request
 from harness.store.results import append_cells, to_json
 from shardbench import display
-from shardbench.display import comparison as shown
+from shardbench.display.comparison import document, shown
 from shardbench.options import (
     Budget,
     Memory,
@@ -68,12 +68,12 @@ def compare(
             cells = comparison.run(listen)
         if results is not None:
             append_cells(results, cells)
-    document = to_json(shown.document(cells), indent=2)
+    text = to_json(document(cells), indent=2)
     if json == "-":
-        print(document)
+        print(text)
     else:
-        display.show(shown.comparison(cells, details))
+        display.show(shown(cells, details))
         if json:
-            write(Path(json), document + "\n")
+            write(Path(json), text + "\n")
     if all(cell.status != "ok" for cell in cells):
         raise typer.Exit(1)

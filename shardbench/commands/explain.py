@@ -11,7 +11,7 @@ from harness.planning.explain import Explained
 from harness.planning.explain import explain as make_explanation
 from harness.store.results import to_json
 from shardbench import display
-from shardbench.display import explanation
+from shardbench.display.explanation import shown, to_markdown
 from shardbench.options import check_writable, found_registry, messages, write
 from shardbench.problem_options import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
 from shardbench.progress import progress_display
@@ -54,9 +54,9 @@ def explain(
             against, rank, top,
         )  # fmt: skip
     if out is None:
-        display.show(explanation.shown(made))
+        display.show(shown(made))
         return
-    write(out, _document(made) if out.suffix == ".json" else explanation.as_markdown(made))
+    write(out, _document(made) if out.suffix == ".json" else to_markdown(made))
     for sentence in made.explanation.sentences:
         print(sentence)
     messages.print(f"Wrote {out}", soft_wrap=True)

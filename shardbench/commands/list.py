@@ -1,10 +1,10 @@
 """`shardbench list`: what there is to name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from harness.model.errors import unknown
 from shardbench import display
@@ -17,7 +17,7 @@ def list_command(
     sources: Annotated[bool, typer.Option(help="Say where the figures are from.")] = False,
 ) -> None:
     """List what there is: families, variants, workloads, topologies."""
-    kinds: dict[str, Callable[[], RenderableType]] = {
+    kinds: dict[str, Callable[[], Iterable[RenderableType]]] = {
         "families": lambda: listings.families(found_registry()),
         "variants": lambda: listings.variants(found_registry()),
         "workloads": lambda: listings.workloads(found_registry(), sources),
@@ -27,4 +27,4 @@ def list_command(
         raise unknown("thing to list", what, kinds)
     for name, listing in kinds.items():
         if what in ("all", name):
-            display.show(listing())
+            display.show(Group(*listing()))

@@ -13,7 +13,7 @@ from harness.planning.plan import plan as make_plan
 from harness.store.results import to_json
 from harness.topologies.lookup import placed_on
 from shardbench import display
-from shardbench.display import plan as ranks
+from shardbench.display.plan import shown
 from shardbench.options import (
     check_seconds,
     check_writable,
@@ -58,7 +58,7 @@ def plan(
         listen(Event("planning", variant or "the family's choice", 1, 1))
         made = make_plan(found, workload, placed, variant, seconds)
     write(out, to_json(made.document, indent=2) + "\n")
-    display.show(ranks.planned(made, all_ranks))
+    display.show(shown(made, all_ranks))
     messages.print(f"Wrote {out}", soft_wrap=True)
 
 

@@ -15,7 +15,7 @@ from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import placed_on
 from reports.inventories import to_csv
 from shardbench import display
-from shardbench.display import inventory as inventory_display
+from shardbench.display.inventory import outcome, shown
 from shardbench.options import check_writable, found_registry, messages, write
 from shardbench.problem_options import GpusIfAny, TopologyIfAny
 
@@ -64,7 +64,7 @@ def show(
     sort = sort or held.sort
     held.place(sort)
     if out is None:
-        display.show(inventory_display.inventory(held, sort, top))
+        display.show(shown(held, sort, top))
         return
     _write(out, held, sort, top)
     messages.print(held.summary, soft_wrap=True)
@@ -150,7 +150,7 @@ def import_workload(
     )
     imported = importing.read(request)
     write(out, imported.content)
-    display.show(inventory_display.outcome(imported, imported.inventory.sort))
+    display.show(outcome(imported, imported.inventory.sort))
     command = f"shardbench compare {found.name} -w {shlex.quote(str(out))} {_EXAMPLE}"
     messages.print(f"Wrote {out}; go on with\n  {command}", soft_wrap=True)
 

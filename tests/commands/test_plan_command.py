@@ -14,7 +14,7 @@ from harness.model.cell import RankTable, find_bound
 from harness.model.ids import CellId
 from harness.planning.plan import Planned
 from shardbench import cli
-from shardbench.display import plan as ranks
+from shardbench.display import plan as display
 
 HARNESS = Path(__file__).parents[1] / "harness"
 
@@ -147,7 +147,7 @@ def shown(amount: int, all_ranks: bool = False) -> list[str]:
     )
     console = Console(width=80, highlight=False)
     with console.capture() as capture:
-        console.print(ranks.planned(made, all_ranks))
+        console.print(display.shown(made, all_ranks))
     lines = [line.rstrip() for line in capture.get().splitlines()]
     assert max(map(len, lines)) <= 80
     return lines

@@ -45,7 +45,7 @@ def refused(result: tuple[int, str, str]) -> str:
 
 def shown(inventory: Inventory, sort: str = "weight", top: int = 10) -> list[str]:
     console = Console(width=80, file=io.StringIO(), force_terminal=False)
-    console.print(inventory_display.inventory(inventory, sort, top))
+    console.print(inventory_display.shown(inventory, sort, top))
     return console.file.getvalue().splitlines()
 
 

@@ -16,7 +16,8 @@ from reports.escaping import code, legible, markdown
 from reports.escaping import csv as as_csv
 from reports.figures.canvas import short
 from reports.pages.report import write_report
-from shardbench.display import comparison as display
+from reports.tables.terminal import new_table
+from shardbench import display
 
 TAGS = {
     *("html", "head", "meta", "title", "style", "body", "header", "main", "h1", "h2", "h3", "p"),
@@ -247,7 +248,7 @@ def test_a_text_of_a_figure_is_cut_in_its_middle():
 
 
 def test_a_terminal_shows_markup_as_it_is(capsys):
-    table = display.new_table("[bold]title[/bold]", "[red]", ":tm:")
+    table = new_table("[bold]title[/bold]", "[red]", ":tm:")
     table.add_row("[link=file:///]x[/link]", ":smile: [/]")
     display.show(table)
     shown = capsys.readouterr().out

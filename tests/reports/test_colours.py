@@ -17,11 +17,9 @@ from reports.figures.canvas import (
     MARKERS,
     PALE,
     PALETTE,
-    contrast,
     hatch_of,
-    luminance,
-    text_colour_on,
 )
+from reports.figures.contrast import contrast, luminance, text_colour_on
 from reports.figures.family import figures
 from reports.frames import read_results
 from reports.views.family import families

@@ -7,11 +7,10 @@ import pytest
 from made_up_results import cell, family_lines, past_lines, write
 from matplotlib.text import Text
 
+import reports.figures.canvas
 import reports.figures.family
-import reports.figures.growth
-import reports.figures.ranks
-import reports.figures.speedups
-from reports.figures.canvas import finish, label_points, new_figure, style
+from reports.figures.canvas import finish, new_figure, style
+from reports.figures.labels import label_points
 from reports.frames import read_results
 from reports.views.family import families
 
@@ -26,9 +25,7 @@ def draw(folder, lines):
 
     (family,) = families(read_results(write(folder / "r.jsonl", lines)))
     with pytest.MonkeyPatch.context() as patch:
-        figures = reports.figures
-        for module in (figures.family, figures.speedups, figures.growth, figures.ranks):
-            patch.setattr(module, "finish", keep)
+        patch.setattr(reports.figures.canvas, "finish", keep)
         drawings = [d for some in reports.figures.family.figures(family).values() for d in some]
     return {d.slug: (d, figure) for d, figure in zip(drawings, made, strict=True)}
 

@@ -3,7 +3,8 @@ from made_up_results import cell, family_lines, goal, over_budget, past_lines, w
 
 from reports.findings.report import KINDS, findings
 from reports.frames import read_results
-from reports.views.family import families, ladder, published_shares
+from reports.views.family import families
+from reports.views.variants import ladder, published_shares
 
 
 @pytest.fixture

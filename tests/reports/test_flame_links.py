@@ -9,7 +9,7 @@ from test_flame_page import profile
 
 from harness.measuring.profile.flame_graph import Frame
 from reports.frames import read_results
-from reports.pages.flame_links import page_name, pairs, steps
+from reports.pages.flame_links import ladder_steps, page_name, variant_pairs
 from reports.pages.flames import flame_page
 from reports.pages.report import write_report
 from reports.views.family import families
@@ -41,7 +41,7 @@ def family_of(results):
 
 
 def test_each_step_is_set_against_the_one_before(results):
-    assert pairs(family_of(results)) == [
+    assert variant_pairs(family_of(results)) == [
         ("slow-copy", ""), ("half-copy", "slow-copy"), ("quick-copy", "half-copy"),
         ("no-copy", "quick-copy"),
     ]  # fmt: skip
@@ -50,15 +50,15 @@ def test_each_step_is_set_against_the_one_before(results):
 def test_what_was_not_timed_is_no_step(tmp_path):
     lines = family_lines((10,))
     lines[1] |= {"status": "failed", "cpu_s": None, "wall_s": None, "ratio": None}
-    found = pairs(family_of(write(tmp_path / "r.jsonl", lines)))
+    found = variant_pairs(family_of(write(tmp_path / "r.jsonl", lines)))
     assert found[1] == ("quick-copy", "slow-copy")
     alone = write(tmp_path / "r.jsonl", [cell(decision="reference")])
-    assert pairs(family_of(alone)) == []
+    assert variant_pairs(family_of(alone)) == []
 
 
 def test_where_there_is_no_page_the_command_is_told(results, profiles, tmp_path):
     report = write_report(results, tmp_path / "out", profiles)
-    commands = [step.command for step in steps(family_of(results), profiles)]
+    commands = [step.command for step in ladder_steps(family_of(results), profiles)]
     assert shlex.split(commands[1]) == [
         "shardbench", "profile", f"boxing/half-copy@{PROBLEM}", "--against", "slow-copy"
     ]  # fmt: skip
@@ -84,7 +84,7 @@ def test_what_is_no_page_of_that_problem_is_not_linked(results, profiles):
     other = PROBLEM.replace(",", " ")  # which the same file name is made of
     for content in ("", "<h1>Mine</h1>", page_of("slow-copy", problem=other)):
         (profiles / name).write_text(content)
-        assert steps(family, profiles)[0].page is None
+        assert ladder_steps(family, profiles)[0].page is None
     (profiles / name).unlink()
     (profiles / name).symlink_to("/dev/zero")
-    assert steps(family, profiles)[0].page is None
+    assert ladder_steps(family, profiles)[0].page is None

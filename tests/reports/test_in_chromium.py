@@ -119,7 +119,7 @@ def test_each_prints(page):
 def test_every_cell_is_shown(pages, browser):
     wanted = {line["cell"] for line in all_lines()}
     browser.be_dark(False)
-    for name, table in (("report", "boxing-cells-table-1"), ("comparison", "all-cells-table")):
+    for name, table in (("report", "boxing-cells-table-1"), ("comparison", "all-cells-table-1")):
         browser.open(pages[name])
         assert set(texts(browser, table, 0)) == wanted
 

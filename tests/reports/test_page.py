@@ -129,7 +129,7 @@ def test_sources_are_links_and_the_words_are_explained(page):
     for word in ("Fingerprint", "Reference", "Claim", "Projection"):
         assert word in page.text
     assert "Cost of the heaviest widget as the made-up planner estimates it" in page.text
-    assert "widgets" in {row[0] for row in page.tables["environment-table"]}
+    assert "widgets" in {row[0] for row in page.tables["environment-table-1"]}
 
 
 def test_every_figure_has_its_files_and_its_data(report, page):

@@ -5,12 +5,14 @@ from made_up_ranks import COLUMNS, ranks, with_ranks
 from made_up_results import cell, family_lines, over_budget, write
 from matplotlib.text import Text
 
-import reports.figures.ranks
+import reports.figures.canvas
 from reports.figures.canvas import finish, style
-from reports.figures.ranks import draw_ranks, loads_table, ranks_table
+from reports.figures.ranks import draw_ranks
 from reports.frames import read_results
 from reports.pages.report import write_report
+from reports.tables.ranks import loads_table, ranks_table
 from reports.views.family import families
+from reports.views.ranks import ranks as ranks_of
 
 
 def family_of(folder, lines):
@@ -19,7 +21,7 @@ def family_of(folder, lines):
 
 
 def view_of(folder, lines):
-    return reports.figures.ranks.ranks(family_of(folder, lines))
+    return ranks_of(family_of(folder, lines))
 
 
 def test_the_reference_stands_beside_the_best_other_plan(tmp_path):
@@ -114,7 +116,7 @@ def test_the_figure_has_a_bar_for_each_rank_and_the_capacity(tmp_path, amount, m
         made.append(figure)
         return finish(figure, *rest)
 
-    monkeypatch.setattr(reports.figures.ranks, "finish", keep)
+    monkeypatch.setattr(reports.figures.canvas, "finish", keep)
     with style():
         (drawing,) = draw_ranks(family_of(tmp_path, with_ranks(family_lines((10,)), amount)))
     axes = made[0].axes

@@ -9,7 +9,7 @@ from matplotlib.patches import FancyBboxPatch
 from harness.model.topology import Topology
 from harness.topologies.gpu_kinds import GB
 from harness.topologies.link_matrix import LinkMatrix
-from reports.drawing import (
+from reports.figures.canvas import (
     BLUE,
     GREEN,
     GREY,

@@ -1,0 +1,13 @@
+"""One thing that results say."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A sentence that stands alone, and the figures behind it; `family` is what it is about."""
+
+    kind: str
+    sentence: str
+    detail: str = ""
+    family: str = ""

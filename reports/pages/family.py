@@ -1,0 +1,115 @@
+"""The sections of a report about one family."""
+
+from collections.abc import Iterator, Sequence
+
+from reports.figures.family import figures
+from reports.formatting import listing
+from reports.frames import Results
+from reports.goals import goals_table, shortcomings
+from reports.pages.flame_links import LadderStep, flames_table
+from reports.pages.page import CaptionedTable, PageSection
+from reports.tables.family import (
+    cells_table,
+    counters_table,
+    growth_table,
+    ladder_by_problem_table,
+    ladder_table,
+    phases_table,
+    problems_table,
+    quality_table,
+    speedup_tables,
+)
+from reports.tables.ranks import loads_table, ranks_table
+from reports.views.family import FamilyView
+from reports.views.ranks import ranks
+from reports.views.scaling import LEAST_SIZES
+
+
+def family_sections(
+    family: FamilyView, results: Results, steps: Sequence[LadderStep] = ()
+) -> Iterator[PageSection]:
+    """Yield all that results, and profiles of the ladder's steps, hold about a family."""
+    drawn = figures(family)
+
+    def section(
+        name: str, title: str, *tables: CaptionedTable, remarks: Sequence[str] = ()
+    ) -> PageSection:
+        drawings = drawn.get(name, ())
+        return PageSection(f"{family.slug}-{name}", title, drawings, tables, remarks=remarks)
+
+    def where_drawn(name: str, title: str, table: CaptionedTable, missing: str) -> PageSection:
+        found = section(name, title, table)
+        return found if found.drawings else PageSection(found.slug, title, note=missing)
+
+    problems = CaptionedTable(problems_table(family, results), "What was planned, and why.")
+    yield section("problems", "Problems", problems)
+    goals = CaptionedTable(goals_table(family), "What was to be reached, and whether it was.")
+    if goals.table.rows:
+        yield section("goals", "Goals", goals, remarks=shortcomings(family))
+    note = "" if drawn["ladder"] else "No two steps could be measured on one problem."
+    yield PageSection(
+        f"{family.slug}-ladder",
+        "The ladder: claimed and measured",
+        drawn["ladder"],
+        list(_ladder_tables(family, steps)),
+        note,
+    )
+    others = [name for name in dict.fromkeys(family.against.values()) if name != family.reference]
+    if others:
+        tables = (CaptionedTable(table, caption) for caption, table in speedup_tables(family))
+        yield section("against", f"Compared with {listing(others)}", *tables)
+    yield where_drawn(
+        "sizes",
+        "Time against size",
+        CaptionedTable(growth_table(family), "Fitted exponents: time grows as size^exponent."),
+        "There are no two problems that differ only in size; an exponent takes "
+        f"{LEAST_SIZES} sizes.",
+    )
+    yield where_drawn(
+        "quality",
+        "Time against quality",
+        CaptionedTable(quality_table(family), f"Every quality on `{family.quality_problem}`."),
+        "No two variants have both a time and a quality.",
+    )
+    view = ranks(family)
+    if view is not None:
+        loads = CaptionedTable(loads_table(view), "The heaviest rank, the mean, and the capacity.")
+        every = CaptionedTable(ranks_table(view), "Every rank.")
+        yield section("ranks", "What each rank gets", loads, every)
+    yield where_drawn(
+        "phases",
+        "Where the time goes",
+        CaptionedTable(phases_table(family), f"CPU time by phase on `{family.phase_problem}`."),
+        "No call was observed phase by phase.",
+    )
+    counted = CaptionedTable(
+        counters_table(family),
+        f"Work done in one call on `{family.ladder_problem}`, counted while nothing is timed.",
+        f"{family.slug}-counters",
+        family.counters,
+    )
+    if counted.table.rows:
+        yield section("counters", "Counters", counted)
+    else:
+        note = f"Nothing was counted on {family.ladder_problem}."
+        yield PageSection(f"{family.slug}-counters", "Counters", note=note)
+    cells = CaptionedTable(
+        cells_table(family), "Every variant on every problem.", f"{family.slug}-cells", family.cells
+    )
+    yield section("cells", "All cells", cells)
+
+
+def _ladder_tables(family: FamilyView, steps: Sequence[LadderStep]) -> Iterator[CaptionedTable]:
+    yield CaptionedTable(
+        ladder_table(family),
+        f"Shares of `{family.reference}`'s cost on `{family.ladder_problem}`; lower is better.",
+    )
+    by_problem = ladder_by_problem_table(family)
+    if len(by_problem.rows) > 1 and len(by_problem.columns) > 1:
+        yield CaptionedTable(by_problem, "The measured share on every problem.")
+    if steps:
+        caption = (
+            "The flame graph of each step. Times in them are under the profiler, which slows small "
+            "functions most."
+        )
+        yield CaptionedTable(flames_table(steps), caption)
