@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.gates.measured_cells import MeasuredCell, read_cells
 from made_up_cells import PROBLEM, ended, line, write
 
 from harness.errors import ShardbenchError
 from harness.gates.expectations import Expectation, Expectations, load_expectations, to_toml
 from harness.gates.gate import Deviation, GateVerdict, judge_cells
-from harness.gates.measured_cells import MeasuredCell, read_cells
 from harness.gates.proposing import renewed
 
 QUICK = f"boxing/quick@{PROBLEM}"

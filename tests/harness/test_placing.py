@@ -10,11 +10,11 @@ from harness.errors import UsageError
 from harness.gates.expectations import Expectation, Expectations
 from harness.gates.expected_problems import expected_problems
 from harness.model.settings import Settings
-from harness.naming import WorkloadSpec
+from harness.naming import CellId, WorkloadSpec
 from harness.placing import placed_on
 from harness.registry import Registry, Study
 from harness.sweeps.suites import read_suite
-from harness.sweeps.sweep import registered_steps
+from harness.sweeps.sweep import registered_requests
 from harness.topologies import captured_topology, find_topology, read_topologies
 from shardbench.cells import asked
 
@@ -68,16 +68,16 @@ def test_a_suite_finds_it(tmp_path, text):
     path.write_text(
         f'[[study]]\nfamily = "toy"\nworkloads = ["brings"]\ntopologies = ["{text}", "dgx_h100:8"]'
     )
-    steps = read_suite(path, REGISTRY).steps
-    assert [str(step.problem) for step in steps] == ["brings/captured:6", "brings/dgx_h100:8"]
+    requests = read_suite(path, REGISTRY).requests
+    assert [str(each.problem) for each in requests] == ["brings/captured:6", "brings/dgx_h100:8"]
 
 
 def test_studies_and_the_gate_find_it():
     studied = replace(FAMILY, studies=(Study("brings/captured:6", ("own",), "captured"),))
-    (step,) = registered_steps([studied])
-    assert step.topology.gpus == 6
-    cell = "toy/own@brings/captured:6"
-    expectations = Expectations(cells={cell: Expectation(cell)})
+    (request,) = registered_requests([studied])
+    assert request.topology.gpus == 6
+    cell = CellId.parse("toy/own@brings/captured:6")
+    expectations = Expectations({cell: Expectation()})
     (problem,) = expected_problems(expectations, REGISTRY, Settings())
     assert str(problem.comparison.problem) == "brings/captured:6"
 

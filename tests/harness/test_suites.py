@@ -32,7 +32,7 @@ def read(path: Path, text: str) -> Suite:
 
 
 def problems(suite: Suite) -> list[str]:
-    return [str(step.problem) for step in suite.steps]
+    return [str(each.problem) for each in suite.requests]
 
 
 def test_a_short_one_is_read(path: Path):
@@ -59,29 +59,29 @@ def test_a_short_one_is_read(path: Path):
         *(f"toy/dgx_a100_80gb:{gpus}" for gpus in (2, 4)),
         "toy/dgx_h100:8",
     ]
-    for step in suite.steps:
-        assert step.names() == {"same", "own", "plain"}
-        assert (step.against, step.purpose) == ("plain", "to see")
+    for each in suite.requests:
+        assert each.names() == {"same", "own", "plain"}
+        assert (each.against, each.purpose) == ("plain", "to see")
 
 
 def test_what_is_left_out_is_the_usual(path: Path):
     suite = read(path, STUDY)
     assert suite.name == "ladder", "as the file is called"
-    for step in suite.steps:
-        assert step.names() == set(toy.TOY.variants)
-        assert step.against == "reference"
+    for each in suite.requests:
+        assert each.names() == set(toy.TOY.variants)
+        assert each.against == "reference"
 
 
 def test_all_may_be_said(path: Path):
-    (step, _) = read(path, STUDY.replace("workloads", 'variants = "all"\nworkloads')).steps
-    assert step.names() == set(toy.TOY.variants)
+    (each, _) = read(path, STUDY.replace("workloads", 'variants = "all"\nworkloads')).requests
+    assert each.names() == set(toy.TOY.variants)
 
 
 def test_the_same_problem_twice_is_one_step(path: Path):
     one = STUDY.replace("workloads", 'variants = ["{}"]\nworkloads')
     suite = read(path, one.replace("{}", "same") + one.replace("{}", "own"))
     assert problems(suite) == ["toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"]
-    assert suite.steps[0].names() == {"reference", "same", "own"}
+    assert suite.requests[0].names() == {"reference", "same", "own"}
 
 
 def test_a_topology_of_a_file_has_its_own_name(path: Path, tmp_path: Path):
