@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from harness.errors import UsageError, unknown
+from harness.errors import UsageError, printable, unknown
 
 T = TypeVar("T")
 
@@ -31,16 +31,25 @@ def checked(value: Any, kind: type[T], where: str) -> T:
         if found and msgspec.inspect.is_struct_type(kind):
             names = [each.encode_name for each in msgspec.structs.fields(kind)]
             raise UsageError(f"{where}: {unknown('key', found['field'], names)}") from None
-        raise UsageError(f"{where}: {fault(error)}.") from None
+        raise UsageError(f"{where}: {fault(error, kind)}.") from None
 
 
-def fault(error: Exception) -> str:
+def fault(error: Exception, kind: Any) -> str:
     """Return what a declared type found wrong as a clause, the field first."""
-    text = " ".join(str(error).rstrip(".").split())
+    text = printable(" ".join(str(error).rstrip(".").split()))
     found = _PLACE.search(text)
     if found:
         text = f"'{found['place']}': {text[: found.start()]}"
+        if allowed := _listed(getattr(kind, "__annotations__", {}).get(found["place"])):
+            text += f"; known are: {', '.join(allowed)}"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _listed(kind: Any) -> list[str]:
+    """Return the texts that a declared type lists."""
+    return (
+        [kind] if isinstance(kind, str) else [x for each in get_args(kind) for x in _listed(each)]
+    )
 
 
 def check_sizes(figures: Mapping[str, Any]) -> None:
