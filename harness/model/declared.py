@@ -15,7 +15,7 @@ LEAST = 1e-100
 
 _LONGEST = 200
 _PLACE = re.compile(r" - at `\$\.?(?P<place>.*)`$")
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.*)`$")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`$")
 
 
 def checked(value: Any, kind: type[T], where: str) -> T:
