@@ -267,7 +267,7 @@ class Cell(Struct, kw_only=True):
         Raises:
             ValueError: a field is missing or of another type, or the id says something else.
         """
-        held = _legible(record)
+        held = legible(record)
         line = convert(held, _Identity)
         try:
             problem = ProblemId(WorkloadSpec.parse(line.workload), line.topology, line.gpus)
@@ -288,13 +288,14 @@ class _Identity(Struct):
     variant: Name
     workload: Name
     topology: Name
-    gpus: Annotated[int, Meta(gt=0)]
+    gpus: Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
 
-def _legible(value: Any, most_nested: int = _MOST_NESTED) -> Any:
+def legible(value: Any, most_nested: int = _MOST_NESTED) -> Any:
     """Return a value of JSON without nulls in its objects, with escapes for what has no glyph.
 
-    Line breaks stay. What is nested beyond all sense is left out.
+    Among that are marks that turn the direction of writing around, and half surrogates, which no
+    file can hold. Line breaks stay. What is nested beyond all sense is left out.
     """
     if isinstance(value, str):
         return "\n".join(map(printable, value.split("\n")))
@@ -303,9 +304,9 @@ def _legible(value: Any, most_nested: int = _MOST_NESTED) -> Any:
     if not most_nested:
         return "..."
     if isinstance(value, list):
-        return [_legible(item, most_nested - 1) for item in value]
+        return [legible(item, most_nested - 1) for item in value]
     return {
-        _legible(name): _legible(item, most_nested - 1)
+        legible(name): legible(item, most_nested - 1)
         for name, item in value.items()
         if item is not None
     }

@@ -40,8 +40,9 @@ def fault(error: Exception, kind: Any) -> str:
     found = _PLACE.search(text)
     if found:
         text = f"'{found['place']}': {text[: found.start()]}"
-        if allowed := _listed(getattr(kind, "__annotations__", {}).get(found["place"])):
-            text += f"; known are: {', '.join(allowed)}"
+        listed = _listed(getattr(kind, "__annotations__", {}).get(found["place"]))
+        if listed and " enum " in text:
+            text += f"; known are: {', '.join(listed)}"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 

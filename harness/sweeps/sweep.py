@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from harness.errors import ShardbenchError, UsageError, one_line
+from harness.errors import ShardbenchError, UsageError, one_line, printable
 from harness.machine import environment
 from harness.measuring.comparison import Comparison, Request
 from harness.model.cell import Cell, Environment
@@ -138,7 +138,7 @@ def set_aside(results: Path) -> Path | None:
 
 
 def resumed(
-    requests: Iterable[Request], results: Path, settings: Settings, site: Site | None = None
+    requests: Sequence[Request], results: Path, settings: Settings, site: Site | None = None
 ) -> list[Request]:
     """Return the requests with what this code has measured of each already.
 
@@ -149,12 +149,13 @@ def resumed(
         UsageError: the results file cannot be read, or a request names no variant of its family.
     """
     site = site or Site(environment(settings.sampling.seed))
-    held: dict[tuple[str, ProblemId], dict[str | None, dict[str, Cell]]] = {}
+    held: dict[tuple[str, str], dict[str | None, dict[str, Cell]]] = {}
     for cell in _cells(results):
         if site.has_measured(cell, settings):
-            machines = held.setdefault((cell.family, cell.problem), {})
+            machines = held.setdefault((cell.family, str(cell.problem)), {})
             machines.setdefault(cell.environment.machine, {})[cell.variant] = cell
-    return [_resumed(each, held.get((each.family.name, each.problem), {})) for each in requests]
+    keys = [(each.family.name, printable(str(each.problem))) for each in requests]
+    return [_resumed(each, held.get(key, {})) for each, key in zip(requests, keys, strict=True)]
 
 
 def _resumed(request: Request, machines: Mapping[str | None, Mapping[str, Cell]]) -> Request:

@@ -10,7 +10,7 @@ from made_up_results import cell, family_lines, over_budget, past_lines, write
 
 import reports.page
 from harness.errors import UsageError
-from harness.store.results import Decision, Status
+from harness.model.cell import Decision, Status
 from reports.page import write_report
 
 VOID = {"meta", "input", "link", "img", "br", "hr"}
