@@ -5,32 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from harness.model.errors import printable
-
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_NESTED = 20
 _SOURCE = re.compile(r"\b([\w.-]+/[\w.-]+)#(\d+)\b")
 _CODE = re.compile(r"`([^`]*)`")
 _MARKS = re.compile(r"[\\`*\[\]~$|]|(?<![^\W_])_|_(?![^\W_])")  # not the _ inside a word
-
-
-def legible(value: Any, most_nested: int = _MOST_NESTED) -> Any:
-    """Return a value of JSON with escapes for what has no glyph in its texts.
-
-    Among that are marks that turn the direction of writing around, and half surrogates, which no
-    file can hold. Line breaks stay. What is nested beyond all sense is left out.
-    """
-    if isinstance(value, str):
-        return "\n".join(map(printable, value.split("\n")))
-    if not isinstance(value, dict | list):
-        return value
-    if not most_nested:
-        return "..."
-    if isinstance(value, list):
-        return [legible(item, most_nested - 1) for item in value]
-    return {legible(name): legible(item, most_nested - 1) for name, item in value.items()}
 
 
 def prose(text: str) -> Markup:

@@ -25,6 +25,7 @@ Name = Annotated[str, Meta(min_length=1)]
 Number = Annotated[float, Meta(ge=-1 / LEAST, le=1 / LEAST)]
 Amount = Annotated[float, Meta(ge=0, le=1 / LEAST)]
 Count = Annotated[int, Meta(ge=0)]
+Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 # A bound may pass its quality by this share: the two are summed up in different orders.
 _ROUNDING = 1e-6
@@ -36,9 +37,6 @@ class Summary(Struct, frozen=True):
 
     median: Amount
     samples: tuple[Amount, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_sizes({"median": self.median})
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> "Summary | None":
@@ -56,10 +54,9 @@ class Ratio(Struct, frozen=True):
     value: Annotated[float, Meta(ge=LEAST, le=1 / LEAST)]
     low: Amount = 0.0
     high: Annotated[float, Meta(gt=0)] = math.inf
-    pairs: Count = 0
+    pairs: Size = 0
 
     def __post_init__(self) -> None:
-        check_sizes({"low": self.low})
         if not self.low <= self.value <= self.high:
             raise ValueError("a value must lie within its interval")
 
@@ -149,8 +146,8 @@ class Progress(Struct, frozen=True):
     `elapsed_s` is how long that took, where it is known.
     """
 
-    done: Count
-    total: Count | None = None
+    done: Size
+    total: Size | None = None
     unit: str = ""
     elapsed_s: Amount | None = None
 
@@ -209,8 +206,8 @@ class Cell(Struct, kw_only=True):
     quality: dict[str, Number] = field(default_factory=dict)
     counters: dict[str, Count] = field(default_factory=dict)
     phases: dict[str, Amount] = field(default_factory=dict)
-    peak_memory_bytes: Count | None = None
-    memory_before_bytes: Count | None = None
+    peak_memory_bytes: Size | None = None
+    memory_before_bytes: Size | None = None
     ranks: RankTable | None = None
     progress: Progress | None = None
     projection_s: Amount | None = None
@@ -226,8 +223,10 @@ class Cell(Struct, kw_only=True):
 
     def __post_init__(self) -> None:
         self.against = self.against or self.reference
-        check_sizes({"size": self.size, "projection_s": self.projection_s})
-        for figures in (self.quality, self.phases, self.facts):
+        times = {name: getattr(self, name) for name in ("wall_s", "cpu_s", "thread_cpu_s")}
+        medians = {name: summary.median for name, summary in times.items() if summary}
+        sizes = {"size": self.size, "projection_s": self.projection_s}
+        for figures in (sizes, medians, self.quality, self.counters, self.phases, self.facts):
             check_sizes(figures)
 
     @property
@@ -268,7 +267,7 @@ class Cell(Struct, kw_only=True):
         Raises:
             ValueError: a field is missing or of another type, or the id says something else.
         """
-        held = _legible(record)
+        held = legible(record)
         line = convert(held, _Identity)
         try:
             problem = ProblemId(WorkloadSpec.parse(line.workload), line.topology, line.gpus)
@@ -289,13 +288,14 @@ class _Identity(Struct):
     variant: Name
     workload: Name
     topology: Name
-    gpus: Annotated[int, Meta(gt=0)]
+    gpus: Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
 
-def _legible(value: Any, most_nested: int = _MOST_NESTED) -> Any:
+def legible(value: Any, most_nested: int = _MOST_NESTED) -> Any:
     """Return a value of JSON without nulls in its objects, with escapes for what has no glyph.
 
-    Line breaks stay. What is nested beyond all sense is left out.
+    Among that are marks that turn the direction of writing around, and half surrogates, which no
+    file can hold. Line breaks stay. What is nested beyond all sense is left out.
     """
     if isinstance(value, str):
         return "\n".join(map(printable, value.split("\n")))
@@ -304,9 +304,9 @@ def _legible(value: Any, most_nested: int = _MOST_NESTED) -> Any:
     if not most_nested:
         return "..."
     if isinstance(value, list):
-        return [_legible(item, most_nested - 1) for item in value]
+        return [legible(item, most_nested - 1) for item in value]
     return {
-        _legible(name): _legible(item, most_nested - 1)
+        legible(name): legible(item, most_nested - 1)
         for name, item in value.items()
         if item is not None
     }
@@ -318,7 +318,7 @@ def _plain_number(value: Any) -> Any:
         return int(value)
     if isinstance(value, numbers.Real):
         return float(value)
-    raise NotImplementedError(f"{type(value).__name__} cannot be stored")
+    raise TypeError(f"{type(value).__name__} cannot be stored")
 
 
 class Bound(Struct, frozen=True):

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from harness.model.errors import UsageError, unknown
+from harness.model.errors import UsageError, printable, unknown
 
 T = TypeVar("T")
 
@@ -15,7 +15,7 @@ LEAST = 1e-100
 
 _LONGEST = 200
 _PLACE = re.compile(r" - at `\$\.?(?P<place>.*)`$")
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.*)`$")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`$")
 
 
 def checked(value: Any, kind: type[T], where: str) -> T:
@@ -31,16 +31,26 @@ def checked(value: Any, kind: type[T], where: str) -> T:
         if found and msgspec.inspect.is_struct_type(kind):
             names = [each.encode_name for each in msgspec.structs.fields(kind)]
             raise UsageError(f"{where}: {unknown('key', found['field'], names)}") from None
-        raise UsageError(f"{where}: {fault(error)}.") from None
+        raise UsageError(f"{where}: {fault(error, kind)}.") from None
 
 
-def fault(error: Exception) -> str:
+def fault(error: Exception, kind: Any) -> str:
     """Return what a declared type found wrong as a clause, the field first."""
-    text = " ".join(str(error).rstrip(".").split())
+    text = printable(" ".join(str(error).rstrip(".").split()))
     found = _PLACE.search(text)
     if found:
         text = f"'{found['place']}': {text[: found.start()]}"
+        listed = _listed(getattr(kind, "__annotations__", {}).get(found["place"]))
+        if listed and " enum " in text:
+            text += f"; known are: {', '.join(listed)}"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _listed(kind: Any) -> list[str]:
+    """Return the texts that a declared type lists."""
+    return (
+        [kind] if isinstance(kind, str) else [x for each in get_args(kind) for x in _listed(each)]
+    )
 
 
 def check_sizes(figures: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from harness.model.errors import UsageError, unknown
 T = TypeVar("T")
 
 _SPEC = re.compile(r"(?P<name>[^\[\]@]+)(?:\[(?P<parameters>[^\[\]]*)\])?")
-_PROBLEM = re.compile(r"(?P<workload>.+)/(?P<topology>[^/:@]+):(?P<gpus>[0-9]+)")
+_PROBLEM = re.compile(r"(?P<workload>.+)/(?P<topology>[^/:@]+):(?P<gpus>[0-9]+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def parse_line(line: bytes) -> Cell:
     try:
         return Cell.of(record)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"is no cell: {fault(error)}") from None
+        raise ValueError(f"is no cell: {fault(error, Cell)}") from None
 
 
 def _no_number(constant: str) -> NoReturn:

@@ -131,6 +131,8 @@ def load_expectations(path: Path) -> Expectations:
             cell = CellId.parse(text)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
+        if cell in found:
+            raise UsageError(f"{path}: '{cell}' is expected twice.")
         found[cell] = checked(values, Expectation, f"{path}, cell '{text}'")
     return Expectations(found, rules)
 

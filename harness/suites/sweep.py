@@ -17,7 +17,7 @@ from harness.measuring.environment import environment
 from harness.measuring.jobs import start_server_for
 from harness.measuring.monitor import Event
 from harness.model.cell import Cell, Environment
-from harness.model.errors import ShardbenchError, UsageError, one_line
+from harness.model.errors import ShardbenchError, UsageError, one_line, printable
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
 from harness.store.results import append_cells, read_cells
@@ -139,7 +139,7 @@ def set_aside(results: Path) -> Path | None:
 
 
 def resumed(
-    requests: Iterable[Request], results: Path, settings: Settings, site: Site | None = None
+    requests: Sequence[Request], results: Path, settings: Settings, site: Site | None = None
 ) -> list[Request]:
     """Return the requests with what this code has measured of each already.
 
@@ -150,12 +150,13 @@ def resumed(
         UsageError: the results file cannot be read, or a request names no variant of its family.
     """
     site = site or Site(environment(settings.sampling.seed))
-    held: dict[tuple[str, ProblemId], dict[str | None, dict[str, Cell]]] = {}
+    held: dict[tuple[str, str], dict[str | None, dict[str, Cell]]] = {}
     for cell in _cells(results):
         if site.has_measured(cell, settings):
-            machines = held.setdefault((cell.family, cell.problem), {})
+            machines = held.setdefault((cell.family, str(cell.problem)), {})
             machines.setdefault(cell.environment.machine, {})[cell.variant] = cell
-    return [_resumed(each, held.get((each.family.name, each.problem), {})) for each in requests]
+    keys = [(each.family.name, printable(str(each.problem))) for each in requests]
+    return [_resumed(each, held.get(key, {})) for each, key in zip(requests, keys, strict=True)]
 
 
 def _resumed(request: Request, machines: Mapping[str | None, Mapping[str, Cell]]) -> Request:

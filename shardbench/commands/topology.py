@@ -157,12 +157,12 @@ def show(
         display.show(topology_views.topology(drawn))
     if out is None:
         return
-    from reports import topology_figures  # matplotlib takes a second to import
+    from reports.figures.topology import matrix_drawing, topology_drawing  # takes a second
 
     if isinstance(drawn, Topology):
-        drawing = topology_figures.topology_drawing(drawn)
+        drawing = topology_drawing(drawn)
     else:
-        drawing = topology_figures.matrix_drawing(path.stem, drawn)
+        drawing = matrix_drawing(path.stem, drawn)
     write(out, drawing.svg if out.suffix.lower() == ".svg" else drawing.png)
     messages.print(f"Wrote {out}", soft_wrap=True)
 

@@ -4,7 +4,7 @@ import pytest
 
 from harness.contract import UsageError
 from harness.model.ids import WorkloadSpec
-from harness.topologies import find_topology
+from harness.topologies.lookup import find_topology
 from planners.dtensor.workloads import OPS, list_workloads, mesh_shape, parameters_of
 
 MACHINE = "dgx_a100_80gb"

@@ -12,7 +12,8 @@ import pytest
 from hostile import TEXTS
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
-from reports.escaping import code, legible, markdown
+from harness.model.cell import legible
+from reports.escaping import code, markdown
 from reports.escaping import csv as as_csv
 from reports.figures.canvas import short
 from reports.pages.report import write_report
@@ -45,8 +46,8 @@ class Page(HTMLParser):
 
 def named(text: str) -> list[dict]:
     """Return made-up results in which everything that can be a text is or holds this one."""
-    # What stands before the first @ names planner and variant, and what is behind it the problem.
-    name = text.replace("@", "a")
+    # What separates the parts of an id cannot stand within them.
+    name = re.sub("[/@:\\[\\]]", "a", text)
 
     def renamed(old):
         return old and f"{name}{old}"
@@ -54,18 +55,16 @@ def named(text: str) -> list[dict]:
     lines = []
     for line in [*family_lines((10, 20)), *past_lines((400,), (400,)), over_budget("late", 10)]:
         family, variant = name, renamed(line["variant"])
-        problem = f"{text}/{text}:4"
-        if line["size"] is not None:
-            problem = f"{text}[boxes={line['size']}]/{text}:4"
+        workload = name if line["size"] is None else f"{name}[boxes={line['size']}]"
         lines.append(
             line
             | dict.fromkeys(("summary", "source", "purpose", "verdict_reason"), text)
             | {
-                "cell": f"{family}/{variant}@{problem}",
+                "cell": f"{family}/{variant}@{workload}/{name}:4",
                 "family": family,
                 "variant": variant,
-                "workload": f"{text}[boxes={line['size']}]",
-                "topology": text,
+                "workload": workload,
+                "topology": name,
                 "reference": renamed(line["reference"]),
                 "same_as": renamed(line["same_as"]),
                 "against": renamed(line.get("against") or line["reference"]),

@@ -8,7 +8,7 @@ from functools import partial
 
 import toy
 
-from harness.measuring.comparison import Comparison
+from harness.measuring.comparison import Comparison, Request
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
 from harness.store.results import to_json
@@ -17,15 +17,12 @@ from harness.topologies.lookup import find_topology
 
 def main(workload: str, budget: str, variants: str, preload: str = "") -> None:
     registry = partial(toy.preloading_registry, preload) if preload else toy.toy_registry
-    comparison = Comparison(
-        registry().find("toy"),
-        WorkloadSpec.parse(workload),
-        find_topology("dgx_a100_80gb", 2),
-        variants.split(","),
-        Settings(float(budget), SamplingRule(seconds=0.1)),
-        registry,
-    )
-    print(to_json([cell.record() for cell in comparison.run()]))
+    topology = find_topology("dgx_a100_80gb", 2)
+    names = tuple(variants.split(","))
+    request = Request(registry().find("toy"), WorkloadSpec.parse(workload), topology, names)
+    settings = Settings(float(budget), SamplingRule(seconds=0.1))
+    cells = Comparison(request, settings, registry).run()
+    print(to_json([cell.record() for cell in cells]))
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import toy
 
+from harness.measuring.comparison import Request
 from harness.measuring.environment import environment
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
 from harness.store.lock import hold
 from harness.store.results import set_damaged_aside
 from harness.suites.executors import LocalProcesses
-from harness.suites.sweep import Place, Step, Workers, merged, plan, sweep
+from harness.suites.sweep import Site, Workers, merged, resumed, sweep
 from harness.topologies.lookup import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.01, least_blocks=2, most_blocks=2))
@@ -22,24 +23,24 @@ VARIANTS = ("same", "different", "own", "raises", "missing", "aloof", "same-as-d
 SIZES = (3, 4)
 
 
-def steps() -> list[Step]:
+def requests() -> list[Request]:
     topology = find_topology("dgx_a100_80gb", 2)
-    asked = [
-        Step(toy.TOY, WorkloadSpec("toy", {"size": str(size)}), topology, VARIANTS, against)
+    requests = [
+        Request(toy.TOY, WorkloadSpec("toy", {"size": str(size)}), topology, VARIANTS, against)
         for size, against in zip(SIZES, ("reference", "aloof"), strict=True)
     ]
-    return merged(asked)
+    return merged(requests)
 
 
 def main(path: str, workers: str = "") -> None:
     results = Path(path)
-    place = Place(environment(SETTINGS.sampling.seed))
+    site = Site(environment(SETTINGS.sampling.seed))
     pool = LocalProcesses(int(workers)) if workers else None
     try:
         with hold(results):
             assert set_damaged_aside(results) == []
-            held = Workers(place, pool, lambda: int(workers or 1))
-            left = plan(steps(), results, SETTINGS, place)
+            held = Workers(site, pool, lambda: int(workers or 1))
+            left = resumed(requests(), results, SETTINGS, site)
             for _ in sweep(left, results, SETTINGS, registry=toy.toy_registry, workers=held):
                 pass
     finally:

@@ -1,42 +1,39 @@
 """Comparisons with another variant than the family's reference."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import replace as replaced
 from pathlib import Path
+from typing import Any
 
 import pytest
 import toy
+from msgspec.structs import replace
 
-from harness.contract import Study
+from harness.contract import Family, Study
 from harness.contract.registry import Registry
-from harness.measuring.comparison import Comparison
+from harness.measuring.comparison import Comparison, Request
 from harness.model.cell import Cell, projected_speedup
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
 from harness.store.results import read_cells
-from harness.suites.sweep import plan_sweep, sweep
+from harness.suites.sweep import registered_requests, resumed, sweep
 from harness.topologies.lookup import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
 
 
 def compare(
-    against: str | None,
+    against: str,
     *variants: str,
     budget: float = 60.0,
     registry: Callable[[], Registry] = toy.toy_registry,
     size: int = 6,
 ) -> dict[str, Cell]:
-    comparison = Comparison(
-        registry().find("toy"),
-        WorkloadSpec("toy", {"size": str(size)}),
-        find_topology("dgx_a100_80gb", 2),
-        variants,
-        replace(SETTINGS, budget=budget),
-        registry,
-        against=against,
-    )
+    workload = WorkloadSpec("toy", {"size": str(size)})
+    topology = find_topology("dgx_a100_80gb", 2)
+    request = Request(registry().find("toy"), workload, topology, variants, against)
+    comparison = Comparison(request, replace(SETTINGS, budget=budget), registry)
     return {cell.variant: cell for cell in comparison.run()}
 
 
@@ -52,11 +49,11 @@ def test_it_takes_the_place_of_the_reference(cells: dict[str, Cell]):
     assert cells["same"].decision == "reference"
     assert (cells["same"].ratio, cells["same"].verdict) == (None, None)
     assert cells["own"].ratio is not None
-    assert cells["own"].ratio["value"] < 0.5, "a call of `own` is shorter than one of `same`"
+    assert cells["own"].ratio.value < 0.5, "a call of `own` is shorter than one of `same`"
 
 
 def test_without_one_the_reference_is_compared_with():
-    cells = compare(None, "own")
+    cells = compare("", "own")
     assert {cell.against for cell in cells.values()} == {"reference"}
 
 
@@ -89,16 +86,16 @@ def test_where_it_is_over_budget_there_is_a_projection_at_most():
     assert against.status == "over budget"
     assert (own.ratio, own.verdict) == (None, None)
     assert own.wall_s is not None
-    projected = projected_speedup(own.record(), against.record())
-    assert projected == against.projection_s / own.wall_s["median"]
-    assert projected_speedup(against.record(), against.record()) is None
-    assert projected_speedup(own.record(), cells["plain"].record()) is None
+    projected = projected_speedup(own, against)
+    assert projected == against.projection_s / own.wall_s.median
+    assert projected_speedup(against, against) is None
+    assert projected_speedup(own, cells["plain"]) is None
 
 
 class TestGoals:
     def test_a_cell_holds_its_own(self):
-        cells = compare(None, "same", "own", registry=toy.bounded_registry, size=4)
-        told = {name: [goal["text"] for goal in cell.goals] for name, cell in cells.items()}
+        cells = compare("", "same", "own", registry=toy.bounded_registry, size=4)
+        told = {name: [goal.text for goal in cell.goals] for name, cell in cells.items()}
         assert told == {
             "reference": [],
             "same": ["same is quick"],
@@ -106,7 +103,7 @@ class TestGoals:
         }
 
     def test_on_other_problems_there_are_none(self):
-        cells = compare(None, "own", registry=toy.bounded_registry, size=5)
+        cells = compare("", "own", registry=toy.bounded_registry, size=5)
         assert [cell.goals for cell in cells.values()] == [[], []]
 
 
@@ -117,23 +114,24 @@ class TestSweep:
 
     def test_a_study_says_what_it_is_against(self, path: Path):
         (family,) = toy.bounded_registry().families
-        steps = plan_sweep([family], path, SETTINGS)
-        assert [step.purpose for step in steps] == ["against another"]
-        assert [step.measured for step in steps] == [False]
-        list(sweep(steps, path, SETTINGS, registry=toy.bounded_registry))
-        records = list(read_cells(path))
-        assert {record["variant"]: record["against"] for record in records} == {
-            "same": "same",
-            "own": "same",
-        }
-        assert [step.measured for step in plan_sweep([family], path, SETTINGS)] == [True]
 
-        large = plan_sweep([family], path, SETTINGS, large=True)
-        assert [step.purpose for step in large] == ["against another", "large"]
-        assert [step.measured for step in large] == [True, False]
+        def planned(family: Family[Any, Any] = family, large: bool = False) -> list[Request]:
+            return resumed(registered_requests([family], large), path, SETTINGS)
 
-        other = replace(family, studies=(replace(family.studies[0], against="own"),))
-        assert [step.measured for step in plan_sweep([other], path, SETTINGS)] == [False]
+        requests = planned()
+        assert [each.purpose for each in requests] == ["against another"]
+        assert [each.is_measured for each in requests] == [False]
+        list(sweep(requests, path, SETTINGS, registry=toy.bounded_registry))
+        cells = read_cells(path)
+        assert {cell.variant: cell.against for cell in cells} == {"same": "same", "own": "same"}
+        assert [each.is_measured for each in planned()] == [True]
+
+        large = planned(large=True)
+        assert [each.purpose for each in large] == ["against another", "large"]
+        assert [each.is_measured for each in large] == [True, False]
+
+        other = replaced(family, studies=(replaced(family.studies[0], against="own"),))
+        assert [each.is_measured for each in planned(other)] == [False]
 
     def test_a_variant_that_is_not_there_is_named_before_anything_runs(self, path: Path):
         for study in (
@@ -141,4 +139,4 @@ class TestSweep:
             Study("toy[size=4]/dgx_a100_80gb:2", ("sane",), "lost"),
         ):
             with pytest.raises(UsageError, match="Unknown variant of family 'toy', 'sane'"):
-                plan_sweep([replace(toy.TOY, studies=(study,))], path, SETTINGS)
+                resumed(registered_requests([replaced(toy.TOY, studies=(study,))]), path, SETTINGS)

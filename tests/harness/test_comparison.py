@@ -19,10 +19,10 @@ from harness.execution.bootstrap import Report
 from harness.execution.child import Child
 from harness.execution.messages import Failed, Note, encode
 from harness.execution.server import start_server
-from harness.measuring.comparison import Comparison
+from harness.measuring.comparison import Comparison, Request
 from harness.measuring.jobs import start_server_for
 from harness.measuring.monitor import Event, OverBudget
-from harness.model.cell import Cell
+from harness.model.cell import Cell, Claim, Progress
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
@@ -56,20 +56,18 @@ def compare(
     *variants: str,
     folder: Path | None = None,
     budget: float = LONG,
+    against: str = "",
     registry: Callable[[], Registry] = toy.toy_registry,
     listen: Callable[[Event], None] = lambda event: None,
     **parameters: str,
 ) -> dict[str, Cell]:
     if folder is not None:
         parameters["folder"] = str(folder)
-    comparison = Comparison(
-        registry().find("toy"),
-        WorkloadSpec("toy", parameters),
-        find_topology("dgx_a100_80gb", 2),
-        variants,
-        Settings(budget, SamplingRule(seconds=0.2, least_blocks=2, warmup_seconds=0.2)),
-        registry,
-    )
+    workload = WorkloadSpec("toy", parameters)
+    topology = find_topology("dgx_a100_80gb", 2)
+    request = Request(registry().find("toy"), workload, topology, variants, against)
+    rule = SamplingRule(seconds=0.2, least_blocks=2, warmup_seconds=0.2)
+    comparison = Comparison(request, Settings(budget, rule), registry)
     return {cell.variant: cell for cell in comparison.run(listen)}
 
 
@@ -166,7 +164,7 @@ class TestStatuses:
         [
             ("raises", "ValueError: no item likes me"),
             ("infeasible", "(2, 2, 2, 2, 2, 2) does not deal 6 items out."),
-            ("killed", "The child process was killed by signal 9 (SIGKILL) without a result."),
+            ("killed", "The Child process was killed by signal 9 (SIGKILL) without a result."),
             ("installed-raises", "ValueError: while installed"),
             (
                 "unannotated",
@@ -207,24 +205,24 @@ class TestStatuses:
             cell = cells[name]
             assert cell.cpu_s is not None
             assert cell.wall_s is not None
-            assert len(cell.cpu_s["samples"]) == len(cell.wall_s["samples"]) >= 4
+            assert len(cell.cpu_s.samples) == len(cell.wall_s.samples) >= 4
             assert cell.ratio is not None
-            assert cell.ratio["low"] <= cell.ratio["value"] <= cell.ratio["high"]
+            assert cell.ratio.low <= cell.ratio.value <= cell.ratio.high
             assert cell.verdict in ("faster", "slower", "same", "inconclusive")
             assert cell.verdict_reason
 
     def test_much_less_work_takes_less_time(self, cells: dict[str, Cell]):
         assert cells["same"].ratio is not None
-        assert cells["same"].ratio["value"] < 0.5
+        assert cells["same"].ratio.value < 0.5
         assert cells["measured"].ratio is not None
-        assert cells["measured"].ratio["value"] > 10
+        assert cells["measured"].ratio.value > 10
 
     def test_times_taken_elsewhere_are_kept(self, cells: dict[str, Cell]):
         cell = cells["measured"]
         assert cell.wall_s is not None
         assert cell.cpu_s is not None
-        assert set(cell.wall_s["samples"]) == {0.5}
-        assert set(cell.cpu_s["samples"]) == {0.25}
+        assert set(cell.wall_s.samples) == {0.5}
+        assert set(cell.cpu_s.samples) == {0.25}
         assert cell.counters == {"dealt": 77}
         assert cell.phases == {"abroad": 0.25}
 
@@ -254,20 +252,20 @@ class TestStatuses:
 
     def test_a_cell_says_what_it_is(self, cells: dict[str, Cell], calls_folder: Path):
         cell = cells["same"]
-        assert cell.cell == f"toy/same@toy[folder={calls_folder}]/dgx_a100_80gb:2"
-        assert str(cell.id) == cell.cell
+        assert str(cell.id) == f"toy/same@toy[folder={calls_folder}]/dgx_a100_80gb:2"
         assert cell.reference == "reference"
         assert cell.same_as == "reference"
-        assert cell.claim == {"before": 20, "after": 10, "unit": "min", "conditions": ""}
-        assert cell.qualities[0]["name"] == "fullest"
+        assert cell.claim == Claim(20, 10, "min")
+        assert cell.qualities[0].name == "fullest"
         assert cell.counter_meanings["dealt"] == "items that were dealt out"
-        assert cell.settings["budget"] == LONG
-        assert {"code", "packages", "cpu", "load", "seed"} <= cell.environment.keys()
+        assert cell.settings.budget == LONG
+        here = cell.environment
+        assert None not in (here.code, here.packages, here.cpu, here.load, here.seed)
 
     def test_cells_can_be_stored(self, cells: dict[str, Cell], tmp_path: Path):
         path = tmp_path / "results.jsonl"
         append_cells(path, list(cells.values()))
-        assert [record["variant"] for record in read_cells(path)] == list(cells)
+        assert [cell.variant for cell in read_cells(path)] == list(cells)
 
     def test_nothing_is_left_running(self, cells: dict[str, Cell]):
         assert server_children() == []
@@ -339,8 +337,8 @@ class TestOverBudget:
         assert cell.reason is not None
         assert cell.reason.startswith("stopped after ")
         assert cell.progress is not None
-        assert 0 < cell.progress["done"] < 10_000
-        assert (cell.progress["total"], cell.progress["unit"]) == (10_000, "items")
+        assert 0 < cell.progress.done < 10_000
+        assert (cell.progress.total, cell.progress.unit) == (10_000, "items")
         # A hundred items a second, of ten thousand.
         assert cell.projection_s is not None
         assert 50 < cell.projection_s < 200
@@ -492,7 +490,7 @@ class TestNothingIsLeftBehind:
         cell = compare("killed-fork", folder=folder, budget=3.0)["killed-fork"]
         assert (cell.status, cell.reason) == (
             "failed",
-            "The child process was killed by signal 9 (SIGKILL) without a result.",
+            "The Child process was killed by signal 9 (SIGKILL) without a result.",
         )
         assert ends(left_pid(folder, "grandchild"))
 
@@ -525,7 +523,7 @@ def _send_half_a_message(report: Report) -> None:
 def test_a_child_that_dies_in_the_middle_of_a_message_has_failed():
     with Child(_send_half_a_message) as process:
         message = process.receive(LONG)
-    assert message == Failed("The child process ended with exit code 3 without a result.")
+    assert message == Failed("The Child process ended with exit code 3 without a result.")
 
 
 class TestStandardOutput:
@@ -562,22 +560,13 @@ class TestStandardOutput:
 
 
 def test_a_registry_may_be_made_of_parts():
-    # What travels to the child must be importable by name; a partial function of it is, too.
+    # What travels to the Child must be importable by name; a partial function of it is, too.
     registry = partial(toy.preloading_registry, "json")
     assert compare("same", registry=registry)["same"].status == "ok"
 
 
 def test_where_the_reference_has_no_part_the_first_that_has_stands_in():
-    comparison = Comparison(
-        toy.toy_registry().find("toy"),
-        WorkloadSpec("toy", {"size": "4"}),
-        find_topology("dgx_a100_80gb", 2),
-        ["aloof", "same", "own"],
-        Settings(30.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1)),
-        toy.toy_registry,
-        against="aloof",
-    )
-    cells = {cell.variant: cell for cell in comparison.run()}
+    cells = compare("aloof", "same", "own", against="aloof", size="4")
     assert {cell.against for cell in cells.values()} == {"same"}
     assert cells["same"].decision == "reference"
     assert cells["own"].ratio is not None

@@ -18,13 +18,15 @@ import pytest
 import run_sweep
 import toy
 
+from harness.measuring.comparison import Request
 from harness.measuring.environment import environment
+from harness.model.cell import Cell, Environment
 from harness.model.errors import ShardbenchError, UsageError
-from harness.model.ids import WorkloadSpec
-from harness.store.results import Stored, read_cells
+from harness.model.ids import CellId, WorkloadSpec
+from harness.store.results import read_cells
 from harness.suites.executors import LocalProcesses, outcomes
-from harness.suites.sweep import Finished, Place, Step, Workers, plan, sweep
-from harness.suites.tasks import Task, check_worker, describe, measure
+from harness.suites.sweep import Finished, Site, Workers, resumed, sweep
+from harness.suites.tasks import Task, Worker, check_worker, code_of, measure
 from harness.topologies.lookup import find_topology
 
 HERE = Path(__file__).parent
@@ -70,24 +72,18 @@ class TestWorkersThatDie:
     ):
         monkeypatch.setattr("harness.suites.sweep.measure", die)
         path = tmp_path / "results.jsonl"
-        (finished,) = swept(path, run_sweep.steps()[:1], pool)
+        (finished,) = swept(path, run_sweep.requests()[:1], pool)
         assert {cell.status for cell in finished.cells} == {"failed"}
         assert len(finished.cells) == len(run_sweep.VARIANTS) + 1
-        for record in read_cells(path):
-            assert record["reason"].startswith("Its worker process died, twice. BrokenProcessPool")
-            assert record["environment"]["machine"] is None
+        for cell in read_cells(path):
+            assert cell.reason.startswith("Its worker process died, twice. BrokenProcessPool")
+            assert cell.environment.machine is None
 
     def test_ending_it_ends_the_workers_and_their_children(self, tmp_path: Path):
         pool = LocalProcesses(1)
-        step = Step(
-            toy.TOY,
-            WorkloadSpec("toy", {"folder": str(tmp_path)}),
-            find_topology("dgx_a100_80gb", 2),
-            ("silent",),
-            "reference",
-        )
+        workload = WorkloadSpec("toy", {"folder": str(tmp_path)})
         running = sweep(
-            [step],
+            [Request(toy.TOY, workload, find_topology("dgx_a100_80gb", 2), ("silent",))],
             tmp_path / "results.jsonl",
             run_sweep.SETTINGS,
             registry=toy.toy_registry,
@@ -115,40 +111,40 @@ class TestWorkersThatDie:
 
 
 def workers_of(executor, several: bool = False, at_once: int = 2) -> Workers:
-    return Workers(Place(environment(0), several), executor, lambda: at_once)
+    return Workers(Site(environment(0), several), executor, lambda: at_once)
 
 
-def swept(path: Path, steps: list[Step], executor, several: bool = False) -> list[Finished]:
+def swept(path: Path, requests: list[Request], executor, several: bool = False) -> list[Finished]:
     workers = workers_of(executor, several)
-    left = plan(steps, path, run_sweep.SETTINGS, workers.place)
+    left = resumed(requests, path, run_sweep.SETTINGS, workers.site)
     return list(sweep(left, path, run_sweep.SETTINGS, registry=toy.toy_registry, workers=workers))
 
 
 def ids(path: Path) -> list[str]:
-    return [record["cell"] for record in read_cells(path)]
+    return [str(cell.id) for cell in read_cells(path)]
 
 
 def expected() -> set[str]:
-    return {f"toy/{name}@{step.problem}" for step in run_sweep.steps() for name in step.names()}
+    return {f"toy/{name}@{each.problem}" for each in run_sweep.requests() for name in each.names()}
 
 
 class TestLocalProcesses:
     def test_the_results_are_all_there_once(self, tmp_path: Path, pool: LocalProcesses):
         path = tmp_path / "results.jsonl"
-        swept(path, run_sweep.steps(), pool)
+        swept(path, run_sweep.requests(), pool)
         assert len(ids(path)) == len(set(ids(path)))
         assert set(ids(path)) == expected()
-        steps = plan(run_sweep.steps(), path, run_sweep.SETTINGS)
-        assert all(step.measured for step in steps)
+        left = resumed(run_sweep.requests(), path, run_sweep.SETTINGS)
+        assert all(each.is_measured for each in left)
 
     @pytest.mark.parametrize("cut", [1, 9])
     def test_what_is_cut_short_is_gone_on_with(self, tmp_path: Path, cut: int):
         path = tmp_path / "results.jsonl"
         with ThreadPoolExecutor(1) as executor:
-            swept(path, run_sweep.steps(), executor)
+            swept(path, run_sweep.requests(), executor)
             lines = path.read_bytes().splitlines(keepends=True)
             path.write_bytes(b"".join(lines[:cut]) + lines[cut][:50])
-            swept(path, run_sweep.steps(), executor)
+            swept(path, run_sweep.requests(), executor)
         assert len(ids(path)) == len(set(ids(path)))
         assert set(ids(path)) == expected()
 
@@ -174,7 +170,7 @@ class CountingExecutor(ThreadPoolExecutor):
 class TestAnyExecutor:
     def test_threads_will_do(self, tmp_path: Path):
         with ThreadPoolExecutor(2) as executor:
-            swept(tmp_path / "results.jsonl", run_sweep.steps(), executor)
+            swept(tmp_path / "results.jsonl", run_sweep.requests(), executor)
         assert set(ids(tmp_path / "results.jsonl")) == expected()
 
     def test_it_never_has_more_tasks_than_asked_for(self):
@@ -202,15 +198,10 @@ class TestAnyExecutor:
             list(outcomes(executor, int, ["1"], lambda: 0))
 
     def test_a_problem_that_cannot_be_built_is_said(self, tmp_path: Path):
-        step = Step(
-            toy.TOY,
-            WorkloadSpec("toy", {"size": "none"}),
-            find_topology("dgx_a100_80gb", 2),
-            (),
-            "reference",
-        )
+        workload = WorkloadSpec("toy", {"size": "none"})
+        request = Request(toy.TOY, workload, find_topology("dgx_a100_80gb", 2))
         with ThreadPoolExecutor(1) as executor:
-            (finished,) = swept(tmp_path / "results.jsonl", [step], executor)
+            (finished,) = swept(tmp_path / "results.jsonl", [request], executor)
         assert finished.refused.startswith("Parameter 'size' of workload")
         assert ids(tmp_path / "results.jsonl") == []
 
@@ -227,7 +218,7 @@ class TestTask:
             "purpose": "",
             "settings": run_sweep.SETTINGS,
             "stored": (),
-            "code": {"code": environment(0)["code"]},
+            "code": code_of(environment(0)),
         }
         return Task(**fields | changes)
 
@@ -248,18 +239,21 @@ class TestTask:
         assert most == 1
 
     def test_what_another_machine_has_stored_is_measured_here_too(self):
-        here = environment(0)["machine"]
-        for machine, count in ((here, 0), ("another", 1)):
-            stored = (Stored("missing", "not installed", "missing", None, machine),)
-            assert len(measure(self.task(stored=stored))) == count
+        cell_id = CellId.parse("toy/missing@toy/dgx_a100_80gb:2")
+        for machine, count in ((environment(0).machine, 0), ("another", 1)):
+            where = Environment(machine=machine)
+            stored = Cell(
+                id=cell_id, reference="missing", status="not installed", environment=where
+            )
+            assert len(measure(self.task(stored=(stored,)))) == count
 
     def test_other_code_is_refused(self):
         with pytest.raises(ShardbenchError, match="has other code of shardbench or of its fam"):
-            measure(self.task(code={"code": "0123456789ab"}))
+            measure(self.task(code=code_of(environment(0))._replace(code="0123456789ab")))
 
     def test_a_process_that_may_have_no_children_is_refused(self):
         with pytest.raises(ShardbenchError, match="start it with --no-nanny"):
-            check_worker(describe() | {"daemonic": True}, {}, "Worker a")
+            check_worker(Worker(environment(0), True), code_of(environment(0)), "Worker a")
 
 
 def dask_command(*arguments: str) -> list[str]:
@@ -315,7 +309,7 @@ def worker(address: str, *options: str, **variables: str) -> Iterator[subprocess
 
 
 class TestDask:
-    CODE = environment(0)["code"]
+    CODE = environment(0).code
 
     @pytest.fixture(autouse=True)
     def installed(self) -> None:
@@ -329,11 +323,11 @@ class TestDask:
             with connected(scheduler, self.CODE) as cluster:
                 assert cluster.at_once() == 2
                 assert len(cluster.machines) == 2
-                begun: list[Step] = []
-                left = plan(run_sweep.steps(), path, run_sweep.SETTINGS, cluster.place)
+                begun: list[Request] = []
+                left = resumed(run_sweep.requests(), path, run_sweep.SETTINGS, cluster.site)
 
-                def killing(step: Step) -> None:
-                    begun.append(step)
+                def killing(request: Request) -> None:
+                    begun.append(request)
                     if len(begun) == 2:  # both workers have a task
                         threading.Timer(0.5, first.kill).start()
 
@@ -350,13 +344,13 @@ class TestDask:
             assert [each.refused for each in finished] == ["", ""]
             assert len(ids(path)) == len(set(ids(path)))
             assert set(ids(path)) == expected()
-            assert {record["status"] for record in read_cells(path)} == {
+            assert {cell.status for cell in read_cells(path)} == {
                 *("ok", "failed", "not installed", "not applicable")
             }
             first.wait(timeout=10)
             with connected(scheduler, self.CODE) as cluster:
-                left = plan(run_sweep.steps(), path, run_sweep.SETTINGS, cluster.place)
-                assert all(step.measured for step in left)
+                left = resumed(run_sweep.requests(), path, run_sweep.SETTINGS, cluster.site)
+                assert all(each.is_measured for each in left)
 
     def test_a_worker_that_may_have_no_children_is_refused(self, scheduler: str):
         from harness.suites.cluster import connected

@@ -1,16 +1,18 @@
 """Measuring what expectations name: which comparisons, and under which ids their cells stand."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import toy
-from harness.gates.measured_cells import read_cells
 
 from harness.contract.registry import Registry
 from harness.model.errors import ShardbenchError, UsageError
+from harness.model.ids import CellId
 from harness.model.settings import SamplingRule, Settings
+from harness.store.results import read_whole
 from harness.suites.expectations import Expectation, Expectations
 from harness.suites.expected_problems import as_results_name_them, expected_problems, measure
 from harness.suites.gate import judge_cells
@@ -21,7 +23,7 @@ SMALL, LARGE = "toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"
 
 
 def expecting(*cells: str, **changes: Any) -> Expectations:
-    return Expectations({cell: Expectation(cell, **changes) for cell in cells})
+    return Expectations({CellId.parse(cell): Expectation(**changes) for cell in cells})
 
 
 def problems(expectations: Expectations, registry: Any = toy.toy_registry) -> list[Any]:
@@ -40,9 +42,9 @@ def test_what_is_measured_is_stored_judged_and_then_as_expected(tmp_path: Path):
     results = tmp_path / "gate.jsonl"
     expected = expecting(f"toy/same@{SMALL}", against="own")
     found = problems(expected)
-    stored = [cell.cell for _, cells in measure(found, results) for cell in cells]
+    stored = [str(cell.id) for _, cells in measure(found, results) for cell in cells]
     assert stored == [f"toy/same@{SMALL}", f"toy/own@{SMALL}"]
-    cells = read_cells(results)
+    cells = read_whole(results)
     assert {each.against for each in cells.values()} == {"own"}
     verdict = judge_cells(expected, cells)
     assert [each.kind for each in verdict.judged] == ["new", "new"]
@@ -51,12 +53,10 @@ def test_what_is_measured_is_stored_judged_and_then_as_expected(tmp_path: Path):
 
 def test_a_ratio_is_timed_until_it_is_clear_on_which_side_of_the_expected_one_it_is():
     cell = f"toy/same@{SMALL}"
-    (problem,) = problems(Expectations({cell: Expectation(cell, ratio=(0.1, 0.25))}))
-    (goal,) = problem.comparison.failed("unused")[1].goals
-    assert (goal["measure"], goal["limit"], goal["against"]) == ("times faster", 4, "reference")
-    ignoring = Expectation(cell, ratio=(0.1, 0.25), ignore=("ratio",))
-    (problem,) = problems(Expectations({cell: ignoring}))
-    assert problem.comparison.failed("unused")[1].goals == []
+    (problem,) = problems(expecting(cell, ratio=(0.1, 0.25)))
+    assert problem.comparison._limits() == {"same": [0.25]}
+    (problem,) = problems(expecting(cell, ratio=(0.1, 0.25), ignore=("ratio",)))
+    assert problem.comparison._limits() == {}
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,6 @@ def test_a_ratio_is_timed_until_it_is_clear_on_which_side_of_the_expected_one_it
         (["toy/same@toy/dgx_a100:2"], "Unknown topology"),
         (["toy/same@toy"], "is malformed"),
         (["toy/same@toy[size/dgx_a100_80gb:2"], "is malformed"),
-        (
-            ["toy/same@toy[size=4]/dgx_a100_80gb:2", "toy/same@toy[size = 4]/dgx_a100_80gb:2"],
-            "same",
-        ),
     ],
 )
 def test_what_cannot_be_measured_is_said_before_anything_is(cells: list[str], sentence: str):
@@ -79,39 +75,43 @@ def test_what_cannot_be_measured_is_said_before_anything_is(cells: list[str], se
         problems(expecting(*cells))
 
 
+def test_a_cell_under_its_own_id_and_another_is_said():
+    cells = expecting("toy/same@OLD/dgx_a100_80gb:2", given=SMALL).cells
+    with pytest.raises(UsageError, match="are the same cell"):
+        problems(Expectations({**cells, **expecting(f"toy/same@{SMALL}").cells}))
+
+
 def test_a_problem_is_compared_with_one_variant():
     rows = {
-        cell: Expectation(cell, against=against)
-        for cell, against in ((f"toy/same@{SMALL}", "own"), (f"toy/plain@{SMALL}", "reference"))
+        CellId.parse(f"toy/{name}@{SMALL}"): Expectation(against=against)
+        for name, against in (("same", "own"), ("plain", "reference"))
     }
     with pytest.raises(UsageError, match="own and reference; the cells of one problem"):
         problems(Expectations(rows))
 
 
 class TestIds:
-    def named(self, cells: Mapping[str, Expectation]) -> tuple[Expectations, Mapping[str, str]]:
+    NOW = CellId.parse("toy/same@TOY[size=4]/dgx_a100_80gb:2")
+    OLD = CellId.parse("toy/same@OLD/dgx_a100_80gb:2")
+
+    def named(self, cells: Mapping[CellId, Expectation]) -> tuple[Expectations, Any]:
         expectations = Expectations(cells)
         return as_results_name_them(expectations, problems(expectations, toy.labelled_registry))
 
     def test_a_problem_keeps_how_it_is_given_where_results_name_it_otherwise(self):
-        expected, changed = self.named({f"toy/same@{SMALL}": Expectation(f"toy/same@{SMALL}")})
-        cell = "toy/same@TOY[size=4]/dgx_a100_80gb:2"
-        assert expected.cells == {cell: Expectation(cell, given=SMALL)}
+        expected, changed = self.named(expecting(f"toy/same@{SMALL}").cells)
+        assert expected.cells == {self.NOW: Expectation(given=SMALL)}
         assert not changed
 
     def test_a_file_that_has_changed_is_told_and_nothing_is_expected_of_it_yet(self):
-        old = "toy/same@OLD/dgx_a100_80gb:2"
-        row = Expectation(old, given=SMALL, fingerprint="0-1", ignore=("ratio",))
-        expected, changed = self.named({old: row})
-        cell = "toy/same@TOY[size=4]/dgx_a100_80gb:2"
-        assert expected.cells == {cell: Expectation(cell, given=SMALL, ignore=("ratio",))}
-        assert changed == {old: cell}
+        row = Expectation(given=SMALL, fingerprint="0-1", ignore=("ratio",))
+        expected, changed = self.named({self.OLD: row})
+        assert expected.cells == {self.NOW: Expectation(given=SMALL, ignore=("ratio",))}
+        assert changed == {self.OLD: self.NOW}
 
     def test_how_a_problem_is_given_holds_for_all_of_its_cells(self):
         rows = {
-            f"toy/{name}@OLD/dgx_a100_80gb:2": Expectation(
-                f"toy/{name}@OLD/dgx_a100_80gb:2", given=given
-            )
+            replace(self.OLD, variant=name): Expectation(given=given)
             for name, given in (("reference", ""), ("same", SMALL))
         }
         (problem,) = problems(Expectations(rows), toy.labelled_registry)
@@ -121,6 +121,5 @@ class TestIds:
         assert list(changed) == list(rows)
 
     def test_an_id_that_results_use_is_left_as_it_is(self):
-        cell = "toy/same@TOY[size=4]/dgx_a100_80gb:2"
-        row = {cell: Expectation(cell, given=SMALL)}
+        row = {self.NOW: Expectation(given=SMALL)}
         assert self.named(row) == (Expectations(row), {})

@@ -1,13 +1,16 @@
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace as replaced
 
 import pytest
 import toy
+from msgspec.structs import replace
 
 from harness.contract.registry import Registry
 from harness.measuring.goals import Standing, standing
-from harness.model.cell import Goal
+from harness.model.cell import Cell, Goal, Quality, Ratio, Summary
 from harness.model.errors import RegistryError
+from harness.model.ids import CellId
+from harness.model.settings import Settings
 
 PROBLEM = "toy[size=4]/dgx_a100_80gb:2"
 FASTER = Goal("quick is 10 times faster", PROBLEM, "quick", "times faster", 10.0, "slow")
@@ -17,50 +20,42 @@ QUALITY = Goal("quick is good", PROBLEM, "quick", "quality", 5.0, quality="cost"
 BEST = replace(QUALITY, limit=1.0, against="others")
 
 
-def cell(variant: str, **changes) -> dict:
+def cell(variant: str, **changes) -> Cell:
     fields = {
-        "variant": variant,
         "status": "ok",
         "reference": "slow",
-        "against": "slow",
         "decision": "reference" if variant == "slow" else "own",
-        "wall_s": {"median": 40.0},
-        "ratio": None,
-        "projection_s": None,
+        "wall_s": Summary(40.0),
         "peak_memory_bytes": 100 * 2**20,
         "quality": {"cost": 4.0},
-        "qualities": [{"name": "cost", "unit": "ms"}],
-        "settings": {"budget": 120.0},
+        "qualities": [Quality("cost", "ms")],
+        "settings": Settings(120.0),
     }
-    return {**fields, **changes}
-
-
-def ratio(value: float, low: float, high: float | None) -> dict:
-    return {"value": value, "low": low, "high": high, "pairs": 6}
+    return Cell(id=CellId.parse(f"toy/{variant}@{PROBLEM}"), **fields | changes)
 
 
 STOPPED = {"status": "over budget", "wall_s": None, "quality": {}}
 
 
-def stands(goal: Goal, *cells: dict) -> Standing:
-    return standing(asdict(goal), {each["variant"]: each for each in cells})
+def stands(goal: Goal, *cells: Cell) -> Standing:
+    return standing(goal, {each.variant: each for each in cells})
 
 
 class TestTimesFaster:
     @pytest.mark.parametrize(
         ("measured", "outcome"),
         [
-            (ratio(0.05, 0.04, 0.08), "met"),
-            (ratio(0.05, 0.04, 0.1), "met"),
-            (ratio(0.05, 0.04, 0.11), "inconclusive"),
-            (ratio(0.2, 0.15, 0.3), "missed"),
-            (ratio(0.05, 0.0, None), "inconclusive"),
+            (Ratio(0.05, 0.04, 0.08), "met"),
+            (Ratio(0.05, 0.04, 0.1), "met"),
+            (Ratio(0.05, 0.04, 0.11), "inconclusive"),
+            (Ratio(0.2, 0.15, 0.3), "missed"),
+            (Ratio(0.05, 0.0, math.inf), "inconclusive"),
         ],
     )
-    def test_the_whole_interval_decides(self, measured: dict, outcome: str):
+    def test_the_whole_interval_decides(self, measured: Ratio, outcome: str):
         found = stands(FASTER, cell("slow"), cell("quick", ratio=measured))
         assert found.outcome == outcome
-        assert found.value == 1 / measured["value"]
+        assert found.value == 1 / measured.value
         assert found.low <= found.value <= found.high
 
     def test_a_projection_is_no_measurement(self):
@@ -87,29 +82,29 @@ class TestTimesFaster:
             ([cell("slow", **STOPPED), cell("quick")], "slow: over budget"),
             ([cell("slow"), cell("quick", status="failed", wall_s=None)], "quick: failed"),
             (
-                [cell("slow"), cell("quick", decision="different", ratio=ratio(0.1, 0.1, 0.1))],
+                [cell("slow"), cell("quick", decision="different", ratio=Ratio(0.1, 0.1, 0.1))],
                 "quick: different decision",
             ),
             (
-                [cell("slow"), cell("quick", against="other", ratio=ratio(0.1, 0.1, 0.1))],
+                [cell("slow"), cell("quick", against="other", ratio=Ratio(0.1, 0.1, 0.1))],
                 "nothing to compare it with",
             ),
         ],
     )
-    def test_what_was_not_measured_is_not_met(self, cells: list[dict], reason: str):
+    def test_what_was_not_measured_is_not_met(self, cells: list[Cell], reason: str):
         found = stands(FASTER, *cells)
         assert (found.outcome, found.reason) == ("not measured", reason)
         assert found.measured(lambda value, unit: "") == reason
 
     def test_the_family_s_reference_is_meant_where_nothing_is_said(self):
-        quick = cell("quick", ratio=ratio(0.05, 0.04, 0.06))
+        quick = cell("quick", ratio=Ratio(0.05, 0.04, 0.06))
         assert stands(replace(FASTER, against=""), cell("slow"), quick).outcome == "met"
 
 
 class TestSeconds:
     @pytest.mark.parametrize(("wall", "outcome"), [(60.0, "met"), (60.1, "missed")])
     def test_the_median_decides(self, wall: float, outcome: str):
-        found = stands(SECONDS, cell("quick", wall_s={"median": wall}))
+        found = stands(SECONDS, cell("quick", wall_s=Summary(wall)))
         assert (found.outcome, found.value, found.unit) == (outcome, wall, "s")
 
     def test_a_call_that_was_stopped_took_longer_than_its_budget(self):
@@ -207,7 +202,7 @@ class TestDeclaring:
         goal = Goal("same is quick", PROBLEM, "same", "times faster", 2.0)
         (family,) = toy.bounded_registry().families
         with pytest.raises(RegistryError) as refused:
-            Registry([replace(family, goals=(replace(goal, **changes),))])
+            Registry([replaced(family, goals=(replace(goal, **changes),))])
         assert str(refused.value) == f"Goal 'same is quick' of family 'toy' {sentence}"
 
 

@@ -19,7 +19,7 @@ from harness.execution.bootstrap import Report
 from harness.execution.child import Child, how_it_ended
 from harness.execution.messages import Failed
 from harness.execution.output import Output
-from harness.measuring.comparison import Comparison
+from harness.measuring.comparison import Comparison, Request
 from harness.measuring.jobs import start_server_for
 from harness.model import machine
 from harness.model.cell import Cell
@@ -44,20 +44,15 @@ def compare(
     registry: Callable[[], Registry] = harmful.hostile_registry,
 ) -> dict[str, Cell]:
     start_server_for([harmful.HOSTILE])
-    comparison = Comparison(
+    request = Request(
         registry().find("hostile"),
         WorkloadSpec("toy", {"folder": str(folder)} if folder else {}),
         find_topology("dgx_a100_80gb", 2),
-        ["reference", "same", *variants],
-        Settings(
-            budget,
-            SamplingRule(seconds=0.1, least_blocks=2, most_blocks=2, warmup_seconds=0.1),
-            setup_budget,
-            memory_gib,
-        ),
-        registry,
+        ("reference", "same", *variants),
     )
-    cells = {cell.variant: cell for cell in comparison.run()}
+    rule = SamplingRule(seconds=0.1, least_blocks=2, most_blocks=2, warmup_seconds=0.1)
+    settings = Settings(budget, rule, setup_budget, memory_gib)
+    cells = {cell.variant: cell for cell in Comparison(request, settings, registry).run()}
     assert list(cells) == [name for name in harmful.HOSTILE.variants if name in cells]
     return cells
 
@@ -183,7 +178,7 @@ def test_harm_beside_the_calls_costs_nothing(tmp_path: Path):
     assert_others_are_well(cells)
     for name in names:
         assert (cells[name].status, cells[name].reason) == ("ok", None)
-        assert len((cells[name].cpu_s or {})["samples"]) == 4, "each turn is counted once"
+        assert len(cells[name].cpu_s.samples) == 4, "each turn is counted once"
     assert len(list(tmp_path.glob("*-closed"))) == 2
     assert not psutil.pid_exists(int((tmp_path / "grandchild").read_text()))
     assert server_children() == []
@@ -248,14 +243,14 @@ def hoarders() -> dict[str, Cell]:
     before = compare()["reference"].peak_memory_bytes or 0
     limit = round(before / GIB + 0.2, 2)
     cells = compare("hoards", "hoards-elsewhere", "asks-for-too-much", memory_gib=limit)
-    assert cells["reference"].settings["memory_gib"] == limit
+    assert cells["reference"].settings.memory_gib == limit
     return cells
 
 
 class TestMemory:
     @pytest.mark.parametrize("variant", ["hoards", "hoards-elsewhere", "asks-for-too-much"])
     def test_it_is_stopped_whoever_sees_it(self, hoarders: dict[str, Cell], variant: str):
-        limit = hoarders[variant].settings["memory_gib"]
+        limit = hoarders[variant].settings.memory_gib
         assert hoarders[variant].status == "failed"
         assert hoarders[variant].reason == f"passed its memory limit of {limit:g} GiB"
 

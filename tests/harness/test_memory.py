@@ -6,7 +6,7 @@ import toy
 from harness.execution import memory
 from harness.measuring.check import check
 from harness.measuring.clock import SystemClock
-from harness.measuring.comparison import Comparison
+from harness.measuring.comparison import Comparison, Request
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import Settings
 from harness.topologies.lookup import find_topology
@@ -53,10 +53,9 @@ def test_a_call_that_was_made_elsewhere_has_none():
 
 
 def test_cells_hold_it_and_calls_over_budget_the_least_that_it_can_be():
-    comparison = Comparison(
-        toy.TOY, WORKLOAD, TOPOLOGY, ["hungry", "hungry-endless", "measured", "missing"],
-        Settings(1.0), toy.toy_registry,
-    )  # fmt: skip
+    names = ("hungry", "hungry-endless", "measured", "missing")
+    request = Request(toy.TOY, WORKLOAD, TOPOLOGY, names)
+    comparison = Comparison(request, Settings(1.0), toy.toy_registry)
     cells = {cell.variant: cell for cell in comparison.run()}
     hungry, endless = cells["hungry"], cells["hungry-endless"]
     assert hungry.peak_memory_bytes is not None

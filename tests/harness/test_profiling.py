@@ -16,7 +16,7 @@ from fake_clock import FakeClock
 
 from harness.contract import Measured, Prepared
 from harness.measuring.clock import SystemClock
-from harness.measuring.comparison import Comparison
+from harness.measuring.comparison import Comparison, Request
 from harness.measuring.profile import profiler as profiling
 from harness.measuring.profile.flame_graph import Frame, Profiled
 from harness.measuring.profile.frame_names import FrameNames
@@ -262,14 +262,9 @@ class TestProfileOfAVariant:
     def profile(
         self, *variants: str, budget: float = 60.0, **parameters: str
     ) -> dict[str, Profiled]:
-        comparison = Comparison(
-            toy.TOY,
-            WorkloadSpec("toy", parameters),
-            find_topology("dgx_a100_80gb", 2),
-            variants,
-            Settings(budget),
-            toy.toy_registry,
-        )
+        topology = find_topology("dgx_a100_80gb", 2)
+        request = Request(toy.TOY, WorkloadSpec("toy", parameters), topology, variants)
+        comparison = Comparison(request, Settings(budget), toy.toy_registry)
         return comparison.profile(variants, 0.05)
 
     def test_it_shows_where_the_time_goes(self):

@@ -9,10 +9,10 @@ from toy_releases import DRIVER, LIBRARY, declared, write_wheel
 from harness.contract.calls import count_calls
 from harness.contract.releases import Releases
 from harness.model.ids import ProblemId
-from harness.releases.history import History, NotRun, read_history
-from harness.releases.installing import Place, install
-from harness.releases.measuring import Asked, Measuring, Rule, environment_of, kept_releases
+from harness.releases.installing import Place, install, kept_releases
+from harness.releases.variants import environment_of
 from harness.topologies.lookup import find_topology
+from shardbench.problem_options import Asked
 
 PROBLEM = "toy[size=3]/dgx_a100_80gb:8"
 RULE = Rule(repeat=3, seconds=60, budget=60)

@@ -14,11 +14,11 @@ import pytest
 import run_sweep
 import toy
 
-from harness.measuring.comparison import Comparison
+from harness.measuring.comparison import Comparison, Request
 from harness.model.cell import Cell
 from harness.model.ids import WorkloadSpec
 from harness.store.lock import hold
-from harness.store.results import Stored, read_cells
+from harness.store.results import read_cells
 from harness.topologies.lookup import find_topology
 
 SCRIPT = Path(run_sweep.__file__)
@@ -35,13 +35,13 @@ def start(path: Path) -> subprocess.Popen[bytes]:
 
 def told(path: Path) -> dict[str, dict[str, Any]]:
     """What each stored cell says that does not depend on time; no cell may be there twice."""
-    records = list(read_cells(path))
-    found = {each["cell"]: {name: each[name] for name in DETERMINISTIC} for each in records}
-    assert len(found) == len(records), sorted(each["cell"] for each in records)
-    for record in records:
-        assert record["environment"]["code"]
-        compared = record["decision"] in ("same", "own") and record["status"] == "ok"
-        assert (record["ratio"] is not None) == compared
+    cells = list(read_cells(path))
+    found = {str(cell.id): {name: getattr(cell, name) for name in DETERMINISTIC} for cell in cells}
+    assert len(found) == len(cells), sorted(str(cell.id) for cell in cells)
+    for cell in cells:
+        assert cell.environment.code
+        compared = cell.decision in ("same", "own") and cell.status == "ok"
+        assert (cell.ratio is not None) == compared
     return found
 
 
@@ -126,21 +126,14 @@ def test_what_is_final_is_stored_before_the_rest_is_timed(tmp_path: Path):
 
 
 def at(cell: Cell) -> tuple[str, str]:
-    assert cell.environment, "a cell that is given out says where it is from"
+    assert cell.environment.code, "a cell that is given out says where it is from"
     return cell.variant, cell.status
 
 
-def compare(*variants: str, against: str | None = None, settled=None, stored=()) -> list[Cell]:
-    comparison = Comparison(
-        toy.TOY,
-        WorkloadSpec("toy", {"size": "4"}),
-        find_topology("dgx_a100_80gb", 2),
-        variants,
-        run_sweep.SETTINGS,
-        toy.toy_registry,
-        against=against,
-        stored=stored,
-    )
+def compare(*variants: str, against: str = "", settled=None, stored=()) -> list[Cell]:
+    workload, topology = WorkloadSpec("toy", {"size": "4"}), find_topology("dgx_a100_80gb", 2)
+    request = Request(toy.TOY, workload, topology, variants, against, stored=stored)
+    comparison = Comparison(request, run_sweep.SETTINGS, toy.toy_registry)
     return comparison.run(settled=settled or (lambda cell: None))
 
 
@@ -159,8 +152,8 @@ class TestGoingOn:
     """What is stored is taken into account and not measured again."""
 
     @staticmethod
-    def stored(cells: dict[str, Cell], *names: str) -> list[Stored]:
-        return [Stored.of(cells[name].record()) for name in names]
+    def stored(cells: dict[str, Cell], *names: str) -> tuple[Cell, ...]:
+        return tuple(cells[name] for name in names)
 
     @pytest.mark.parametrize("missing", ["reference", *run_sweep.VARIANTS])
     def test_each_one_is_judged_as_with_the_others(self, whole, missing: str):

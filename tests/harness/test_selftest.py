@@ -6,7 +6,8 @@ import pytest
 
 from harness.measuring import selftest
 from harness.measuring.selftest import SLOWDOWNS, Tally, share_interval, tallies, variant_of
-from harness.model.cell import Cell
+from harness.model.cell import Cell, Ratio
+from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
 
 QUICK = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
@@ -27,7 +28,7 @@ def test_a_round_is_measured_as_any_other_cell() -> None:
     assert [cell.variant for cell in first] == ["reference", *map(variant_of, SLOWDOWNS)]
     assert all(cell.status == "ok" for cell in first + second)
     assert all(cell.decision == "same" and cell.verdict for cell in first[1:])
-    assert [cells[0].settings["sampling"]["seed"] for cells in (first, second)] == [0, 1]
+    assert [cells[0].settings.sampling.seed for cells in (first, second)] == [0, 1]
     assert [tally.rounds for tally in tallies([first, second])] == [2] * len(SLOWDOWNS)
 
 
@@ -38,13 +39,13 @@ def test_it_is_in_no_list() -> None:
 
 
 def cell_of(variant: str, verdict: str, low: float, high: float, pairs: int) -> Cell:
-    names = ("family", "workload", "topology", "reference", "against", "summary", "source")
-    cell = Cell(
-        cell="", variant=variant, gpus=1, same_as=None, purpose="", claim=None,
-        **dict.fromkeys(names, ""),
-    )  # fmt: skip
-    cell.verdict, cell.ratio = verdict, {"value": 1.0, "low": low, "high": high, "pairs": pairs}
-    return cell
+    return Cell(
+        id=CellId("selftest", variant, ProblemId(WorkloadSpec("copies"), "dgx_a100_80gb", 1)),
+        reference="reference",
+        status="ok",
+        verdict=verdict,
+        ratio=Ratio(1.0, low, high, pairs),
+    )
 
 
 def test_verdicts_are_counted_by_slow_down() -> None:

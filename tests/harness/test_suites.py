@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import toy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.model.errors import UsageError
@@ -32,7 +32,7 @@ def read(path: Path, text: str) -> Suite:
 
 
 def problems(suite: Suite) -> list[str]:
-    return [str(step.problem) for step in suite.steps]
+    return [str(each.problem) for each in suite.requests]
 
 
 def test_a_short_one_is_read(path: Path):
@@ -59,29 +59,29 @@ def test_a_short_one_is_read(path: Path):
         *(f"toy/dgx_a100_80gb:{gpus}" for gpus in (2, 4)),
         "toy/dgx_h100:8",
     ]
-    for step in suite.steps:
-        assert step.names() == {"same", "own", "plain"}
-        assert (step.against, step.purpose) == ("plain", "to see")
+    for each in suite.requests:
+        assert each.names() == {"same", "own", "plain"}
+        assert (each.against, each.purpose) == ("plain", "to see")
 
 
 def test_what_is_left_out_is_the_usual(path: Path):
     suite = read(path, STUDY)
     assert suite.name == "ladder", "as the file is called"
-    for step in suite.steps:
-        assert step.names() == set(toy.TOY.variants)
-        assert step.against == "reference"
+    for each in suite.requests:
+        assert each.names() == set(toy.TOY.variants)
+        assert each.against == "reference"
 
 
 def test_all_may_be_said(path: Path):
-    (step, _) = read(path, STUDY.replace("workloads", 'variants = "all"\nworkloads')).steps
-    assert step.names() == set(toy.TOY.variants)
+    (each, _) = read(path, STUDY.replace("workloads", 'variants = "all"\nworkloads')).requests
+    assert each.names() == set(toy.TOY.variants)
 
 
 def test_the_same_problem_twice_is_one_step(path: Path):
     one = STUDY.replace("workloads", 'variants = ["{}"]\nworkloads')
     suite = read(path, one.replace("{}", "same") + one.replace("{}", "own"))
     assert problems(suite) == ["toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"]
-    assert suite.steps[0].names() == {"reference", "same", "own"}
+    assert suite.requests[0].names() == {"reference", "same", "own"}
 
 
 def test_a_topology_of_a_file_has_its_own_name(path: Path, tmp_path: Path):
@@ -97,25 +97,34 @@ def test_a_topology_of_a_file_has_its_own_name(path: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "There must be a [[study]], at least one."),
-        ("study = []", "There must be a [[study]], at least one."),
-        ("study = [3]", "study 1: It must be a table, written as [[study]]."),
+        ("", "Object missing required field `study`."),
+        ("study = []", "'study': Expected `array` of length >= 1."),
+        ("study = [3]", "study 1: Expected `object`, got `int`."),
         ("study", "is not TOML: "),
-        ("nam = 3\n" + STUDY, "Unknown key of a suite 'nam'; did you mean name?"),
+        ("nam = 3\n" + STUDY, "Unknown key 'nam'; did you mean name?"),
         ('name = "a/b"\n' + STUDY, "'name' must be of letters, digits"),
         ('name = ".."\n' + STUDY, "'name' must be of letters, digits"),
-        ("name = 3\n" + STUDY, "'name' must be of letters, digits"),
-        (STUDY + STUDY.replace("family", "famly"), "study 2: Unknown key of a study 'famly'"),
-        (STUDY.replace('family = "toy"', ""), "study 1: 'family' must be given, as a text."),
-        (STUDY.replace('"toy"', "3"), "study 1: 'family' must be a text."),
+        ("name = 3\n" + STUDY, "'name': Expected `str`, got `int`."),
+        (
+            STUDY + STUDY.replace("family", "famly"),
+            "study 2: Unknown key 'famly'; did you mean",
+        ),
+        (STUDY.replace('family = "toy"', ""), "study 1: Object missing required field `family`."),
+        (STUDY.replace('"toy"', "3"), "study 1: 'family': Expected `str`, got `int`."),
         (STUDY.replace('"toy"', '"ty"'), "Unknown family 'ty'; did you mean toy?"),
         (STUDY.replace("workloads =", "against = 'sane'\nworkloads ="), "did you mean same?"),
         (
             STUDY.replace("workloads =", "variants = ['sane']\nworkloads ="),
             "Unknown variant of family 'toy', 'sane'; did you mean same?",
         ),
-        (STUDY.replace("workloads =", "variants = []\nworkloads ="), 'at least one, or "all".'),
-        (STUDY.replace("workloads =", "variants = 'some'\nworkloads ="), 'or "all".'),
+        (
+            STUDY.replace("workloads =", "variants = []\nworkloads ="),
+            "Expected `array` of length >= 1.",
+        ),
+        (
+            STUDY.replace("workloads =", "variants = 'some'\nworkloads ="),
+            "value 'some'; known are: all.",
+        ),
         (
             STUDY.replace("dgx_a100_80gb:2", "dgx_a100:2"),
             "Unknown topology 'dgx_a100'; did you mean",
@@ -126,11 +135,11 @@ def test_a_topology_of_a_file_has_its_own_name(path: Path, tmp_path: Path):
         (STUDY.replace("{size}", "{sise}"), "Unknown key of [study.matrix], 'sise'; did you mean"),
         (STUDY.replace("{size}", "{size.real}"), "Unknown key of [study.matrix], 'size.real'"),
         (STUDY.replace("{size}", "4"), "'matrix.size' is used nowhere; write {size} in a"),
-        (STUDY.replace("[4, 6]", "[]"), "'matrix.size' must be a list of texts or numbers"),
-        (STUDY.replace("[4, 6]", "[true]"), "'matrix.size' must be a list of texts or numbers"),
-        (STUDY.replace("[4, 6]", "4"), "'matrix.size' must be a list of texts or numbers"),
+        (STUDY.replace("[4, 6]", "[]"), "'matrix[...]': Expected `array` of length >= 1."),
+        (STUDY.replace("[4, 6]", "[true]"), "'matrix[...][0]': Expected `int | float | str`"),
+        (STUDY.replace("[4, 6]", "4"), "'matrix[...]': Expected `array`, got `int`."),
         (STUDY.replace("toy[size={size}]", "toy[{size}"), "is malformed"),
-        (STUDY + "[[study]]\n", "study 2: 'family' must be given"),
+        (STUDY + "[[study]]\n", "study 2: Object missing required field `family`"),
         (
             STUDY + STUDY.replace("workloads", 'against = "own"\nworkloads'),
             "is to be compared with 'reference' and with 'own'",
@@ -170,6 +179,7 @@ def test_a_file_that_cannot_be_read_is_said(path: Path, kind: str):
         read_suite(path, toy.toy_registry())
 
 
+@settings(max_examples=15)
 @given(text=st.text() | st.builds(lambda key, value: STUDY.replace(key, value), *[st.text()] * 2))
 def test_only_sentences_come_out(tmp_path_factory: pytest.TempPathFactory, text: str):
     path = tmp_path_factory.mktemp("any") / "any.toml"

@@ -2,27 +2,28 @@ import importlib.metadata
 import json
 import platform
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import replace as replaced
 from pathlib import Path
 
 import pytest
 import toy
+from msgspec.structs import asdict, replace
 
 from harness.contract import Family, Study
 from harness.contract.registry import Registry
-from harness.measuring import environment
+from harness.measuring import environment as machine
+from harness.measuring.comparison import Request
+from harness.model.cell import Environment
 from harness.model.settings import SamplingRule, Settings
 from harness.store.results import read_cells
 from harness.suites.sweep import (
-    Place,
-    Step,
+    Site,
     is_outdated,
-    plan_sweep,
-    registered_steps,
+    registered_requests,
+    resumed,
     set_aside,
     sweep,
 )
-from harness.suites.sweep import plan as plan_steps
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
 PROBLEMS = ["toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"]
@@ -33,25 +34,25 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "results.jsonl"
 
 
-def plan(path: Path, family: Family = toy.TOY, settings: Settings = SETTINGS) -> list[Step]:
-    return plan_sweep([family], path, settings)
+def plan(path: Path, family: Family = toy.TOY, settings: Settings = SETTINGS) -> list[Request]:
+    return resumed(registered_requests([family]), path, settings)
 
 
 def measure(
-    path: Path, steps: list[Step], registry: Callable[[], Registry] = toy.toy_registry
+    path: Path, requests: list[Request], registry: Callable[[], Registry] = toy.toy_registry
 ) -> list[str]:
-    """Measure the steps; return the problems that were."""
-    finished = list(sweep(steps, path, SETTINGS, registry=registry))
+    """Measure what is left; return the problems that were."""
+    finished = list(sweep(requests, path, SETTINGS, registry=registry))
     assert not any(each.refused for each in finished)
-    return [str(each.step.problem) for each in finished]
+    return [str(each.request.given) for each in finished]
 
 
-def measured(steps: list[Step]) -> list[bool]:
-    return [step.measured for step in steps]
+def measured(requests: list[Request]) -> list[bool]:
+    return [each.is_measured for each in requests]
 
 
 def stored(path: Path) -> list[str]:
-    return [record["cell"] for record in read_cells(path)]
+    return [str(cell.id) for cell in read_cells(path)]
 
 
 @pytest.fixture(scope="module")
@@ -67,40 +68,40 @@ def test_each_problem_is_measured_with_its_variants_and_the_reference(path: Path
     first, second = PROBLEMS
     assert stored(path)[:2] == [f"toy/reference@{first}", f"toy/same@{first}"]
     assert set(stored(path)[2:]) == {f"toy/{name}@{second}" for name in ("reference", "own")}
-    purposes = [record["purpose"] for record in read_cells(path)]
+    purposes = [cell.purpose for cell in read_cells(path)]
     assert purposes == ["first", "first", "second", "second"]
-    assert {record["status"] for record in read_cells(path)} == {"ok"}
+    assert {cell.status for cell in read_cells(path)} == {"ok"}
 
 
 def test_what_is_measured_is_not_measured_again(path: Path, complete: bytes):
     path.write_bytes(complete)
-    steps = plan(path)
-    assert measured(steps) == [True, True]
-    assert measure(path, steps) == []
+    requests = plan(path)
+    assert measured(requests) == [True, True]
+    assert measure(path, requests) == []
     assert path.read_bytes() == complete
 
 
 def test_a_sweep_that_was_stopped_goes_on_with_the_next_problem(path: Path):
-    steps = plan(path)
-    assert measured(steps) == [False, False]
-    running = sweep(steps, path, SETTINGS, registry=toy.toy_registry)
+    requests = plan(path)
+    assert measured(requests) == [False, False]
+    running = sweep(requests, path, SETTINGS, registry=toy.toy_registry)
     next(running)
     running.close()
     before = path.read_bytes()
     assert len(stored(path)) == 2
 
-    steps = plan(path)
-    assert measured(steps) == [True, False]
-    assert measure(path, steps) == PROBLEMS[1:]
+    requests = plan(path)
+    assert measured(requests) == [True, False]
+    assert measure(path, requests) == PROBLEMS[1:]
     assert path.read_bytes().startswith(before)
     assert measured(plan(path)) == [True, True]
 
 
 def test_a_torn_line_is_measured_again(path: Path, complete: bytes):
     path.write_bytes(complete[:-20])
-    steps = plan(path)
-    assert measured(steps) == [True, False]
-    assert measure(path, steps) == PROBLEMS[1:]
+    requests = plan(path)
+    assert measured(requests) == [True, False]
+    assert measure(path, requests) == PROBLEMS[1:]
     assert measured(plan(path)) == [True, True]
 
 
@@ -108,21 +109,21 @@ def test_only_what_is_missing_of_a_problem_is_stored(path: Path, complete: bytes
     lines = complete.splitlines(keepends=True)
     for missing, line in ((0, "reference"), (1, "same")):
         path.write_bytes(b"".join(each for place, each in enumerate(lines) if place != missing))
-        steps = plan(path)
-        assert measured(steps) == [False, True]
-        assert measure(path, steps) == PROBLEMS[:1]
+        requests = plan(path)
+        assert measured(requests) == [False, True]
+        assert measure(path, requests) == PROBLEMS[:1]
         assert len(stored(path)) == len(set(stored(path))) == 4
         *_, last = read_cells(path)
-        assert last["variant"] == line
-        assert last["status"] == "ok"
-        assert (last["ratio"] is None) == (line == "reference")
+        assert last.variant == line
+        assert last.status == "ok"
+        assert (last.ratio is None) == (line == "reference")
         assert measured(plan(path)) == [True, True]
 
 
 def test_a_problem_that_cannot_be_built_costs_itself_alone(path: Path):
     studies = (Study("toy[size=none]/dgx_a100_80gb:2", (), "lost"), *toy.TOY.studies)
-    steps = plan(path, replace(toy.TOY, studies=studies))
-    first, *others = sweep(steps, path, SETTINGS, registry=toy.toy_registry)
+    requests = plan(path, replaced(toy.TOY, studies=studies))
+    first, *others = sweep(requests, path, SETTINGS, registry=toy.toy_registry)
     assert first.cells == []
     assert first.refused.startswith("Parameter 'size' of workload 'toy[size=none]' must be")
     assert [each.refused for each in others] == ["", ""]
@@ -134,14 +135,14 @@ def test_damaged_lines_count_for_nothing(path: Path, complete: bytes):
     assert measured(plan(path)) == [True, True]
 
 
-def test_one_problem_in_two_studies_is_one_step(path: Path):
+def test_one_problem_in_two_studies_is_one_request(path: Path):
     studies = (
         Study(PROBLEMS[0], ("same",), "first"),
         Study(PROBLEMS[0], ("own", "same"), "second"),
     )
-    (step,) = plan(path, replace(toy.TOY, studies=studies))
-    assert step.names() == {"reference", "same", "own"}
-    assert step.purpose == "first"
+    (request,) = plan(path, replaced(toy.TOY, studies=studies))
+    assert request.names() == {"reference", "same", "own"}
+    assert request.purpose == "first"
 
 
 def test_other_settings_are_measured_again(path: Path, complete: bytes):
@@ -156,7 +157,7 @@ def test_other_settings_are_measured_again(path: Path, complete: bytes):
 
 def test_other_code_is_measured_again(path: Path, complete: bytes, monkeypatch: pytest.MonkeyPatch):
     path.write_bytes(complete)
-    monkeypatch.setattr(environment, "source_digest", lambda: "0123456789ab")
+    monkeypatch.setattr(machine, "source_digest", lambda: "0123456789ab")
     assert measured(plan(path)) == [False, False]
 
 
@@ -181,21 +182,21 @@ def test_a_workload_may_be_called_otherwise_than_it_is_given(path: Path):
     assert measured(plan(path, family)) == [True]
 
 
-def test_a_family_without_studies_has_no_steps(path: Path):
-    assert plan(path, replace(toy.TOY, studies=())) == []
+def test_a_family_without_studies_has_no_requests(path: Path):
+    assert plan(path, replaced(toy.TOY, studies=())) == []
 
 
 class TestSourceDigest:
     @pytest.fixture(autouse=True)
     def uncached(self):
-        environment.source_digest.cache_clear()
+        machine.source_digest.cache_clear()
         yield
-        environment.source_digest.cache_clear()
+        machine.source_digest.cache_clear()
 
     def test_it_is_short_and_stable(self):
-        first = environment.source_digest()
-        environment.source_digest.cache_clear()
-        assert environment.source_digest() == first
+        first = machine.source_digest()
+        machine.source_digest.cache_clear()
+        assert machine.source_digest() == first
         assert len(first) == 12
 
     def test_the_code_of_a_family_of_another_package_counts(
@@ -214,19 +215,19 @@ class TestSourceDigest:
         )
         monkeypatch.setattr(importlib.metadata, "entry_points", entry_points.select)
         monkeypatch.syspath_prepend(tmp_path)
-        before = environment.source_digest()
+        before = machine.source_digest()
         (package / "__init__.py").write_text("FAMILY = 1\n")
-        environment.source_digest.cache_clear()
-        assert environment.source_digest() != before
+        machine.source_digest.cache_clear()
+        assert machine.source_digest() != before
 
 
 class TestMachine:
     def test_it_is_told_apart_and_not_named(self, monkeypatch: pytest.MonkeyPatch):
-        here = environment.environment(0)["machine"]
-        assert here == environment.environment(1)["machine"]
+        here = machine.environment(0).machine
+        assert here == machine.environment(1).machine
         assert platform.node() not in here
         monkeypatch.setattr(platform, "node", lambda: "another")
-        assert environment.environment(0)["machine"] != here
+        assert machine.environment(0).machine != here
 
     def test_another_one_is_measured_again(self, path: Path, complete: bytes, monkeypatch):
         path.write_bytes(complete)
@@ -234,20 +235,20 @@ class TestMachine:
         assert measured(plan(path)) == [False, False]
 
     def test_of_several_any_one_counts_that_has_a_whole_problem(self, path: Path, complete: bytes):
-        here = Place(environment.environment(0) | {"machine": "another"}, several=True)
+        here = Site(replace(machine.environment(0), machine="another"), several=True)
         path.write_bytes(complete)
-        steps = registered_steps([toy.TOY])
-        assert measured(plan_steps(steps, path, SETTINGS, here)) == [True, True]
+        requests = registered_requests([toy.TOY])
+        assert measured(resumed(requests, path, SETTINGS, here)) == [True, True]
 
         first, *others = complete.splitlines(keepends=True)
         record = json.loads(first)
         record["environment"]["machine"] = "third"
         path.write_bytes(json.dumps(record).encode() + b"\n" + b"".join(others))
-        steps = plan_steps(steps, path, SETTINGS, here)
-        assert measured(steps) == [False, True], "half of it by each of two machines"
-        assert {each.machine for each in steps[0].stored} == {
+        requests = resumed(requests, path, SETTINGS, here)
+        assert measured(requests) == [False, True], "half of it by each of two machines"
+        assert {each.environment.machine for each in requests[0].stored} == {
             "third",
-            environment.environment(0)["machine"],
+            machine.environment(0).machine,
         }
 
 
@@ -268,7 +269,7 @@ class TestOutdated:
         self, path: Path, complete: bytes, monkeypatch: pytest.MonkeyPatch, key: str
     ):
         path.write_bytes(complete)
-        other = environment.environment(0) | {key: "another"}
+        other = Environment(**asdict(machine.environment(0)) | {key: "another"})
         monkeypatch.setattr("harness.suites.sweep.environment", lambda seed: other)
         assert is_outdated(path, SETTINGS)
 

@@ -9,13 +9,13 @@ from toy import TOY
 from harness.contract import Study
 from harness.contract.registry import Registry
 from harness.model.errors import UsageError
-from harness.model.ids import WorkloadSpec
+from harness.model.ids import CellId, WorkloadSpec
 from harness.model.settings import Settings
 from harness.model.topology import captured_topology
 from harness.suites.expectations import Expectation, Expectations
 from harness.suites.expected_problems import expected_problems
 from harness.suites.suite_file import read_suite
-from harness.suites.sweep import registered_steps
+from harness.suites.sweep import registered_requests
 from harness.topologies.csv_files import read_topologies
 from harness.topologies.lookup import find_topology, placed_on
 from shardbench.problem_options import asked
@@ -70,16 +70,16 @@ def test_a_suite_finds_it(tmp_path, text):
     path.write_text(
         f'[[study]]\nfamily = "toy"\nworkloads = ["brings"]\ntopologies = ["{text}", "dgx_h100:8"]'
     )
-    steps = read_suite(path, REGISTRY).steps
-    assert [str(step.problem) for step in steps] == ["brings/captured:6", "brings/dgx_h100:8"]
+    requests = read_suite(path, REGISTRY).requests
+    assert [str(each.problem) for each in requests] == ["brings/captured:6", "brings/dgx_h100:8"]
 
 
 def test_studies_and_the_gate_find_it():
     studied = replace(FAMILY, studies=(Study("brings/captured:6", ("own",), "captured"),))
-    (step,) = registered_steps([studied])
-    assert step.topology.gpus == 6
-    cell = "toy/own@brings/captured:6"
-    expectations = Expectations(cells={cell: Expectation(cell)})
+    (request,) = registered_requests([studied])
+    assert request.topology.gpus == 6
+    cell = CellId.parse("toy/own@brings/captured:6")
+    expectations = Expectations({cell: Expectation()})
     (problem,) = expected_problems(expectations, REGISTRY, Settings())
     assert str(problem.comparison.problem) == "brings/captured:6"
 

@@ -3,9 +3,11 @@ from pathlib import Path
 import pytest
 
 from harness.contract.releases import Releases
-from harness.releases.history import Counts, History, NotRun, Round, Times
-from reports.history import Chapter, chapters, findings, ratio_to, rows, times_text
-from reports.history_page import data, draw, load_note, page
+from harness.measuring.sampling import Times
+from reports.findings.report import findings
+from reports.pages.gate import rows
+from reports.pages.history import data, load_note, page
+from reports.views.history import Chapter, chapters, ratio_to, times_text
 
 PROBLEM = "toy[size=3]/dgx_a100_80gb:8"
 LIBRARY = Releases(

@@ -6,11 +6,12 @@ from typing import get_args
 
 import pandas as pd
 import pytest
+import reports.page
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
 import reports.pages.report
+from harness.model.cell import Decision, Status
 from harness.model.errors import UsageError
-from harness.store.results import Decision, Status
 from reports.pages.report import write_report
 
 VOID = {"meta", "input", "link", "img", "br", "hr"}

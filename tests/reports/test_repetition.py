@@ -61,5 +61,5 @@ def test_a_file_with_something_else_as_enough_is_refused_or_passed_over(told, en
     if isinstance(enough, str):
         assert told(line) == []
     else:
-        with pytest.raises(UsageError, match=r"counter_enough\.copies"):
+        with pytest.raises(UsageError, match=r"'counter_enough\[...\]'"):
             told(line)

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.model.cell import Cell
+from harness.model.ids import CellId, ProblemId, WorkloadSpec
+from harness.suites.expectations import MadeWith, Rules
+
 sys.path.append(str(Path(__file__).parents[1] / "harness"))
 
-from harness.gates.measured_cells import MeasuredCell
 from made_up_cells import PROBLEM, ended, line
 
 from harness.suites.expectations import Expectation, Expectations
@@ -33,9 +36,9 @@ def judged(*kinds: str | None) -> GateVerdict:
     return GateVerdict(
         tuple(
             Judged(
-                f"boxing/v{place}@{PROBLEM}",
+                CellId.parse(f"boxing/v{place}@{PROBLEM}"),
                 None,
-                MeasuredCell.of(line(f"v{place}")),
+                Cell.of(line(f"v{place}")),
                 (Deviation("counters.copies", kind, 1, 2),) if kind else (),
             )
             for place, kind in enumerate(kinds)
@@ -102,7 +105,7 @@ def test_the_headline_says_the_worst_first(kinds: Sequence[str | None], sentence
     ],
 )
 def test_a_row_says_what_was_expected_measured_and_changed(deviation, texts):
-    cell = Judged("boxing/quick@p/t:4", None, MeasuredCell.of(line()), (deviation,))
+    cell = Judged(CellId.parse("boxing/quick@p/t:4"), None, Cell.of(line()), (deviation,))
     (row,) = rows([cell])
     assert (row.what, row.expected, row.measured, row.change) == texts
 
@@ -137,12 +140,10 @@ def test_thousands_of_rows_are_cut():
 
 
 def test_versions_and_changed_files_are_notes():
-    expectations = Expectations(
-        {"boxing/quick@p/t:4": Expectation("boxing/quick@p/t:4")},
-        python="3.11.7",
-        packages={"widgets": "1.1", "gone": "2"},
-    )
-    verdict = judge_cells(expectations, {"a": MeasuredCell.of(line())})
+    made_with = MadeWith("3.11.7", {"widgets": "1.1", "gone": "2"})
+    cell = Cell.of(line())
+    expectations = Expectations({cell.id: Expectation()}, Rules(made_with=made_with))
+    verdict = judge_cells(expectations, {cell.id: cell})
     told = notes(verdict, [("old", "new")])
     assert "gone 2 → not there, widgets 1.1 → 1.2." in told[0]
     assert told[1] == "old is new now: the file that it is given by has changed."
@@ -167,13 +168,14 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_comes_from_a_file_stays_text_in_its_field(text: str):
-    cell = MeasuredCell.of(line(fingerprint=text, verdict_reason=text, against=text))
+    cell = Cell.of(line(fingerprint=text, verdict_reason=text, against=text))
     deviations = (
         Deviation(f"counters.{text}", "new", None, 3),
         Deviation("fingerprint", "changed", text, "x", text),
         Deviation("ratio", "inconclusive", (1, 2), None, text),
     )
-    verdict = GateVerdict((Judged(f"a/{text}@{text}/t:4", None, cell, deviations),), {})
+    cell_id = CellId("a", text, ProblemId(WorkloadSpec(text), "t", 4))
+    verdict = GateVerdict((Judged(cell_id, None, cell, deviations),), {})
     written = markdown(verdict, [text], [("To look:", look_closer(verdict.judged[0]))])
     lines = written.splitlines()
     table = [each for each in lines if each.startswith("|")]
@@ -203,8 +205,8 @@ def test_a_failure_is_told_in_markdown():
 
 def test_the_commands_that_look_closer_can_be_typed():
     problem = "synthetic[tables=2,seed=1]/dgx_h100:16"
-    cell = f"embedding/it's@{problem}"
-    compare, profile = look_closer(Judged(cell, Expectation(cell, against="upstream"), None, ()))
+    cell = CellId.parse(f"embedding/it's@{problem}")
+    compare, profile = look_closer(Judged(cell, Expectation(against="upstream"), None, ()))
     where = ["-w", "synthetic[tables=2,seed=1]", "-t", "dgx_h100", "-n", "16"]
     assert shlex.split(compare) == [
         *("shardbench", "compare", "embedding", *where),
@@ -214,11 +216,7 @@ def test_the_commands_that_look_closer_can_be_typed():
 
 
 def test_they_ask_for_the_problem_as_it_is_given():
-    cell = "embedding/compiled@tables.csv#1234/mine:4"
-    expected = Expectation(cell, given="here/tables.csv/machines.csv#mine:4")
-    compare, _ = look_closer(Judged(cell, expected, MeasuredCell.of(ended("quick", "ok")), ()))
+    cell = CellId.parse("embedding/compiled@tables.csv#1234/mine:4")
+    expected = Expectation(given="here/tables.csv/machines.csv#mine:4")
+    compare, _ = look_closer(Judged(cell, expected, Cell.of(ended("quick", "ok")), ()))
     assert "-w here/tables.csv -t 'machines.csv#mine' -n 4" in compare
-
-
-def test_an_id_that_is_no_problem_has_no_commands():
-    assert look_closer(Judged("a/b@c", None, None, ())) == ()

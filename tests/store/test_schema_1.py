@@ -1,0 +1,33 @@
+"""Results files of the version before typed cells are read as they were written."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.model.cell import Cell
+from harness.store.results import parse_line, read_whole, to_json
+from reports.frames import read_results
+
+FILE = Path(__file__).with_name("data") / "schema_1.jsonl"
+LINES = FILE.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("line", LINES, ids=[json.loads(line)["cell"] for line in LINES])
+def test_a_line_is_a_cell_that_is_written_as_it_was(line: str):
+    cell = parse_line(line.encode())
+    assert isinstance(cell, Cell)
+    assert json.loads(to_json(cell.record())) == json.loads(line)
+
+
+def test_the_lines_hold_what_a_cell_can_say():
+    """A field that is null or empty in all lines would not be tested."""
+    filled = {name for line in LINES for name, value in json.loads(line).items() if value}
+    empty = Cell.of(json.loads(LINES[0])).record().keys() - filled
+    assert empty == set(), sorted(empty)
+
+
+def test_a_report_and_the_gate_read_the_file():
+    results = read_results(FILE)
+    assert (len(results.cells), results.notes) == (len(LINES), ())
+    assert {str(cell) for cell in read_whole(FILE)} == {json.loads(line)["cell"] for line in LINES}
