@@ -57,7 +57,7 @@ DIFFERENCES = {
 def problem_of(text: str) -> DimSpecProblem:
     """Build a problem from its id, e.g. `all-pairs[rank=2]/dgx_a100_80gb:8`."""
     problem = ProblemId.parse(text)
-    return FAMILY.build(problem.workload, find_topology(problem.topology, problem.gpus))
+    return FAMILY.work.build(problem.workload, find_topology(problem.topology, problem.gpus))
 
 
 def stream_of(text: str) -> Stream:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.upstreams(*LIKE)
 
 
 def checked(name: str, workload: str, gpus: int = 4):
-    problem = FAMILY.build(WorkloadSpec.parse(workload), find_topology("dgx_a100_80gb", gpus))
+    problem = FAMILY.work.build(WorkloadSpec.parse(workload), find_topology("dgx_a100_80gb", gpus))
     return check(FAMILY, FAMILY.find(name), problem, SystemClock())
 
 

@@ -98,7 +98,7 @@ def unlike_recorded(path: Path, variant: str = "interned") -> float:
     workload = WorkloadSpec(str(path))
     topology = FAMILY.brings(workload)
     assert topology is not None
-    problem = FAMILY.build(workload, topology)
+    problem = FAMILY.work.build(workload, topology)
     return check(FAMILY, FAMILY.find(variant), problem, SystemClock()).quality["unlike_recorded"]
 
 

@@ -30,7 +30,7 @@ def test_a_step_is_captured_and_replayed(tmp_path):
     assert ops.count("aten.addmm.default") == 2 * 4
     assert "aten.addcdiv_.default" in ops
     workload = WorkloadSpec(str(path))
-    problem = FAMILY.build(workload, FAMILY.brings(workload))
+    problem = FAMILY.work.build(workload, FAMILY.brings(workload))
     assert problem.facts()["ops"] == len(ops)
     for variant in ("upstream", "exact-miss"):
         made = check(FAMILY, FAMILY.find(variant), problem, SystemClock())

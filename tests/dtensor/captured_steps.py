@@ -88,7 +88,7 @@ def problem_in(path: Path, **parameters: str) -> DTensorProblem:
     workload = WorkloadSpec(str(path), parameters)
     topology = FAMILY.brings(workload)
     assert topology is not None
-    return FAMILY.build(workload, topology)
+    return FAMILY.work.build(workload, topology)
 
 
 def bits(tensors: list[torch.Tensor]) -> list[bytes]:

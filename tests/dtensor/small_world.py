@@ -55,7 +55,7 @@ def running(dispatch: D) -> Iterator[D]:
 def problem_of(text: str) -> DTensorProblem:
     """Build a problem from its id, e.g. `mlp/dgx_a100_80gb:8`."""
     problem = ProblemId.parse(text)
-    return FAMILY.build(problem.workload, find_topology(problem.topology, problem.gpus))
+    return FAMILY.work.build(problem.workload, find_topology(problem.topology, problem.gpus))
 
 
 def checked(variant: str, problem: DTensorProblem) -> Checked:

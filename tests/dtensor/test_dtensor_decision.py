@@ -152,7 +152,7 @@ def test_decisions_that_are_made_worse_are_counted_and_cost_more():
     cheapest = checked("upstream", problem).quality
     with mock.patch.object(_sharding_prop, "_select_min_cost_strategy", _dearest):
         decision = decided(problem)
-    spoilt = FAMILY.quality(problem, decision)
+    spoilt = FAMILY.work.quality(problem, decision)
     assert spoilt["worse_decisions"] > 5
     assert spoilt["redistribute_us"] > 2 * cheapest["redistribute_us"]
     assert spoilt["cheapest_us"] > 0

@@ -13,7 +13,7 @@ from planners.dtensor.problem import DTensorProblem
 @pytest.fixture(scope="module")
 def problem() -> DTensorProblem:
     spec = WorkloadSpec.parse("miss[dims=2,cases=40]")
-    return FAMILY.build(spec, find_topology("dgx_a100_80gb", 16))
+    return FAMILY.work.build(spec, find_topology("dgx_a100_80gb", 16))
 
 
 def decided(problem: DTensorProblem, variant: str):
@@ -22,13 +22,13 @@ def decided(problem: DTensorProblem, variant: str):
 
 def test_it_adds_up_to_the_quality(problem: DTensorProblem):
     decision = decided(problem, "dijkstra")
-    rated = FAMILY.quality(problem, decision)
+    rated = FAMILY.work.quality(problem, decision)
     upstream = decided(problem, "upstream")
-    told = FAMILY.explaining(problem, decision, Question(None, 3, "upstream", upstream))
+    told = FAMILY.abilities.explain(problem, decision, Question(None, 3, "upstream", upstream))
     held = told.document
     assert held["redistribute_us"] == pytest.approx(rated["redistribute_us"])
     assert held["cheapest_us"] == pytest.approx(rated["cheapest_us"])
-    assert held["other_us"] == pytest.approx(FAMILY.quality(problem, upstream)["redistribute_us"])
+    assert held["other_us"] == pytest.approx(FAMILY.work.quality(problem, upstream)["redistribute_us"])
     ops = held["ops"]
     assert sum(op["times"] for op in ops) == len(decision.redistributions)
     worse = sum(op["times"] for op in ops if op["us"] > op["cheapest_us"] * (1 + 1e-9))
@@ -38,10 +38,10 @@ def test_it_adds_up_to_the_quality(problem: DTensorProblem):
 
 
 def test_the_cheapest_strategies_are_said_to_be_so(problem: DTensorProblem):
-    told = FAMILY.explaining(problem, decided(problem, "upstream"), Question())
+    told = FAMILY.abilities.explain(problem, decided(problem, "upstream"), Question())
     assert any(sentence.startswith("Each takes the cheapest") for sentence in told.sentences)
 
 
 def test_it_knows_no_rank(problem: DTensorProblem):
     with pytest.raises(UsageError, match="--rank"):
-        FAMILY.explaining(problem, decided(problem, "upstream"), Question(rank=0))
+        FAMILY.abilities.explain(problem, decided(problem, "upstream"), Question(rank=0))

@@ -158,10 +158,10 @@ def test_a_model_of_any_size_takes_no_memory(path):
 def test_it_runs_on_other_machines_with_as_many_gpus_and_no_others(taken):
     path, _ = taken
     ranks = FAMILY.brings(WorkloadSpec(str(path))).gpus
-    problem = FAMILY.build(WorkloadSpec(str(path)), find_topology("dgx_h100", ranks))
+    problem = FAMILY.work.build(WorkloadSpec(str(path)), find_topology("dgx_h100", ranks))
     assert problem.facts()["ranks per host"] == ranks
     with pytest.raises(UsageError) as refused:
-        FAMILY.build(WorkloadSpec(str(path)), find_topology("dgx_h100", 16))
+        FAMILY.work.build(WorkloadSpec(str(path)), find_topology("dgx_h100", 16))
     assert str(refused.value) == (
         f"{path} was recorded in a world of {ranks} ranks: ask for as many GPUs (-n {ranks})."
     )

@@ -17,9 +17,9 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def installed():
-    assert FAMILY.releases is not None
+    assert FAMILY.abilities.releases is not None
     place = installed_place("torch")
-    with Upstream("torch", FAMILY.releases.driver, place.folder) as upstream:
+    with Upstream("torch", FAMILY.abilities.releases.driver, place.folder) as upstream:
         yield upstream
 
 

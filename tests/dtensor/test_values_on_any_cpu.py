@@ -13,11 +13,11 @@ from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 
 for name in sys.argv[1:]:
-    problem = FAMILY.build(WorkloadSpec.parse(name), find_topology("dgx_a100_80gb", 8))
+    problem = FAMILY.work.build(WorkloadSpec.parse(name), find_topology("dgx_a100_80gb", 8))
     prepared = FAMILY.find("upstream").prepared(problem)
     with prepared.installed():
         prepared.begin()
-        print(FAMILY.fingerprint(prepared.run()))
+        print(FAMILY.work.fingerprint(prepared.run()))
 """
 OLD_CPU = {"ATEN_CPU_CAPABILITY": "default", "DNNL_MAX_CPU_ISA": "SSE41"}
 

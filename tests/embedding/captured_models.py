@@ -246,7 +246,7 @@ def plan_again(problem: EmbeddingProblem, variant: str = "as-captured") -> Decid
         return Decided("", (), str(error).rpartition(" (")[0])
     except Exception as error:
         return Decided("", (), type(error).__name__)
-    FAMILY.validate(problem, plan)
+    FAMILY.work.validate(problem, plan)
     return decided(plan)
 
 
@@ -272,5 +272,5 @@ def captured(script: Script, path: Path, hash_names: bool = False, planner: Any 
 def built(path: Path, topology: str | None = None, gpus: int | None = None) -> EmbeddingProblem:
     """Build the problem of a captured file."""
     workload = WorkloadSpec(str(path))
-    problem: EmbeddingProblem = FAMILY.build(workload, placed_on(FAMILY, workload, topology, gpus))
+    problem: EmbeddingProblem = FAMILY.work.build(workload, placed_on(FAMILY, workload, topology, gpus))
     return problem

@@ -449,7 +449,7 @@ def test_a_plan_of_the_replay_is_loaded_by_the_live_model(tmp_path):
     captured(live, tmp_path / "problem.json")
     problem = built(tmp_path / "problem.json")
     plan = FAMILY.find("certified").prepared(problem).run()
-    FAMILY.validate(problem, plan)
+    FAMILY.work.validate(problem, plan)
     (tmp_path / "plan.json").write_text(json.dumps(document(problem, plan)))
     planner = live.planner(
         lambda **given: EmbeddingShardingPlanner(

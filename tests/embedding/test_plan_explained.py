@@ -40,7 +40,7 @@ CASES = (
 
 @cache
 def planned(workload: str, gpus: int, variant: str):
-    problem = FAMILY.build(WorkloadSpec.parse(workload), find_topology("dgx_a100_80gb", gpus))
+    problem = FAMILY.work.build(WorkloadSpec.parse(workload), find_topology("dgx_a100_80gb", gpus))
     return problem, FAMILY.find(variant).prepared(problem).run()
 
 
@@ -216,7 +216,7 @@ def test_the_arguments_prove_what_the_bound_says_and_the_first_that_does_is_bind
     ],
 )
 def test_what_binds(workload, gpus, binding):
-    problem = FAMILY.build(WorkloadSpec.parse(workload), find_topology("dgx_a100_80gb", gpus))
+    problem = FAMILY.work.build(WorkloadSpec.parse(workload), find_topology("dgx_a100_80gb", gpus))
     assert reasons(*arrays(problem)).binding == binding
 
 

@@ -30,9 +30,9 @@ def request(problem: str, kind: str) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def installed():
-    assert FAMILY.releases is not None
+    assert FAMILY.abilities.releases is not None
     place = installed_place("torchrec")
-    with Upstream("torchrec", FAMILY.releases.driver, place.folder) as upstream:
+    with Upstream("torchrec", FAMILY.abilities.releases.driver, place.folder) as upstream:
         yield upstream
 
 
@@ -40,17 +40,17 @@ def installed():
 def test_it_decides_and_counts_as_the_upstream_variant(installed, problem):
     answer = installed.ask(request(problem, "counts"))
     found = ProblemId.parse(problem)
-    built = FAMILY.build(found.workload, find_topology(found.topology, found.gpus))
+    built = FAMILY.work.build(found.workload, find_topology(found.topology, found.gpus))
     run = FAMILY.find("upstream").prepared(built).run
     recorder = Recorder()
-    with FAMILY.observe(recorder), recorder.call():
+    with FAMILY.work.observe(recorder), recorder.call():
         plan = run()
-    assert answer["fingerprint"] == FAMILY.fingerprint(plan)
-    expected = FAMILY.quality(built, plan)["max_rank_ms"]
+    assert answer["fingerprint"] == FAMILY.work.fingerprint(plan)
+    expected = FAMILY.work.quality(built, plan)["max_rank_ms"]
     assert answer["quality"]["max_rank_ms"] == pytest.approx(expected, rel=1e-9)
     assert answer["counters"] == dict(recorder.counters)
-    assert FAMILY.releases is not None
-    assert set(answer["counters"]) <= set(FAMILY.releases.counters)
+    assert FAMILY.abilities.releases is not None
+    assert set(answer["counters"]) <= set(FAMILY.abilities.releases.counters)
 
 
 def test_calls_of_the_enumeration_are_the_same_each_time_and_name_who_makes_them(installed):
@@ -62,8 +62,8 @@ def test_calls_of_the_enumeration_are_the_same_each_time_and_name_who_makes_them
 
 def test_the_phases_add_up_to_the_call(installed):
     answer = installed.ask(request(PROBLEMS[0], "times"))
-    assert FAMILY.releases is not None
-    assert set(answer["phases"]) == set(FAMILY.releases.phases)
+    assert FAMILY.abilities.releases is not None
+    assert set(answer["phases"]) == set(FAMILY.abilities.releases.phases)
     assert sum(answer["phases"].values()) == pytest.approx(answer["cpu_s"], rel=0.2)
 
 
@@ -79,8 +79,8 @@ def kept() -> list[Place]:
 @pytest.mark.skipif(not kept(), reason="shardbench releases torchrec installs them")
 @pytest.mark.parametrize("place", kept(), ids=lambda place: place.release)
 def test_every_installed_release_decides_as_this_one(installed, place):
-    assert FAMILY.releases is not None
-    with Upstream(place.release, FAMILY.releases.driver, place.folder) as upstream:
+    assert FAMILY.abilities.releases is not None
+    with Upstream(place.release, FAMILY.abilities.releases.driver, place.folder) as upstream:
         answer = upstream.ask(request(PROBLEMS[0], "counts"))
     assert answer["release"] == place.release
     assert answer["fingerprint"] == installed.ask(request(PROBLEMS[0], "counts"))["fingerprint"]

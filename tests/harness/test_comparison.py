@@ -13,7 +13,6 @@ import psutil
 import pytest
 import toy
 
-from harness.contract import Progress
 from harness.contract.registry import Registry
 from harness.execution.bootstrap import Report
 from harness.execution.child import Child

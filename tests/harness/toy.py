@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from harness.contract import (
+    Abilities,
     Claim,
     Counter,
     Family,
@@ -120,13 +122,8 @@ def work(steps: int) -> int:
 TOY: Family[ToyProblem, Decision] = Family(
     name="toy",
     summary="deals items out",
-    build=build,
-    fingerprint=fingerprint,
-    validate=validate,
-    quality=quality,
-    facts=facts,
+    implementation=__name__,
     qualities=(Quality("fullest", "items", "lower", "items on the fullest GPU"),),
-    observe=observe,
     counters=(
         Counter("dealt", "items that were dealt out"),
         Counter("returned", "items that nobody wanted"),
@@ -138,6 +135,13 @@ TOY: Family[ToyProblem, Decision] = Family(
         Study("toy[size=6]/dgx_a100_80gb:2", ("own",), "second"),
     ),
 )
+
+
+def with_work(family: Family[Any, Any], **functions: Any) -> Family[Any, Any]:
+    """Return a family with other functions in its implementation."""
+    names = ("build", "facts", "fingerprint", "validate", "quality", "observe")
+    held = {name: getattr(family.work, name) for name in names}
+    return replace(family, implementation=SimpleNamespace(**held | functions))
 
 
 def toy_registry() -> Registry:
@@ -189,14 +193,14 @@ def own(problem: ToyProblem) -> Prepared[Decision]:
     return Prepared(lambda: (0,) * problem.size)
 
 
-@TOY.variant("plain", same_as="reference")
+@TOY.decider("plain", same_as="reference")
 def plain(problem: ToyProblem) -> Decision:
     return round_robin(problem)
 
 
-@TOY.variant("unannotated")
-def unannotated(problem: ToyProblem):
-    return Prepared(lambda: round_robin(problem))
+@TOY.variant("unprepared")
+def unprepared(problem: ToyProblem):
+    return round_robin(problem)
 
 
 @TOY.variant("raises", same_as="reference")
@@ -560,7 +564,7 @@ def _slow_quality(problem: ToyProblem, decision: Decision) -> Mapping[str, float
 
 def slow_quality_registry() -> Registry:
     """The family with a quality that takes longer to find than the decision."""
-    return Registry([_family("toy", quality=_slow_quality)])
+    return Registry([with_work(_family("toy"), quality=_slow_quality)])
 
 
 def _label(workload: WorkloadSpec) -> WorkloadSpec:
@@ -609,7 +613,7 @@ def bounded_registry() -> Registry:
                     Goal("own is quick", problem, "own", "seconds", 60.0),
                     Goal("same is quick", problem, "same", "times faster", 1.0),
                 ),
-                planning=Planning("same", _document, _ranks, _limited),
+                abilities=Abilities(planning=Planning("same", _document, _ranks, _limited)),
             )
         ]
     )

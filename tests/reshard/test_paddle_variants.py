@@ -14,7 +14,7 @@ pytestmark = pytest.mark.upstreams("paddle-2.6.2", "paddle-3.3.1")
 
 @pytest.fixture(scope="module")
 def checked():
-    problem = FAMILY.build(
+    problem = FAMILY.work.build(
         WorkloadSpec.parse("paddle[layers=2]"), find_topology("dgx_a100_80gb", 4)
     )
     return {name: check(FAMILY, FAMILY.find(name), problem, SystemClock()) for name in PADDLE}

@@ -61,7 +61,7 @@ def test_every_stage_gets_what_its_ops_need(stages, ranks):
         for name in ("sync-once", "indexed"):
             made = made_by(name, asked)
             validate(asked, made)
-            prints.add(FAMILY.fingerprint(made))
+            prints.add(FAMILY.work.fingerprint(made))
         assert len(prints) == 1
 
 
@@ -138,7 +138,7 @@ def test_the_same_program_is_made_every_time():
     prints = []
     for _ in range(2):
         prepared.begin()
-        prints.append(FAMILY.fingerprint(prepared.run()))
+        prints.append(FAMILY.work.fingerprint(prepared.run()))
     assert prints[0] == prints[1]
 
 
@@ -215,8 +215,8 @@ def test_the_problems_of_the_suite_can_be_built():
     for study in FAMILY.studies:
         if not study.large:
             asked = ProblemId.parse(study.problem)
-            built = FAMILY.build(asked.workload, find_topology(asked.topology, asked.gpus))
-            assert FAMILY.facts(built)
+            built = FAMILY.work.build(asked.workload, find_topology(asked.topology, asked.gpus))
+            assert FAMILY.work.facts(built)
 
 
 def test_variants_stay_with_their_own_programs():

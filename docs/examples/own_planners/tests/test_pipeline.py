@@ -46,7 +46,7 @@ def test_both_find_the_best_cut_with_the_longest_first_stages(chain):
 def test_an_explanation_tells_of_cuts_that_there_are(chain, rank):
     """No move of an end of the best cut betters its slowest stage."""
     cut = decided("exact", chain)
-    told = FAMILY.explaining(chain, cut, Question(rank % chain.stages)).document
+    told = FAMILY.abilities.explain(chain, cut, Question(rank % chain.stages)).document
     slowest = quality(chain, cut)["slowest_stage"]
     assert max(told["flop"]) / 10**12 == slowest
     assert all(slowest_then >= slowest for _, _, slowest_then in told["moves"])
@@ -63,7 +63,7 @@ def test_no_variant_betters_the_bound(chain):
 def test_it_is_found_by_its_entry_point_and_counts_what_it_does():
     """Bisection asks for few sums, dynamic programming for many."""
     family = load_registry().find("pipeline")
-    chain = family.build(WorkloadSpec.parse("uneven[layers=30]"), find_topology("dgx_h100", 4))
+    chain = family.work.build(WorkloadSpec.parse("uneven[layers=30]"), find_topology("dgx_h100", 4))
     seen = {
         name: check(family, family.find(name), chain, SystemClock()) for name in family.variants
     }
@@ -96,11 +96,11 @@ def test_a_file_is_a_workload(tmp_path):
     path = tmp_path / "layers.json"
     path.write_text('{"flop": [3, 1, 2]}')
     spec = WorkloadSpec(str(path))
-    assert FAMILY.build(spec, find_topology("dgx_h100", 2)).until == (0, 3, 4, 6)
+    assert FAMILY.work.build(spec, find_topology("dgx_h100", 2)).until == (0, 3, 4, 6)
     assert str(FAMILY.label(spec)).startswith("layers.json#")
 
 
 def test_fewer_layers_than_gpus_is_bad_input():
     """It says how many there are."""
     with pytest.raises(UsageError, match="3 layers"):
-        FAMILY.build(WorkloadSpec.parse("uneven[layers=3]"), find_topology("dgx_h100", 8))
+        FAMILY.work.build(WorkloadSpec.parse("uneven[layers=3]"), find_topology("dgx_h100", 8))
