@@ -77,7 +77,7 @@ def test_an_infeasible_decision_is_refused(clock: FakeClock):
 
 def test_prepared_without_the_annotation_is_explained(clock: FakeClock):
     with pytest.raises(RegistryError) as refused:
-        checked("unannotated", clock)
+        checked("unprepared", clock)
     assert str(refused.value) == (
         "Variant 'toy/unannotated' returns Prepared but is not annotated so; write '-> Prepared' "
         "behind its arguments."

@@ -116,7 +116,7 @@ def calls_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cells(server: None, calls_folder: Path) -> dict[str, Cell]:
     """One comparison of all variants that come to an end in the check."""
     return compare(
-        *("same", "different", "same-as-different", "own", "plain", "unannotated", "raises"),
+        *("same", "different", "same-as-different", "own", "plain", "unprepared", "raises"),
         *(
             "infeasible",
             "missing",
@@ -166,7 +166,7 @@ class TestStatuses:
             ("killed", "The Child process was killed by signal 9 (SIGKILL) without a result."),
             ("installed-raises", "ValueError: while installed"),
             (
-                "unannotated",
+                "unprepared",
                 "Variant 'toy/unannotated' returns Prepared but is not annotated so; write "
                 "'-> Prepared' behind its arguments.",
             ),

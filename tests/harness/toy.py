@@ -597,23 +597,27 @@ def bounded_registry() -> Registry:
     problem = "toy[size=4]/dgx_a100_80gb:2"
     return Registry(
         [
-            _family(
-                "toy",
+            with_work(
+                _family(
+                    "toy",
+                    qualities=(
+                        *TOY.qualities,
+                        Quality(
+                            "least", "items", "higher", "what must be on one", bounds="fullest"
+                        ),
+                    ),
+                    studies=(
+                        Study(problem, ("own",), "against another", against="same"),
+                        Study("toy[size=6]/dgx_a100_80gb:2", ("same",), "large", large=True),
+                    ),
+                    goals=(
+                        Goal("own is even", problem, "own", "quality", 1.0, "others", "fullest"),
+                        Goal("own is quick", problem, "own", "seconds", 60.0),
+                        Goal("same is quick", problem, "same", "times faster", 1.0),
+                    ),
+                    abilities=Abilities(planning=Planning("same", _document, _ranks, _limited)),
+                ),
                 quality=_bounded_quality,
-                qualities=(
-                    *TOY.qualities,
-                    Quality("least", "items", "higher", "what must be on one", bounds="fullest"),
-                ),
-                studies=(
-                    Study(problem, ("own",), "against another", against="same"),
-                    Study("toy[size=6]/dgx_a100_80gb:2", ("same",), "large", large=True),
-                ),
-                goals=(
-                    Goal("own is even", problem, "own", "quality", 1.0, "others", "fullest"),
-                    Goal("own is quick", problem, "own", "seconds", 60.0),
-                    Goal("same is quick", problem, "same", "times faster", 1.0),
-                ),
-                abilities=Abilities(planning=Planning("same", _document, _ranks, _limited)),
             )
         ]
     )
