@@ -266,6 +266,11 @@ class Family(Generic[P, D]):
         check_counters(self.name, self.counters)
         check_studies(self.name, self.reference.name, self.studies)
         check_goals(self.name, self.goals, self.variants, self.qualities)
+        planning = self.abilities.planning
+        if isinstance(planning, Planning) and planning.variant not in self.variants:
+            raise RegistryError(
+                f"Family '{self.name}' plans with '{planning.variant}', which is not registered."
+            )
         for variant in self.variants.values():
             seen = {variant.name}
             target = variant.same_as

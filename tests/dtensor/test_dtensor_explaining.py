@@ -28,7 +28,9 @@ def test_it_adds_up_to_the_quality(problem: DTensorProblem):
     held = told.document
     assert held["redistribute_us"] == pytest.approx(rated["redistribute_us"])
     assert held["cheapest_us"] == pytest.approx(rated["cheapest_us"])
-    assert held["other_us"] == pytest.approx(FAMILY.work.quality(problem, upstream)["redistribute_us"])
+    assert held["other_us"] == pytest.approx(
+        FAMILY.work.quality(problem, upstream)["redistribute_us"]
+    )
     ops = held["ops"]
     assert sum(op["times"] for op in ops) == len(decision.redistributions)
     worse = sum(op["times"] for op in ops if op["us"] > op["cheapest_us"] * (1 + 1e-9))

@@ -272,5 +272,7 @@ def captured(script: Script, path: Path, hash_names: bool = False, planner: Any 
 def built(path: Path, topology: str | None = None, gpus: int | None = None) -> EmbeddingProblem:
     """Build the problem of a captured file."""
     workload = WorkloadSpec(str(path))
-    problem: EmbeddingProblem = FAMILY.work.build(workload, placed_on(FAMILY, workload, topology, gpus))
+    problem: EmbeddingProblem = FAMILY.work.build(
+        workload, placed_on(FAMILY, workload, topology, gpus)
+    )
     return problem

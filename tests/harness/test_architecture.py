@@ -1,9 +1,11 @@
 """Imports point one way, and listing what there is stays quick."""
 
 import ast
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,9 @@ ALLOWED = {
     "benchmarks": {"harness"},
     "shardbench": {"harness", "reports"},
 }
+# Libraries that belong to one family; versions of theirs are noted with every result.
+LIBRARIES = ("torchrec", "fbgemm", "colossalai", "paddle", "dtensor", "dimspec")
+NAMING = ("harness/model/versions.py",)
 # The names that users import are those of planners; no command knows one.
 OF_USERS = "shardbench/__init__.py"
 
@@ -80,33 +85,106 @@ def test_imports_point_one_way(package: str):
     assert wrong == set()
 
 
-def test_planners_know_of_the_harness_its_registry_alone():
+def test_planners_know_of_the_harness_its_contract_and_model_alone():
     wrong = {
         (file, module)
         for file, modules in imports("planners").items()
         for module in modules
-        if module.startswith("harness") and not f"{module}.".startswith("harness.registry.")
+        if module.partition(".")[0] == "harness"
+        and module.split(".")[1] not in ("contract", "model")
     }
     assert wrong == set()
 
 
-def test_the_harness_knows_no_planner_by_name():
+def test_the_harness_knows_no_planner_and_no_library_of_one_by_name():
     families = [path.name for path in (ROOT / "planners").iterdir() if path.is_dir()]
-    families = [name for name in families if not name.startswith("_")]
-    for path in (ROOT / "harness").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant):
-                assert node.value not in families, (path, node.lineno)
+    names = "|".join([*(name for name in families if not name.startswith("_")), *LIBRARIES])
+    named = re.compile(rf"\b({names})\b", re.IGNORECASE)
+    found = {
+        (str(path.relative_to(ROOT)), text)
+        for path in (ROOT / "harness").rglob("*.py")
+        for text in texts(path.read_text(encoding="utf-8"))
+        if named.search(text)
+    }
+    assert {(file, text) for file, text in found if file not in NAMING} == set()
+
+
+def texts(source: str) -> Iterator[str]:
+    """Yield what is written in a source outside of docstrings: names and texts."""
+    tree = ast.parse(source)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    docstrings = {
+        ast.get_docstring(node, clean=False)
+        for node in ast.walk(tree)
+        if isinstance(node, documented)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if node.value not in docstrings:
+                yield node.value
+        elif isinstance(node, ast.Name):
+            yield node.id
+
+
+def dependencies() -> dict[str, set[str]]:
+    """Return by file the files of this project that it imports."""
+    files = {
+        str(path.relative_to(ROOT)) for each in PACKAGES for path in (ROOT / each).rglob("*.py")
+    }
+
+    def file_of(module: str) -> str | None:
+        path = module.replace(".", "/")
+        return next((f for f in (f"{path}.py", f"{path}/__init__.py") if f in files), None)
+
+    found: dict[str, set[str]] = {}
+    for file in files:
+        held = found.setdefault(file, set())
+        for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                held |= {each for alias in node.names if (each := file_of(alias.name))}
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    each = file_of(f"{node.module}.{alias.name}") or file_of(node.module or "")
+                    held |= {each} if each else set()
+    return found
+
+
+def circle(edges: Mapping[str, set[str]]) -> list[str]:
+    """Return the nodes of one circle of a graph, none where there is none."""
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_files_import_each_other_in_a_circle():
+    assert circle(dependencies()) == []
+
+
+def test_no_rooms_import_each_other_in_a_circle():
+    """At each level: what stands in a folder is one thing with all that is below it."""
+    files = dependencies()
+    folders = {str(parent) for file in files for parent in Path(file).parents}
+    for folder in sorted(folders):
+        depth = 0 if folder == "." else len(Path(folder).parts)
+        inside = [file for file in files if folder == "." or Path(folder) in Path(file).parents]
+        edges: dict[str, set[str]] = {}
+        for file in inside:
+            name = Path(file).parts[depth]
+            others = {Path(each).parts[depth] for each in files[file] if each in inside}
+            edges.setdefault(name, set()).update(others - {name})
+        assert circle(edges) == [], folder
 
 
 @pytest.mark.parametrize(
-    "module", ["harness.registry", "harness.measuring.comparison", "shardbench.cli"]
+    "module", ["harness.contract", "harness.measuring.comparison", "shardbench.cli"]
 )
 def test_no_library_that_takes_seconds_is_imported_to_list_the_variants(module: str):
     script = f"""
 import sys
 import {module}
-from harness.registry import load_registry
+from harness.contract.registry import load_registry
 registry = load_registry()
 assert not registry.failures, registry.failures
 for family in registry.families:

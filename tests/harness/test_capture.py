@@ -1,5 +1,7 @@
 """Capturing: the file that is written, what it is called and may hold, and what never stops."""
 
+from harness.contract import Abilities
+
 import errno
 import gzip
 import json
@@ -47,7 +49,7 @@ def family(content=None):
         finally:
             Planner.heard = None
 
-    return replace(TOY, variants=dict(TOY.variants), capturing=capturing)
+    return replace(TOY, variants=dict(TOY.variants), abilities=Abilities(capture=capturing))
 
 
 @pytest.fixture
@@ -145,7 +147,7 @@ def test_a_read_only_folder_is_refused_before_anything_is_run(tmp_path, captures
 
 
 def test_a_family_that_cannot_be_captured_is_refused(tmp_path, captures):
-    captures(capturing=None)
+    captures(abilities=Abilities())
     with pytest.raises(UsageError, match="cannot be captured"), capture("toy", tmp_path / "c.json"):
         raise AssertionError
     with pytest.raises(UsageError, match="Unknown family"), capture("toi", tmp_path / "c.json"):

@@ -1,3 +1,4 @@
+from harness.contract import Abilities
 import json
 import math
 from contextlib import contextmanager
@@ -75,18 +76,18 @@ def test_an_infeasible_decision_is_refused(clock: FakeClock):
         checked("infeasible", clock)
 
 
-def test_prepared_without_the_annotation_is_explained(clock: FakeClock):
+def test_a_variant_that_is_not_prepared_is_explained(clock: FakeClock):
     with pytest.raises(RegistryError) as refused:
         checked("unprepared", clock)
     assert str(refused.value) == (
-        "Variant 'toy/unannotated' returns Prepared but is not annotated so; write '-> Prepared' "
-        "behind its arguments."
+        "Variant 'unprepared' returned tuple, not Prepared; a function that decides at once is "
+        "registered with @FAMILY.decider."
     )
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_quality_that_is_no_number_is_refused(clock: FakeClock, value: float):
-    family = replace(toy.TOY, quality=lambda problem, decision: {"fullest": value})
+    family = toy.with_work(toy.TOY, quality=lambda problem, decision: {"fullest": value})
     with pytest.raises(RegistryError) as refused:
         check(family, toy.TOY.variants["same"], PROBLEM, clock)
     assert str(refused.value) == f"Quality 'fullest' of 'toy/same' is {value}, not a number."
@@ -108,7 +109,7 @@ def test_the_problem_is_called_once_inside_observer_and_installation(clock: Fake
         clock.advance(3)
         return toy.round_robin(PROBLEM)
 
-    family: Family = replace(toy.TOY, observe=lambda recorder: around("observer"))
+    family: Family = toy.with_work(toy.TOY, observe=lambda recorder: around("observer"))
     made_up = variant(
         run, installed=lambda: around("installed"), close=lambda: story.append("close")
     )
@@ -147,7 +148,7 @@ def test_what_each_rank_gets_is_kept_where_the_family_plans(clock: FakeClock):
     assert checked("reference", clock).ranks is None
     table = RankTable(("dealt",), ((3.0,), (3.0,)), (None,), "dealt")
     planning = Planning("reference", lambda *_: {}, lambda *_: table)
-    family = replace(toy.TOY, planning=planning)
+    family = replace(toy.TOY, abilities=Abilities(planning=planning))
     found = check(family, toy.TOY.variants["reference"], PROBLEM, clock)
     assert found.ranks == table
     record = json.loads(to_json(asdict(found)))["ranks"]
@@ -157,5 +158,5 @@ def test_what_each_rank_gets_is_kept_where_the_family_plans(clock: FakeClock):
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])
 def test_a_rank_without_a_number_is_refused(value: float):
-    with pytest.raises(RegistryError, match="must hold numbers"):
+    with pytest.raises(ValueError, match="must hold numbers"):
         RankTable(("ms",), ((value,),), (None,), "ms")

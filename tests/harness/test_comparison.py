@@ -167,8 +167,8 @@ class TestStatuses:
             ("installed-raises", "ValueError: while installed"),
             (
                 "unprepared",
-                "Variant 'toy/unannotated' returns Prepared but is not annotated so; write "
-                "'-> Prepared' behind its arguments.",
+                "Variant 'unprepared' returned tuple, not Prepared; a function that decides at once "
+                "is registered with @FAMILY.decider.",
             ),
         ],
     )

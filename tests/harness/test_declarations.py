@@ -60,7 +60,9 @@ class TestBounds:
         (family,) = toy.bounded_registry().families
         problem = toy.build(WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2))
         assert check(family, family.find("same"), problem, clock).quality["least"] == 3.0
-        wrong = replace(family, quality=lambda problem, decision: {"fullest": 2.0, "least": 3.0})
+        wrong = toy.with_work(
+            family, quality=lambda problem, decision: {"fullest": 2.0, "least": 3.0}
+        )
         with pytest.raises(RegistryError) as refused:
             check(wrong, family.find("same"), problem, clock)
         assert str(refused.value) == (

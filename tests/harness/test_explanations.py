@@ -1,5 +1,7 @@
 """Explaining a decision: planned once, with another variant beside it, and asked of the family."""
 
+from harness.contract import Abilities
+
 from dataclasses import replace
 
 import pytest
@@ -28,7 +30,7 @@ def because(problem: toy.ToyProblem, decision: toy.Decision, question: Question)
 def family() -> Family:
     (found,) = toy.bounded_registry().families
     ASKED.clear()
-    return replace(found, explaining=because)
+    return replace(found, abilities=Abilities(explain=because))
 
 
 def test_a_family_explains_what_was_decided(family: Family):
@@ -46,7 +48,7 @@ def test_it_is_given_what_the_other_variant_decided(family: Family):
 
 
 def test_a_family_without_explanations_says_so(family: Family):
-    silent = replace(family, explaining=None)
+    silent = replace(family, abilities=Abilities())
     with pytest.raises(UsageError, match="does not explain"):
         explain(silent, "same", WORKLOAD, TOPOLOGY)
 
@@ -54,7 +56,7 @@ def test_a_family_without_explanations_says_so(family: Family):
 @pytest.mark.parametrize("names", [("missing",), ("same", "missing")])
 def test_what_is_missing_is_said_before_anything_is_built(family: Family, names):
     family.variants["missing"] = Variant("missing", lambda problem: (), "", "", requires=("nope",))
-    family = replace(family, build=lambda workload, topology: pytest.fail("it was built"))
+    family = toy.with_work(family, build=lambda workload, topology: pytest.fail("it was built"))
     with pytest.raises(ShardbenchError, match="needs nope"):
         explain(family, names[0], WORKLOAD, TOPOLOGY, *names[1:])
 

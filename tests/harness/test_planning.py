@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import toy
@@ -80,11 +81,15 @@ def test_what_the_variant_installs_is_gone_again(family: Family):
     assert closed == [True]
 
 
+def planning_with(family: Family, **changes: Any) -> Family:
+    planning = replace(family.abilities.planning, **changes)
+    return replace(family, abilities=replace(family.abilities, planning=planning))
+
+
 def test_the_search_is_limited_where_it_can_be(family: Family, tmp_path: Path):
     plan(family, WorkloadSpec("toy", {"folder": str(tmp_path)}), TOPOLOGY, seconds=2.5)
     assert (tmp_path / "limit").read_text() == "2.5"
-    assert family.planning is not None
-    endless = replace(family, planning=replace(family.planning, limited=None))
+    endless = planning_with(family, limited=None)
     with pytest.raises(UsageError) as refused:
         make(endless, seconds=2.5)
     assert str(refused.value) == "Planning with family 'toy' takes no limit in seconds."
@@ -116,8 +121,7 @@ def test_why_there_is_no_decision_is_said_in_one_line(family: Family, variant: s
 
 
 def test_a_choice_that_is_not_registered_is_refused(family: Family):
-    assert family.planning is not None
-    lost = replace(family, planning=replace(family.planning, variant="sane"))
+    lost = planning_with(family, variant="sane")
     with pytest.raises(RegistryError) as refused:
         Registry([lost])
     assert str(refused.value) == "Family 'toy' plans with 'sane', which is not registered."

@@ -8,6 +8,7 @@ import pytest
 import toy
 
 from harness.contract import Claim, Family, Prepared, Quality
+from harness.contract.family import load
 from harness.contract.registry import Registry, load_registry
 from harness.contract.variants import Variant
 from harness.model.errors import RegistryError, UsageError, unknown
@@ -256,64 +257,31 @@ class TestRequirements:
         assert demanding.variants["first"].missing() == (toy.NOT_THERE, "another_missing_module")
 
 
-class Plans:
-    """Stands for a module that a decision's type comes from."""
-
-    class Plan:
-        pass
-
-
-class PreparedPlan:
-    """A decision whose name begins like Prepared."""
-
-
-def _typed(annotation: object) -> Variant:
-    def prepare(problem: object):
-        return Prepared(lambda: problem)
-
-    prepare.__annotations__["return"] = annotation
-    return Variant("v", prepare, "", "")
-
-
 class TestPreparing:
-    @pytest.mark.parametrize(
-        "annotation",
-        [
-            Prepared,
-            Prepared[int],
-            "Prepared",
-            "Prepared[int]",
-            "registry.Prepared[int]",
-            "harness.registry.Prepared",
-            "Prepared[Plans.Plan]",
-            "registry.Prepared[dict[str, Plans.Plan]]",
-            Prepared[Plans.Plan],
-        ],
-        ids=str,
-    )
-    def test_a_function_annotated_so_prepares(self, annotation: object):
-        variant = _typed(annotation)
-        assert variant.prepares
-        assert variant.prepared(7).run() == 7
-
-    @pytest.mark.parametrize(
-        "annotation", [int, "int", None, Plans.Plan, "Plans.Plan", PreparedPlan, "PreparedPlan"]
-    )
-    def test_any_other_function_decides(self, annotation: object):
-        assert not _typed(annotation).prepares
-
-    def test_a_plain_function_is_called_when_it_is_run(self):
-        calls = []
-        prepared = Variant("v", calls.append, "", "").prepared("problem")
+    def test_a_decider_is_called_when_it_is_run(self):
+        decided, calls = family(), []
+        decided.decider("first", reference=True)(calls.append)
+        prepared = decided.variants["first"].prepared("problem")
         assert calls == []
         prepared.run()
         prepared.run()
         assert calls == ["problem", "problem"]
 
-    def test_a_function_that_promised_to_prepare_is_held_to_it(self):
-        def prepare(problem: object) -> Prepared:
-            return 3  # type: ignore[return-value]
-
-        sentence = "Variant 'v' is annotated to return Prepared but returned int."
+    def test_a_variant_that_prepares_nothing_is_refused(self):
+        sentence = (
+            "Variant 'v' returned int, not Prepared; a function that decides at once is registered "
+            "with @FAMILY.decider."
+        )
         with pytest.raises(RegistryError, match=says(sentence)):
-            Variant("v", prepare, "", "").prepared(None)
+            Variant("v", lambda problem: 3, "", "").prepared(None)
+
+
+def test_an_implementation_is_imported_when_it_is_needed(monkeypatch, tmp_path):
+    (tmp_path / "late_work.py").write_text("def build(workload, topology):\n    return 7\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    lazy = family(implementation="late_work")
+    assert "late_work" not in sys.modules
+    assert lazy.modules == ("late_work", "scipy.stats")
+    assert lazy.work.build(None, None) == 7
+    assert load("late_work:build") is lazy.work.build
+    monkeypatch.delitem(sys.modules, "late_work")
