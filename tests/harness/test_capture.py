@@ -1,7 +1,5 @@
 """Capturing: the file that is written, what it is called and may hold, and what never stops."""
 
-from harness.contract import Abilities
-
 import errno
 import gzip
 import json
@@ -16,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import TOY
 
-from harness.contract import captured_file
+from harness.contract import Abilities, captured_file
 from harness.contract.captured_file import Names, is_captured_file, read_captured, write_captured
 from harness.contract.registry import Registry
 from harness.model.errors import ShardbenchError, UsageError

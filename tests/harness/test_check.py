@@ -1,4 +1,3 @@
-from harness.contract import Abilities
 import json
 import math
 from contextlib import contextmanager
@@ -8,7 +7,7 @@ import pytest
 import toy
 from fake_clock import FakeClock
 
-from harness.contract import Family, Planning, Prepared, RankTable, is_observing
+from harness.contract import Abilities, Family, Planning, Prepared, RankTable, is_observing
 from harness.contract.variants import Variant
 from harness.measuring.check import check
 from harness.model.errors import InfeasibleDecision, RegistryError

@@ -1,13 +1,11 @@
 """Explaining a decision: planned once, with another variant beside it, and asked of the family."""
 
-from harness.contract import Abilities
-
 from dataclasses import replace
 
 import pytest
 import toy
 
-from harness.contract import Family
+from harness.contract import Abilities, Family
 from harness.contract.explanation import Explanation, Question, Section
 from harness.contract.variants import Variant
 from harness.model.errors import RegistryError, ShardbenchError, UsageError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import toy
 
-from harness.contract import Claim, Family, Prepared, Quality
+from harness.contract import Claim, Family, Quality
 from harness.contract.family import load
 from harness.contract.registry import Registry, load_registry
 from harness.contract.variants import Variant

@@ -18,11 +18,11 @@ from typing import Any
 from torch._ops import OpOverload
 
 from planners.dtensor.cache.plan_handlers import Table, handler_of, of_any_form
-from planners.dtensor.cache.plans import Key, KeyRule, OpPlan, PlanTally, plan_of
+from planners.dtensor.cache.plans import Key, KeyRule, PlanTally, plan_of
 from planners.dtensor.cache.torch_hooks import following_torch, made_plainly
 from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.base import CacheInfo, Dispatch
-from planners.dtensor.dispatch.handlers import handling, watched
+from planners.dtensor.dispatch.handlers import Decided, by_torch, handling
 from planners.dtensor.dispatch.specs import SpecTable
 from planners.dtensor.dispatch.tables import BoundedTable, bytes_held
 from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, traits
@@ -74,12 +74,6 @@ class InternedDispatch(Dispatch):
         if op in self._tables:
             self._tables[op].clear()
 
-    def plan_for(self, op: OpOverload, args: Args, kwargs: Kwargs) -> OpPlan | None:
-        """Return the plan that is known for an op on these arguments."""
-        key = KeyRule.of(op).key(args, kwargs)
-        table = self._tables.get(op)
-        return table.entries.get(key) if table and key else None
-
     def cache_info(self) -> CacheInfo:
         """Tell of what is kept; the specs in the table count as bytes, not as entries."""
         kept = self._kept()
@@ -104,7 +98,8 @@ class InternedDispatch(Dispatch):
     ) -> Any:
         """Let torch dispatch an op that no plan is known for, and keep what it was seen to do."""
         self.tally.misses += 1
-        made, decided = watched(op, args, kwargs)
+        decided = Decided(op)
+        made = by_torch(op, args, kwargs, decided)
         if KeyRule.of(op) != rule:  # somebody has changed which arguments matter
             self.give_back(op)
             return made

@@ -98,7 +98,7 @@ class SelfChecking(ShapeClass):
             return made
         with self._counting:
             self._checks += 1
-        difference = _difference(made, info.schema, self._sharding(op, args, kwargs), expected)
+        difference = _difference(made, info.schema, self.decided(op, args, kwargs), expected)
         if difference is None:
             return made
         self._by_torch_alone.add(op)
@@ -113,14 +113,6 @@ class SelfChecking(ShapeClass):
             stacklevel=2,
         )
         return carry_out(op, args, kwargs, info, expected)
-
-    def _sharding(self, op: OpOverload, args: Args, kwargs: Kwargs) -> OutputSharding | None:
-        """Return what was decided here for an op; None where that was torch itself."""
-        plan = self.plan_for(op, args, kwargs)
-        if plan is not None and plan.sharding is not None:
-            return plan.sharding
-        is_by_class = plan is not None or self.knows_class(op, args, kwargs)
-        return OutputSharding(None) if is_by_class else None  # which moves nothing
 
     def _decide_by_torch(self, schema: OpSchema) -> OutputSharding:
         is_new = schema.op not in self._by_torch_alone

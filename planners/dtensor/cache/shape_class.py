@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from torch.distributed.tensor._op_schema import OutputSharding
 
 from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.plan_handlers import Table
@@ -52,10 +53,16 @@ class ShapeClass(InternedDispatch):
         for classes in self._classes.values():
             classes.clear()
 
-    def knows_class(self, op: OpOverload, args: Args, kwargs: Kwargs) -> bool:
-        """Whether an op on these arguments is of a class that is known."""
-        classes = self._classes.get(op)
-        return classes is not None and not kwargs and class_of(op, args) in classes.entries
+    def decided(self, op: OpOverload, args: Args, kwargs: Kwargs) -> OutputSharding | None:
+        """Return what was decided here for an op; None where that was torch itself."""
+        key, table, classes = KeyRule.of(op).key(args, kwargs), self._tables.get(op), self._classes
+        plan = table.entries.get(key) if table and key else None
+        if plan is not None and plan.sharding is not None:
+            return plan.sharding
+        if plan is None and (kwargs or op not in classes):
+            return None
+        is_by_class = plan is not None or class_of(op, args) in classes[op].entries
+        return OutputSharding(None) if is_by_class else None  # which moves nothing
 
     def _kept(self) -> list[Any]:
         known = [each for one in self._classes.values() for each in list(one.entries.values())]

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,8 +111,9 @@ class _Replay:
 
     def _tried(self, call: CallRecord) -> _ReadyCall:
         """Make a call on the quickest locals that do; raises CannotBeMade where there are none."""
-        op = _op_named(call.op)
-        if op is None or op not in self._decided:
+        parts = call.op.split(".")
+        op: Any = reduce(lambda owner, part: getattr(owner, part, None), parts, torch.ops)
+        if op not in self._decided:
             raise CannotBeMade("no op that DTensor knows here")
         if _pieces(op, call, self._step) > _MOST_PIECES:
             raise CannotBeMade("too many results")
@@ -200,14 +202,6 @@ class _Replay:
         """Call ops below autograd, as they were recorded."""
         with torch.no_grad(), implicit_replication() if self._implicit else nullcontext():
             yield
-
-
-def _op_named(name: str) -> OpOverload | None:
-    """Return an op by namespace, name and overload; None where torch has none here."""
-    found: Any = torch.ops
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    return found if isinstance(found, OpOverload) else None
 
 
 def _pieces(op: OpOverload, call: CallRecord, step: StepRecord) -> int:

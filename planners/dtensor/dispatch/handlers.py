@@ -192,21 +192,11 @@ def handling(handlers: Mapping[OpOverload, Handler]) -> Iterator[Callable[[OpOve
         yield give_back
 
 
-def by_torch(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-    """Let torch dispatch an op as if there were no handler of ours."""
+def by_torch(op: OpOverload, args: Args, kwargs: Kwargs, decided: Decided | None = None) -> Any:
+    """Let torch dispatch an op as if there were no handler of ours, and fill `decided`."""
     thread = this_thread()
-    _with_torch[thread] = None
+    _with_torch[thread] = decided
     try:
         return op(*args, **kwargs)
-    finally:
-        del _with_torch[thread]
-
-
-def watched(op: OpOverload, args: Args, kwargs: Kwargs) -> tuple[Any, Decided]:
-    """Let torch dispatch an op, and return with its result what torch was seen to decide."""
-    thread = this_thread()
-    decided = _with_torch[thread] = Decided(op)
-    try:
-        return op(*args, **kwargs), decided
     finally:
         del _with_torch[thread]

@@ -101,8 +101,10 @@ def _tensor_parallel_mesh(topology: Topology) -> DeviceMesh:
     return make_mesh((topology.domains, topology.gpus_in_domain), ("data", "tensor"))["tensor"]
 
 
-def _placed(mesh: DeviceMesh, local: torch.Tensor, placements: Sequence[Placement]) -> DTensor:
-    return DTensor.from_local(local, mesh, placements, run_check=False)
+def _placed(
+    mesh: DeviceMesh, local: torch.Tensor, placements: Sequence[Placement], **whole: Any
+) -> DTensor:
+    return DTensor.from_local(local, mesh, placements, run_check=False, **whole)
 
 
 def _random(*shape: int) -> torch.Tensor:
@@ -162,9 +164,7 @@ def _drawn(mesh: DeviceMesh, wanted: int, seed: int) -> list[_OpCall]:
 def _square(mesh: DeviceMesh, placements: Sequence[Placement]) -> DTensor:
     whole = torch.Size((_SIDE, _SIDE))
     local, _ = compute_local_shape_and_global_offset(whole, mesh, placements, skip_offset=True)
-    return DTensor.from_local(
-        _random(*local), mesh, placements, run_check=False, shape=whole, stride=(_SIDE, 1)
-    )
+    return _placed(mesh, _random(*local), placements, shape=whole, stride=(_SIDE, 1))
 
 
 def _ops(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:

@@ -63,7 +63,7 @@ class Operand:
         gigabytes: what a rank holds of it.
         mesh_dims: in the order in which torch's planner redistributes: outermost last if sharded.
         may_stay: whether `source` is fine even if it leaves ranks without elements.
-        known: costs by target, in microseconds, as far as they have been asked for.
+        known: costs by target, in microseconds.
     """
 
     spec: DTensorSpec
@@ -93,8 +93,8 @@ class Operand:
     def cost(self, target: Codes) -> float:
         """Return the microseconds that torch expects a redistribution to take.
 
-        That is what `torch.distributed.tensor._collective_utils.redistribute_cost` returns on a
-        rank of the mesh; infinite from a Shard or another Partial to a Partial.
+        That is what torch's `redistribute_cost` returns on a rank of the mesh; infinite from a
+        Shard or another Partial to a Partial.
         """
         if target not in self.known:
             cost, gigabytes = 0.0, self.gigabytes
@@ -151,7 +151,6 @@ class StrategySearch:
     Attributes:
         strategies: placements on one mesh dim, those of outputs first, then those of inputs.
         metas: as many as there are outputs; those that have placements take the first ones.
-        operands: the inputs.
         is_kept: whether torch keeps a combination; no to its beginning is no to the whole.
     """
 
@@ -162,11 +161,7 @@ class StrategySearch:
     is_kept: Callable[[Combination], bool]
 
     def winners(self) -> list[Combination]:
-        """Return what torch can choose, by index; nothing where all choices are impossible.
-
-        Of combinations for which no input has to be moved torch takes the last, but for the
-        elements of a foreach op the first combination that costs nothing.
-        """
+        """Return what torch can choose, by index; nothing where all choices are impossible."""
         last = self._first_free((), -1)
         first = self._first_free((REPLICATE,), 1) if last else self._first_cheapest()
         return sorted({each for each in (first, last) if each})
@@ -260,7 +255,7 @@ def cheapest_strategy(
 
 @contextmanager
 def searched_exactly(but_for: Container[OpOverload] = ()) -> Iterator[None]:
-    """Make torch's propagation use `cheapest_strategy`, but for ops that may change meanwhile.
+    """Make torch use `cheapest_strategy`, but for the ops in `but_for`, which may change meanwhile.
 
     Modules that have imported torch's function by name keep using that one.
     """

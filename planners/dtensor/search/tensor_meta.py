@@ -56,7 +56,7 @@ def is_asked_directly(op: OpOverload) -> bool:
 
 @contextmanager
 def asked_directly(but_for: Container[OpOverload] = ()) -> Iterator[None]:
-    """Let torch ask the meta device where the case is plain, but for ops that may change."""
+    """Let torch ask the meta device in plain cases, but not for `but_for`, which may change."""
     ask_fake_tensors = PROPAGATOR._propagate_tensor_meta_non_cached
 
     def ask(schema: OpSchema) -> Any:
