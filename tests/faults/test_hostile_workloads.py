@@ -12,8 +12,8 @@ from hostile import NUMBERS, TEXTS, change, changes, read_or_refused, refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contract import captured_file
 from harness.contract.registry import load_registry
+from harness.model import files
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.topology import MOST_GPUS
@@ -334,7 +334,7 @@ def test_text_that_is_no_document_is_no_plan_and_no_stream(folder, text):
 
 
 def test_a_stream_that_unpacks_to_too_much_is_refused_before_it_is(folder, monkeypatch):
-    monkeypatch.setattr(captured_file, "_MOST_BYTES", 2**20)
+    monkeypatch.setattr(files, "_MOST_JSON_BYTES", 2**20)
     path = folder / "bomb.json.gz"
     path.write_bytes(gzip.compress(b" " * 2**22))
     assert path.stat().st_size < 2**14

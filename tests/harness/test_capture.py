@@ -3,6 +3,7 @@
 import errno
 import gzip
 import json
+import os
 import string
 import warnings
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import TOY
 
-from harness.contract import Abilities, captured_file
+from harness.contract import Abilities
 from harness.contract.captured_file import Names, is_captured_file, read_captured, write_captured
 from harness.contract.registry import Registry
 from harness.model.errors import ShardbenchError, UsageError
@@ -166,7 +167,7 @@ def test_a_full_disk_only_warns_and_keeps_what_was_there(tmp_path, captures, mon
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
     said = r"c\.json was not written: No space left on device\."
     with pytest.warns(UserWarning, match=said), capture("toy", path):  # noqa: PT031 - inside is the body
         plan("a")
@@ -261,7 +262,7 @@ def test_a_damaged_gzip_file_is_refused(tmp_path):
 
 
 def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(captured_file, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(files, "_MOST_JSON_BYTES", 1000)
     path = tmp_path / "c.json.gz"
     path.write_bytes(gzip.compress(b" " * 10**6))
     with pytest.raises(UsageError, match="at most 1,000 bytes"):

@@ -1,11 +1,12 @@
 import json
 import math
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 import toy
 from fake_clock import FakeClock
+from msgspec import to_builtins
 
 from harness.contract import Abilities, Family, Planning, Prepared, RankTable, is_observing
 from harness.contract.variants import Variant
@@ -150,7 +151,7 @@ def test_what_each_rank_gets_is_kept_where_the_family_plans(clock: FakeClock):
     family = replace(toy.TOY, abilities=Abilities(planning=planning))
     found = check(family, toy.TOY.variants["reference"], PROBLEM, clock)
     assert found.ranks == table
-    record = json.loads(to_json(asdict(found)))["ranks"]
+    record = json.loads(to_json(to_builtins(found.ranks)))
     assert record == {"columns": ["dealt"], "rows": [[3.0], [3.0]], "capacities": [None],
                       "bar": "dealt"}  # fmt: skip
 

@@ -109,11 +109,11 @@ class TestRankTables:
         ],
     )
     def test_one_that_contradicts_itself_is_refused(self, rows, capacities, bar):
-        with pytest.raises(RegistryError) as refused:
+        with pytest.raises(ValueError) as refused:
             RankTable(("ms", "GiB"), rows, capacities, bar)
         assert str(refused.value) == (
-            "A rank table must have a figure in each row and a capacity for each of its columns, "
-            "which are ms, GiB, and a bar that is one of them."
+            "a rank table must have a figure in each row and a capacity for each of its columns, "
+            "which are ms, GiB, and a bar that is one of them"
         )
 
     def test_there_may_be_no_rank(self):
