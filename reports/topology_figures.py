@@ -8,7 +8,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from harness.model.topology import Topology
 from harness.topologies.gpu_kinds import GB
-from harness.topologies.link_matrix import LinkMatrix
+from harness.topologies.link_matrix import LinkMatrix, nvlinks_of
 from reports.drawing import (
     BLUE,
     GREEN,
@@ -39,11 +39,11 @@ def matrix_drawing(name: str, matrix: LinkMatrix) -> Drawing:
         figure, axes = new_figure(5.2)
         _empty(axes, title)
         seen: set[str] = set()
-        most = max((matrix.nvlinks(a, b) for a in matrix.gpus for b in matrix.gpus), default=0)
+        most = max(map(nvlinks_of, matrix.gpu_links()), default=0)
         for a, first in enumerate(matrix.gpus):
             for b, second in enumerate(matrix.gpus[:a]):
                 kind = matrix.link(first, second)
-                links = matrix.nvlinks(first, second)
+                links = nvlinks_of(kind)
                 colour = GREEN if links else _PCIE_COLOURS.get(kind, GREY)
                 (x, y), (to_x, to_y) = places[b], places[a]
                 axes.plot(
