@@ -214,7 +214,5 @@ def with_torch(gpus: Sequence[GpuDevice]) -> tuple[Sequence[GpuDevice], str]:
             memory_clock=getattr(device, "memory_clock_rate", None) or gpu.memory_clock,
             bus_width=getattr(device, "memory_bus_width", None) or gpu.bus_width,
         )
-        for gpu, device in zip(
-            gpus, map(torch.cuda.get_device_properties, range(count)), strict=True
-        )
+        for gpu, device in zip(gpus, devices, strict=True)
     ], ""
