@@ -1,4 +1,4 @@
-"""What `shardbench topology` shows: machines, links and findings, for a terminal of 80 columns."""
+"""Machines, links and traps as `shardbench topology` shows them, for a terminal of 80 columns."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -83,10 +83,10 @@ def topology(found: Topology) -> RenderableType:
     """Draw a topology: domains, the hosts in each, their GPUs, and what joins them."""
     gpu = printable(found.gpu) or "GPU not named"
     head = f"{printable(found.name)}: {gpu}, {plural(found.gpus, 'GPU')}"
-    told = "not told: the planner's default"
+    speed = "not told: the planner's default"
     if found.inter_host_bw:
-        told = f"{bandwidth(found.inter_host_bw)} for each GPU"
-    between = Text(f"    ║ network, {told}", style="yellow")
+        speed = f"{bandwidth(found.inter_host_bw)} for each GPU"
+    between = Text(f"    ║ network, {speed}", style="yellow")
     parts: list[RenderableType] = [
         Text(f"{head} in {plural(found.domains, 'domain')}", style="bold"),
         "",

@@ -158,13 +158,13 @@ def _hosts(host: Host, kind: GpuKind | None, given: int | None) -> SourcedFigure
 
 
 def _gpu_memory(gpus: Sequence[GpuDevice], kind: GpuKind | None) -> SourcedFigure:
-    told = [gpu.memory_bytes for gpu in gpus if gpu.memory_bytes]
-    if len(told) == len(gpus):
+    known = [gpu.memory_bytes for gpu in gpus if gpu.memory_bytes]
+    if len(known) == len(gpus):
         is_of_torch = gpus[0].memory_from == "torch"
         why = (
             "torch observed" if is_of_torch else "NVML's total, of which torch sees up to 1 % less"
         )
-        return SourcedFigure(min(told), QUERIED, why)
+        return SourcedFigure(min(known), QUERIED, why)
     if kind and kind.memory_bytes:
         return SourcedFigure(kind.memory_bytes, SHEET, f"{kind.name}, {kind.memory_basis}")
     raise _missing("hbm_bytes", gpus[0], "neither torch nor NVML tells its memory")
@@ -195,13 +195,13 @@ def _host_link(gpus: Sequence[GpuDevice], kind: GpuKind | None) -> _Link:
     """Return what joins a GPU with its host."""
     if kind and kind.has_own_host_link:
         return _Link(kind.host_link_bw, SHEET, f"NVLink-C2C of {kind.name} to its CPU")
-    told = [
+    known = [
         (pcie_bw(gpu.pcie_generation, gpu.pcie_width), gpu.pcie_generation, gpu.pcie_width)
         for gpu in gpus
         if gpu.pcie_generation and gpu.pcie_width
     ]
-    if len(told) == len(gpus):
-        bw, generation, width = min(told)
+    if len(known) == len(gpus):
+        bw, generation, width = min(known)
         what = f"PCIe generation {generation} x{width}, the most that NVML allows the GPU"
         return _Link(bw, QUERIED, what)
     if kind:
@@ -219,8 +219,8 @@ def _nvlink(gpu: GpuDevice, kind: GpuKind | None) -> _Link:
     if raw and (not sheet or not 0.93 <= sheet / raw <= 1.01):
         return _Link(raw, QUERIED, f"{raw / GB:.4g} GB/s a link by NVML")
     if sheet and kind:
-        told = f", NVML tells {raw / GB:.4g} raw" if raw else ""
-        return _Link(sheet, SHEET, f"{sheet / GB:.4g} GB/s a link of {kind.name}{told}")
+        also = f", NVML tells {raw / GB:.4g} raw" if raw else ""
+        return _Link(sheet, SHEET, f"{sheet / GB:.4g} GB/s a link of {kind.name}{also}")
     raise _missing("intra_host_bw", gpu, "NVML does not tell the speed of its NVLinks")
 
 

@@ -1,8 +1,9 @@
-"""The matrix that `nvidia-smi topo -m` prints: what joins each pair of GPUs and network devices."""
+"""The matrix of `nvidia-smi topo -m`: the links of each pair of GPUs and network devices."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import permutations
 
 from harness.model.errors import UsageError, printable
 
@@ -42,7 +43,7 @@ class LinkMatrix:
 
     def gpu_links(self) -> list[str]:
         """Return what joins each pair of GPUs, once in each direction."""
-        return [self.links[a, b] for a in self.gpus for b in self.gpus if a != b]
+        return [self.links[pair] for pair in permutations(self.gpus, 2)]
 
     def name_of(self, nic: str) -> str:
         """Return what the system calls a network device."""

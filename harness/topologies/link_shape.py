@@ -1,7 +1,8 @@
-"""What a matrix of links means to a planner: who is joined with whom, and how fast all at once."""
+"""The shape of a matrix of links: who is joined with whom, and how fast all at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Literal
 
 from harness.topologies.link_matrix import LinkMatrix, distance
@@ -35,13 +36,7 @@ def shape_of(matrix: LinkMatrix, gpu_links: int | None) -> LinkShape:
     many goes through a switch, where all peers share them; otherwise each pair has its own.
     """
     islands = _islands(matrix)
-    pairs = [
-        matrix.nvlinks(one, other)
-        for island in islands
-        for one in island
-        for other in island
-        if one != other
-    ]
+    pairs = [matrix.nvlinks(*pair) for island in islands for pair in permutations(island, 2)]
     if not pairs:
         far = sorted(set(matrix.gpu_links()), key=distance)
         how = f"over PCIe ({', '.join(far)})" if far else "a single GPU"
@@ -53,15 +48,13 @@ def shape_of(matrix: LinkMatrix, gpu_links: int | None) -> LinkShape:
         how = "a mesh of NVLinks in which not all pairs are joined alike"
         return LinkShape(islands, "mesh", how, counts.pop() if len(counts) == 1 else 0)
     direct = links * (max(sizes) - 1)
-    is_switched = max(sizes) > 2 and (links >= gpu_links if gpu_links else direct > 18)
-    by = "through a switch" if is_switched else "each pair directly"
-    how = f"{links} NVLink{'s' if links > 1 else ''} to each peer, {by}"
+    how = f"{links} NVLink{'s' if links > 1 else ''} to each peer, "
     if len(islands) > 1:
         how = f"{len(islands)} groups that only PCIe joins; in each {how}"
-    used = links if is_switched else direct
-    return LinkShape(
-        islands, "switch" if is_switched else "pairs", how, used if len(sizes) == 1 else 0
-    )
+    is_even = len(sizes) == 1
+    if max(sizes) > 2 and (links >= gpu_links if gpu_links else direct > 18):
+        return LinkShape(islands, "switch", f"{how}through a switch", links * is_even)
+    return LinkShape(islands, "pairs", f"{how}each pair directly", direct * is_even)
 
 
 def _islands(matrix: LinkMatrix) -> tuple[tuple[str, ...], ...]:

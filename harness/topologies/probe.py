@@ -205,13 +205,14 @@ def with_torch(gpus: Sequence[GpuDevice]) -> tuple[Sequence[GpuDevice], str]:
     count = torch.cuda.device_count()
     if count != len(gpus):
         return gpus, f"it sees {count} GPUs, NVML {len(gpus)}, so NVML's memory is taken"
+    devices = map(torch.cuda.get_device_properties, range(count))
     return [
         replace(
             gpu,
-            memory_bytes=int(told.total_memory),
+            memory_bytes=int(device.total_memory),
             memory_from="torch",
-            memory_clock=getattr(told, "memory_clock_rate", None) or gpu.memory_clock,
-            bus_width=getattr(told, "memory_bus_width", None) or gpu.bus_width,
+            memory_clock=getattr(device, "memory_clock_rate", None) or gpu.memory_clock,
+            bus_width=getattr(device, "memory_bus_width", None) or gpu.bus_width,
         )
-        for gpu, told in zip(gpus, map(torch.cuda.get_device_properties, range(count)), strict=True)
+        for gpu, device in zip(gpus, devices, strict=True)
     ], ""

@@ -18,6 +18,7 @@ from toy import TOY
 from harness.contract import Abilities
 from harness.contract.captured_file import Names, is_captured_file, read_captured, write_captured
 from harness.contract.registry import Registry
+from harness.model import files
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import read_json
 from harness.planning import capture as capture_module

@@ -1,9 +1,10 @@
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 import toy
 from fake_clock import FakeClock
+from msgspec import structs
 
 from harness.contract import Counter, Quality, RankTable, Study
 from harness.contract.registry import Registry
@@ -20,13 +21,13 @@ MOST = Quality("most", "", "lower", "how fast it can be", bounds="speed")
 
 
 def bound(*qualities: Quality):
-    return find_bound([asdict(quality) for quality in qualities])
+    return find_bound(qualities)
 
 
 class TestBounds:
     @pytest.mark.parametrize("target", ["cost", "least"])
     def test_a_bound_of_no_other_quality_is_refused(self, target: str):
-        family = replace(toy.TOY, qualities=(SPEED, replace(LEAST, bounds=target)))
+        family = replace(toy.TOY, qualities=(SPEED, structs.replace(LEAST, bounds=target)))
         with pytest.raises(RegistryError) as refused:
             Registry([family])
         assert str(refused.value) == (
