@@ -5,7 +5,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -21,9 +21,6 @@ from planners.embedding.shard_layout import (
 )
 from planners.embedding.tables import ITEM_BYTES, MOST_DIM, MOST_ROWS, Table
 
-FORMAT: Final = "shardbench-plan"
-VERSION: Final = 1
-
 # Kernels that keep all weights in memory; of others a part may be on disk, or not exist yet.
 _WHOLE_IN_MEMORY = ("dense", "fused", "fused_uvm", "fused_uvm_caching")
 
@@ -35,7 +32,7 @@ Amount = Annotated[float, Meta(ge=0, lt=2**63)]
 
 
 class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of the document, which has no other fields than the declared ones."""
+    """A part of the document."""
 
 
 class StorageEntry(_Entry, frozen=True):
@@ -213,10 +210,10 @@ def read_plan(
             header = msgspec.json.decode(data, type=_Header)
         except msgspec.ValidationError:  # JSON, and no object
             header = _Header()
-        if header.format != FORMAT:
-            raise UsageError(f"{path} is no plan: its format must be '{FORMAT}'.")
-        if header.version != VERSION or isinstance(header.version, bool):
-            raise UsageError(f"{path} is a plan of version {header.version}; it must be {VERSION}.")
+        if header.format != "shardbench-plan":
+            raise UsageError(f"{path} is no plan: its format must be 'shardbench-plan'.")
+        if header.version != 1 or isinstance(header.version, bool):
+            raise UsageError(f"{path} is a plan of version {header.version}; it must be 1.")
         plan = msgspec.json.decode(data, type=PlanDocument)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path} is a damaged plan: {_explained(error, data)}.") from None
