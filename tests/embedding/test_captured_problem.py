@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 import torch
 from captured_models import (
@@ -27,6 +28,7 @@ from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import GreedyProposer, UniformProposer
 from torchrec.distributed.planner.shard_estimators import (
+    EmbeddingOffloadStats,
     EmbeddingPerfEstimator,
     EmbeddingStorageEstimator,
 )
@@ -35,7 +37,14 @@ from torchrec.distributed.planner.storage_reservations import (
     HeuristicalStorageReservation,
 )
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
-from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
+from torchrec.distributed.types import (
+    BoundsCheckMode,
+    CacheAlgorithm,
+    CacheParams,
+    KeyValueParams,
+    MultiPassPrefetchConfig,
+)
+from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.model.errors import NotApplicable, UsageError
@@ -146,6 +155,39 @@ def test_a_reservation_that_leaves_nothing_is_refused_again(tmp_path):
     was = captured(live, path)
     assert "negative available hbm storage" in was.error
     assert plan_again(built(path)).error == was.error
+
+
+def test_constraints_of_every_kind_are_made_again(tmp_path):
+    live = script()
+    stats = EmbeddingOffloadStats(0.25, 9, torch.tensor([5.0, 3.0, 2.0]), 7)
+    held = ParameterConstraints(
+        sharding_types=["table_wise"],
+        compute_kernels=["fused", "fused_uvm_caching"],
+        pooling_factors=[np.float64(2.5)],
+        cache_params=CacheParams(
+            algorithm=CacheAlgorithm.LRU,
+            load_factor=0.3,
+            reserved_memory=1.5,
+            precision=DataType.FP16,
+            prefetch_pipeline=True,
+            stats=stats,
+            multipass_prefetch_config=MultiPassPrefetchConfig(4, 16),
+        ),
+        bounds_check_mode=BoundsCheckMode.FATAL,
+        output_dtype=DataType.BF16,
+        key_value_params=KeyValueParams(l2_cache_size=3, max_l1_cache_size=None),
+        device_group="cuda",
+    )
+    live.constraints = {"table_1": held}
+    was = captured(live, tmp_path / "problem.json")
+    problem = built(tmp_path / "problem.json")
+    made = problem.constraints["table_1"]
+    made_stats = made.cache_params.stats
+    assert (made_stats.cacheability, made_stats.expected_lookups, made_stats.height) == (0.25, 9, 7)
+    assert torch.equal(made_stats.hist, stats.hist)
+    made.cache_params.stats = stats
+    assert made == held
+    assert plan_again(problem) == was
 
 
 HASH_SEEDS = """

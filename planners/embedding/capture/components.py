@@ -5,46 +5,30 @@ from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 from msgspec import Meta, Struct
-from torchrec.distributed.planner import storage_reservations
-from torchrec.distributed.planner.partitioners import (
-    GreedyPerfPartitioner,
-    MemoryBalancedPartitioner,
-    SortBy,
-)
-from torchrec.distributed.planner.perf_models import NoopPerfModel, NoopStorageModel
-from torchrec.distributed.planner.proposers import (
-    DynamicProgrammingProposer,
-    EmbeddingOffloadScaleupProposer,
-    GreedyProposer,
-    GridSearchProposer,
-    UniformProposer,
-)
-from torchrec.distributed.planner.storage_reservations import (
-    FixedPercentageStorageReservation,
-    HeuristicalStorageReservation,
-    InferenceStorageReservation,
-)
+from torchrec.distributed.planner import partitioners, perf_models, proposers, storage_reservations
 
 from planners.embedding.capture.limits import Number, Whole
 from planners.embedding.capture.topology import DeviceRuns
-from planners.embedding.search.same_plan.bin_proposer import BinProposer
+from planners.embedding.search.same_plan import bin_proposer
 
 _Share = Annotated[int, Meta(ge=0, le=1)] | Annotated[float, Meta(ge=0, le=1)]
 
-_Known = Mapping[str, tuple[type[Any], type[Struct]]]
+_Known = dict[str, tuple[type[Any], type[Struct]]]
 
 
-def _known(classes: Mapping[type[Any], Mapping[str, Any]]) -> _Known:
-    """Return classes by name, each with a struct of those of its arguments that are captured.
+def _known(module: Any, **arguments: Mapping[str, Any]) -> _Known:
+    """Return classes of a module by name, each with a struct of the arguments that are captured.
 
-    A component keeps an argument in an attribute of its name, perhaps after an underscore.
+    A component keeps an argument in an attribute of its name, perhaps after an underscore. A
+    class that the installed release lacks is left out.
     """
     return {
-        each.__name__: (
-            each,
-            msgspec.defstruct(each.__name__, [(key, kind | None) for key, kind in said.items()]),
+        name: (
+            getattr(module, name),
+            msgspec.defstruct(name, [(key, kind | None) for key, kind in kinds.items()]),
         )
-        for each, said in classes.items()
+        for name, kinds in arguments.items()
+        if hasattr(module, name)
     }
 
 
@@ -102,36 +86,33 @@ class CapturedProposer(Component):
     """A proposer."""
 
     known = _known(
-        {
-            GreedyProposer: {"use_depth": bool, "threshold": Whole},
-            UniformProposer: {"use_depth": bool},
-            GridSearchProposer: {"max_proposals": Whole},
-            DynamicProgrammingProposer: {"hbm_bins_per_device": Whole},
-            EmbeddingOffloadScaleupProposer: {"use_depth": bool},
-            BinProposer: {"bins_per_device": Whole},
-        }
-    )
+        proposers,
+        GreedyProposer={"use_depth": bool, "threshold": Whole},
+        UniformProposer={"use_depth": bool},
+        GridSearchProposer={"max_proposals": Whole},
+        DynamicProgrammingProposer={"hbm_bins_per_device": Whole},
+        EmbeddingOffloadScaleupProposer={"use_depth": bool},
+    ) | _known(bin_proposer, BinProposer={"bins_per_device": Whole})
 
 
 class CapturedPartitioner(Component):
     """A partitioner."""
 
     known = _known(
-        {
-            GreedyPerfPartitioner: {"sort_by": SortBy, "balance_modules": bool},
-            MemoryBalancedPartitioner: {
-                "max_search_count": Whole,
-                "tolerance": Number,
-                "balance_modules": bool,
-            },
-        }
+        partitioners,
+        GreedyPerfPartitioner={"sort_by": partitioners.SortBy, "balance_modules": bool},
+        MemoryBalancedPartitioner={
+            "max_search_count": Whole,
+            "tolerance": Number,
+            "balance_modules": bool,
+        },
     )
 
 
 class CapturedPerfModel(Component):
     """A perf model, which is made with a `topology`."""
 
-    known = _known({NoopPerfModel: {}, NoopStorageModel: {}})
+    known = _known(perf_models, NoopPerfModel={}, NoopStorageModel={})
 
 
 class CapturedReservation(Component):
@@ -141,24 +122,15 @@ class CapturedReservation(Component):
     """
 
     known = _known(
-        {
-            FixedPercentageStorageReservation: {"percentage": _Share},
-            HeuristicalStorageReservation: {
-                "percentage": _Share,
-                "parameter_multiplier": Number,
-                "dense_tensor_estimate": Whole,
-            },
-            InferenceStorageReservation: {"percentage": _Share, "dense_tensor_estimate": Whole},
-            **(
-                {
-                    storage_reservations.FixedAbsoluteStorageReservation: {
-                        "hbm_reserved_bytes": Whole
-                    }
-                }
-                if hasattr(storage_reservations, "FixedAbsoluteStorageReservation")
-                else {}  # before torchrec 1.7.0
-            ),
-        }
+        storage_reservations,
+        FixedPercentageStorageReservation={"percentage": _Share},
+        HeuristicalStorageReservation={
+            "percentage": _Share,
+            "parameter_multiplier": Number,
+            "dense_tensor_estimate": Whole,
+        },
+        InferenceStorageReservation={"percentage": _Share, "dense_tensor_estimate": Whole},
+        FixedAbsoluteStorageReservation={"hbm_reserved_bytes": Whole},
     )
 
     left: DeviceRuns | None
@@ -167,10 +139,10 @@ class CapturedReservation(Component):
 
 def _is_used(component: Any) -> bool:
     """Whether what a proposer kept of an earlier plan has a say in the next one."""
-    if isinstance(component, DynamicProgrammingProposer):
+    if isinstance(component, proposers.DynamicProgrammingProposer):
         return bool(component._inited)
-    if isinstance(component, EmbeddingOffloadScaleupProposer):
+    if isinstance(component, proposers.EmbeddingOffloadScaleupProposer):
         return component.search is not None
-    if isinstance(component, GreedyProposer) and component._threshold:
+    if isinstance(component, proposers.GreedyProposer) and component._threshold:
         return bool(component._best_perf_rating != float("inf"))
     return False

@@ -89,6 +89,10 @@ def sharded_modules(
     return found
 
 
+NewNames = Mapping[str, str]
+"""What is written for a name."""
+
+
 class CapturedTable(Struct, frozen=True):
     """A table; torch reserves the '.' of names."""
 
@@ -102,13 +106,9 @@ class CapturedTable(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, config: Any, parameter: nn.Parameter, name: str, features: Mapping[str, str]
+        cls, config: Any, parameter: nn.Parameter, name: str, features: NewNames
     ) -> "CapturedTable":
-        """Return what is captured of a table, with names as they are written.
-
-        Raises:
-            ShardbenchError: it is of a kind that cannot be captured.
-        """
+        """Return what is captured of a table; raises ShardbenchError where that is not possible."""
         if config.use_virtual_table:
             raise ShardbenchError(f"Table '{config.name}' is virtual, which cannot be captured.")
         if parameter.dtype not in _DTYPES:
@@ -154,17 +154,9 @@ class CapturedModule(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls,
-        sharded: ShardedModule,
-        path: str,
-        tables: Mapping[str, str],
-        features: Mapping[str, str],
+        cls, sharded: ShardedModule, path: str, tables: NewNames, features: NewNames
     ) -> "CapturedModule":
-        """Return what is captured of a module, with names as they are written.
-
-        Raises:
-            ShardbenchError: a table is of a kind that cannot be captured.
-        """
+        """Return what is captured of a module, with names as they are written."""
         return cls(
             path=path,
             kind=sharded.kind,

@@ -52,12 +52,9 @@ class CapturedOption(Struct, frozen=True):
 def captured_options(
     options: Sequence[ShardingOption], places: Mapping[tuple[str, str], tuple[int, int]]
 ) -> tuple[list[CapturedOption], list[ShardEstimate]]:
-    """Return what is captured of options, and their distinct estimates.
+    """Return what is captured of options, and their distinct estimates; raises ShardbenchError.
 
     `places` has the numbers of a table's module and of the table in it, by module path and name.
-
-    Raises:
-        ShardbenchError: an option is of a table that is not known, or is without an estimate.
     """
     numbers: dict[tuple[float, ...], int] = {}
 
@@ -125,11 +122,7 @@ class CapturedOptions:
         return ordered
 
     def compared(self, options: Sequence[ShardingOption]) -> "CapturedOptions":
-        """Return these, fed where an estimate of the installed torchrec's is another one.
-
-        Raises:
-            UsageError: an option of the file is not among these, or has other shards.
-        """
+        """Return these, fed where an estimate of the installed torchrec's is another one."""
         fed = any(
             (shard.storage, shard.perf) != self.estimates[estimate]
             for (_, captured), option in zip(self.options, self.applied(options), strict=True)

@@ -16,6 +16,7 @@ from planners.embedding.capture.limits import MOST_SECONDS, Whole
 from planners.embedding.drop_in.planner import Mode, Planner
 
 _KINDS = {"EmbeddingShardingPlanner": EmbeddingShardingPlanner, "Planner": Planner}
+_OWN = ("mode", "search_seconds", "seed")
 _Seconds = Annotated[float, Meta(ge=0.001, le=MOST_SECONDS)]
 
 
@@ -53,8 +54,8 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
     callbacks: Whole
 
     def __post_init__(self) -> None:
-        if self.kind == "Planner" and UNSET in self.own.values():
-            raise ValueError(f"a Planner must have {', '.join(self.own)}")
+        if UNSET in self.own.values():
+            raise ValueError(f"a Planner must have {', '.join(_OWN)}")
 
     @classmethod
     def of(cls, planner: EmbeddingShardingPlanner, hashed: bool) -> "CapturedPlanner":
@@ -63,11 +64,7 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
         own: dict[str, Any] = {}
         if type(planner) is Planner:
             kind = "Planner"
-            own = {
-                "mode": planner._mode,
-                "search_seconds": planner._search_seconds,
-                "seed": planner._seed,
-            }
+            own = {name: getattr(planner, f"_{name}") for name in _OWN}
         elif cast(Any, type(planner)).plan is not cast(Any, EmbeddingShardingPlanner).plan:
             kind = "a class of one's own" if hashed else type(planner).__name__
         return cls(
@@ -84,9 +81,7 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
     @property
     def own(self) -> dict[str, Any]:
         """The arguments that shardbench's planner takes beside torchrec's."""
-        if self.kind != "Planner":
-            return {}
-        return {"mode": self.mode, "search_seconds": self.search_seconds, "seed": self.seed}
+        return {name: getattr(self, name) for name in _OWN} if self.kind == "Planner" else {}
 
     @property
     def obstacle(self) -> str | None:

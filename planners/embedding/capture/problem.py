@@ -7,11 +7,7 @@ from typing import Any
 
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import (
-    ParameterConstraints,
-    PlannerError,
-    PlannerErrorType,
-)
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType
 
 from harness.contract import Topology, UsageError
 from harness.model.topology import CAPTURED

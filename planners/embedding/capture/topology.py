@@ -8,14 +8,7 @@ from torchrec.distributed.planner.types import CustomTopologyData, Storage, Topo
 
 from harness.contract import Topology as Machines
 from harness.model.topology import captured_topology
-from planners.embedding.capture.limits import (
-    MOST_RANKS,
-    Bandwidth,
-    Bytes,
-    BytesLeft,
-    Number,
-    Ranks,
-)
+from planners.embedding.capture.limits import MOST_RANKS, Bandwidth, Bytes, BytesLeft, Number, Ranks
 
 DeviceRuns = Annotated[
     list[tuple[Ranks, BytesLeft, BytesLeft, BytesLeft]], Meta(max_length=MOST_RANKS)

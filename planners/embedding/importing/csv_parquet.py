@@ -139,20 +139,18 @@ def _csv(data: bytes, source: str) -> _Cells:
     rows = []
     try:
         columns = [cell.strip() for cell in next(csv.reader([header], delimiter=delimiter), [])]
-        for cells in csv.reader(lines, delimiter=delimiter):
-            if any(cells):
-                rows.append(cells)
+        for cells in filter(any, csv.reader(lines, delimiter=delimiter)):
+            rows.append(cells)
             _check_number(len(rows), source)
+            if any(cells[len(columns) :]):
+                raise UsageError(
+                    f"{source}, row {len(rows)}: it must have at most {len(columns)} cells, "
+                    f"one per column, not {len(cells)}."
+                )
     except csv.Error as error:
         raise UsageError(f"{source} cannot be read as CSV: {error}.") from None
     if not rows:
         raise UsageError(f"{source} lists no table; it must have one row per table.")
-    for number, cells in enumerate(rows, start=1):
-        if any(cells[len(columns) :]):
-            raise UsageError(
-                f"{source}, row {number}: it must have at most {len(columns)} cells, "
-                f"one per column, not {len(cells)}."
-            )
     return _Cells(columns, rows)
 
 

@@ -1,4 +1,4 @@
-"""Tables as the content of a file that `read_tables` reads."""
+"""Writes tables as the content of a file that `read_tables` reads."""
 
 import csv
 import io
@@ -17,18 +17,14 @@ def pooling_text(table: Table) -> str:
 def content_of(tables: Sequence[Table], file: str) -> bytes:
     """Return the content of a file of tables, CSV or Parquet by its name's suffix."""
     rows = [(each.name, each.rows, each.dim, pooling_text(each), each.dtype) for each in tables]
-    if file.lower().endswith(".parquet"):
-        return _parquet(rows)
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([_COLUMNS, *rows])
-    return text.getvalue().encode()
-
-
-def _parquet(rows: Sequence[tuple[str | int, ...]]) -> bytes:
+    if not file.lower().endswith(".parquet"):
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([_COLUMNS, *rows])
+        return text.getvalue().encode()
     import pyarrow as pa
     from pyarrow import parquet
 
-    held = pa.table(dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)))
     sink = io.BytesIO()
-    parquet.write_table(held, sink)
+    columns = map(list, zip(*rows, strict=True))
+    parquet.write_table(pa.table(dict(zip(_COLUMNS, columns, strict=True))), sink)
     return sink.getvalue()

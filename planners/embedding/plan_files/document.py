@@ -5,7 +5,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -21,9 +21,6 @@ from planners.embedding.shard_checks import (
 )
 from planners.embedding.tables import ITEM_BYTES, MOST_DIM, MOST_ROWS, Table
 
-FORMAT: Final = "shardbench-plan"
-VERSION: Final = 1
-
 # Kernels that keep all weights in memory; of others a part may be on disk, or not exist yet.
 _WHOLE_IN_MEMORY = ("dense", "fused", "fused_uvm", "fused_uvm_caching")
 
@@ -35,7 +32,7 @@ Amount = Annotated[float, Meta(ge=0, lt=2**63)]
 
 
 class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of the document, which has no other fields than the declared ones."""
+    """A part of the document."""
 
 
 class StorageEntry(_Entry, frozen=True):
@@ -114,11 +111,7 @@ class TableEntry(_Entry, frozen=True):
     def of(cls, table: Table, option: ShardingOption) -> "TableEntry":
         """Return the entry of a table, with the option that was chosen for it."""
         return cls(
-            name=table.name,
-            rows=table.rows,
-            dim=table.dim,
-            dtype=table.dtype,
-            pooling_factors=list(table.pooling_factors),
+            **asdict(table) | {"pooling_factors": list(table.pooling_factors)},
             sharding_type=option.sharding_type,
             compute_kernel=option.compute_kernel,
             cache_load_factor=option.cache_load_factor,
@@ -191,11 +184,6 @@ class PlanDocument(_Entry, frozen=True):
             )
 
 
-class _Header(Struct, frozen=True):
-    format: Any = None
-    version: Any = None
-
-
 def read_plan(
     path: str | Path,
     data: bytes,
@@ -209,19 +197,18 @@ def read_plan(
             these or those of the topology.
     """
     try:
-        try:
-            header = msgspec.json.decode(data, type=_Header)
-        except msgspec.ValidationError:  # JSON, and no object
-            header = _Header()
-        if header.format != FORMAT:
-            raise UsageError(f"{path} is no plan: its format must be '{FORMAT}'.")
-        if header.version != VERSION or isinstance(header.version, bool):
-            raise UsageError(f"{path} is a plan of version {header.version}; it must be {VERSION}.")
-        plan = msgspec.json.decode(data, type=PlanDocument)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{path} is a damaged plan: {_explained(error, data)}.") from None
+        held = msgspec.json.decode(data)
     except (ValueError, RecursionError):
         raise UsageError(f"{path} is no plan: it must be JSON.") from None
+    header = held if isinstance(held, dict) else {}
+    if header.get("format") != "shardbench-plan":
+        raise UsageError(f"{path} is no plan: its format must be 'shardbench-plan'.")
+    if header.get("version") != 1 or header["version"] is True:
+        raise UsageError(f"{path} is a plan of version {header.get('version')}; it must be 1.")
+    try:
+        plan = msgspec.convert(held, PlanDocument)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path} is a damaged plan: {_explained(error, held)}.") from None
     for ranks in (world_size, topology and topology.world_size):
         if ranks not in (None, plan.world_size):
             raise UsageError(f"{path} is for {plan.world_size} ranks, not for {ranks}.")
@@ -232,11 +219,10 @@ def read_plan(
     return plan
 
 
-def _explained(error: msgspec.ValidationError, data: bytes) -> str:
+def _explained(error: msgspec.ValidationError, held: Any) -> str:
     """Return msgspec's text with the name of the table, which it has the number of."""
     text = str(error)
-    found = re.search(r"\$\.tables\[(\d+)\]", text)
-    if found:
-        with suppress(ValueError, LookupError, TypeError):  # the rest of it may be damaged, too
-            text += f", table {msgspec.json.decode(data)['tables'][int(found[1])]['name']}"
+    if found := re.search(r"\$\.tables\[(\d+)\]", text):
+        with suppress(LookupError, TypeError):  # the rest of it may be damaged, too
+            text += f", table {held['tables'][int(found[1])]['name']}"
     return text

@@ -1,4 +1,4 @@
-"""A plan as a file, and how a training job loads it instead of searching for one."""
+"""Plans as files, and how a training job loads one instead of searching for it."""
 
 import hashlib
 from collections import Counter
@@ -21,13 +21,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 from harness.contract import UsageError
 from harness.model.files import read_file
 from planners.embedding.decision import Plan
-from planners.embedding.plan_files.document import (
-    FORMAT,
-    VERSION,
-    PlanDocument,
-    TableEntry,
-    read_plan,
-)
+from planners.embedding.plan_files.document import PlanDocument, TableEntry, read_plan
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import quality
 
@@ -46,8 +40,8 @@ def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
     options = {option.fqn: option for option in plan.options}
     written: dict[str, Any] = msgspec.to_builtins(
         PlanDocument(
-            format=FORMAT,
-            version=VERSION,
+            format="shardbench-plan",
+            version=1,
             world_size=problem.topology.world_size,
             local_world_size=problem.topology.local_world_size,
             quality=quality(problem, plan),
