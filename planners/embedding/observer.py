@@ -1,4 +1,4 @@
-"""Counts and times the steps of any EmbeddingShardingPlanner, from outside."""
+"""Counters and times of the steps of any EmbeddingShardingPlanner, taken from outside."""
 
 import copy
 from collections.abc import Iterator

@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Placement(IntEnum):
-    """How the shards of an option go onto devices."""
+    """The way in which the shards of an option go onto devices."""
 
     UNIFORM = 0  # shard i on rank i
     DEVICE = 1  # each shard on a device of its own choice
@@ -83,7 +83,7 @@ class SearchSpace:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What the ranks can hold: `storage` in bytes of HBM, DDR and SSD, shape (ranks, 3).
+    """The capacity of the ranks: `storage` in bytes of HBM, DDR and SSD, shape (ranks, 3).
 
     `local_ranks` breaks ties between devices; `host_ranks` is how many ranks a host of torchrec's
     partitioner has (its intra-group size); ranks that do not fill a host are on none.

@@ -1,4 +1,4 @@
-"""Compiling ahead of the first search."""
+"""Compilation ahead of the first search."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""Places proposals, rows of option numbers, as torchrec does, and keeps the best plan."""
+"""The placement of proposals, rows of option numbers, as torchrec does it."""
 
 from dataclasses import dataclass
 
