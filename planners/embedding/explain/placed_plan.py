@@ -46,7 +46,7 @@ class PlacedPlan:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of the tables in texts: by name, or where two have one name, with their path."""
+        """The names of the tables in texts: with their path where two have one name."""
         names = [each.name for each in self.options]
         return tuple(each.fqn if names.count(each.name) > 1 else each.name for each in self.options)
 
