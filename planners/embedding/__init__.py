@@ -1,4 +1,4 @@
-"""Where embedding tables go: TorchRec's planner, its published speed-ups, and what surpasses it."""
+"""The placement of embedding tables: TorchRec's planner, its speed-ups, and better plans."""
 
 from planners.embedding import variants
 from planners.embedding.family import FAMILY

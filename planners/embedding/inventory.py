@@ -1,4 +1,4 @@
-"""What an embedding workload holds: its tables, with rows, dimensions, pooling and bytes."""
+"""The inventory of a workload: its tables, with rows, dimensions, pooling and bytes."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
-"""Counts and times the steps of any EmbeddingShardingPlanner, from outside."""
+"""Counters and times of the steps of any EmbeddingShardingPlanner, taken from outside."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -25,30 +25,31 @@ from planners.embedding.releases.observing import counted_deepcopy, counted_prop
 @contextmanager
 def observe(recorder: Recorder) -> Iterator[None]:
     """Record phases, counters and progress of every plan made inside."""
-    plan = EmbeddingShardingPlanner.plan
+    plan, estimate = EmbeddingShardingPlanner.plan, EmbeddingPerfEstimator.estimate
 
     def observed_plan(planner: EmbeddingShardingPlanner, *args: Any, **kwargs: Any) -> Any:
         _observe_components(planner, recorder)
         return plan(planner, *args, **kwargs)
 
+    def counted_estimate(
+        estimator: EmbeddingPerfEstimator,
+        sharding_options: list[ShardingOption],
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        if recorder.current is not None:
+            recorder.counters["estimates"] += sum(len(each.shards) for each in sharding_options)
+        estimate(estimator, sharding_options, *args, **kwargs)
+
+    lookups: dict[str, Any] = {
+        name: recorder.counted("annotation_lookups", getattr(annotations, name))
+        for name in ("_get_annotated_method", "_get_coefficient_method")
+    }
     with (
         mock.patch.object(EmbeddingShardingPlanner, "plan", observed_plan),
         mock.patch.object(copy, "deepcopy", counted_deepcopy(recorder, copy.deepcopy)),
-        mock.patch.object(
-            annotations,
-            "_get_annotated_method",
-            recorder.counted("annotation_lookups", annotations._get_annotated_method),
-        ),
-        mock.patch.object(
-            annotations,
-            "_get_coefficient_method",
-            recorder.counted("annotation_lookups", annotations._get_coefficient_method),
-        ),
-        mock.patch.object(
-            EmbeddingPerfEstimator,
-            "estimate",
-            _counted_estimates(recorder, EmbeddingPerfEstimator.estimate),
-        ),
+        mock.patch.multiple(annotations, **lookups),
+        mock.patch.object(EmbeddingPerfEstimator, "estimate", counted_estimate),
     ):
         yield
 
@@ -63,8 +64,14 @@ def _observe_components(planner: EmbeddingShardingPlanner, recorder: Recorder) -
     if isinstance(compiled, CompiledSearch):
         replace(compiled, "flatten", "arrays")
         replace(compiled, "search", "search")
-        search = _counted_search(recorder, compiled)
-        compiled.load = recorder.timed("propose", search)  # type: ignore[method-assign]
+        load = compiled.load
+
+        def counted_load(*args: Any, **kwargs: Any) -> None:
+            load(*args, **kwargs)
+            recorder.counters["proposals"] += compiled.proposed
+            recorder.counters["partitions"] += compiled.tried
+
+        compiled.load = recorder.timed("propose", counted_load)  # type: ignore[method-assign]
         recorder.progress = lambda: _progress_of(compiled.proposed, None)
         return
     replace(planner._partitioner, "partition", "partition", "partitions")
@@ -72,38 +79,13 @@ def _observe_components(planner: EmbeddingShardingPlanner, recorder: Recorder) -
         replace(proposer, "load", "propose")
         replace(proposer, "feedback", "propose")
         proposer.propose = recorder.timed("propose", counted_proposals(recorder, proposer))
-    recorder.progress = lambda: _progress(recorder, planner._proposers)
 
+    def progress() -> Progress | None:
+        expected = [_expected_proposals(proposer) for proposer in planner._proposers]
+        total = None if None in expected else sum(count or 0 for count in expected)
+        return _progress_of(recorder.counters["proposals"], total)
 
-def _counted_search(recorder: Recorder, compiled: CompiledSearch) -> Callable[..., None]:
-    load = compiled.load
-
-    def counted(*args: Any, **kwargs: Any) -> None:
-        load(*args, **kwargs)
-        recorder.counters["proposals"] += compiled.proposed
-        recorder.counters["partitions"] += compiled.tried
-
-    return counted
-
-
-def _counted_estimates(recorder: Recorder, estimate: Callable[..., None]) -> Callable[..., None]:
-    def counted(
-        estimator: EmbeddingPerfEstimator,
-        sharding_options: list[ShardingOption],
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        if recorder.current is not None:
-            recorder.counters["estimates"] += sum(len(each.shards) for each in sharding_options)
-        estimate(estimator, sharding_options, *args, **kwargs)
-
-    return counted
-
-
-def _progress(recorder: Recorder, proposers: list[Proposer]) -> Progress | None:
-    expected = [_expected_proposals(proposer) for proposer in proposers]
-    total = None if None in expected else sum(count for count in expected if count is not None)
-    return _progress_of(recorder.counters["proposals"], total)
+    recorder.progress = progress
 
 
 def _progress_of(done: int, total: int | None) -> Progress | None:

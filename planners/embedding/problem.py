@@ -60,7 +60,7 @@ class EmbeddingProblem:
 
     @property
     def fqns(self) -> tuple[str, ...]:
-        """What torchrec calls each table: its module's path, a dot, its name."""
+        """Torchrec's name of each table: its module's path, a dot, its name."""
         paths = self.paths or ("",) * len(self.tables)
         return tuple(f"{path}.{table.name}" for path, table in zip(paths, self.tables, strict=True))
 

@@ -1,4 +1,4 @@
-"""How good a plan is: torchrec's estimates, and a proven bound on them for all plans."""
+"""The quality of a plan: torchrec's estimates, and a proven bound on them for all plans."""
 
 from collections.abc import Sequence
 

@@ -46,9 +46,9 @@ def check_tiling(
             raise InfeasibleDecision(
                 f"Shard {number} of table {table} is on rank {shard.rank} of {world_size}."
             )
-        (row, column), (rows, columns) = shard.offset, shard.size
+        (top, left), (rows, columns) = shard.offset, shard.size
         if rows > 0 and columns > 0:
-            boxes.append((row, column, row + rows, column + columns, number))
+            boxes.append((top, left, top + rows, left + columns, number))
     if sharding_type == ShardingType.DATA_PARALLEL.value:
         if sorted(shard.rank for shard in shards) != list(range(world_size)) or any(
             box[:4] != (0, 0, *size) for box in boxes
@@ -132,33 +132,24 @@ def check_layout(
     Torchrec's sharded modules rely on it: they find the shard of an id by dividing its row by the
     rows of all shards but the last, and the rank of a shard by its position.
 
-    Args:
-        table: Its name, for errors.
-        sharding_type: As torchrec calls it.
-        shards: All shards of the table, each on one of the ranks.
-        size: Rows and columns of the table.
-        world_size: The number of ranks.
-        local_world_size: The number of ranks of a host.
+    `size` is the table's rows and columns, `local_world_size` the number of ranks of a host.
 
     Raises:
         InfeasibleDecision: they are not; says which shard, and what it must be.
     """
-    cut = calculate_shard_sizes_and_offsets(
-        torch.empty(size, device="meta"),
-        world_size,
-        local_world_size,
-        sharding_type,
-        col_wise_shard_dim=shards[0].size[1],
+    whole, width = torch.empty(size, device="meta"), shards[0].size[1]
+    sizes, offsets = calculate_shard_sizes_and_offsets(
+        whole, world_size, local_world_size, sharding_type, col_wise_shard_dim=width
     )
-    for number, (shard, rows_columns, corner) in enumerate(zip(shards, *cut, strict=False)):
-        if [*shard.size] != rows_columns or [*shard.offset] != corner:
+    for number, (shard, *box) in enumerate(zip(shards, sizes, offsets, strict=False)):
+        if [[*shard.size], [*shard.offset]] != box:
             raise InfeasibleDecision(
                 f"Shard {number} of table {table}, which is {sharding_type}, must be "
-                f"{_box(rows_columns, corner)}, not {_box(shard.size, shard.offset)}."
+                f"{_box(*box)}, not {_box(shard.size, shard.offset)}."
             )
-    if len(shards) != len(cut[0]):
+    if len(shards) != len(sizes):
         raise InfeasibleDecision(
-            f"Table {table}, which is {sharding_type}, must have {len(cut[0])} shards, "
+            f"Table {table}, which is {sharding_type}, must have {len(sizes)} shards, "
             f"not {len(shards)}."
         )
     check_ranks(table, sharding_type, shards, world_size, local_world_size)
@@ -192,17 +183,17 @@ def _ranks(
     if sharding_type == ShardingType.ROW_WISE.value:
         return range(number, number + 1)
     if sharding_type == ShardingType.TABLE_COLUMN_WISE.value:
-        host = _first_of_host(shards[0], local_world_size)
+        host = _host(shards[0], local_world_size)
         return range(host, host + local_world_size)
     if sharding_type in (ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value):
         position = number % local_world_size  # of the block of columns that the shard is part of
-        rank = _first_of_host(shards[number - position], local_world_size) + position
+        rank = _host(shards[number - position], local_world_size) + position
         return range(rank, rank + 1)
     return range(world_size)
 
 
-def _first_of_host(shard: Shard, local_world_size: int) -> int:
-    assert shard.rank is not None
+def _host(shard: Shard, local_world_size: int) -> int:
+    """Return the first rank of the host that a shard is on."""
     return int(shard.rank) // local_world_size * local_world_size
 
 

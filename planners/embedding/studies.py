@@ -1,4 +1,4 @@
-"""What is measured of the family in reports, and what it is to reach."""
+"""The studies of the family in reports, and the goals that it is to reach."""
 
 from harness.contract import Goal, Study
 

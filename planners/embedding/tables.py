@@ -1,4 +1,4 @@
-"""Embedding tables, and how they are read from a user's CSV or Parquet file."""
+"""Embedding tables, read from a user's CSV or Parquet file."""
 
 import csv
 import io
@@ -50,7 +50,7 @@ class Table:
 
     @property
     def features(self) -> int:
-        """How many features share the table."""
+        """The number of features that share the table."""
         return len(self.pooling_factors)
 
 

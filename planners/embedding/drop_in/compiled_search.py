@@ -59,7 +59,7 @@ class CompiledSearch(Proposer, Partitioner):
 
     @property
     def proposed(self) -> int:
-        """How many proposals there have been so far, those that had been tried before included."""
+        """The number of proposals so far, those that had been tried before included."""
         return self._same_plan.proposals if self._same_plan else self.tried
 
     def keeping_topology(self, reserve: Callable[..., Topology]) -> Callable[..., Topology]:

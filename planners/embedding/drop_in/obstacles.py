@@ -1,4 +1,4 @@
-"""What keeps torchrec's search from being compiled, each said as a clause."""
+"""The reasons for which a search of torchrec's is not compiled, each a clause."""
 
 from collections.abc import Iterable
 

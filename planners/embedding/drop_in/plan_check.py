@@ -1,4 +1,4 @@
-"""Checks a plan against torchrec's own partitioner, perf model and estimators."""
+"""The check of a plan against torchrec's own partitioner, perf model and estimators."""
 
 from collections.abc import Callable
 

@@ -129,20 +129,18 @@ class Planner(EmbeddingShardingPlanner):
         self._warned = False
         self._fault: str | None = None
         self._own_enumerator: Enumerator | None = None
-        if self._supported and self._obstacle() is None:
-            self._load_compiled()
-            if not enumerator:
-                from planners.embedding.search.enumeration import DistinctShardEnumerator
+        if self._loads_compiled() and not enumerator:
+            from planners.embedding.search.enumeration import DistinctShardEnumerator
 
-                self._enumerator = self._own_enumerator = DistinctShardEnumerator(
-                    topology=self._topology, batch_size=self._batch_size, constraints=constraints
-                )
+            self._enumerator = self._own_enumerator = self._new(DistinctShardEnumerator)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the place of a planner that was pickled or copied."""
         self.__dict__.update(state)
-        if self._supported and self._obstacle() is None:
-            self._load_compiled()
+        self._loads_compiled()
+
+    def _new(self, kind: type[EmbeddingEnumerator]) -> EmbeddingEnumerator:
+        return kind(self._topology, self._batch_size, self._constraints)
 
     @property
     def _limit(self) -> float | None:
@@ -151,13 +149,16 @@ class Planner(EmbeddingShardingPlanner):
             return self._search_seconds
         return self._timeout_seconds or None
 
-    def _load_compiled(self) -> None:
-        """Load what a search with a time limit uses, so that this does not take of its time."""
+    def _loads_compiled(self) -> bool:
+        """Say whether the search is compiled; if so, load it where loading would take its time."""
+        if not self._supported or self._obstacle() is not None:
+            return False
         if self._limit is not None or self._mode == "best-plan":
             with suppress(Exception):  # what fails fails again, and is said, when a plan is wanted
                 from planners.embedding.search.warm_up import warm_up
 
                 warm_up()
+        return True
 
     @override
     def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
@@ -180,9 +181,7 @@ class Planner(EmbeddingShardingPlanner):
                 obstacle = self._fault = str(error)
         self._say(obstacle)
         if self._enumerator is self._own_enumerator:  # its options are not for torchrec to change
-            self._enumerator = EmbeddingEnumerator(
-                self._topology, self._batch_size, self._constraints
-            )
+            self._enumerator = self._new(EmbeddingEnumerator)
         return super().plan(module, sharders)
 
     def _say(self, obstacle: str) -> None:
@@ -207,7 +206,7 @@ class Planner(EmbeddingShardingPlanner):
         """Return what asks torchrec's estimators, unless the enumerator is the user's own."""
         if self._enumerator is not self._own_enumerator:
             return None
-        torchrecs = EmbeddingEnumerator(self._topology, self._batch_size, self._constraints)
+        torchrecs = self._new(EmbeddingEnumerator)
         for name in ("_sharder_map", "_sharder_data_map"):  # 1.6.1 has the first alone
             if hasattr(self._enumerator, name):
                 setattr(torchrecs, name, getattr(self._enumerator, name))

@@ -22,7 +22,7 @@ ARGUMENTS = {
     "memory": "the same, and all tables together must fit into the memory of all ranks together",
     "hosts": "the same, with options whole and the memory of each host apart",
 }
-"""What each argument looks at. All are proven lower bounds. What takes in more proves no less, but
+"""The view of each argument. All are proven lower bounds. What takes in more proves no less, but
 for rounding and the tolerances of the integer programme (`hosts`)."""
 
 # The arguments are summed up in different orders.
@@ -31,7 +31,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """What the lower bound rests on.
+    """The arguments behind the lower bound.
 
     Attributes:
         proven: milliseconds that no plan rates less than, by argument.

@@ -25,7 +25,7 @@ class PlacedPlan:
 
     @cached_property
     def table(self) -> Ints:
-        """Which table each shard belongs to, as its option's place in the plan, shape (S,)."""
+        """The table of each shard, as its option's place in the plan, shape (S,)."""
         return np.repeat(np.arange(len(self.options)), [len(each.shards) for each in self.options])
 
     @cached_property
@@ -46,7 +46,7 @@ class PlacedPlan:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What to call the tables: by name, or where two have one name, with their path."""
+        """The names of the tables in texts: with their path where two have one name."""
         names = [each.name for each in self.options]
         return tuple(each.fqn if names.count(each.name) > 1 else each.name for each in self.options)
 

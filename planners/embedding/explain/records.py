@@ -37,7 +37,7 @@ class BoundTable:
 
     @property
     def excess_ms(self) -> float:
-        """What the plan spends on it beyond the bound, on all ranks together."""
+        """Milliseconds that the plan spends on it beyond the bound, on all ranks together."""
         return self.placed_ms - self.with_memory_ms
 
 
@@ -176,7 +176,7 @@ class PlanDifference:
 
 @dataclass(frozen=True, slots=True)
 class PlanExplained:
-    """Why a plan is as it is; `ranks_ms` has one figure for each rank."""
+    """An explanation of a plan; `ranks_ms` has one figure for each rank."""
 
     slowest_rank: int
     slowest_ms: float

@@ -1,4 +1,4 @@
-"""What a plan would rate with one table placed otherwise and all others left where they are."""
+"""The rating of a plan with one table placed otherwise and all others left where they are."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ KINDS = ("HBM", "DDR", "SSD")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What ranks have on them: milliseconds, shape (R,), and bytes of HBM, DDR, SSD, (R, 3)."""
+    """The load of ranks: milliseconds, shape (R,), and bytes of HBM, DDR, SSD, (R, 3)."""
 
     perf: Floats
     used: Ints

@@ -1,9 +1,8 @@
 """The outcomes of a search over the arrays of a search space."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from planners.embedding.search.space import Devices, Ints, SearchSpace
+from planners.embedding.search.space import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +23,6 @@ class Found:
     proposals: int
     partitions: int
 
-    def renumbered(self, numbers: Ints) -> "Found":
-        """Return the same with other numbers for options: that of option o is `numbers[o]`."""
-        return replace(self, options=numbers[self.options])
-
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
@@ -43,13 +38,3 @@ class NotFound:
     smallest: Ints | None
     last: Ints | None
     proposals: int
-
-    def renumbered(self, numbers: Ints) -> "NotFound":
-        """Return the same with other numbers for options: that of option o is `numbers[o]`."""
-        smallest, last = (
-            None if row is None else numbers[row] for row in (self.smallest, self.last)
-        )
-        return NotFound(smallest, last, self.proposals)
-
-
-Search = Callable[[SearchSpace, Devices], Found | NotFound]

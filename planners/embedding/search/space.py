@@ -7,14 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from torchrec.distributed.planner.types import (
-    PartitionByType,
-    Perf,
-    Shard,
-    ShardingOption,
-    Storage,
-    Topology,
-)
+from torchrec.distributed.planner.types import PartitionByType, Shard, ShardingOption, Topology
 from torchrec.distributed.types import ShardingType
 
 Ints = npt.NDArray[np.int64]
@@ -22,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Placement(IntEnum):
-    """How the shards of an option go onto devices."""
+    """The way in which the shards of an option go onto devices."""
 
     UNIFORM = 0  # shard i on rank i
     DEVICE = 1  # each shard on a device of its own choice
@@ -90,7 +83,7 @@ class SearchSpace:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What the ranks can hold: `storage` in bytes of HBM, DDR and SSD, shape (ranks, 3).
+    """The capacity of the ranks: `storage` in bytes of HBM, DDR and SSD, shape (ranks, 3).
 
     `local_ranks` breaks ties between devices; `host_ranks` is how many ranks a host of torchrec's
     partitioner has (its intra-group size); ranks that do not fill a host are on none.
@@ -134,6 +127,9 @@ def search_space(options: Sequence[ShardingOption]) -> SearchSpace:
     group: list[int] = []
     module: list[int] = []
     table: list[int] = []
+    estimate: list[int] = []
+    distinct: list[Shard] = []
+    numbers: dict[tuple[int, int], int] = {}  # shards of equal size may share their estimates
     for option in options:
         fqn = option.fqn
         if fqn not in tables:
@@ -141,27 +137,33 @@ def search_space(options: Sequence[ShardingOption]) -> SearchSpace:
             group.append(groups.setdefault(option.dependency or fqn, len(groups)))
             module.append(modules.setdefault(option.path, len(modules)))
         table.append(tables[fqn])
-    estimates = _Estimates()
-    estimate = np.array(
-        [estimates.index(shard) for option in options for shard in option.shards], np.int64
-    )
+        for shard in option.shards:
+            key = (id(shard.perf), id(shard.storage))
+            number = numbers.get(key)
+            if number is None:
+                number = numbers[key] = len(distinct)
+                distinct.append(shard)
+            estimate.append(number)
+    estimates = np.array(estimate, np.int64)
     counts = [len(option.shards) for option in options]
     first_shard = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-    storage = np.array(estimates.storage).reshape(-1, 3)
+    held = [(s.storage.hbm, s.storage.ddr, s.storage.ssd) for s in distinct]
+    storage = np.array(held).reshape(-1, 3)
     if storage.size and storage.dtype.kind != "i":
         raise ValueError("an estimate is not in whole bytes")
     storage = storage.astype(np.int64)
-    total = np.array([perf.total for perf in estimates.perf], np.float64)
+    perf = [shard.perf for shard in distinct]
+    total = np.array([each.total for each in perf], np.float64)
     return SearchSpace(
         options=options,
         table=np.array(table, np.int64),
         first_shard=first_shard,
-        estimate=estimate,
+        estimate=estimates,
         storage=storage,
         perf=np.array(
             [
                 (p.fwd_compute, p.bwd_compute, p.fwd_comms, p.bwd_comms, p.prefetch_compute)
-                for p in estimates.perf
+                for p in perf
             ],
             np.float64,
         ).reshape(-1, 5),
@@ -169,31 +171,10 @@ def search_space(options: Sequence[ShardingOption]) -> SearchSpace:
         placement=np.array([_placement(option) for option in options], np.int64),
         group=np.array(group, np.int64),
         module=np.array(module, np.int64),
-        option_storage=np.add.reduceat(storage[estimate], first_shard[:-1]),
-        option_perf=_sums_in_order(total[estimate], first_shard),
-        largest_shard=np.maximum.reduceat(total[estimate], first_shard[:-1]),
+        option_storage=np.add.reduceat(storage[estimates], first_shard[:-1]),
+        option_perf=_sums_in_order(total[estimates], first_shard),
+        largest_shard=np.maximum.reduceat(total[estimates], first_shard[:-1]),
     )
-
-
-class _Estimates:
-    """Numbers the distinct pairs of estimate objects; shards of equal size may share them."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, int], int] = {}
-        self.storage: list[tuple[int, int, int]] = []
-        self.perf: list[Perf] = []
-
-    def index(self, shard: Shard) -> int:
-        perf, storage = shard.perf, shard.storage
-        key = (id(perf), id(storage))
-        found = self._known.get(key)
-        if found is None:
-            assert isinstance(perf, Perf)
-            assert isinstance(storage, Storage)
-            found = self._known[key] = len(self.perf)
-            self.storage.append((storage.hbm, storage.ddr, storage.ssd))
-            self.perf.append(perf)
-        return found
 
 
 def _placement(option: ShardingOption) -> Placement:

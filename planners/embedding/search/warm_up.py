@@ -1,4 +1,4 @@
-"""Compiling ahead of the first search."""
+"""Compilation ahead of the first search."""
 
 from functools import cache
 
@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from torch import nn
 from torchrec.distributed.planner.enumerators import get_partition_by_type
-from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.proposers import GreedyProposer
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 from torchrec.distributed.types import ShardingType
@@ -14,7 +13,7 @@ from torchrec.distributed.types import ShardingType
 from planners.embedding.search.best_plan.search import best_plan
 from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
-from planners.embedding.search.same_plan.partition import rules_of
+from planners.embedding.search.same_plan.partition import Rules
 from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import Devices, search_space
 
@@ -32,9 +31,7 @@ def warm_up() -> None:
         [_option(*table, kind) for table in tables.items() for kind in ("table_wise", "row_wise")]
     )
     devices = Devices(storage=np.full((2, 3), 4), local_ranks=2, host_ranks=2)
-    rules = rules_of(GreedyPerfPartitioner())
-    assert rules is not None
-    SamePlan([GreedyProposer(), BinProposer()], rules)(space, devices)
+    SamePlan([GreedyProposer(), BinProposer()], Rules())(space, devices)
     best_plan(space, devices, Deadline(0.05, clock=lambda: 0.0))
 
 

@@ -14,17 +14,17 @@ NOWHERE = 1e300
 """More than any plan rates or costs."""
 
 BEST, TARGET, PENALTY, BOUND = 0, 1, 2, 3
-"""What each of a state's figures is."""
+"""The places of a state's figures."""
 
 MOST_REMOVED = 12
-"""How many tables are taken out at once at most."""
+"""The most tables that are taken out at once."""
 
 _FIRST_PENALTY = 1000.0
 _FARTHEST_TARGET = 1.15  # of the bound
 
 
 class Tables(NamedTuple):
-    """What is to be placed; option numbers and shards are those of the search space."""
+    """The tables to be placed; option numbers and shards are those of the search space."""
 
     options: Ints  # the candidates, table after table
     first: Ints  # where those of each table begin

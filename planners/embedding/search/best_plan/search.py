@@ -72,7 +72,12 @@ def best_plan(
     """
     order = canonical_order(space)
     outcome = _best_plan(reordered(space, order), devices, deadline or Deadline(), seed)
-    return outcome.renumbered(order)
+    if isinstance(outcome, Found):
+        return replace(outcome, options=order[outcome.options])
+    smallest, last = (
+        None if row is None else order[row] for row in (outcome.smallest, outcome.last)
+    )
+    return NotFound(smallest, last, outcome.proposals)
 
 
 def _best_plan(
@@ -95,7 +100,7 @@ def _best_plan(
     if isinstance(proposed, NotFound) and not everything:
         proposed = _proposed(space, devices, everything=True, deadline=deadline)
     if isinstance(proposed, NotFound):
-        return NotFound(proposed.smallest, proposed.last, proposed.proposals + done)
+        return replace(proposed, proposals=proposed.proposals + done)
     return proposed
 
 

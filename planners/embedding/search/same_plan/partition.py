@@ -1,4 +1,4 @@
-"""Places proposals, rows of option numbers, as torchrec does, and keeps the best plan."""
+"""The placement of proposals, rows of option numbers, as torchrec does it."""
 
 from dataclasses import dataclass
 
@@ -21,31 +21,21 @@ _CLOSE = int(mb_to_bytes(10))
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryBalance:
-    """How MemoryBalancedPartitioner spreads memory, at the cost of perf.
-
-    Attributes:
-        searches: how often it may place a proposal again, on less HBM.
-        tolerance: how much worse the rating may become by that, as a fraction.
-    """
-
-    searches: int
-    tolerance: float
-
-
-@dataclass(frozen=True, slots=True)
 class Rules:
-    """What a partitioner of torchrec has been told.
+    """The settings of a partitioner of torchrec, by default those of GreedyPerfPartitioner.
 
     Attributes:
         by_perf: place the groups of most perf first, not those of most storage.
         balance_modules: before that, place those of the modules with fewest tables first.
-        memory_balance: for a MemoryBalancedPartitioner.
+        searches: how often a MemoryBalancedPartitioner may place a proposal again, on less HBM;
+            None for the other one, which does not spread memory at the cost of perf.
+        tolerance: how much worse the rating may become by that, as a fraction.
     """
 
     by_perf: bool = False
     balance_modules: bool = False
-    memory_balance: MemoryBalance | None = None
+    searches: int | None = None
+    tolerance: float = 0.0
 
 
 def rules_of(partitioner: Partitioner) -> Rules | None:
@@ -53,8 +43,8 @@ def rules_of(partitioner: Partitioner) -> Rules | None:
     if type(partitioner) is GreedyPerfPartitioner and isinstance(partitioner._sort_by, SortBy):
         return Rules(partitioner._sort_by is SortBy.PERF, partitioner._balance_modules)
     if type(partitioner) is MemoryBalancedPartitioner:
-        balance = MemoryBalance(partitioner._max_search_count, partitioner._tolerance)
-        return Rules(True, partitioner._balance_modules, balance)
+        searches, tolerance = partitioner._max_search_count, partitioner._tolerance
+        return Rules(True, partitioner._balance_modules, searches, tolerance)
     return None
 
 
@@ -71,7 +61,7 @@ class Partition:
     ) -> None:
         self._space = space
         self._devices = devices
-        self._balance = rules.memory_balance
+        self._rules = rules
         self._exact = exact
         self._inputs = inputs_of(space, devices, rules.by_perf, rules.balance_modules)
         self._work = work_for(space, devices)
@@ -92,8 +82,8 @@ class Partition:
         all are wanted exact.
         """
         rows = np.ascontiguousarray(rows)
-        if self._balance is not None:
-            return np.array([self._place_balanced(row, self._balance) for row in rows])
+        if self._rules.searches is not None:
+            return np.array([self._place_balanced(row, self._rules.searches) for row in rows])
         ratings = np.empty(len(rows))
         chosen = place_rows(
             self._inputs, self._work, rows, 0, self._exact, self.best_rating, ratings, self._ranks
@@ -102,18 +92,18 @@ class Partition:
             self.best, self.best_rating = rows[chosen].copy(), float(ratings[chosen])
         return ratings
 
-    def _place_balanced(self, row: Ints, balance: MemoryBalance) -> float:
+    def _place_balanced(self, row: Ints, searches: int) -> float:
         """Find the least HBM by bisection that rates well enough, and return that rating."""
         placed = self._place_one(row, 0)
         if placed is None:
             return np.nan
-        allowed = placed[0] * (1 + balance.tolerance)
+        allowed = placed[0] * (1 + self._rules.tolerance)
         hbm = self._space.storage[self._space.estimate[self._shards(row)], 0]
         used = np.zeros(self._devices.ranks, np.int64)
         np.add.at(used, placed[1], hbm)
         enough = int(used.max())
         too_little = max(int(int(hbm.sum()) / self._devices.ranks), int(hbm.max()))
-        for _ in range(balance.searches):
+        for _ in range(searches):
             if too_little + _CLOSE >= enough:
                 break
             middle = (enough + too_little) // 2

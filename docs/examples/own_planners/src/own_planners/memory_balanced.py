@@ -6,6 +6,7 @@ from harness.contract import Prepared
 from planners.embedding import FAMILY
 
 if TYPE_CHECKING:
+    from harness.contract import Prepared
     from planners.embedding.decision import Plan
     from planners.embedding.problem import EmbeddingProblem
 
@@ -19,7 +20,6 @@ def memory_balanced(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     from torchrec.distributed.planner.partitioners import MemoryBalancedPartitioner
     from torchrec.distributed.planner.proposers import GreedyProposer
 
-    from planners.embedding.decision import new_planner, plan_with
+    from planners.embedding.decision import prepare
 
-    make = new_planner(problem, proposer=GreedyProposer, partitioner=MemoryBalancedPartitioner)
-    return Prepared(run=lambda: plan_with(problem, make()))
+    return prepare(problem, proposer=GreedyProposer, partitioner=MemoryBalancedPartitioner)
