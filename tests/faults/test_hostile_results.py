@@ -119,10 +119,12 @@ def test_figures_are_drawn_of_any_numbers(tmp_path, seed):
             if line[name]:
                 line[name] = {"median": value, "samples": [value]}
         if line["ratio"] and value:
-            line["ratio"] = {"value": value, "low": 0, "high": None, "pairs": 1}
-        for name in ("quality", "counters", "phases"):
+            low, high = ((0, None), (1e-300, 1e300))[place % 2]
+            line["ratio"] = {"value": value, "low": low, "high": high, "pairs": 1}
+        for name in ("quality", "phases"):
             line[name] = dict.fromkeys(line[name], value)
-        line["peak_memory_bytes"] = value
+        line["counters"] = dict.fromkeys(line["counters"], int(value))
+        line["peak_memory_bytes"] = min(int(value), 2**63 - 1)
     page = write_report(write(tmp_path / "results.jsonl", lines), tmp_path / "out")
     assert page.stat().st_size
 
