@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from harness.errors import ShardbenchError, UsageError, one_line, printable
+from harness.errors import ShardbenchError, UsageError, one_line
 from harness.machine import environment
 from harness.measuring.comparison import Comparison, Request
-from harness.model.cell import Cell, Environment
+from harness.model.cell import Cell, Environment, legible
 from harness.model.settings import Settings
 from harness.naming import ProblemId
 from harness.placing import placed_on
@@ -154,7 +154,7 @@ def resumed(
         if site.has_measured(cell, settings):
             machines = held.setdefault((cell.family, str(cell.problem)), {})
             machines.setdefault(cell.environment.machine, {})[cell.variant] = cell
-    keys = [(each.family.name, printable(str(each.problem))) for each in requests]
+    keys = [(each.family.name, legible(str(each.problem))) for each in requests]
     return [_resumed(each, held.get(key, {})) for each, key in zip(requests, keys, strict=True)]
 
 

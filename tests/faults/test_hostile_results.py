@@ -49,7 +49,7 @@ def test_the_lines_that_are_changed_here_can_be_read(path):
     assert len(told(write(path, [WHOLE, OTHER])).records) == 2
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(content=st.binary(max_size=200) | st.text('{}[]":,0\n e-', max_size=60).map(str.encode))
 @example(content=b"[" * 10**6 + b"\n")
 @example(content=b'{"schema": ' + b"9" * 5000 + b"}\n")
@@ -64,7 +64,7 @@ def test_any_bytes_are_refused_in_one_sentence_or_hold_nothing(path, content):
     assert not read_or_refused(partial(records, path), str(path))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(wanted=changes(WHOLE))
 @example(wanted=[(("ratio", "value"), "put", 0)])
 @example(wanted=[(("cpu_s", "median"), "put", 10**400)])
