@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from harness.model.cell import Cell
+from harness.model.declared import LEAST
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId
 from harness.store.results import Damage, read_cells
@@ -186,6 +187,8 @@ def _row(cell: Cell, several: bool) -> dict[str, Any]:
 def _frame_of_cells(rows: list[dict[str, Any]]) -> pd.DataFrame:
     cells = pd.DataFrame(rows)
     cells[list(_NUMBERS)] = cells[list(_NUMBERS)].astype("float64")
+    # An end that is infinitely far, or as good as that, is none.
+    cells["ratio_high"] = cells["ratio_high"].where(cells["ratio_high"] <= 1 / LEAST)
     differs = cells["decision"] == "different"
     cells.loc[differs, ["ratio", "ratio_low", "ratio_high"]] = float("nan")
     outcome = cells["verdict"].where(cells["decision"] != "reference", "reference")

@@ -16,8 +16,8 @@ from harness.measuring.comparison import Comparison, Request
 from harness.measuring.environment import environment
 from harness.measuring.jobs import start_server_for
 from harness.measuring.monitor import Event
-from harness.model.cell import Cell, Environment
-from harness.model.errors import ShardbenchError, UsageError, one_line, printable
+from harness.model.cell import Cell, Environment, legible
+from harness.model.errors import ShardbenchError, UsageError, one_line
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
 from harness.store.results import append_cells, read_cells
@@ -155,7 +155,7 @@ def resumed(
         if site.has_measured(cell, settings):
             machines = held.setdefault((cell.family, str(cell.problem)), {})
             machines.setdefault(cell.environment.machine, {})[cell.variant] = cell
-    keys = [(each.family.name, printable(str(each.problem))) for each in requests]
+    keys = [(each.family.name, legible(str(each.problem))) for each in requests]
     return [_resumed(each, held.get(key, {})) for each, key in zip(requests, keys, strict=True)]
 
 

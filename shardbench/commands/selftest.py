@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec import to_builtins
 from rich.console import Group, RenderableType
 
 from harness.measuring.environment import environment
@@ -61,9 +62,9 @@ def _verdicts(cells: Sequence[Cell]) -> str:
 def _document(found: Sequence[Tally], rule: SamplingRule, minutes: float) -> str:
     document: dict[str, Any] = {
         "tallies": [asdict(tally) for tally in found],
-        "sampling": asdict(rule),
+        "sampling": to_builtins(rule),
         "minutes": minutes,
-        "environment": environment(rule.seed),
+        "environment": to_builtins(environment(rule.seed)),
     }
     return to_json(document, indent=2)
 

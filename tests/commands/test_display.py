@@ -1,13 +1,14 @@
 """The table of `compare`, as a terminal of 80 columns shows it; every number here is invented."""
 
-from dataclasses import asdict
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 from rich.console import Console
 
 from harness.contract import Goal, Quality
-from harness.model.cell import Cell
+from harness.model.cell import Cell, Goal, Quality, Ratio, Summary
+from harness.model.ids import CellId
 from shardbench import display
 
 COST = Quality("max_rank_ms", "ms", "lower", "what it costs")
@@ -17,33 +18,19 @@ BOUNDED = (COST, LEAST, GAP)
 MIB = 2**20
 
 
-def ratio(value: float, low: float, high: float) -> dict[str, float]:
-    return {"value": value, "low": low, "high": high, "pairs": 6}
-
-
 def cell(variant: str, qualities: tuple[Quality, ...] = BOUNDED, **changes: Any) -> Cell:
     fields = {
-        "cell": f"boxing/{variant}@crates/toy_rack:4",
-        "family": "boxing",
-        "variant": variant,
-        "workload": "crates",
-        "topology": "toy_rack",
-        "gpus": 4,
         "reference": "double-deepcopy",
         "against": "upstream",
-        "summary": "",
-        "source": "",
-        "same_as": None,
-        "purpose": "",
-        "claim": None,
-        "qualities": [asdict(quality) for quality in qualities],
-        "cpu_s": {"median": 12.345, "samples": []},
-        "wall_s": {"median": 12.5, "samples": []},
+        "status": "ok",
+        "qualities": list(qualities),
+        "cpu_s": Summary(12.345),
+        "wall_s": Summary(12.5),
         "quality": {"max_rank_ms": 118.43, "bound_ms": 110.21, "gap": 0.0746},
         "peak_memory_bytes": 812 * MIB,
         "memory_before_bytes": 500 * MIB,
     }
-    return Cell(**{**fields, **changes})
+    return Cell(id=CellId.parse(f"boxing/{variant}@crates/toy_rack:4"), **fields | changes)
 
 
 STOPPED: dict[str, Any] = {
@@ -62,27 +49,27 @@ def cells() -> list[Cell]:
         cell(
             "single-deepcopy",
             decision="same",
-            thread_cpu_s={"median": 11.1, "samples": []},
-            ratio=ratio(0.957, 0.9, 1.013),
+            thread_cpu_s=Summary(11.1),
+            ratio=Ratio(0.957, 0.9, 1.013),
             verdict="same",
         ),
         cell("upstream", decision="reference"),
         cell(
             "compiled",
             decision="same",
-            cpu_s={"median": 0.0512, "samples": []},
-            ratio=ratio(0.00412, 0.00402, 0.00431),
+            cpu_s=Summary(0.0512),
+            ratio=Ratio(0.00412, 0.00402, 0.00431),
             verdict="faster",
-            goals=[asdict(GOAL)],
+            goals=[GOAL],
         ),
         cell(
             "certified",
             decision="own",
-            ratio=ratio(12.2, 10.2, 15.1),
+            ratio=Ratio(12.2, 10.2, 15.1),
             verdict="slower",
             quality={"max_rank_ms": 110.24, "bound_ms": 110.21},
         ),
-        cell("copy-if-better", decision="own", ratio=ratio(1.0, 0.8, 1.3), verdict="inconclusive"),
+        cell("copy-if-better", decision="own", ratio=Ratio(1.0, 0.8, 1.3), verdict="inconclusive"),
     ]
 
 
@@ -132,7 +119,7 @@ def test_without_bounds_there_is_the_quality_alone():
 
 def test_where_the_call_compared_with_was_stopped_there_is_its_projection():
     stopped = cell("upstream", **STOPPED, projection_s=3600.0)
-    compiled = cell("compiled", decision="own", goals=[asdict(GOAL)])
+    compiled = cell("compiled", decision="own", goals=[GOAL])
     lines = shown([stopped, compiled, cell("failed", status="failed", wall_s=None, cpu_s=None)])
     assert any("times as fast" in line for line in lines)
     assert any(line.startswith("variant CPU s (projected) verdict") for line in lines)

@@ -139,9 +139,7 @@ def shown(amount: int, all_ranks: bool = False) -> list[str]:
         ranks=RankTable(COLUMNS, rows, (None, 80.0, 2048.0), "ms"),
         quality={"max_rank_ms": 1234.5, "bound_ms": 1234.0},
         first=qualities[0],
-        bound=find_bound(
-            [{"name": q.name, "better": q.better, "bounds": q.bounds} for q in qualities]
-        ),
+        bound=find_bound(qualities),
         planning_s=8.214,
         whole_s=12.4,
     )

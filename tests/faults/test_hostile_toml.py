@@ -88,7 +88,7 @@ def test_the_example_is_read(kind: str, path: Path) -> None:
 
 @kinds
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_any_bytes(
     kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -101,7 +101,7 @@ def test_any_bytes(
 
 @kinds
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_any_change_of_what_is_valid(
     kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -134,7 +134,7 @@ def test_deep_nesting_is_refused(kind: str, path: Path) -> None:
 
 
 @given(name=st.text(min_size=1, max_size=20))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_what_was_written_is_read_again(
     name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

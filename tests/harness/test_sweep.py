@@ -182,6 +182,16 @@ def test_a_workload_may_be_called_otherwise_than_it_is_given(path: Path):
     assert measured(plan(path, family)) == [True]
 
 
+def test_a_name_without_glyphs_is_not_measured_again(path: Path, tmp_path: Path):
+    folder = tmp_path / "\x1b\n\udcff"
+    folder.mkdir()
+    studies = (Study(f"toy[folder={folder}]/dgx_a100_80gb:2", ("same",), "odd"),)
+    family = replaced(toy.TOY, studies=studies)
+    measure(path, plan(path, family))
+    assert [cell.status for cell in read_cells(path)] == ["ok", "ok"]
+    assert measured(plan(path, family)) == [True]
+
+
 def test_a_family_without_studies_has_no_requests(path: Path):
     assert plan(path, replaced(toy.TOY, studies=())) == []
 

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from harness.contract import Prepared
 from planners.embedding import FAMILY
 
 if TYPE_CHECKING:
