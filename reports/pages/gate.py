@@ -5,7 +5,6 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 from harness.errors import printable
 from harness.gates.gate import Deviation, GateVerdict, Judged, Kind, Value
@@ -174,7 +173,7 @@ def markdown(
     found = list(rows(verdict.judged))
     if found:
         shown = found[:_MOST_ROWS]
-        columns = (code(name, attrgetter(name)) for name in DeviationText.__slots__)
+        columns = map(code, DeviationText.__slots__)
         blocks.append(as_markdown(table_of(shown, *columns)))
         if len(found) > len(shown):
             blocks.append(f"{len(found) - len(shown):,} more differences are left out.")

@@ -170,32 +170,28 @@ def _list(steps: Sequence[Step], path: Path, settings: Settings, fresh: bool) ->
     for step in steps:
         state = "measured " if step.measured else "to measure"
         names = ", ".join(name for name in step.family.variants if name in step.names())
-        _say(f"{state:10}  {step.family.name} on {step.problem}: {names}")
+        print(f"{state:10}  {step.family.name} on {step.problem}: {names}")
     left = sum(not step.measured for step in steps)
-    _say(f"{plural(len(steps), 'problem')}, {left} to measure, into {path}.")
+    print(f"{plural(len(steps), 'problem')}, {left} to measure, into {path}.")
 
 
 def _summarise(steps: Sequence[Step], finished: Sequence[Finished], path: Path) -> None:
     """Say what the suite holds now; exits with 1 where no cell of it is ok."""
     held = Counter(each.status for step in steps for each in step.stored)
     held.update(cell.status for each in finished for cell in each.cells)
-    _say(f"{plural(held.total(), 'cell')}: {_counted(held)}.")
+    print(f"{plural(held.total(), 'cell')}: {_counted(held)}.")
     bad = [cell for each in finished for cell in each.cells if cell.status == "failed"]
     for cell in bad[:_MOST_FAILED]:
-        _say(f"Failed: {printable(cell.cell)}: {short(cell)}")
+        print(f"Failed: {printable(cell.cell)}: {short(cell)}")
     if len(bad) > _MOST_FAILED:
-        _say(f"Failed: {len(bad) - _MOST_FAILED} more.")
+        print(f"Failed: {len(bad) - _MOST_FAILED} more.")
     for each in finished:
         if each.refused:
-            _say(f"Not measured: {each.step.family.name} on {each.step.problem}: {each.refused}")
-    _say(f"The results are in {path}; a report of them: shardbench report {quote(str(path))}")
+            print(f"Not measured: {each.step.family.name} on {each.step.problem}: {each.refused}")
+    print(f"The results are in {path}; a report of them: shardbench report {quote(str(path))}")
     if not held["ok"]:
         raise typer.Exit(1)
 
 
 def _counted(held: Mapping[str, int]) -> str:
     return ", ".join(f"{held[status]} {status}" for status in get_args(Status) if held[status])
-
-
-def _say(text: str) -> None:
-    print(text)

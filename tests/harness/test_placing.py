@@ -16,7 +16,7 @@ from harness.registry import Registry, Study
 from harness.sweeps.suites import read_suite
 from harness.sweeps.sweep import registered_steps
 from harness.topologies import captured_topology, find_topology, read_topologies
-from shardbench.problem_options import asked
+from shardbench.problem_options import find_problem
 
 BRINGS = WorkloadSpec("brings")
 
@@ -58,8 +58,8 @@ def test_the_command_line_finds_it_by_options_and_by_id():
         ("toy@brings/captured:6", (None, None, None)),
         ("toy/own@brings/captured:6", (None, None, None)),
     ):
-        assert asked(REGISTRY, name, *options).topology.gpus == 6
-    assert asked(REGISTRY, "toy", "brings", "dgx_h100", 8).topology.name == "dgx_h100"
+        assert find_problem(REGISTRY, name, *options).topology.gpus == 6
+    assert find_problem(REGISTRY, "toy", "brings", "dgx_h100", 8).topology.name == "dgx_h100"
 
 
 @pytest.mark.parametrize("text", ["captured", "captured:6"])
