@@ -1,7 +1,8 @@
-"""What a command is asked about: a family, a variant and a problem, as options or as one id."""
+"""The family, the variant and the problem that a command is about, as options or as one id."""
 
 import ast
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,8 +11,10 @@ import typer
 
 from harness.contract import Family
 from harness.contract.registry import Registry
+from harness.measuring.comparison import Comparison, Request
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
+from harness.model.settings import Settings
 from harness.model.topology import Topology
 from harness.topologies.lookup import placed_on
 
@@ -44,7 +47,7 @@ _FILE = re.compile(r"(?P<name>.+)#[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class NamedProblem:
     """A problem of a family, and a variant where one is named, else an empty string."""
 
     family: Family[Any, Any]
@@ -52,15 +55,22 @@ class Asked:
     workload: WorkloadSpec
     topology: Topology
 
+    def comparison(
+        self, variants: Sequence[str], settings: Settings, against: str = ""
+    ) -> Comparison:
+        """Return the comparison of these variants on the problem, of all where none is named."""
+        problem = (self.family, self.workload, self.topology)
+        return Comparison(Request(*problem, tuple(variants), against), settings)
 
-def asked(
+
+def find_problem(
     registry: Registry,
     name: str,
-    workload: str | None,
-    topology: str | None,
-    gpus: int | None,
-) -> Asked:
-    """Read what a command is about.
+    workload: str | None = None,
+    topology: str | None = None,
+    gpus: int | None = None,
+) -> NamedProblem:
+    """Find what a command is about.
 
     `name` is a family or `family/variant`, and the options give the problem; or it is an id, which
     says all, and the options stay away: `family/variant@workload/topology:gpus`, the same without a
@@ -69,26 +79,24 @@ def asked(
     Raises:
         UsageError: it is malformed, names something unknown, or gives the problem twice or never.
     """
-    options = (workload, topology, gpus)
     if "@" in name or "(" in name:
-        if options != (None, None, None):
+        if (workload, topology, gpus) != (None, None, None):
             raise UsageError(f"'{name}' names the problem already; leave out -w, -t and -n.")
         family, variant, problem = _of_id(registry, name)
         given = _as_given(family, problem.workload)
-        return Asked(
-            family, variant, given, placed_on(family, given, problem.topology, problem.gpus)
-        )
-    family_name, _, variant = name.partition("/")
-    family = registry.find(family_name)
-    if variant:
-        family.find(variant)
-    if workload is None:
-        raise UsageError(
-            "Name the problem with --workload, --topology and --gpus, or with one id for all, "
-            f"{ID}."
-        )
-    given = WorkloadSpec.parse(workload)
-    return Asked(family, variant, given, placed_on(family, given, topology, gpus))
+        topology, gpus = problem.topology, problem.gpus
+    else:
+        family_name, _, variant = name.partition("/")
+        family = registry.find(family_name)
+        if variant:
+            family.find(variant)
+        if workload is None:
+            raise UsageError(
+                "Name the problem with --workload, --topology and --gpus, or with one id for all, "
+                f"{ID}."
+            )
+        given = WorkloadSpec.parse(workload)
+    return NamedProblem(family, variant, given, placed_on(family, given, topology, gpus))
 
 
 def _of_id(registry: Registry, name: str) -> tuple[Family[Any, Any], str, ProblemId]:

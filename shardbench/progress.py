@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from statistics import fmean
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -36,13 +37,9 @@ class TimeLeft:
         left = {kind: count for kind, count in self._left.items() if count > 0}
         if not every or not left:
             return None
-        means = {kind: _mean(self._took.get(kind, every)) for kind in left}
+        means = {kind: fmean(self._took.get(kind, every)) for kind in left}
         at_once = min(self._at_once, sum(left.values()))
         return sum(count * means[kind] for kind, count in left.items()) / at_once
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def roughly(seconds: float) -> str:

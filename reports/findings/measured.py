@@ -162,14 +162,10 @@ def _shrinkage(
     if part > whole * _UNCHANGED or after[phase] > rest.sum():
         sentence = f"{effect}, and the whole {times(whole)} with it."
         return Finding("phases", sentence, f"{detail}; beside it remain {shares}.")
-    sentence = (
-        f"{effect} but the whole only {times(whole)}, because most of what is left is elsewhere: "
-        f"{shares}."
-    )
-    untouched = [n for n in rest.head(3).index if after[n] >= _UNCHANGED * before[n] > 0]
-    if untouched:
+    if untouched := [n for n in rest.head(3).index if after[n] >= _UNCHANGED * before[n] > 0]:
         detail += f"; {names(untouched)} cost as much as before, or more"
-    return Finding("phases", sentence, detail + ".")
+    why = f"because most of what is left is elsewhere: {shares}"
+    return Finding("phases", f"{effect} but the whole only {times(whole)}, {why}.", f"{detail}.")
 
 
 def _quality(family: FamilyView) -> Iterator[Finding]:
@@ -182,24 +178,21 @@ def _quality(family: FamilyView) -> Iterator[Finding]:
     best, worst = rows_of(ranked)[0], rows_of(ranked)[-1]
     name = family.against[family.quality_problem]
     reference = {row["variant"]: row for row in rows_of(table)}.get(name)
-    sentence = f"`{best['variant']}` decides on its own: its `{best['name']}` is"
-    if len(own) > 1:
-        sentence = (
-            f"Of the {len(own)} variants that decide on their own, `{best['variant']}` has the "
-            f"best `{best['name']}`,"
-        )
     figure = quantity(best["quality"], best["unit"])
     against = _against(best, reference, name, lower) if reference else ""
-    sentence += f" {against or figure}, in {_cost(best, name)}."
+    which = f"`{best['variant']}` decides on its own: its `{best['name']}` is"
     detail = f"On `{family.quality_problem}`: {figure}"
     if reference:
         detail += f" beside {quantity(reference['quality'], best['unit'])} for `{name}`"
     if len(own) > 1:
-        detail += (
-            f"; the worst is `{worst['variant']}` with "
-            f"{quantity(worst['quality'], worst['unit'])}, in {_cost(worst, name)}"
+        which = (
+            f"Of the {len(own)} variants that decide on their own, `{best['variant']}` has the "
+            f"best `{best['name']}`,"
         )
-    yield Finding("quality", sentence, detail + ".")
+        least = quantity(worst["quality"], worst["unit"])
+        detail += f"; the worst is `{worst['variant']}` with {least}, in {_cost(worst, name)}"
+    sentence = f"{which} {against or figure}, in {_cost(best, name)}."
+    yield Finding("quality", sentence, f"{detail}.")
 
 
 def _gaps(family: FamilyView) -> Iterator[Finding]:

@@ -80,10 +80,10 @@ def flames_table(steps: Sequence[LadderStep]) -> Table:
     """Return a row per step, with a link to its page or the command that makes one."""
     return table_of(
         steps,
-        code("step", lambda step: step.variant),
+        code("step", "variant"),
         text("what it shows", _shown),
         text("flame graph", _link),
-        code("command", lambda step: step.command),
+        code("command"),
     )
 
 

@@ -1,12 +1,10 @@
 """The page of a profile: flame graphs of one variant or two, their difference, and sentences."""
 
-import json
 import math
 from collections.abc import Sequence
+from typing import Any
 
-from markupsafe import Markup
-
-from harness.measuring.profile.flame_graph import Comparer, Frame, Pair, Profile, Share
+from harness.measuring.profile.flame_graph import Comparer, Frame, Node, Pair, Profile, Share
 from reports.formatting import percent, plural, seconds
 from reports.pages.templating import render
 
@@ -140,35 +138,25 @@ def flame_page(profiles: Sequence[Profile], problem: str) -> str:
     )
 
 
-def _data(comparer: Comparer, variants: list[str]) -> Markup:
-    """Return the tree as JSON that cannot end the element that it stands in.
+def _data(comparer: Comparer, variants: list[str]) -> dict[str, Any]:
+    """Return the tree for the page's script.
 
     A node is its frame, its parent, own and whole seconds of both variants, its width, and 1 where
     the whole seconds differ.
     """
     nodes = comparer.tree()
     frames = {frame: number for number, frame in enumerate({node.frame: 0 for node in nodes})}
-    data = {
+    return {
         "variants": variants,
         "frames": [[frame.module, frame.text] for frame in frames],
         "nodes": [
-            [
-                frames[node.frame],
-                node.parent,
-                *(
-                    float(f"{value:.6g}")
-                    for value in (
-                        *(node.own.seconds, node.own.against),
-                        *(node.whole.seconds, node.whole.against),
-                        node.width,
-                    )
-                ),
-                int(node.whole.differs),
-            ]
+            [frames[node.frame], node.parent, *_figures(node), int(node.whole.differs)]
             for node in nodes
         ],
     }
-    text = json.dumps(data, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
+
+
+def _figures(node: Node) -> list[float]:
+    own, whole = node.own, node.whole
+    figures = (own.seconds, own.against, whole.seconds, whole.against, node.width)
+    return [float(f"{value:.6g}") for value in figures]

@@ -4,7 +4,6 @@ import math
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 from harness.model.errors import printable
 from harness.model.ids import CellId, ProblemId
@@ -168,7 +167,7 @@ def markdown(
     found = list(rows(verdict.judged))
     if found:
         shown = found[:_MOST_ROWS]
-        columns = (code(name, attrgetter(name)) for name in DeviationText.__slots__)
+        columns = map(code, DeviationText.__slots__)
         blocks.append(as_markdown(table_of(shown, *columns)))
         if len(found) > len(shown):
             blocks.append(f"{len(found) - len(shown):,} more differences are left out.")

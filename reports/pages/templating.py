@@ -27,6 +27,7 @@ def templates() -> jinja2.Environment:
     )
     filters = {"prose": prose, "sources": sources, "md": markdown, "md_table": as_markdown}
     environment.filters.update(filters, csv_link=_csv_link)
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.globals["confidence"] = f"{100 * CONFIDENCE:.0f}"
     return environment
 

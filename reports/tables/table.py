@@ -1,7 +1,7 @@
 """One kind of table for terminals, Markdown and HTML."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ from reports.formatting import MISSING, interval, number
 
 Tone = Literal["", "bad", "good", "warn", "soft"]
 Value = Callable[[Any], Any] | str | int
-"""What a column holds of a row: its value by key or place, or by a function of the row."""
+"""What a column holds of a row: its value by key, place or attribute, or a function of the row."""
 
 _TONES: dict[str, Tone] = {
     **dict.fromkeys(
@@ -97,7 +97,12 @@ def outcome_entry(outcome: str) -> Entry:
 
 def _entries(value: Value, write: Callable[[float], str] = number) -> Callable[[Any], Entry]:
     def entry(row: Any) -> Entry:
-        held = value(row) if callable(value) else row[value]
+        if callable(value):
+            held = value(row)
+        elif isinstance(value, str) and not isinstance(row, Mapping):
+            held = getattr(row, value)
+        else:
+            held = row[value]
         if isinstance(held, Entry):
             return held
         if isinstance(held, str) or held is None:

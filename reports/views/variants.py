@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from harness.model.cell import projected_speedup
 from reports.formatting import number, progress
 from reports.frames import DIFFERENT
 from reports.views.family import FamilyView, rows_of
@@ -91,30 +90,25 @@ def speedups(family: FamilyView) -> pd.DataFrame:
     A row per cell of such problems. `low` and `high` are the interval; where the variant compared
     with was stopped there is none, and `projected` says that the figure is from its projection.
     """
-    stored = {str(cell.id): cell for cell in family.records}
-    primary = family.primary_qualities
-    best = dict(zip(primary["cell"], primary["value"], strict=True))
-    rows = []
-    for problem, against in family.against.items():
-        if against == family.reference:
-            continue
-        cells = family.on(problem)
-        stopped = stored[cells[against]["cell"]] if against in cells else None
-        for cell in cells.values():
-            projected = stopped and projected_speedup(stored[cell["cell"]], stopped)
-            measured = 1.0 if cell["outcome"] == "reference" else 1 / cell["ratio"]
-            rows.append(
-                cell
-                | {
-                    "times_as_fast": projected or measured,
-                    "low": 1 / cell["ratio_high"],
-                    "high": 1 / cell["ratio_low"] if cell["ratio_low"] else math.inf,
-                    "projected": projected is not None,
-                    "decision": family.whose_decision(cell),
-                    "quality": best.get(cell["cell"], math.nan),
-                }
-            )
-    return pd.DataFrame(rows, columns=_SPEEDUPS)
+    cells = family.cells[family.cells["against"] != family.reference]
+    stopped = cells[(cells["variant"] == cells["against"]) & (cells["status"] == "over budget")]
+    # An empty column has the type of what it is mapped from, which cannot be divided.
+    projection = cells["problem"].map(stopped.set_index("problem")["projection_s"]).astype(float)
+    projected = (projection / cells["wall_s"]).where(
+        (cells["status"] == "ok") & (projection > 0) & (cells["wall_s"] > 0)
+    )
+    best = family.primary_qualities.set_index("cell")["value"]
+    table = cells.assign(
+        times_as_fast=projected.fillna(1 / _ratios(cells)),
+        low=1 / cells["ratio_high"],
+        high=1 / cells["ratio_low"],
+        projected=projected.notna(),
+        decision=[family.whose_decision(row) for row in rows_of(cells)],
+        quality=cells["cell"].map(best).astype(float),
+    )
+    places = {problem: place for place, problem in enumerate(family.against)}
+    table = table.sort_values("problem", key=lambda names: names.map(places), kind="stable")
+    return table[_SPEEDUPS].reset_index(drop=True)
 
 
 def tradeoff(family: FamilyView) -> pd.DataFrame:

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from harness.measuring.comparison import Comparison, Request
 from harness.store.results import append_cells, to_json
 from shardbench import display
 from shardbench.display.comparison import document, shown
@@ -21,7 +20,7 @@ from shardbench.options import (
     settings_of,
     write,
 )
-from shardbench.problem_options import GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
+from shardbench.problem_options import GpusIfAny, TopologyIfAny, WorkloadIfAny, find_problem
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 
@@ -54,11 +53,10 @@ def compare(
     details: Annotated[bool, typer.Option(help="Also show memory, phases, counters.")] = False,
 ) -> None:
     """Compare the variants of a family on one problem."""
-    question = asked(found_registry(), family, workload, topology, gpus)
+    question = find_problem(found_registry(), family, workload, topology, gpus)
     settings = settings_of(budget, seconds, seed, memory)
-    names = tuple(name for name in (question.variant, *names_in(variants)) if name)
-    request = Request(question.family, question.workload, question.topology, names, against)
-    comparison = Comparison(request, settings)
+    names = [name for name in (question.variant, *names_in(variants)) if name]
+    comparison = question.comparison(names, settings, against)
     if json not in ("", "-"):
         check_writable(Path(json))
     with measuring_into(results) if results else nullcontext():

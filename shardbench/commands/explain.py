@@ -13,7 +13,7 @@ from harness.store.results import to_json
 from shardbench import display
 from shardbench.display.explanation import shown, to_markdown
 from shardbench.options import check_writable, found_registry, messages, write
-from shardbench.problem_options import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
+from shardbench.problem_options import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, find_problem
 from shardbench.progress import progress_display
 
 FORMAT = "shardbench-explanation"
@@ -40,7 +40,7 @@ def explain(
     ] = None,
 ) -> None:
     """Say why a decision is as it is: what bounds it, and what each alternative would cost."""
-    question = asked(found_registry(), cell, workload, topology, gpus)
+    question = find_problem(found_registry(), cell, workload, topology, gpus)
     if not question.variant:
         raise UsageError(f"Name the variant to explain: FAMILY/VARIANT, or one id, {ID}.")
     if out is not None:

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from harness.measuring.comparison import Comparison, Request
 from harness.model.errors import UsageError
 from harness.model.ids import CellId
 from shardbench.options import (
@@ -18,7 +17,7 @@ from shardbench.options import (
     settings_of,
     write,
 )
-from shardbench.problem_options import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, asked
+from shardbench.problem_options import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, find_problem
 from shardbench.progress import progress_display
 
 
@@ -48,7 +47,7 @@ def profile(
     """Profile a variant, or two: flame graphs and their difference, speedscope files, text."""
     from reports.pages.flames import explanation, flame_page, overview
 
-    question = asked(found_registry(), family, workload, topology, gpus)
+    question = find_problem(found_registry(), family, workload, topology, gpus)
     if question.variant and variant:
         raise UsageError(f"'{family}' names the variant already; leave out '{variant}'.")
     name = question.variant or variant
@@ -58,8 +57,7 @@ def profile(
         raise UsageError(f"--against takes another variant than '{name}' itself.")
     check_seconds("--seconds", seconds)
     names = [question.family.find(each).name for each in (name, against) if each]
-    request = Request(question.family, question.workload, question.topology, tuple(names))
-    comparison = Comparison(request, settings_of(budget, budget, 0, memory))
+    comparison = question.comparison(names, settings_of(budget, budget, 0, memory))
     check_folder(out)  # whether it can be written is better known before
     with progress_display(str(comparison.problem)) as listen:
         profiled = comparison.profile(names, seconds, listen)

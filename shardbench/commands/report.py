@@ -62,7 +62,11 @@ def report(
     if results is not None and other is not None:
         if large or fresh or flames:
             raise UsageError("A report of two files takes no --large, --fresh or --flames.")
-        _compare(results, other, out or Path("comparison"))
+        from reports.pages.comparison import write_comparison
+
+        for each in (results, other):
+            tell_damaged(each)
+        _tell(write_comparison(results, other, out or Path("comparison")))
         return
     from reports.pages.report import write_report  # pandas and matplotlib take seconds to import
 
@@ -79,14 +83,6 @@ def report(
         check_folder(profiles)
         profile_ladders(results, profiles, found_registry(), settings, _SECONDS_OF_A_STEP)
     _tell(write_report(results, out or Path("report"), profiles))
-
-
-def _compare(a: Path, b: Path, out: Path) -> None:
-    from reports.pages.comparison import write_comparison
-
-    for results in (a, b):
-        tell_damaged(results)
-    _tell(write_comparison(a, b, out))
 
 
 def _tell(page: Path) -> None:

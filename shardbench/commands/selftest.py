@@ -16,7 +16,8 @@ from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.settings import SamplingRule
 from harness.store.results import to_json
-from reports.tables.terminal import new_table
+from reports.tables.table import TableColumn, numbers, table_of
+from reports.tables.terminal import as_terminal
 from shardbench import display
 from shardbench.options import Seed, check_writable, settings_of, write
 from shardbench.progress import progress_display
@@ -70,18 +71,18 @@ def _document(found: Sequence[Tally], rule: SamplingRule, minutes: float) -> str
 
 
 def _table(found: Sequence[Tally], rule: SamplingRule, minutes: float) -> RenderableType:
-    verdicts = ("faster", "same", "slower", "inconclusive")
-    numbers = ("added", *verdicts, "pairs", "interval")
-    rounds = f"{found[0].rounds} rounds in {minutes:.0f} min"
-    table = new_table(f"Verdicts of {rounds}\n", *numbers, right=numbers)
-    for tally in found:
-        table.add_row(
-            f"{tally.percent} %",
-            *(f"{tally.verdicts.get(verdict, 0)}" for verdict in verdicts),
-            f"{tally.pairs:.0f}",
-            f"±{tally.reach:.1%}".replace("%", " %"),
-        )
-    return Group(table, "", *_sentences(found, rule))
+    def count(verdict: str) -> TableColumn:
+        return numbers(verdict, lambda tally: tally.verdicts.get(verdict, 0))
+
+    table = table_of(
+        found,
+        numbers("added", lambda tally: f"{tally.percent} %"),
+        *map(count, ("faster", "same", "slower", "inconclusive")),
+        numbers("pairs", lambda tally: f"{tally.pairs:.0f}"),
+        numbers("interval", lambda tally: f"±{tally.reach * 100:.1f} %"),
+    )
+    title = f"Verdicts of {found[0].rounds} rounds in {minutes:.0f} min\n"
+    return Group(as_terminal(table, title), "", *_sentences(found, rule))
 
 
 def _sentences(found: Sequence[Tally], rule: SamplingRule) -> list[str]:

@@ -170,34 +170,30 @@ def _list(requests: Sequence[Request], path: Path, settings: Settings, fresh: bo
     for request in requests:
         state = "measured " if request.is_measured else "to measure"
         names = ", ".join(name for name in request.family.variants if name in request.names())
-        _say(f"{state:10}  {request.family.name} on {request.given}: {names}")
+        print(f"{state:10}  {request.family.name} on {request.given}: {names}")
     left = sum(not request.is_measured for request in requests)
-    _say(f"{plural(len(requests), 'problem')}, {left} to measure, into {path}.")
+    print(f"{plural(len(requests), 'problem')}, {left} to measure, into {path}.")
 
 
 def _summarise(requests: Sequence[Request], finished: Sequence[Finished], path: Path) -> None:
     """Say what the suite holds now; exits with 1 where no cell of it is ok."""
     held = Counter(each.status for request in requests for each in request.stored)
     held.update(cell.status for each in finished for cell in each.cells)
-    _say(f"{plural(held.total(), 'cell')}: {_counted(held)}.")
+    print(f"{plural(held.total(), 'cell')}: {_counted(held)}.")
     bad = [cell for each in finished for cell in each.cells if cell.status == "failed"]
     for cell in bad[:_MOST_FAILED]:
-        _say(f"Failed: {printable(str(cell.id))}: {short(cell)}")
+        print(f"Failed: {printable(str(cell.id))}: {short(cell)}")
     if len(bad) > _MOST_FAILED:
-        _say(f"Failed: {len(bad) - _MOST_FAILED} more.")
+        print(f"Failed: {len(bad) - _MOST_FAILED} more.")
     for each in finished:
         if each.refused:
-            _say(
+            print(
                 f"Not measured: {each.request.family.name} on {each.request.given}: {each.refused}"
             )
-    _say(f"The results are in {path}; a report of them: shardbench report {quote(str(path))}")
+    print(f"The results are in {path}; a report of them: shardbench report {quote(str(path))}")
     if not held["ok"]:
         raise typer.Exit(1)
 
 
 def _counted(held: Mapping[Status, int]) -> str:
     return ", ".join(f"{held[status]} {status}" for status in get_args(Status) if held[status])
-
-
-def _say(text: str) -> None:
-    print(text)

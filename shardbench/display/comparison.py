@@ -32,7 +32,7 @@ _ROW_FIELDS = (
 _CONFIDENCE = f"{100 * CONFIDENCE:.0f} %"
 _MOST_PRINTED_LINES = 12
 _SIGNS = {"lower": "≥", "higher": "≤"}
-_VARIANT = code("variant", attrgetter("variant"), least=16)
+_VARIANT = code("variant", least=16)
 
 
 def document(cells: Sequence[Cell]) -> dict[str, Any]:

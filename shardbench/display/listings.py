@@ -1,7 +1,6 @@
 """The lists of `shardbench list`: families, variants, workloads, topologies."""
 
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Any
 
 from rich.console import RenderableType
@@ -19,28 +18,24 @@ def families(registry: Registry) -> Iterator[RenderableType]:
     """List the families."""
     table = table_of(
         registry.families,
-        code("family", attrgetter("name")),
-        code("reference", attrgetter("reference.name")),
+        code("family", "name"),
+        code("reference", lambda family: family.reference.name),
         numbers("variants", lambda family: len(family.variants)),
-        text("what it plans", attrgetter("summary")),
+        text("what it plans", "summary"),
     )
     yield from (as_terminal(table, "Families"), "")
 
 
 def variants(registry: Registry) -> Iterator[RenderableType]:
     """List the variants of every family."""
-    table = table_of(
-        (
-            (f"{family.name}/{variant.name}", variant)
-            for family in registry.families
-            for variant in family.variants.values()
-        ),
-        code("variant", 0),
-        text("decides", lambda row: _decides(row[1])),
-        text("what it is", lambda row: _summary(row[1])),
-        text("source", lambda row: row[1].source),
+    rows = (
+        (f"{family.name}/{variant.name}", _decides(variant), _summary(variant), variant.source)
+        for family in registry.families
+        for variant in family.variants.values()
     )
-    yield from (as_terminal(table, "Variants"), "")
+    titles = ("decides", "what it is", "source")
+    columns = (text(title, place) for place, title in enumerate(titles, start=1))
+    yield from (as_terminal(table_of(rows, code("variant", 0), *columns), "Variants"), "")
 
 
 def _decides(variant: Variant[Any, Any]) -> str:
@@ -56,8 +51,8 @@ def _summary(variant: Variant[Any, Any]) -> str:
 
 def workloads(registry: Registry, sources: bool) -> Iterator[RenderableType]:
     """List the workloads of every family, and on request where their figures are from."""
-    columns = [code("workload", attrgetter("name")), text("what it is", attrgetter("summary"))]
-    columns += [text("source", attrgetter("source"))] * sources
+    columns = [code("workload", "name"), text("what it is", "summary")]
+    columns += [text("source")] * sources
     for family in registry.families:
         table = table_of(family.workloads(), *columns)
         yield from (as_terminal(table, f"Workloads of {family.name}"), "")
@@ -66,11 +61,10 @@ def workloads(registry: Registry, sources: bool) -> Iterator[RenderableType]:
 def topologies(sources: bool) -> Iterator[RenderableType]:
     """List the presets, in units for people, and on request where the figures are from."""
     found = presets().values()
-    name = code("topology", attrgetter("name"))
+    name = code("topology", "name")
     if sources:
-        about = (("GPU", "gpu"), ("capacity", "hbm_basis"), ("source", "source"))
-        columns = (text(title, attrgetter(field)) for title, field in about)
-        yield from (as_terminal(table_of(found, name, *columns), "Topologies"), "")
+        columns = (name, text("GPU", "gpu"), text("capacity", "hbm_basis"), text("source"))
+        yield from (as_terminal(table_of(found, *columns), "Topologies"), "")
         return
 
     def amount(title: str, field: str, unit: float) -> TableColumn:
@@ -86,7 +80,7 @@ def topologies(sources: bool) -> Iterator[RenderableType]:
         amount("inter", "inter_host_bw", 1e6),
         amount("HBM", "hbm_bw", 1e6),
         amount("H2D", "hbm_to_ddr_bw", 1e6),
-        text("confidence", attrgetter("confidence")),
+        text("confidence"),
     )
     title = "Topologies (GiB a GPU; GB/s one way: intra-host, inter-host, HBM, host to GPU)"
     yield as_terminal(table, title)

@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import asdict
 from rich.console import Console
 
-from harness.contract import Goal, Quality
 from harness.model.cell import Cell, Goal, Quality, Ratio, Summary
 from harness.model.ids import CellId
 from shardbench import display

@@ -6,7 +6,7 @@ import pytest
 
 from harness.contract.registry import load_registry
 from shardbench.cli import main
-from shardbench.problem_options import asked
+from shardbench.problem_options import find_problem
 
 PROBLEM = ["-w", "synthetic[tables=2,seed=1]", "-t", "dgx_a100_80gb", "-n", "8"]
 ID = "synthetic[tables=2,seed=1]/dgx_a100_80gb:8"
@@ -113,7 +113,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_profiling(shardbench, tm
 class TestAsked:
     def ask(self, name: str, *problem):
         workload, topology, gpus = problem or (None, None, None)
-        return asked(load_registry(), name, workload, topology, gpus)
+        return find_problem(load_registry(), name, workload, topology, gpus)
 
     @pytest.mark.parametrize(
         "name",

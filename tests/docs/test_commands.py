@@ -18,7 +18,7 @@ from documented import ROOT, Command, commands, documents
 
 from shardbench.cli import app
 from shardbench.options import found_registry
-from shardbench.problem_options import asked
+from shardbench.problem_options import find_problem
 
 # The example package has a test of its own, which installs it and runs what its README shows.
 OWN_PACKAGE = ROOT / "docs" / "examples" / "own_planners"
@@ -118,7 +118,7 @@ def test_the_program_understands_it_and_knows_what_it_names(command: Command, fo
     values = parsed(command.words)
     name = next((values[key] for key in ("name", "family", "cell") if values.get(key)), "")
     if command.words[1] in ("compare", "profile", "explain") and values:
-        found = asked(
+        found = find_problem(
             found_registry(),
             name,
             values.get("workload"),

@@ -12,7 +12,6 @@ from harness.model.ids import ProblemId
 from harness.releases.installing import Place, install, kept_releases
 from harness.releases.variants import environment_of
 from harness.topologies.lookup import find_topology
-from shardbench.problem_options import Asked
 
 PROBLEM = "toy[size=3]/dgx_a100_80gb:8"
 RULE = Rule(repeat=3, seconds=60, budget=60)

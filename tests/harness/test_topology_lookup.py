@@ -18,7 +18,7 @@ from harness.suites.suite_file import read_suite
 from harness.suites.sweep import registered_requests
 from harness.topologies.csv_files import read_topologies
 from harness.topologies.lookup import find_topology, placed_on
-from shardbench.problem_options import asked
+from shardbench.problem_options import find_problem
 
 BRINGS = WorkloadSpec("brings")
 
@@ -60,8 +60,8 @@ def test_the_command_line_finds_it_by_options_and_by_id():
         ("toy@brings/captured:6", (None, None, None)),
         ("toy/own@brings/captured:6", (None, None, None)),
     ):
-        assert asked(REGISTRY, name, *options).topology.gpus == 6
-    assert asked(REGISTRY, "toy", "brings", "dgx_h100", 8).topology.name == "dgx_h100"
+        assert find_problem(REGISTRY, name, *options).topology.gpus == 6
+    assert find_problem(REGISTRY, "toy", "brings", "dgx_h100", 8).topology.name == "dgx_h100"
 
 
 @pytest.mark.parametrize("text", ["captured", "captured:6"])

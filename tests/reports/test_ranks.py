@@ -91,7 +91,7 @@ def test_the_tables_hold_every_rank_and_the_heaviest(tmp_path):
 def test_both_plans_are_drawn_whole_on_one_scale(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(
-        reports.figures.ranks,
+        reports.figures.canvas,
         "finish",
         lambda figure, *rest: made.append(figure) or finish(figure, *rest),
     )
