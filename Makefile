@@ -62,9 +62,9 @@ test-slow: setup
 bench: setup
 	$(BIN)/python -m asv run
 
-# Every benchmark once, nothing stored.
+# Every kind of benchmark once, on two variants of each family; nothing stored.
 bench-smoke: setup
-	$(BIN)/python -m asv run -E existing --quick --dry-run
+	SHARDBENCH_ASV_SMOKE=1 $(BIN)/python -m asv run -E existing --quick --dry-run
 
 # What the planners decide, count and cost, against expectations.toml. A ratio that is inconclusive
 # on a busy machine (exit code 2) is told and is no failure.

@@ -10,6 +10,8 @@ from pathlib import Path
 from harness.contract.registry import Registry
 
 OUTLINE_FILE = "SHARDBENCH_ASV_OUTLINE"
+SMOKE = "SHARDBENCH_ASV_SMOKE"
+"""Set for a smoke: of each family its first two variants on its first problem alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,12 @@ def registered(registry: Registry) -> Mapping[str, Outline]:
         if all(missing):
             note(f"Family '{family.name}' is not installed: it needs {', '.join(missing[0])}.")
             continue
+        variants, problems = tuple(family.variants), family.benchmarks
+        if os.environ.get(SMOKE):
+            variants, problems = variants[:2], problems[:1]
         found[family.name] = Outline(
-            tuple(family.variants),
-            family.benchmarks,
+            variants,
+            problems,
             (
                 *(Figure(each.name, each.unit, each.better) for each in family.qualities),
                 *(Figure(each.name, "count", "lower") for each in family.counters),
