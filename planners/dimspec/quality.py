@@ -32,7 +32,8 @@ def quality(problem: DimSpecProblem, decision: Decision) -> Mapping[str, float]:
 
 def _quality(stream: Stream, answers: Answers) -> Mapping[str, float]:
     asked = Counter(stream.sequence)
-    least = _cheapest(stream)
+    cheapest_conversions = answer(stream, CheapestSearch()).conversions
+    least = list(map(true_cost, stream.queries, cheapest_conversions))
     cost = cheapest = reported = 0.0
     dearer = 0
     for number, conversion in enumerate(answers.conversions):
@@ -69,14 +70,6 @@ def true_cost(query: Query, conversion: Conversion) -> float:
         ).total
         for spec, step in zip(conversion.path, conversion.comms, strict=False)
     )
-
-
-def _cheapest(stream: Stream) -> list[float]:
-    found = answer(stream, CheapestSearch()).conversions
-    return [
-        true_cost(query, conversion)
-        for query, conversion in zip(stream.queries, found, strict=True)
-    ]
 
 
 def _is_as_recorded(query: Query, conversion: Conversion, recorded: RecordedAnswer) -> bool:

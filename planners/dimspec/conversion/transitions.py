@@ -31,9 +31,10 @@ class LayoutStep(NamedTuple):
 
 
 class _Layout(NamedTuple):
+    """The masks, and the sharded dimensions in the order of their sharding, which decides ties."""
+
     masks: Masks
     order: tuple[int, ...]
-    """The sharded dimensions in the order they were sharded in, which decides ties."""
 
 
 def divisible(mesh: Mesh, shape: Sequence[int]) -> Divisible:
@@ -90,17 +91,14 @@ class Transitions:
         ARRIVED stands where a layout shards as the target does.
         """
         known = self._nearest.get(target)
-        if known is None:
-            known = self._nearest[target] = self._find_nearest(target)
-        return known
-
-    def _find_nearest(self, target: Masks) -> list[int]:
+        if known is not None:
+            return known
         columns = [
             map(self._points[mask].__getitem__, column)
             for mask, column in zip(target, self._columns, strict=True)
         ]
         points = list(map(sum, zip(*columns, strict=True)))
-        nearest = []
+        nearest = self._nearest[target] = []
         for here, reachable in zip(points, self._reachable, strict=True):
             if here:
                 ahead = [points[layout] for layout in reachable]
