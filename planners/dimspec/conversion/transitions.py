@@ -98,13 +98,14 @@ class Transitions:
             for mask, column in zip(target, self._columns, strict=True)
         ]
         points = list(map(sum, zip(*columns, strict=True)))
-        nearest = self._nearest[target] = []
+        nearest = []
         for here, reachable in zip(points, self._reachable, strict=True):
             if here:
                 ahead = [points[layout] for layout in reachable]
                 nearest.append(ahead.index(min(ahead)))
             else:
                 nearest.append(ARRIVED)
+        self._nearest[target] = nearest  # when it is whole, for other threads
         return nearest
 
     def _number(self, layout: _Layout) -> int:
