@@ -42,10 +42,6 @@ GOALS = (
         300,
     ),
     Goal(
-        "a stack of 32 layers at least 30 times as fast",
-        _layers(32),
-        "indexed",
-        "times faster",
-        30,
+        "a stack of 32 layers at least 30 times as fast", _layers(32), "indexed", "times faster", 30
     ),
 )

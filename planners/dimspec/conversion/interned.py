@@ -80,10 +80,10 @@ class InternedTensor:
     def spec(self, partition: Partition) -> InternedSpec:
         """Return the spec of a partition; raises PartitionError where there is none."""
         try:
-            return self.spec_of(self.transitions.find(partition))
+            return self.spec_of(self.transitions.numbers[partition])
         except KeyError:
             counted = checked_partition(self.mesh, self.shape, partition)
-            return self.spec_of(self.transitions.find(counted))
+            return self.spec_of(self.transitions.numbers[counted])
 
     def spec_of(self, layout: int) -> InternedSpec:
         """Return the spec of a layout by its number."""
