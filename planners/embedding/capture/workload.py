@@ -4,7 +4,7 @@ from harness.registry import Topology, UsageError, WorkloadSpec, is_captured_fil
 
 
 def is_captured(workload: WorkloadSpec) -> bool:
-    """Whether a workload is a captured file, by its name."""
+    """Return whether a workload is a captured file, by its name."""
     return is_captured_file(workload.name)
 
 
