@@ -3,6 +3,7 @@
 import errno
 import gzip
 import json
+import os
 import string
 import warnings
 from contextlib import contextmanager
@@ -165,7 +166,7 @@ def test_a_full_disk_only_warns_and_keeps_what_was_there(tmp_path, captures, mon
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
     said = r"c\.json was not written: No space left on device\."
     with pytest.warns(UserWarning, match=said), capture("toy", path):  # noqa: PT031 - inside is the body
         plan("a")

@@ -144,7 +144,7 @@ def test_names_that_would_make_an_ambiguous_cell_id_are_refused(
 
 def test_quality_needs_a_direction():
     with pytest.raises(RegistryError, match=says("Quality 'cost' must be better lower or higher.")):
-        Quality("cost", "ms", "smaller", "what it costs")
+        Registry([replace(toy.TOY, qualities=(Quality("cost", "ms", "smaller"),))])
 
 
 def test_a_claim_is_what_is_left_of_the_cost():
