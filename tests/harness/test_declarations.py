@@ -20,10 +20,13 @@ SPEED = Quality("speed", "", "higher", "how fast it is")
 MOST = Quality("most", "", "lower", "how fast it can be", bounds="speed")
 
 
+<<<<<<< HEAD
 def bound(*qualities: Quality):
     return find_bound(qualities)
 
 
+=======
+>>>>>>> celltests
 class TestBounds:
     @pytest.mark.parametrize("target", ["cost", "least"])
     def test_a_bound_of_no_other_quality_is_refused(self, target: str):
@@ -35,9 +38,9 @@ class TestBounds:
         )
 
     def test_it_is_found_where_it_bounds_the_first_quality(self):
-        assert bound(COST) is None
-        assert bound(SPEED, COST, LEAST) is None
-        found = bound(COST, SPEED, LEAST)
+        assert find_bound([COST]) is None
+        assert find_bound([SPEED, COST, LEAST]) is None
+        found = find_bound([COST, SPEED, LEAST])
         assert found is not None
         assert (found.quality, found.name) == ("cost", "least")
 
@@ -53,7 +56,7 @@ class TestBounds:
         ],
     )
     def test_the_gap_is_what_is_left_to_the_bound(self, qualities, values, gap):
-        found = bound(*qualities)
+        found = find_bound(qualities)
         assert found is not None
         assert found.gap(values) == pytest.approx(gap, nan_ok=True)
 
@@ -71,7 +74,7 @@ class TestBounds:
         )
 
     def test_a_rounding_is_no_contradiction(self):
-        found = bound(COST, LEAST)
+        found = find_bound([COST, LEAST])
         assert found is not None
         assert not found.is_passed({"cost": 10.0, "least": 10.0 * (1 + 1e-12)})
 
