@@ -65,7 +65,7 @@ class FamilyView:
 
     @cached_property
     def bound(self) -> Bound | None:
-        """Which quality is a proven bound on the first one, if any is."""
+        """The quality that is a proven bound on the first one, if any is."""
         found = (find_bound(record.get("qualities") or []) for record in self.records)
         return next(filter(None, found), None)
 
