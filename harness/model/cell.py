@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, convert, field, to_builtins
 
-from harness.errors import RegistryError, UsageError, printable
 from harness.model.declared import LEAST, check_sizes
 from harness.model.errors import UsageError, printable
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
@@ -118,10 +117,6 @@ class Goal(Struct, frozen=True):
     quality: str = ""
 
 
-class BrokenTable(RegistryError, ValueError):
-    """A rank table that contradicts itself, made by a family or read from a file."""
-
-
 class RankTable(Struct, frozen=True):
     """Figures of a decision by rank: `rows` has one for each rank, in the order of `columns`.
 
@@ -137,12 +132,12 @@ class RankTable(Struct, frozen=True):
     def __post_init__(self) -> None:
         lengths = {len(row) for row in self.rows} | {len(self.capacities)}
         if lengths != {len(self.columns)} or self.bar not in self.columns:
-            raise BrokenTable(
-                "A rank table must have a figure in each row and a capacity for each of its "
-                f"columns, which are {', '.join(self.columns)}, and a bar that is one of them."
+            raise ValueError(
+                "a rank table must have a figure in each row and a capacity for each of its "
+                f"columns, which are {', '.join(self.columns)}, and a bar that is one of them"
             )
         if not all(math.isfinite(value) for row in self.rows for value in row):
-            raise BrokenTable("A rank table must hold numbers, neither infinities nor NaN.")
+            raise ValueError("a rank table must hold numbers, neither infinities nor NaN")
 
 
 class Progress(Struct, frozen=True):

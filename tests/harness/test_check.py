@@ -1,3 +1,4 @@
+import json
 import math
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,9 +15,6 @@ from harness.model.errors import InfeasibleDecision, RegistryError
 from harness.model.ids import WorkloadSpec
 from harness.store.results import to_json
 from harness.topologies.lookup import find_topology
-from harness.naming import WorkloadSpec
-from harness.registry import Family, Planning, Prepared, RankTable, Variant, is_observing
-from harness.topologies import find_topology
 
 PROBLEM = toy.build(WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2))
 
@@ -153,12 +151,9 @@ def test_what_each_rank_gets_is_kept_where_the_family_plans(clock: FakeClock):
     family = replace(toy.TOY, abilities=Abilities(planning=planning))
     found = check(family, toy.TOY.variants["reference"], PROBLEM, clock)
     assert found.ranks == table
-<<<<<<< HEAD
     record = json.loads(to_json(to_builtins(found.ranks)))
     assert record == {"columns": ["dealt"], "rows": [[3.0], [3.0]], "capacities": [None],
                       "bar": "dealt"}  # fmt: skip
-=======
->>>>>>> celltests
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])

@@ -20,13 +20,10 @@ SPEED = Quality("speed", "", "higher", "how fast it is")
 MOST = Quality("most", "", "lower", "how fast it can be", bounds="speed")
 
 
-<<<<<<< HEAD
 def bound(*qualities: Quality):
     return find_bound(qualities)
 
 
-=======
->>>>>>> celltests
 class TestBounds:
     @pytest.mark.parametrize("target", ["cost", "least"])
     def test_a_bound_of_no_other_quality_is_refused(self, target: str):
@@ -38,9 +35,9 @@ class TestBounds:
         )
 
     def test_it_is_found_where_it_bounds_the_first_quality(self):
-        assert find_bound([COST]) is None
-        assert find_bound([SPEED, COST, LEAST]) is None
-        found = find_bound([COST, SPEED, LEAST])
+        assert bound(COST) is None
+        assert bound(SPEED, COST, LEAST) is None
+        found = bound(COST, SPEED, LEAST)
         assert found is not None
         assert (found.quality, found.name) == ("cost", "least")
 
@@ -56,7 +53,7 @@ class TestBounds:
         ],
     )
     def test_the_gap_is_what_is_left_to_the_bound(self, qualities, values, gap):
-        found = find_bound(qualities)
+        found = bound(*qualities)
         assert found is not None
         assert found.gap(values) == pytest.approx(gap, nan_ok=True)
 
@@ -74,7 +71,7 @@ class TestBounds:
         )
 
     def test_a_rounding_is_no_contradiction(self):
-        found = find_bound([COST, LEAST])
+        found = bound(COST, LEAST)
         assert found is not None
         assert not found.is_passed({"cost": 10.0, "least": 10.0 * (1 + 1e-12)})
 

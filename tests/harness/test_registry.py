@@ -140,11 +140,7 @@ def test_names_that_would_make_an_ambiguous_cell_id_are_refused(
 def test_quality_needs_a_direction():
     lost = replace(toy.TOY, qualities=(Quality("cost", "ms", "smaller", "what it costs"),))
     with pytest.raises(RegistryError, match=says("Quality 'cost' must be better lower or higher.")):
-<<<<<<< HEAD
         Registry([lost])
-=======
-        Registry([replace(toy.TOY, qualities=(Quality("cost", "ms", "smaller"),))])
->>>>>>> celltests
 
 
 def test_a_claim_is_what_is_left_of_the_cost():
