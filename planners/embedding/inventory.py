@@ -46,7 +46,7 @@ def _tables(workload: WorkloadSpec, topology: Topology | None) -> Sequence[Table
             "and --gpus."
         )
     if is_captured(workload):
-        from planners.embedding.capture.problem import build_captured
+        from planners.embedding.captured_problem import build_captured
 
         return build_captured(workload.name, topology).tables
     from planners.embedding.problem import build
