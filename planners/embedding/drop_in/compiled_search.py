@@ -189,9 +189,10 @@ class CompiledSearch(Proposer, Partitioner):
 
 def _placed(space: SearchSpace, found: Found) -> list[ShardingOption]:
     plan = [_copied(space.options[option], _ChosenOption) for option in found.options]
-    shards = (shard for option in plan for shard in option.shards)
-    for shard, rank in zip(shards, found.ranks.tolist(), strict=True):
-        shard.rank = rank
+    rank = iter(found.ranks.tolist())
+    for option in plan:
+        for shard in option.shards:
+            shard.rank = next(rank)
     return plan
 
 
