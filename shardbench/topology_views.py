@@ -1,8 +1,8 @@
 """Machines, links and traps as `shardbench topology` shows them, for a terminal of 80 columns."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 
-from msgspec.structs import asdict
 from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding

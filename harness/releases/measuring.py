@@ -5,11 +5,9 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-from msgspec.structs import asdict
 
 from harness.errors import ShardbenchError
 from harness.machine import environment

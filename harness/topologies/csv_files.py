@@ -4,9 +4,10 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import MISSING, fields
 from importlib import resources
 from itertools import zip_longest
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -14,11 +15,12 @@ from harness.errors import UsageError, printable
 from harness.model.topology import MOST_IN_DOMAIN, Topology
 from harness.model.topology_checks import TopologyRow
 
-_FIELDS = [field for field in msgspec.structs.fields(Topology) if field.name != "gpus"]
-REQUIRED = tuple(field.name for field in _FIELDS if field.required)
-COLUMNS = {
-    field.name: get_args(field.type)[0] if type(None) in get_args(field.type) else field.type
-    for field in _FIELDS
+_FIELDS = [field for field in fields(Topology) if field.name != "gpus"]
+_TYPES = get_type_hints(Topology, include_extras=True)
+REQUIRED = tuple(field.name for field in _FIELDS if field.default is MISSING)
+COLUMNS: dict[str, Any] = {
+    name: get_args(_TYPES[name])[0] if type(None) in get_args(_TYPES[name]) else _TYPES[name]
+    for name in (field.name for field in _FIELDS)
 }
 """The type of a filled cell, with its limits, by column."""
 
