@@ -56,8 +56,8 @@ def read_table(text: str, file: str, needed: Sequence[str] = ()) -> Iterator[dic
         for texts in rows:
             if any(texts[len(columns) :]):
                 raise UsageError(
-                    f"{file}, line {rows.line_num}: it must have at most {len(columns)} fields, one "
-                    f"per column, not {len(texts)}."
+                    f"{file}, line {rows.line_num}: it must have at most {len(columns)} fields, "
+                    f"one per column, not {len(texts)}."
                 )
             if any(texts):
                 pairs = zip_longest(columns, texts[: len(columns)], fillvalue="")
