@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from harness.contract.registry import Registry
+from harness.measuring.profiling import profile_variants
 from harness.model.errors import ShardbenchError
 from harness.model.settings import Settings
 from shardbench.options import messages, write
@@ -33,9 +34,9 @@ def profile_ladders(
         names = [variant for variant, _ in steps]
         try:
             found = find_problem(registry, f"{family.name}@{problem}")
-            comparison = found.comparison(names, settings)
-            with progress_display(str(comparison.problem)) as listen:
-                profiled = comparison.profile(names, seconds, listen)
+            request = found.request(names)
+            with progress_display(str(request.problem)) as listen:
+                profiled = profile_variants(request, settings, seconds, listen)
             for variant, before in steps:
                 both = [profiled[name].profile for name in (variant, before) if name]
                 page = flame_page(both, problem)

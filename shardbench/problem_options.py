@@ -11,10 +11,9 @@ import typer
 
 from harness.contract import Family
 from harness.contract.registry import Registry
-from harness.measuring.comparison import Comparison, Request
+from harness.measuring.request import Request
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
-from harness.model.settings import Settings
 from harness.model.topology import Topology
 from harness.topologies.lookup import placed_on
 
@@ -55,12 +54,9 @@ class NamedProblem:
     workload: WorkloadSpec
     topology: Topology
 
-    def comparison(
-        self, variants: Sequence[str], settings: Settings, against: str = ""
-    ) -> Comparison:
-        """Return the comparison of these variants on the problem, of all where none is named."""
-        problem = (self.family, self.workload, self.topology)
-        return Comparison(Request(*problem, tuple(variants), against), settings)
+    def request(self, variants: Sequence[str], against: str = "") -> Request:
+        """Return the request for these variants on the problem, for all where none is named."""
+        return Request(self.family, self.workload, self.topology, tuple(variants), against)
 
 
 def find_problem(

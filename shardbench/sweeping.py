@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.measuring.comparison import Request
+from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.errors import printable
 from harness.model.settings import Settings

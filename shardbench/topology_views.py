@@ -1,8 +1,8 @@
 """Machines, links and traps as `shardbench topology` shows them, for a terminal of 80 columns."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 
-from msgspec.structs import asdict
 from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -186,7 +186,7 @@ def traps(found: Sequence[tuple[TopologyRow, Sequence[TopologyTrap]]]) -> Render
     parts: list[RenderableType] = []
     clean = []
     for row, wrong in found:
-        gpu = printable(row.cells.get("gpu", "")[:60])
+        gpu = printable(row.texts.get("gpu", "")[:60])
         sheet = find_gpu_kind(gpu)
         if sheet:
             compared = f"compared with the data sheet of {sheet.name}"

@@ -1,35 +1,27 @@
 """Compare the variants of a family on one problem: check each, then time those that passed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
-from msgspec import structs
-
-from harness.contract import Family
 from harness.contract.registry import Registry, load_registry
 from harness.contract.variants import Variant
-from harness.execution.memory import shared_limit_gib
 from harness.execution.messages import Failed
 from harness.measuring.check import Checked
 from harness.measuring.environment import environment
 from harness.measuring.filling import fill_from_check, fill_from_failure, fill_from_times
 from harness.measuring.jobs import (
     BUILDING,
-    Job,
     run_check,
-    run_profile,
     run_sampling,
     start_server_for,
 )
 from harness.measuring.monitor import Event, Listener, OverBudget, run_job
-from harness.measuring.profile.flame_graph import Profiled
+from harness.measuring.request import Request
 from harness.measuring.sampling import Limits, Times
 from harness.model.cell import Cell
-from harness.model.errors import ShardbenchError, UsageError
-from harness.model.ids import CellId, ProblemId, WorkloadSpec
+from harness.model.errors import UsageError
+from harness.model.ids import CellId, ProblemId
 from harness.model.settings import Settings
-from harness.model.topology import Topology
 
 
 def _no_listener(event: Event) -> None:
@@ -38,51 +30,6 @@ def _no_listener(event: Event) -> None:
 
 def _no_taker(cell: Cell) -> None:
     pass
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Variants of a family to be compared on one problem.
-
-    Attributes:
-        variants: names; none means all. The one that they are compared with is always added.
-        against: the variant to compare with; the family's reference where it is empty.
-        purpose: why, in a few words for a report.
-        limits: ratios by variant that the timing goes on for until each is clear of its limit.
-        stored: cells of this problem that an earlier comparison has measured. They are not
-            measured again, and the others are judged as if they had been measured with them.
-        is_measured: whether nothing is left to measure.
-    """
-
-    family: Family[Any, Any]
-    workload: WorkloadSpec
-    topology: Topology
-    variants: tuple[str, ...] = ()
-    against: str = ""
-    purpose: str = ""
-    limits: Mapping[str, float] = field(default_factory=dict)
-    stored: tuple[Cell, ...] = ()
-    is_measured: bool = False
-
-    @property
-    def given(self) -> ProblemId:
-        """The problem as it is asked for; cells may call its workload otherwise."""
-        return ProblemId(self.workload, self.topology.name, self.topology.gpus)
-
-    @property
-    def problem(self) -> ProblemId:
-        """The problem as cells call it; raises UsageError for a workload that does not exist."""
-        return replace(self.given, workload=self.family.label(self.workload))
-
-    @property
-    def reference(self) -> Variant[Any, Any]:
-        """The variant to compare with; raises UsageError where it is not known."""
-        return self.family.find(self.against) if self.against else self.family.reference
-
-    def names(self) -> set[str]:
-        """Return all variants that run; raises UsageError where one is not known."""
-        chosen = self.variants or self.family.variants
-        return {self.reference.name, *(self.family.find(name).name for name in chosen)}
 
 
 class Comparison:
@@ -115,8 +62,7 @@ class Comparison:
         self._order = sorted(self._variants, key=lambda each: each is not self._against)
         self._goals = [g for g in family.goals if ProblemId.parse(g.problem) == request.given]
         self._settings = settings or Settings()
-        budgets = self._settings.budget, self._settings.setup_budget
-        self._job = Job(registry, family.name, request.workload, request.topology, *budgets)
+        self._job = request.job(self._settings, registry)
         self._listen: Listener = _no_listener
         self._settled: Callable[[Cell], None] = _no_taker
         self._given = set(self._stored)
@@ -133,33 +79,6 @@ class Comparison:
     def cell_id(self, variant: str) -> CellId:
         """Return the id of a variant's cell."""
         return CellId(self.family.name, variant, self.problem)
-
-    def profile(
-        self, variants: Sequence[str], seconds: float, listen: Listener = _no_listener
-    ) -> dict[str, Profiled]:
-        """Profile variants in turns, each for so many seconds at least; returns them by name.
-
-        Raises:
-            ShardbenchError: a variant is not installed, fails, or is over budget.
-        """
-        for name in variants:
-            if missing := self.family.find(name).missing():
-                raise ShardbenchError(f"'{name}' is not installed: it needs {', '.join(missing)}.")
-        self._listen = listen
-        start_server_for([self.family])
-        event = Event("profiling", variants[0], 1, 1)
-        outcome = self._run(run_profile, tuple(variants), seconds, event=event, held=len(variants))
-        if isinstance(outcome, OverBudget):
-            raise ShardbenchError(
-                f"'{outcome.subject}' was stopped after {self._settings.budget:g} s."
-            )
-        if isinstance(outcome, Failed):
-            how = "is not applicable" if outcome.cause == "not applicable" else "failed"
-            name = outcome.subject
-            text = f"'{name}' {how}: {outcome.reason}" if name else outcome.reason
-            raise (UsageError if _fails_to_build(outcome, "usage") else ShardbenchError)(text)
-        profiled: dict[str, Profiled] = outcome
-        return profiled
 
     def run(
         self,
@@ -265,14 +184,10 @@ class Comparison:
         self, work: Callable[..., Any], *arguments: Any, event: Event, held: int = 1
     ) -> Any | Failed | OverBudget:
         """Run a job in a child process that holds so many variants."""
-        memory_gib = shared_limit_gib(self._settings.memory_gib, held)
-        outcome = run_job(
-            work, self._job, *arguments, event=event, listen=self._listen, memory_gib=memory_gib
+        gib, listen = self._settings.memory_gib, self._listen
+        return run_job(
+            work, self._job, *arguments, event=event, listen=listen, memory_gib=gib, held=held
         )
-        if isinstance(outcome, Failed) and outcome.cause == "memory" and held > 1:
-            together = "passed, together with those that were timed beside it, the"
-            return structs.replace(outcome, reason=outcome.reason.replace("passed its", together))
-        return outcome
 
     def _stand_in(self, cells: dict[str, Cell]) -> None:
         """Compare with the first variant that has a part in this problem, if the reference none."""

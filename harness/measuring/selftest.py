@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from harness.contract import Family, Prepared, Recorder
 from harness.contract.registry import Registry
-from harness.measuring.comparison import Comparison, Request
+from harness.measuring.comparison import Comparison
 from harness.measuring.monitor import Event
+from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError
 from harness.model.ids import WorkloadSpec

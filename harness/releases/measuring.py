@@ -10,9 +10,10 @@ from pathlib import Path
 from msgspec import structs
 
 from harness.contract import Releases
-from harness.measuring.comparison import Comparison, Request
+from harness.measuring.comparison import Comparison
 from harness.measuring.environment import environment
 from harness.measuring.monitor import Listener
+from harness.measuring.request import Request
 from harness.model.cell import Cell, Environment
 from harness.model.settings import SamplingRule, Settings
 from harness.releases.installing import Missing, Place

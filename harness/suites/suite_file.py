@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, field
 
 from harness.contract import Family
 from harness.contract.registry import Registry
-from harness.measuring.comparison import Request
+from harness.measuring.request import Request
 from harness.model.cell import Name
 from harness.model.declared import checked
 from harness.model.errors import UsageError, unknown

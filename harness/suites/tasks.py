@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from harness.contract.registry import Registry
-from harness.measuring.comparison import Comparison, Request
+from harness.measuring.comparison import Comparison
 from harness.measuring.environment import environment
+from harness.measuring.request import Request
 from harness.model.cell import Cell, Environment
 from harness.model.errors import ShardbenchError
 from harness.model.ids import WorkloadSpec

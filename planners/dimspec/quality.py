@@ -3,13 +3,14 @@
 import math
 from collections import Counter
 from collections.abc import Mapping
+from operator import ne
 
-from planners.dimspec.answers import Answers, answer
+from planners.dimspec.answers import answer
 from planners.dimspec.conversion.cheapest import CheapestSearch
 from planners.dimspec.conversion.costs import step_cost
 from planners.dimspec.conversion.partition import local_elements, sequence_name
 from planners.dimspec.conversion.search import Conversion
-from planners.dimspec.conversion.stream import Query, RecordedAnswer, Stream
+from planners.dimspec.conversion.stream import Query, RecordedAnswer
 from planners.dimspec.decision import Construction, Decision
 from planners.dimspec.problem import DimSpecProblem, StreamProblem
 
@@ -27,33 +28,26 @@ def quality(problem: DimSpecProblem, decision: Decision) -> Mapping[str, float]:
     if isinstance(decision, Construction):
         return {"reported_millions": decision.total_resharding_cost / _MILLION}
     assert isinstance(problem, StreamProblem)
-    return _quality(problem.stream, decision)
-
-
-def _quality(stream: Stream, answers: Answers) -> Mapping[str, float]:
+    stream, conversions = problem.stream, decision.conversions
+    cheapest = answer(stream, CheapestSearch()).conversions
+    paid, least = (list(map(true_cost, stream.queries, each)) for each in (conversions, cheapest))
+    reported = [conversion.cost.total for conversion in conversions]
     asked = Counter(stream.sequence)
-    least = _cheapest(stream)
-    cost = cheapest = reported = 0.0
-    dearer = 0
-    for number, conversion in enumerate(answers.conversions):
-        paid = true_cost(stream.queries[number], conversion)
-        cost += asked[number] * paid
-        cheapest += asked[number] * least[number]
-        reported += asked[number] * conversion.cost.total
-        dearer += paid > least[number] * (1 + _ROUNDING)
+
+    def millions(costs: list[float]) -> float:
+        return sum(asked[number] * cost for number, cost in enumerate(costs)) / _MILLION
+
     found: dict[str, float] = {
-        "cost_millions": cost / _MILLION,
-        "cheapest_millions": cheapest / _MILLION,
-        "reported_millions": reported / _MILLION,
-        "dearer_conversions": dearer,
+        "cost_millions": millions(paid),
+        "cheapest_millions": millions(least),
+        "reported_millions": millions(reported),
+        "dearer_conversions": sum(
+            cost > bound * (1 + _ROUNDING) for cost, bound in zip(paid, least, strict=True)
+        ),
     }
     if stream.recorded is not None:
-        found["unlike_recorded"] = sum(
-            not _is_as_recorded(query, conversion, recorded)
-            for query, conversion, recorded in zip(
-                stream.queries, answers.conversions, stream.recorded, strict=True
-            )
-        )
+        answered = map(_recorded, stream.queries, conversions)
+        found["unlike_recorded"] = sum(map(ne, answered, stream.recorded))
     return found
 
 
@@ -71,16 +65,8 @@ def true_cost(query: Query, conversion: Conversion) -> float:
     )
 
 
-def _cheapest(stream: Stream) -> list[float]:
-    found = answer(stream, CheapestSearch()).conversions
-    return [
-        true_cost(query, conversion)
-        for query, conversion in zip(stream.queries, found, strict=True)
-    ]
-
-
-def _is_as_recorded(query: Query, conversion: Conversion, recorded: RecordedAnswer) -> bool:
+def _recorded(query: Query, conversion: Conversion) -> RecordedAnswer:
     rank = len(query.shape)
     path = tuple(sequence_name(rank, spec.partition) for spec in conversion.path)
     patterns = tuple(str(step.pattern) for step in conversion.comms)
-    return (path, patterns, tuple(conversion.cost)) == tuple(recorded)
+    return RecordedAnswer(path, patterns, conversion.cost)

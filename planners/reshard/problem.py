@@ -101,9 +101,7 @@ def _chain(ops: int) -> DistProgram:
 
 
 def prepare(
-    problem: ReshardProblem,
-    block: Callable[[Twin], Block],
-    resharder: type[Resharder] = Resharder,
+    problem: ReshardProblem, block: Callable[[Twin], Block], resharder: type[Resharder] = Resharder
 ) -> Prepared[Resharded]:
     """Return a pass over a problem, each time over a copy of its graph that a new block mirrors.
 

@@ -2,12 +2,7 @@
 
 from collections.abc import Mapping
 
-from planners.reshard.problem import (
-    PaddleDecision,
-    PaddleProblem,
-    ReshardDecision,
-    ReshardProblem,
-)
+from planners.reshard.problem import PaddleDecision, PaddleProblem, ReshardDecision, ReshardProblem
 from planners.reshard.resharding.layouts import REPLICATED
 
 _MIB = 2**20

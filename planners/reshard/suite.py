@@ -27,13 +27,9 @@ STUDIES = (
     *(Study(_layers(layers), LADDER, "a stack of layers", large=True) for layers in (16, 32, 64)),
     Study(f"micro/{_FOUR}", INSERTING, "insertions alone"),
     Study(_MICRO, INSERTING, "insertions alone", large=True),
-    Study(f"paddle[layers=2]/{_FOUR}", PADDLE, "the real Paddle", against="paddle-2.6.2"),
-    Study(
-        f"paddle[layers=12]/{_FOUR}",
-        PADDLE,
-        "the real Paddle",
-        against="paddle-2.6.2",
-        large=True,
+    *(
+        Study(f"{paddle}/{_FOUR}", PADDLE, "the real Paddle", against=PADDLE[0], large=large)
+        for paddle, large in (("paddle[layers=2]", False), ("paddle[layers=12]", True))
     ),
 )
 
@@ -46,10 +42,6 @@ GOALS = (
         300,
     ),
     Goal(
-        "a stack of 32 layers at least 30 times as fast",
-        _layers(32),
-        "indexed",
-        "times faster",
-        30,
+        "a stack of 32 layers at least 30 times as fast", _layers(32), "indexed", "times faster", 30
     ),
 )

@@ -34,7 +34,7 @@ _VERBLESS = ("not measured",)
 
 @dataclass(frozen=True, slots=True)
 class DeviationText:
-    """What the verdict says about one deviation, as text."""
+    """One deviation as the verdict shows it."""
 
     cell: str
     what: str

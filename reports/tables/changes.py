@@ -31,7 +31,7 @@ Row = Mapping[str, Any]
 
 
 def cells_table(changes: Comparison) -> Table:
-    """Every cell of either file, with what changed about it."""
+    """Return every cell of either file, with what changed about it."""
     counted = changes.counters["cell"].value_counts().to_dict()
     rated = changes.qualities["cell"].value_counts().to_dict()
     timed = bool(changes.cells["one_machine"].any())
@@ -73,7 +73,7 @@ def _toned(what: str) -> Entry:
 
 
 def counters_table(changes: Comparison) -> Table:
-    """Every counter that differs."""
+    """Return every counter that differs."""
     return table_of(
         rows_of(changes.counters),
         code("cell"),
@@ -94,7 +94,7 @@ def _times(factor: float) -> str:
 
 
 def qualities_table(changes: Comparison) -> Table:
-    """Every quality that differs."""
+    """Return every quality that differs."""
     return table_of(
         rows_of(changes.qualities),
         code("cell"),
@@ -114,7 +114,7 @@ def _change(share: float) -> str:
 
 
 def settings_table(changes: Comparison) -> Table:
-    """Versions, machine and settings of both, those that differ set apart."""
+    """Return versions, machine and settings of both, those that differ set apart."""
     return table_of(
         rows_of(changes.settings),
         text("what"),

@@ -44,7 +44,7 @@ Row = Mapping[str, Any]
 
 
 def problems_table(family: FamilyView, results: Results) -> Table:
-    """The problems, why each is there, the facts about it, and the machine where it is not one."""
+    """Return the problems: why each is there, its facts, and its machine where they differ."""
     several = bool((results.cells["machine"] != "").any())
     found: dict[str, Row] = {}
     for cell, row in zip(results.records, rows_of(results.cells), strict=True):
@@ -57,7 +57,7 @@ def problems_table(family: FamilyView, results: Results) -> Table:
 
 
 def ladder_table(family: FamilyView) -> Table:
-    """The ladder on its problem, claims beside measurements, and the decision's first quality."""
+    """Return the ladder on its problem: claims, measurements, and the first quality."""
     return table_of(
         rows_of(ladder(family)),
         code("variant"),
@@ -86,17 +86,17 @@ def _pivoted(title: str, frame: pd.DataFrame, write: Callable[[float], str] = nu
 
 
 def ladder_by_problem_table(family: FamilyView) -> Table:
-    """The ladder's measured shares on every problem."""
+    """Return the ladder's measured shares on every problem."""
     return _pivoted("problem", ladder_by_problem(family))
 
 
 def counters_table(family: FamilyView) -> Table:
-    """The counters of every variant on the problem of the ladder."""
+    """Return the counters of every variant on the problem of the ladder."""
     return _pivoted("variant", counts(family), count)
 
 
 def growth_table(family: FamilyView) -> Table:
-    """The fitted exponents of every variant and sweep."""
+    """Return the fitted exponents of every variant and sweep."""
     return table_of(
         rows_of(family.exponents),
         code("variant"),
@@ -120,7 +120,7 @@ def _exponents(row: Row) -> Entry:
 
 
 def quality_table(family: FamilyView) -> Table:
-    """Time and every quality on the problem with most decisions of their own."""
+    """Return time and every quality on the problem with most decisions of their own."""
     rated = set(family.primary_qualities["cell"])
     on_it = family.on(family.quality_problem).values()
     return table_of(
@@ -170,7 +170,7 @@ def quality_columns(
 
 
 def phases_table(family: FamilyView) -> Table:
-    """Seconds and shares of every phase, a row per variant."""
+    """Return seconds and shares of every phase, a row per variant."""
     times = phase_times(family)
     whole = times.groupby("variant", sort=False)["seconds"].sum()
     spent = {(row["variant"], row["name"]): row for row in rows_of(times)}
@@ -193,7 +193,7 @@ def _phase(row: Row | None) -> Entry | None:
 
 
 def cells_table(family: FamilyView) -> Table:
-    """Every cell of the family, with all of its qualities."""
+    """Return every cell of the family, with all of its qualities."""
     cells = family.cells
     several = len(set(family.against.values())) > 1
     memory = [

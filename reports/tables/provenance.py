@@ -10,7 +10,7 @@ from reports.views.family import FamilyView, environments, rows_of
 
 
 def environment_table(results: Results) -> Table:
-    """Versions, machine, load and seed, a column per environment."""
+    """Return versions, machine, load and seed, a column per environment."""
     held = environments(results)
     packages = [each.get("packages") or {} for each in held]
 
@@ -38,7 +38,7 @@ def _range(values: Sequence[float] | Sequence[str]) -> str:
 
 
 def sources_table(family: FamilyView) -> Table:
-    """Where every variant comes from, and what it must decide."""
+    """Return the source of every variant, and what it must decide."""
     last = {row["variant"]: row for row in rows_of(family.cells)}
     must = text("must decide", _must)
     columns = (code("variant"), text("what it does", "summary"), must, text("source"))

@@ -1,4 +1,4 @@
-"""How planning time grows with the size of a problem."""
+"""The growth of planning time with the size of a problem."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence

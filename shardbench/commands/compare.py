@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from harness.measuring.comparison import Comparison
 from harness.store.results import append_cells, to_json
 from shardbench import display
 from shardbench.display.comparison import document, shown
@@ -56,7 +57,7 @@ def compare(
     question = find_problem(found_registry(), family, workload, topology, gpus)
     settings = settings_of(budget, seconds, seed, memory)
     names = [name for name in (question.variant, *names_in(variants)) if name]
-    comparison = question.comparison(names, settings, against)
+    comparison = Comparison(question.request(names, against), settings)
     if json not in ("", "-"):
         check_writable(Path(json))
     with measuring_into(results) if results else nullcontext():

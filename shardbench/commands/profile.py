@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from harness.measuring.profiling import profile_variants
 from harness.model.errors import UsageError
 from harness.model.ids import CellId
 from shardbench.options import (
@@ -57,18 +58,19 @@ def profile(
         raise UsageError(f"--against takes another variant than '{name}' itself.")
     check_seconds("--seconds", seconds)
     names = [question.family.find(each).name for each in (name, against) if each]
-    comparison = question.comparison(names, settings_of(budget, budget, 0, memory))
+    request = question.request(names)
     check_folder(out)  # whether it can be written is better known before
-    with progress_display(str(comparison.problem)) as listen:
-        profiled = comparison.profile(names, seconds, listen)
+    settings = settings_of(budget, budget, 0, memory)
+    with progress_display(str(request.problem)) as listen:
+        profiled = profile_variants(request, settings, seconds, listen)
     profiles = [profiled[each].profile for each in names]
-    pair = CellId(question.family.name, "-against-".join(names), comparison.problem)
+    pair = CellId(question.family.name, "-against-".join(names), request.problem)
     files = {
-        out / f"{comparison.cell_id(each).file_stem}.{suffix}": text
+        out / f"{request.cell_id(each).file_stem}.{suffix}": text
         for each in names
         for suffix, text in profiled[each].files.items()
     }
-    files[out / f"{pair.file_stem}.flames.html"] = flame_page(profiles, str(comparison.problem))
+    files[out / f"{pair.file_stem}.flames.html"] = flame_page(profiles, str(request.problem))
     for path, text in files.items():
         write(path, text)
     print(profiled[name].files["txt"])

@@ -13,7 +13,7 @@ from rich.text import Text
 from harness.contract import Family, Releases
 from harness.contract.family import load
 from harness.contract.registry import Registry
-from harness.measuring.comparison import Request
+from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError, UsageError, unknown
 from harness.model.ids import ProblemId

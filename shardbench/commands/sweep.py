@@ -11,8 +11,8 @@ from typing import Annotated, get_args
 import typer
 
 from harness.contract.registry import Registry
-from harness.measuring.comparison import Request
 from harness.measuring.environment import environment
+from harness.measuring.request import Request
 from harness.model.cell import Status
 from harness.model.errors import UsageError, printable, unknown
 from harness.model.settings import Settings

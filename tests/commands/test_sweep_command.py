@@ -1,6 +1,7 @@
 """`shardbench sweep`: what a user types and sees, and how it ends."""
 
 import json
+import os
 import re
 from functools import partial
 from pathlib import Path
@@ -193,7 +194,8 @@ def test_a_place_that_takes_no_results_is_said(shardbench, tmp_path):
 
 
 def test_several_at_once_are_warned_of(shardbench, tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "harness"))
+    root = Path(__file__).parents[2]
+    monkeypatch.setenv("PYTHONPATH", f"{root / 'tests' / 'harness'}{os.pathsep}{root}")
     code, _, err = shardbench("sweep", "tiny.toml", *QUICK, "--workers", "2")
     assert code == 0, err
     assert "2 problems are measured at once on this machine, and disturb each other" in err

@@ -31,7 +31,7 @@ WAYS = {"R": [], "S0": [0], "S1": [1], "S01": [0, 1]}
 @pytest.fixture
 def built():
     """Return how many dictionaries were built since the test began."""
-    SharedDimSpec.forget()
+    SharedDimSpec.forgotten()
     recorder = Recorder()
     with observe(recorder), recorder.call():
         yield lambda: recorder.counters["dictionaries_built"]
@@ -103,7 +103,7 @@ def test_the_shared_one_builds_a_dictionary_for_all_objects_until_it_is_forgotte
     for _ in range(5):
         SharedDimSpec([0]).difference(SharedDimSpec([]))
     assert built() == 1
-    SharedDimSpec.forget()
+    SharedDimSpec.forgotten()
     assert built() == 1
     SharedDimSpec([0]).difference(SharedDimSpec([]))
     assert built() == 2

@@ -45,7 +45,7 @@ def written(path: Path, held: object) -> Path:
 
 
 @settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(wanted=changes({key: held for key, held in DOCUMENT.items() if key != "shardbench"}))
 def test_a_changed_file_is_read_or_refused(tmp_path, wanted):

@@ -180,7 +180,7 @@ rows_of_files = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(rows_of_files, st.sampled_from(["t.csv", "t.parquet"]))
 def test_what_is_imported_is_read_back_as_it_was(tmp_path_factory, rows, target):
     text = io.StringIO()

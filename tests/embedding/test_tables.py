@@ -137,7 +137,7 @@ def test_an_empty_optional_cell_takes_the_default(csv_file) -> None:
     ]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=15)
 @given(tables=tables_of_files)
 def test_what_is_written_is_read(tables: list[Table], tmp_path_factory) -> None:
     folder = tmp_path_factory.mktemp("tables")

@@ -8,7 +8,8 @@ from functools import partial
 
 import toy
 
-from harness.measuring.comparison import Comparison, Request
+from harness.measuring.comparison import Comparison
+from harness.measuring.request import Request
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
 from harness.store.results import to_json

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import toy
 
-from harness.measuring.comparison import Request
 from harness.measuring.environment import environment
+from harness.measuring.request import Request
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
 from harness.store.lock import hold

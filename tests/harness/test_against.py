@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from harness.contract import Family, Study
 from harness.contract.registry import Registry
-from harness.measuring.comparison import Comparison, Request
+from harness.measuring.comparison import Comparison
+from harness.measuring.request import Request
 from harness.model.cell import Cell, projected_speedup
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec

@@ -18,9 +18,10 @@ from harness.execution.bootstrap import Report
 from harness.execution.child import Child
 from harness.execution.messages import Failed, Note, encode
 from harness.execution.server import start_server
-from harness.measuring.comparison import Comparison, Request
+from harness.measuring.comparison import Comparison
 from harness.measuring.jobs import start_server_for
 from harness.measuring.monitor import Event, OverBudget
+from harness.measuring.request import Request
 from harness.model.cell import Cell, Claim, Progress
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
@@ -167,8 +168,8 @@ class TestStatuses:
             ("installed-raises", "ValueError: while installed"),
             (
                 "unprepared",
-                "Variant 'unprepared' returned tuple, not Prepared; a function that decides at once "
-                "is registered with @FAMILY.decider.",
+                "Variant 'unprepared' returned tuple, not Prepared; a function that decides at "
+                "once is registered with @FAMILY.decider.",
             ),
         ],
     )

@@ -18,8 +18,8 @@ import pytest
 import run_sweep
 import toy
 
-from harness.measuring.comparison import Request
 from harness.measuring.environment import environment
+from harness.measuring.request import Request
 from harness.model.cell import Cell, Environment
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId, WorkloadSpec

@@ -19,8 +19,9 @@ from harness.execution.bootstrap import Report
 from harness.execution.child import Child, how_it_ended
 from harness.execution.messages import Failed
 from harness.execution.output import Output
-from harness.measuring.comparison import Comparison, Request
+from harness.measuring.comparison import Comparison
 from harness.measuring.jobs import start_server_for
+from harness.measuring.request import Request
 from harness.model import machine
 from harness.model.cell import Cell
 from harness.model.errors import UsageError

@@ -6,7 +6,8 @@ import toy
 from harness.execution import memory
 from harness.measuring.check import check
 from harness.measuring.clock import SystemClock
-from harness.measuring.comparison import Comparison, Request
+from harness.measuring.comparison import Comparison
+from harness.measuring.request import Request
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import Settings
 from harness.topologies.lookup import find_topology

@@ -16,11 +16,12 @@ from fake_clock import FakeClock
 
 from harness.contract import Measured, Prepared
 from harness.measuring.clock import SystemClock
-from harness.measuring.comparison import Comparison, Request
 from harness.measuring.profile import profiler as profiling
 from harness.measuring.profile.flame_graph import Frame, Profiled
 from harness.measuring.profile.frame_names import FrameNames
 from harness.measuring.profile.profiler import profile
+from harness.measuring.profiling import profile_variants
+from harness.measuring.request import Request
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import Settings
@@ -264,8 +265,7 @@ class TestProfileOfAVariant:
     ) -> dict[str, Profiled]:
         topology = find_topology("dgx_a100_80gb", 2)
         request = Request(toy.TOY, WorkloadSpec("toy", parameters), topology, variants)
-        comparison = Comparison(request, Settings(budget), toy.toy_registry)
-        return comparison.profile(variants, 0.05)
+        return profile_variants(request, Settings(budget), 0.05, registry=toy.toy_registry)
 
     def test_it_shows_where_the_time_goes(self):
         profiled = self.profile("reference", "same")

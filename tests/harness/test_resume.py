@@ -14,7 +14,8 @@ import pytest
 import run_sweep
 import toy
 
-from harness.measuring.comparison import Comparison, Request
+from harness.measuring.comparison import Comparison
+from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.ids import WorkloadSpec
 from harness.store.lock import hold

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 from harness.contract import Family, Study
 from harness.contract.registry import Registry
 from harness.measuring import environment as machine
-from harness.measuring.comparison import Request
+from harness.measuring.request import Request
 from harness.model.cell import Environment
 from harness.model.settings import SamplingRule, Settings
 from harness.store.results import read_cells

@@ -39,9 +39,8 @@ import runpy
 
 runpy.run_path({driver!r})
 
-from planners.reshard.upstream.fresh_state import fresh_state
 from planners.reshard.upstream.decision import check_mirror, fingerprint
-from planners.reshard.upstream.partitioned import partitioned
+from planners.reshard.upstream.partitioned import fresh_state, partitioned
 
 
 def changed(request):

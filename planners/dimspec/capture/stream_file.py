@@ -33,9 +33,9 @@ class MeshRecord(Struct, frozen=True, kw_only=True):
     mesh_beta: tuple[CostUnits, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        for costs in (self.mesh_alpha, self.mesh_beta):
-            if costs is not UNSET and len(costs) != len(self.mesh_shape):
-                raise ValueError("`mesh_alpha` and `mesh_beta` must have a number for each axis")
+        mesh = self.mesh()
+        if not len(mesh.shape) == len(mesh.alpha) == len(mesh.beta):
+            raise ValueError("`mesh_alpha` and `mesh_beta` must have a number for each mesh axis")
 
     def mesh(self) -> Mesh:
         """Return the mesh."""
@@ -146,10 +146,11 @@ def read_stream(
         )
         raise UsageError(f"{path}: {why}.")
     number = {index: position for position, index in enumerate(sorted(set(kept)))}
-    answers = [each.answer() for each in record.queries] if mesh == recorded_on else [None]
+    answers = [answer for each in record.queries if (answer := each.answer())]
+    is_answered = mesh == recorded_on and len(answers) == len(record.queries)
     return Stream(
         tuple(possible[index] for index in number),
         [number[index] for index in kept],
-        None if None in answers else tuple(answers[index] for index in number),
+        tuple(answers[index] for index in number) if is_answered else None,
         len(sequence) - len(kept) + record.left_out,
     )

@@ -8,10 +8,8 @@ from planners.dimspec.conversion.interned import (
     NO_CONVERSION,
     InternedSearch,
     InternedSpec,
-    InternedTensor,
     check_same_tensor,
 )
-from planners.dimspec.conversion.partition import Mesh, Partition
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.transitions import Masks
 
@@ -25,20 +23,16 @@ class _Reached(NamedTuple):
     comm: CommSpec | None
 
 
-class CheapestSearch:
+class CheapestSearch(InternedSearch):
     """The conversions with the least sum of step costs, each search begun from scratch.
 
     Of equal sums it takes the one with fewer steps, then the one that was found first.
     """
 
     def __init__(self) -> None:
-        self._interned = InternedSearch()
+        super().__init__()
         self._reached: dict[InternedSpec, dict[Masks, _Reached]] = {}
         self._conversions: dict[tuple[InternedSpec, Masks], Conversion] = {}
-
-    def spec(self, mesh: Mesh, shape: tuple[int, ...], partition: Partition) -> InternedSpec:
-        """Return a sharding spec; raises PartitionError where there is none."""
-        return self._interned.spec(mesh, shape, partition)
 
     def convert(self, source: InternedSpec, target: InternedSpec) -> Conversion:
         """Return the cheapest conversion of one spec into another of the same tensor."""
@@ -59,7 +53,7 @@ class CheapestSearch:
             return NO_CONVERSION
         reached = self._reached.get(source)
         if reached is None:
-            reached = self._reached[source] = reach_all(source.tensor, source)
+            reached = self._reached[source] = _reach_all(source)
         last: _Reached | None = reached[target.masks]
         path, comms, cost = [], [], reached[target.masks].cost
         while last is not None:
@@ -70,19 +64,17 @@ class CheapestSearch:
         return Conversion(tuple(reversed(path)), tuple(reversed(comms)), cost)
 
 
-def reach_all(tensor: InternedTensor, source: InternedSpec) -> dict[Masks, _Reached]:
+def _reach_all(source: InternedSpec) -> dict[Masks, _Reached]:
     """Return the cheapest way from a spec to every way of sharding its tensor."""
     settled: dict[Masks, _Reached] = {}
     found = 0
-    open_: list[tuple[float, int, int, _Reached]] = [
-        (0.0, 0, 0, _Reached(source, NOTHING, None, None))
-    ]
+    open_ = [(0.0, 0, 0, _Reached(source, NOTHING, None, None))]
     while open_:
         total, steps, _, reached = heapq.heappop(open_)
         if reached.spec.masks in settled:
             continue
         settled[reached.spec.masks] = reached
-        for step in tensor.steps(reached.spec):
+        for step in source.tensor.steps(reached.spec):
             if step.spec.masks not in settled:
                 found += 1
                 cost = reached.cost.plus(step.cost)

@@ -19,24 +19,16 @@ NO_CONVERSION = Conversion((), (), NOTHING)
 class InternedSpec:
     """How a tensor is sharded: immutable, one object for each partition of a tensor."""
 
-    __slots__ = ("conversions", "layout", "masks", "steps", "tensor")
+    __slots__ = ("conversions", "layout", "masks", "mesh", "shape", "steps", "tensor")
 
     def __init__(self, tensor: "InternedTensor", layout: int) -> None:
         self.tensor = tensor
+        self.mesh = tensor.mesh
+        self.shape = tensor.shape
         self.layout = layout
         self.masks = tensor.transitions.masks[layout]
         self.conversions: dict[InternedSpec, Conversion] = {}
         self.steps: list[PricedStep] = []
-
-    @property
-    def mesh(self) -> Mesh:
-        """The mesh it is sharded over."""
-        return self.tensor.mesh
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the whole tensor, in elements."""
-        return self.tensor.shape
 
     @property
     def partition(self) -> Partition:
@@ -88,10 +80,10 @@ class InternedTensor:
     def spec(self, partition: Partition) -> InternedSpec:
         """Return the spec of a partition; raises PartitionError where there is none."""
         try:
-            return self.spec_of(self.transitions.find(partition))
+            return self.spec_of(self.transitions.numbers[partition])
         except KeyError:
             counted = checked_partition(self.mesh, self.shape, partition)
-            return self.spec_of(self.transitions.find(counted))
+            return self.spec_of(self.transitions.numbers[counted])
 
     def spec_of(self, layout: int) -> InternedSpec:
         """Return the spec of a layout by its number."""

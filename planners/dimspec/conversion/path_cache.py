@@ -7,7 +7,7 @@ from planners.dimspec.conversion.specs import ShardingSpec, SharedDimSpec
 _Key = tuple[Mesh, tuple[int, ...], Partition, Partition]
 
 
-class PathCache:
+class PathCache(GreedySearch):
     """Conversions by all that decides them.
 
     That is the mesh by its value, because meshes are copied; the tensor's shape; the source with
@@ -15,21 +15,13 @@ class PathCache:
     """
 
     def __init__(self) -> None:
-        self._search = GreedySearch(SharedDimSpec)
+        super().__init__(SharedDimSpec.forgotten())
         self._known: dict[_Key, Conversion] = {}
 
-    def spec(self, mesh: Mesh, shape: tuple[int, ...], partition: Partition) -> ShardingSpec:
-        """Return a sharding spec; raises as `GreedySearch.spec` does."""
-        return self._search.spec(mesh, shape, partition)
-
     def convert(self, source: ShardingSpec, target: ShardingSpec) -> Conversion:
-        """Return the conversion of one spec into another of the same tensor, in lists of its own.
-
-        Raises:
-            InfeasibleDecision: the target is not reached.
-        """
+        """Return the conversion as `GreedySearch.convert` does, in lists of its own."""
         key = source.mesh, source.shape, source.partition, tuple(sorted(target.partition))
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._search.convert(source, target)
+            found = self._known[key] = super().convert(source, target)
         return Conversion(list(found.path), list(found.comms), found.cost)

@@ -119,9 +119,10 @@ class SharedDimSpec(DimSpec):
         return SharedDimSpec._shared
 
     @classmethod
-    def forget(cls) -> None:
-        """Drop the dictionary, so that the next difference builds it."""
+    def forgotten(cls) -> "type[SharedDimSpec]":
+        """Return the class without its dictionary, which the next difference builds."""
         cls._shared = None
+        return cls
 
 
 class ShardingSpec:

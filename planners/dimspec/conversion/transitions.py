@@ -30,10 +30,11 @@ class LayoutStep(NamedTuple):
     layout: int
 
 
-class _Layout(NamedTuple):
+class _MaskLayout(NamedTuple):
+    """The masks, and the sharded dimensions in the order of their sharding, which decides ties."""
+
     masks: Masks
     order: tuple[int, ...]
-    """The sharded dimensions in the order they were sharded in, which decides ties."""
 
 
 def divisible(mesh: Mesh, shape: Sequence[int]) -> Divisible:
@@ -54,7 +55,8 @@ def axes_of(mask: int) -> tuple[int, ...]:
 class Transitions:
     """All layouts of the tensors that divide so over a mesh of `ndim` axes, and what joins them.
 
-    `steps[n]` are the candidates from layout n, `masks[n]` how it shards each dimension.
+    `steps[n]` are the candidates from layout n, `masks[n]` how it shards each dimension, and
+    `numbers` are those of all partitions.
     """
 
     def __init__(self, ndim: int, sizes: Divisible) -> None:
@@ -63,21 +65,17 @@ class Transitions:
         self._axes = [axes_of(mask) for mask in range(1 << ndim)]
         self._points = [[difference_points(a, b) for a in self._axes] for b in self._axes]
         self._bits = [1 << axis for axis in range(ndim)]
-        self._numbers: dict[_Layout, int] = {}
-        self._layouts: list[_Layout] = []
+        self._numbers: dict[_MaskLayout, int] = {}
+        self._layouts: list[_MaskLayout] = []
         self._nearest: dict[Masks, list[int]] = {}
-        self._number(_Layout((0,) * self._rank, ()))
+        self._number(_MaskLayout((0,) * self._rank, ()))
         self.steps: list[list[LayoutStep]] = []
         while len(self.steps) < len(self._layouts):
             self.steps.append(list(self.expand(self._layouts[len(self.steps)])))
-        self._found = {self.partition(number): number for number in range(len(self._layouts))}
+        self.numbers = {self.partition(number): number for number in range(len(self._layouts))}
         self.masks: list[Masks] = [layout.masks for layout in self._layouts]
         self._reachable = [[step.layout for step in steps] for steps in self.steps]
         self._columns = list(zip(*self.masks, strict=True))
-
-    def find(self, partition: Partition) -> int:
-        """Return the number of the layout of a partition; raises KeyError where it has none."""
-        return self._found[partition]
 
     def partition(self, number: int) -> Partition:
         """Return the partition of a layout."""
@@ -90,11 +88,8 @@ class Transitions:
         ARRIVED stands where a layout shards as the target does.
         """
         known = self._nearest.get(target)
-        if known is None:
-            known = self._nearest[target] = self._find_nearest(target)
-        return known
-
-    def _find_nearest(self, target: Masks) -> list[int]:
+        if known is not None:
+            return known
         columns = [
             map(self._points[mask].__getitem__, column)
             for mask, column in zip(target, self._columns, strict=True)
@@ -107,16 +102,17 @@ class Transitions:
                 nearest.append(ahead.index(min(ahead)))
             else:
                 nearest.append(ARRIVED)
+        self._nearest[target] = nearest  # when it is whole, for other threads
         return nearest
 
-    def _number(self, layout: _Layout) -> int:
+    def _number(self, layout: _MaskLayout) -> int:
         number = self._numbers.setdefault(layout, len(self._layouts))
         if number == len(self._layouts):
             self._layouts.append(layout)
         return number
 
     def _step(
-        self, layout: _Layout, pattern: Pattern, gathered: int, sharded: int, bit: int
+        self, layout: _MaskLayout, pattern: Pattern, gathered: int, sharded: int, bit: int
     ) -> LayoutStep | None:
         """Return the step that takes an axis from one dimension, gives it to another, or both."""
         masks, order = list(layout.masks), layout.order
@@ -130,10 +126,10 @@ class Transitions:
             masks[sharded] |= bit
             if masks[sharded] not in self._sizes[sharded]:
                 return None
-        number = self._number(_Layout(tuple(masks), order))
+        number = self._number(_MaskLayout(tuple(masks), order))
         return LayoutStep(pattern, gathered, sharded, bit.bit_length() - 1, number)
 
-    def expand(self, layout: _Layout) -> Iterator[LayoutStep]:
+    def expand(self, layout: _MaskLayout) -> Iterator[LayoutStep]:
         """Yield the candidates from a layout."""
         masks = layout.masks
         for dim in layout.order:

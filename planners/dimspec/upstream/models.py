@@ -119,8 +119,5 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
     "resnet50": (lambda: ResNet((3, 4, 6, 3)), _IMAGES),
     "resnet-tiny": (lambda: ResNet((1, 1, 1, 1)), _IMAGES),
     "gpt12": (lambda: gpt(12, 8, 128, 768, 12), {"input": (8, 128, 768)}),
-    "mlp2": (
-        lambda: nn.Sequential(FeedForward(384), FeedForward(384)),
-        {"input": (8, 32, 384)},
-    ),
+    "mlp2": (lambda: nn.Sequential(FeedForward(384), FeedForward(384)), {"input": (8, 32, 384)}),
 }

@@ -13,9 +13,7 @@ from planners.dimspec.conversion.stream import Query
 
 
 def device_mesh(
-    shape: Sequence[int],
-    alpha: Sequence[float] | None = None,
-    beta: Sequence[float] | None = None,
+    shape: Sequence[int], alpha: Sequence[float] | None = None, beta: Sequence[float] | None = None
 ) -> DeviceMesh:
     """Return a mesh without process groups; `alpha` and `beta` are 1 for all axes by default."""
     devices = torch.arange(math.prod(shape))

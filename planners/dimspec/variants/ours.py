@@ -5,7 +5,6 @@ from planners.dimspec.answers import Answers, prepare
 from planners.dimspec.conversion.cheapest import CheapestSearch
 from planners.dimspec.conversion.interned import InternedSearch
 from planners.dimspec.conversion.path_cache import PathCache
-from planners.dimspec.conversion.specs import SharedDimSpec
 from planners.dimspec.family import FAMILY
 from planners.dimspec.problem import DimSpecProblem
 
@@ -13,12 +12,7 @@ from planners.dimspec.problem import DimSpecProblem
 @FAMILY.variant("path-cache", source="shardbench", same_as="eager-dict")
 def path_cache(problem: DimSpecProblem) -> "Prepared[Answers]":
     """A cache of paths with a complete key, and read, over one shared dictionary."""
-
-    def search() -> PathCache:
-        SharedDimSpec.forget()
-        return PathCache()
-
-    return prepare(problem, search)
+    return prepare(problem, PathCache)
 
 
 @FAMILY.variant("interned", source="shardbench", same_as="eager-dict")

@@ -31,9 +31,4 @@ def lazy_dict(problem: DimSpecProblem) -> "Prepared[Answers]":
 @FAMILY.variant("shared-dict", source=f"what {_ISSUE} asked for", same_as="eager-dict")
 def shared_dict(problem: DimSpecProblem) -> "Prepared[Answers]":
     """One dictionary for the class, built once: what the change meant."""
-
-    def search() -> GreedySearch:
-        SharedDimSpec.forget()
-        return GreedySearch(SharedDimSpec)
-
-    return prepare(problem, search)
+    return prepare(problem, lambda: GreedySearch(SharedDimSpec.forgotten()))

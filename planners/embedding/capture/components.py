@@ -60,16 +60,16 @@ class Component(Struct):
         The name of such a class stays out of a file with hashed names.
         """
         name = type(component).__name__
-        made, said = cls.known.get(name, (None, None))
-        if said is None or made is not type(component):
+        made, arguments = cls.known.get(name, (None, None))
+        if arguments is None or made is not type(component):
             return cls("a class of one's own" if hashed else name, None, False, **more)
         held = vars(component)
-        settings = {key: held.get(f"_{key}", held.get(key)) for key in said.__struct_fields__}
+        settings = {key: held.get(f"_{key}", held.get(key)) for key in arguments.__struct_fields__}
         return cls(name, msgspec.to_builtins(settings), _is_used(component), **more)
 
     @property
     def obstacle(self) -> str | None:
-        """Why it cannot be made again, as a clause; None where it can."""
+        """The reason why it cannot be made again, as a clause; None where it can."""
         if self.settings is None:
             return f"{self.kind} is neither torchrec's nor shardbench's"
         if self.used:
@@ -78,8 +78,8 @@ class Component(Struct):
 
     def make(self, **more: Any) -> Any:
         """Return a new component of this kind; there must be no obstacle."""
-        made, said = self.known[self.kind]
-        return made(**msgspec.structs.asdict(msgspec.convert(self.settings, said)), **more)
+        made, arguments = self.known[self.kind]
+        return made(**msgspec.structs.asdict(msgspec.convert(self.settings, arguments)), **more)
 
 
 class CapturedProposer(Component):
@@ -118,7 +118,7 @@ class CapturedPerfModel(Component):
 class CapturedReservation(Component):
     """A storage reservation, and what it left of each device.
 
-    `refused` is the reason where it refused to, which is empty where that is not told.
+    `refused` is the reason where it refused to, which is empty where it may not be in the file.
     """
 
     known = _known(
@@ -138,7 +138,7 @@ class CapturedReservation(Component):
 
 
 def _is_used(component: Any) -> bool:
-    """Whether what a proposer kept of an earlier plan has a say in the next one."""
+    """Return whether what a proposer kept of an earlier plan has a say in the next one."""
     if isinstance(component, proposers.DynamicProgrammingProposer):
         return bool(component._inited)
     if isinstance(component, proposers.EmbeddingOffloadScaleupProposer):

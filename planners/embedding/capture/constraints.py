@@ -1,10 +1,11 @@
 """torchrec's ParameterConstraints in a captured file."""
 
 from collections.abc import Collection, Mapping
+from enum import Enum
 from typing import Annotated, Any, ClassVar, Self
 
 import torch
-from msgspec import Meta, structs
+from msgspec import Meta, Struct, structs
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
 from torchrec.distributed.planner.types import ParameterConstraints
@@ -19,7 +20,7 @@ from torchrec.distributed.types import (
 from torchrec.modules.embedding_configs import DataType
 
 from harness.contract import ShardbenchError
-from planners.embedding.capture.limits import Mirror, Number, Positive, Whole, one_of
+from planners.embedding.capture.limits import Number, Positive, Whole, one_of
 
 SHARDING_TYPES = [each.value for each in ShardingType]
 KERNELS = [each.value for each in EmbeddingComputeKernel]
@@ -27,8 +28,37 @@ _DEVICES = ("cpu", "cuda", "mtia")
 _DataTypeName = Annotated[str, one_of(DataType.__members__)]
 
 
+class Mirror(Struct, frozen=True):
+    """Fields that a class of torchrec has, too; `kinds` names those that are enums or mirrors.
+
+    Enums are written by their names.
+    """
+
+    original: ClassVar[Any]
+    kinds: ClassVar[Mapping[str, Any]] = {}
+
+    @classmethod
+    def of(cls, held: Any) -> Self:
+        """Return what is captured of an object of torchrec's."""
+        fields = {name: getattr(held, name) for name in cls.__struct_fields__}
+        for name, kind in cls.kinds.items():
+            if fields[name] is not None:
+                fields[name] = (
+                    fields[name].name if issubclass(kind, Enum) else kind.of(fields[name])
+                )
+        return cls(**fields)
+
+    def make(self) -> Any:
+        """Return a new object of torchrec's."""
+        fields = structs.asdict(self)
+        for name, kind in self.kinds.items():
+            if (inner := fields[name]) is not None:
+                fields[name] = kind[inner] if issubclass(kind, Enum) else inner.make()
+        return self.original(**fields)
+
+
 class PrefetchPasses(Mirror, frozen=True):
-    """How often a cache is filled ahead for one batch."""
+    """The number of times that a cache is filled ahead for one batch."""
 
     original = MultiPassPrefetchConfig
 
@@ -37,7 +67,7 @@ class PrefetchPasses(Mirror, frozen=True):
 
 
 class CacheStatistics(Mirror, frozen=True):
-    """How often a cache of which size misses."""
+    """The miss ratios of a cache by its size."""
 
     cacheability: Number
     expected_lookups: Number
@@ -77,7 +107,7 @@ class CapturedCache(Mirror, frozen=True):
 
 
 class KeyValueSizes(Mirror, frozen=True):
-    """What sizes anything of KeyValueParams; its folders and hosts say nothing to a planner."""
+    """The sizes of KeyValueParams; its folders and hosts say nothing to a planner."""
 
     original = KeyValueParams
 

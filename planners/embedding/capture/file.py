@@ -30,7 +30,7 @@ class _CapturedMachines(Struct):
 
 
 class CapturedProblem(_CapturedMachines, kw_only=True):
-    """What a live planner was given, and what it found."""
+    """Everything that a live planner was given, and the plan that it found."""
 
     batch_size: Annotated[int, Meta(ge=1, le=2**31)]
     reservation: CapturedReservation

@@ -1,10 +1,9 @@
-"""Types that captured files are declared with: their limits, and mirrors of torchrec's classes."""
+"""Limits of the numbers and texts in a captured file."""
 
-from collections.abc import Iterable, Mapping
-from enum import Enum
-from typing import Annotated, Any, ClassVar, Self
+from collections.abc import Iterable
+from typing import Annotated
 
-from msgspec import Meta, Struct, structs
+from msgspec import Meta
 
 MOST_BYTES = 2**62
 """More than any memory; sums of a few of them still fit Python's and NumPy's integers."""
@@ -28,30 +27,3 @@ Bandwidth = Annotated[int, Meta(ge=1, le=MOST_BYTES)] | Annotated[float, Meta(ge
 def one_of(names: Iterable[str]) -> Meta:
     """Return the limits of a text that is one of these."""
     return Meta(pattern=rf"^({'|'.join(names)})\Z")
-
-
-class Mirror(Struct, frozen=True):
-    """Fields that a class of torchrec has, too; `kinds` names those that are enums or mirrors.
-
-    Enums are written by their names.
-    """
-
-    original: ClassVar[Any]
-    kinds: ClassVar[Mapping[str, Any]] = {}
-
-    @classmethod
-    def of(cls, held: Any) -> Self:
-        """Return what is captured of an object of torchrec's."""
-        said = {name: getattr(held, name) for name in cls.__struct_fields__}
-        for name, kind in cls.kinds.items():
-            if said[name] is not None:
-                said[name] = said[name].name if issubclass(kind, Enum) else kind.of(said[name])
-        return cls(**said)
-
-    def make(self) -> Any:
-        """Return a new object of torchrec's."""
-        said = structs.asdict(self)
-        for name, kind in self.kinds.items():
-            if said[name] is not None:
-                said[name] = kind[said[name]] if issubclass(kind, Enum) else said[name].make()
-        return self.original(**said)

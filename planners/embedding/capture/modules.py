@@ -90,7 +90,7 @@ def sharded_modules(
 
 
 NewNames = Mapping[str, str]
-"""What is written for a name."""
+"""The text that is written for each name."""
 
 
 class CapturedTable(Struct, frozen=True):

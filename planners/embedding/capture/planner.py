@@ -85,7 +85,7 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
 
     @property
     def obstacle(self) -> str | None:
-        """Why its search cannot be made again, as a clause; None where it can."""
+        """The reason why its search cannot be made again, as a clause; None where it can."""
         if self.kind not in _KINDS:
             return f"its planner is {self.kind}, which plans in its own way"
         if self.loads_a_plan:

@@ -128,8 +128,8 @@ class _PlanRecorder:
         except ShardbenchError as error:
             self._error, self._plan = error, None
         except Exception as error:  # somebody's own class may raise anything
-            said = f"it cannot be written down ({type(error).__name__}: {error})."
-            self._error, self._plan = ShardbenchError(said), None
+            text = f"it cannot be written down ({type(error).__name__}: {error})."
+            self._error, self._plan = ShardbenchError(text), None
 
 
 class _RecordedPlan:
@@ -202,8 +202,8 @@ class _RecordedPlan:
         if left is not None:
             reservation.left = device_runs(left)
         else:  # torchrec's own reservations tell figures alone
-            is_told = settings is not None or not self._hashed
-            reservation.refused = _first_line(refused) if is_told else ""
+            may_be_written = settings is not None or not self._hashed
+            reservation.refused = _first_line(refused) if may_be_written else ""
         # How much was reserved for what is not sharded, which the file has nothing of.
         dense = getattr(self._planner._storage_reservation, "_dense_storage", None)
         if dense is not None and settings is not None and "dense_tensor_estimate" in settings:
@@ -251,7 +251,7 @@ def _plain(value: object) -> object:
 
 
 def _is_of(options: list[ShardingOption], result: ShardingPlan) -> bool:
-    """Whether these are the options of a plan, and not those of an earlier one."""
+    """Return whether these are the options of a plan, and not those of an earlier one."""
     placed = {
         (path, name): sharding.ranks
         for path, module in result.plan.items()

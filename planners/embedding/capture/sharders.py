@@ -1,4 +1,4 @@
-"""What a planner asks of a sharder, in a captured file."""
+"""The answers of a sharder, in a captured file."""
 
 from types import SimpleNamespace
 from typing import Annotated, Final, Literal

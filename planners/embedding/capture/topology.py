@@ -39,17 +39,17 @@ class CapturedTopology(Struct, frozen=True):
     def of(cls, topology: Topology) -> "CapturedTopology":
         """Return what is captured of a topology."""
         custom = topology._custom_topology_data
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             name: getattr(topology, name, None) for name in cls.__struct_fields__
         }
-        said["pod_size"] = topology._pod_size
-        said["devices"] = device_runs(topology)
-        said["custom"] = custom and {
+        fields["pod_size"] = topology._pod_size
+        fields["devices"] = device_runs(topology)
+        fields["custom"] = custom and {
             name: list(custom.get_data(name))
             for name in CustomTopologyData.supported_fields
             if custom.has_data(name)
         }
-        return cls(**said)
+        return cls(**fields)
 
     def __post_init__(self) -> None:
         ranks, known = self.world_size, CustomTopologyData.supported_fields

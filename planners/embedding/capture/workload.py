@@ -6,7 +6,7 @@ from harness.model.files import read_file
 
 
 def is_captured(workload: WorkloadSpec) -> bool:
-    """Whether a workload is a captured file, by its name."""
+    """Return whether a workload is a captured file, by its name."""
     return is_captured_file(workload.name)
 
 

@@ -36,7 +36,7 @@ class Draft(NamedTuple):
 
 
 class Notes:
-    """What an import assumed, changed and left out: the reasons, and the names each is about."""
+    """The reasons for all that an import assumed, changed or left out, and the names concerned."""
 
     def __init__(self) -> None:
         self.assumed: dict[str, list[str]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Import of embedding tables from any of the formats that are known."""
+"""Imports embedding tables from any of the formats that are known."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -69,7 +69,7 @@ def _format(request: ImportRequest) -> str:
     suffix = Path(request.source).suffix.lower()
     if suffix not in _BY_SUFFIX:
         raise UsageError(
-            f"What {request.source} is cannot be told from its name; say it with --format "
+            f"The format of {request.source} cannot be told from its name; give it with --format "
             f"{', '.join(FORMATS)}."
         )
     return _BY_SUFFIX[suffix]

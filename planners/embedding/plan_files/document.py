@@ -120,7 +120,7 @@ class TableEntry(_Entry, frozen=True):
 
     @property
     def shape(self) -> str:
-        """What a model's table is compared by."""
+        """Rows, dimension and data type, by which it is compared with a model's table."""
         return f"{self.rows} x {self.dim} {self.dtype}"
 
     @property

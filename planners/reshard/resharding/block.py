@@ -196,20 +196,21 @@ class Block:
 
     def check(self) -> None:
         """Raise GraphChanged where the mirror is not what the graph is."""
-        nodes = self.twin.nodes()
-        for number, (node, op) in enumerate(zip(nodes, self.ops, strict=False)):
-            inputs = [value.debugName() for value in inputs_of(node)]
-            outputs = [value.debugName() for value in outputs_of(node)]
-            if node is not op.node or (inputs, outputs) != (op.inputs, op.outputs):
+        graph = Block(self.twin)
+        for number, (there, here) in enumerate(zip(graph.ops, self.ops, strict=False)):
+            names = [(op.inputs, op.outputs) for op in (there, here)]
+            if there.node is not here.node or names[0] != names[1]:
                 raise GraphChanged(
-                    f"The graph was edited behind the block: op {number} is '{kind_of(node)}' "
-                    f"of {', '.join(inputs) or 'nothing'}, where the block has '{op}'."
+                    f"The graph was edited behind the block: op {number} is '{there.type}' "
+                    f"of {', '.join(there.inputs) or 'nothing'}, where the block has '{here}'."
                 )
-        if len(nodes) != len(self.ops):
+        if len(graph.ops) != len(self.ops):
             raise GraphChanged(
-                f"The graph was edited behind the block: it has {len(nodes)} ops, not "
+                f"The graph was edited behind the block: it has {len(graph.ops)} ops, not "
                 f"{len(self.ops)}."
             )
-        made = {value.debugName(): value for node in nodes for value in outputs_of(node)}
-        if {name: value.handle for name, value in self.values.items()} != made:
+        made, mirrored = (
+            {name: value.handle for name, value in block.values.items()} for block in (graph, self)
+        )
+        if made != mirrored:
             raise GraphChanged("The graph was edited behind the block: it has other values.")

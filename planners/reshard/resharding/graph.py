@@ -4,7 +4,7 @@ Torch's graph keeps no such count, so it is kept here: whoever edits a graph doe
 twin, also where that is not the block that mirrors it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Attribute = str | int | tuple[int, ...]
@@ -91,11 +91,8 @@ def kind_of(node: Any) -> str:
 
 def attributes_of(node: Any) -> dict[str, Attribute]:
     """Return the attributes of a node."""
-    return dict(_attributes(node))
-
-
-def _attributes(node: Any) -> Iterator[tuple[str, Attribute]]:
+    found: dict[str, Attribute] = {}
     for name in node.attributeNames():
-        kind = node.kindOf(name)
-        value = getattr(node, kind)(name)
-        yield name, tuple(value) if kind == "is" else value
+        value = getattr(node, node.kindOf(name))(name)
+        found[name] = tuple(value) if isinstance(value, list) else value
+    return found

@@ -16,10 +16,6 @@ class ValueLayout(NamedTuple):
     sharded: int = REPLICATED
     partial: bool = False
 
-    def on(self, stage: int) -> "ValueLayout":
-        """Return the same on another stage."""
-        return self._replace(stage=stage)
-
 
 class ValueKind(NamedTuple):
     """What a value is: the elements of the whole tensor, bytes of each, and whether it is bool."""

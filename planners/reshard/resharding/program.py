@@ -41,10 +41,7 @@ class DistProgram:
     def copy(self) -> "DistProgram":
         """Return a program with a graph and layouts of its own."""
         return replace(
-            self,
-            twin=self.twin.copy(),
-            layouts=dict(self.layouts),
-            kinds=dict(self.kinds),
+            self, twin=self.twin.copy(), layouts=dict(self.layouts), kinds=dict(self.kinds)
         )
 
 

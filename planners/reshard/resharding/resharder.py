@@ -76,7 +76,7 @@ class Resharder:
             self._send(name, need.stage)
             return
         here = self._receive(name) if have.stage != self.stage else name
-        have = have.on(self.stage)
+        have = have._replace(stage=self.stage)
         if here != name:
             self._read_instead(name, here, have)
         if have != need:
@@ -128,7 +128,7 @@ class Resharder:
         if known is None:
             have, kind = self.program.layouts[name], self.program.kinds[name]
             attributes = {"peer": have.stage, "elements": kind.elements}
-            there = have.on(self.stage)
+            there = have._replace(stage=self.stage)
             (known,) = self._insert("recv", [name], 1, attributes, there, _carried(kind))
             if kind.is_bool:
                 known = self._cast(known, is_bool=True)

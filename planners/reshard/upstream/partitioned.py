@@ -1,15 +1,41 @@
 """One rank's training program of a decoder, up to the step that inserts the communication."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import paddle
 from paddle import static
+from paddle.base import framework, unique_name
 from paddle.distributed.auto_parallel.static.completion import Completer
-from paddle.distributed.auto_parallel.static.dist_context import DistributedContext
+from paddle.distributed.auto_parallel.static.dist_context import (
+    DistributedContext,
+    set_default_distributed_context,
+)
 from paddle.distributed.auto_parallel.static.partitioner import Partitioner
+from paddle.distributed.auto_parallel.static.process_group import clear_all_process_groups
 from paddle.distributed.fleet import auto
 
 from planners.reshard.upstream.decoder import HEADS, TENSOR_AXIS, decoder_loss
+
+
+@contextmanager
+def fresh_state() -> Iterator[None]:
+    """Let the same names and numbers be given until the block is left, whatever was built before.
+
+    They are the names of variables and of scopes, the numbers of process groups, and what is known
+    of how tensors are sharded. From release 3 on, names are also counted by the default program.
+    """
+    paddle.enable_static()
+    set_default_distributed_context(None)
+    clear_all_process_groups()
+    with (
+        unique_name.guard(),
+        patch.object(framework, "_name_scope", framework.NameScope()),
+        static.program_guard(static.Program(), static.Program()),
+    ):
+        yield
 
 
 class Partitioned(NamedTuple):

@@ -5,9 +5,8 @@ from typing import Any
 
 from planners.reshard.upstream.counting import counting
 from planners.reshard.upstream.decision import check_mirror, fingerprint
-from planners.reshard.upstream.fresh_state import fresh_state
 from planners.reshard.upstream.modes import resharder_of
-from planners.reshard.upstream.partitioned import partitioned
+from planners.reshard.upstream.partitioned import fresh_state, partitioned
 from planners.upstream_run import timed
 
 

@@ -31,11 +31,6 @@ from planners.embedding.search.space import Floats, Ints, Placement
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_UNIFORM = int(Placement.UNIFORM)
-_DEVICE = int(Placement.DEVICE)
-_HOST_ROWS = int(Placement.HOST_ROWS)
-_HOST_COLUMNS = int(Placement.HOST_COLUMNS)
-
 _MEMORY_WEIGHT = 0.1
 _MOST_LOAD = 100.0  # of the target; more of it would overflow at the steepest power
 
@@ -245,11 +240,11 @@ def _place_on_one_host(tables: Tables, state: State, option: int, ranks: Ints) -
 def _place(tables: Tables, state: State, option: int, ranks: Ints) -> float:
     """Put an option where it adds least, write its ranks, and return what it adds."""
     placement = tables.placement[option]
-    if placement == _DEVICE:
+    if placement == Placement.DEVICE:
         return _spread(tables, state, option, 0, len(tables.capacity), ranks)
-    if placement == _HOST_COLUMNS:
+    if placement == Placement.HOST_COLUMNS:
         return _place_on_one_host(tables, state, option, ranks)
-    if placement != _UNIFORM:
+    if placement != Placement.UNIFORM:
         return _place_by_rows(tables, state, option, ranks)
     before = _sum(state.cost)
     state.work[0] += len(tables.capacity)
@@ -262,7 +257,7 @@ def _would_add(tables: Tables, state: State, option: int, least: float) -> float
     """Return what an option would add where it adds least; `least` or more ends the counting."""
     placement = tables.placement[option]
     estimates = _estimates_of(tables, option)
-    if placement == _UNIFORM:
+    if placement == Placement.UNIFORM:
         added = 0.0
         for rank in range(len(tables.capacity)):
             state.work[0] += 1
@@ -271,7 +266,7 @@ def _would_add(tables: Tables, state: State, option: int, least: float) -> float
             if added >= least:
                 break
         return added
-    if placement == _HOST_ROWS:
+    if placement == Placement.HOST_ROWS:
         state.taken[:] = 0
         return _least_host(tables, state, estimates, 0)[0]
     added = _place(tables, state, option, state.scratch)
@@ -403,7 +398,7 @@ def _pick(tables: Tables, state: State) -> int:
             continue
         if done <= 4 and tries < 2 * count:
             rank = costliest if done % 2 == 0 else other
-            if done > 0 and tables.placement[state.chosen[table]] == _UNIFORM:
+            if done > 0 and tables.placement[state.chosen[table]] == Placement.UNIFORM:
                 continue
             if not _is_on(tables, state, table, rank):
                 continue

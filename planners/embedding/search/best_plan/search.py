@@ -19,7 +19,6 @@ from planners.embedding.search.best_plan.bound import (
     worth_integers,
 )
 from planners.embedding.search.best_plan.candidates import Candidates, candidates
-from planners.embedding.search.best_plan.canonical import canonical_order, reordered
 from planners.embedding.search.best_plan.local_search import construct, improve
 from planners.embedding.search.best_plan.local_state import State, local_tables, new_state
 from planners.embedding.search.best_plan.programmes import LinearRelaxation
@@ -28,7 +27,7 @@ from planners.embedding.search.outcome import Found, NotFound
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
 from planners.embedding.search.same_plan.partition import Rules
 from planners.embedding.search.same_plan.search import SamePlan
-from planners.embedding.search.space import Devices, Ints, Placement, SearchSpace
+from planners.embedding.search.space import Devices, Ints, Placement, SearchSpace, search_space
 
 NEAR_ENOUGH = 0.005
 """A plan that is proven to be this near the best one, as a part of the bound, ends the search."""
@@ -70,14 +69,31 @@ def best_plan(
     No plan is worse than those that torchrec's proposals lead to, as far as these are tried: the
     uniform ones on large problems, and all of them on small ones and where nothing else is found.
     """
-    order = canonical_order(space)
-    outcome = _best_plan(reordered(space, order), devices, deadline or Deadline(), seed)
+    order = _canonical_order(space)
+    reordered = search_space([space.options[number] for number in order.tolist()])
+    outcome = _best_plan(reordered, devices, deadline or Deadline(), seed)
     if isinstance(outcome, Found):
         return replace(outcome, options=order[outcome.options])
     smallest, last = (
         None if row is None else order[row] for row in (outcome.smallest, outcome.last)
     )
     return NotFound(smallest, last, outcome.proposals)
+
+
+def _canonical_order(space: SearchSpace) -> Ints:
+    """Return option numbers table after table, those of a table by name and figures, shape (O,).
+
+    Up to torchrec 1.8.0 they are listed in the order of a set, which differs from process to
+    process.
+    """
+    figures = (space.option_perf, space.largest_shard, space.option_storage, space.placement)
+    keys = [
+        (table, option.sharding_type, option.compute_kernel, *each)
+        for table, option, *each in zip(
+            space.table.tolist(), space.options, *(each.tolist() for each in figures), strict=True
+        )
+    ]
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 
 
 def _best_plan(
