@@ -54,6 +54,12 @@ def version_of(text: str) -> Version:
         ) from None
 
 
+def is_build_of(held: str, release: str) -> bool:
+    """Whether a version is a release or, as 2.13.0+cpu is, a build of it."""
+    version = version_of(held)
+    return version_of(release) in (version, Version(version.public))
+
+
 def _within(word: str, known: Iterable[str]) -> list[str]:
     first, _, last = word.partition("..")
     low, high = (version_of(each) if each else None for each in (first, last))
