@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
 from planners.embedding.capture.workload import is_captured
-from planners.embedding.importing.table_writer import pooling_text
 from planners.embedding.tables import Table
 from planners.embedding.workloads import assigned, load_tables, memory_setting
 
@@ -45,11 +44,7 @@ def _tables(workload: WorkloadSpec, topology: Topology | None) -> Sequence[Table
             f"What workload '{workload}' holds depends on the machines; name them with --topology "
             "and --gpus."
         )
-    if is_captured(workload):
-        from planners.embedding.capture.problem import build_captured
-
-        return build_captured(workload.name, topology).tables
-    from planners.embedding.problem import build
+    from planners.embedding.implementation import build
 
     return build(workload, topology).tables
 
@@ -75,7 +70,7 @@ def inventory_of(tables: Sequence[Table], title: str, notes: tuple[str, ...] = (
                 table.rows,
                 table.dim,
                 table.features,
-                pooling_text(table),
+                table.pooling_text,
                 sum(table.pooling_factors),
                 table.dtype,
                 table.bytes,

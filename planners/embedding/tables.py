@@ -53,6 +53,11 @@ class Table:
         """The number of features that share the table."""
         return len(self.pooling_factors)
 
+    @property
+    def pooling_text(self) -> str:
+        """The pooling factors as files hold them, with '|' between them."""
+        return "|".join(f"{factor!r}".removesuffix(".0") for factor in self.pooling_factors)
+
 
 def _whole(text: str, most: int, step: int = 1) -> int:
     try:

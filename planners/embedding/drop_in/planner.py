@@ -219,7 +219,15 @@ class Planner(EmbeddingShardingPlanner):
         from planners.embedding.drop_in.compiled_search import CompiledSearch
 
         reservation = self._storage_reservation
-        stand_in = CompiledSearch(self)
+        stand_in = CompiledSearch(
+            self,
+            best=self._mode == "best-plan",
+            limit=self._limit,
+            seed=self._seed,
+            check=self._check,
+            clock=self._clock,
+            estimates=self._own_estimates,
+        )
         reserve = stand_in.keeping_topology(reservation.reserve)
         with (
             _replaced(reservation, reserve=reserve),

@@ -9,14 +9,9 @@ from planners.embedding.tables import Table
 _COLUMNS = ("name", "rows", "dim", "pooling_factor", "dtype")
 
 
-def pooling_text(table: Table) -> str:
-    """Return the pooling factors of a table's features, with '|' between them."""
-    return "|".join(f"{factor!r}".removesuffix(".0") for factor in table.pooling_factors)
-
-
 def content_of(tables: Sequence[Table], file: str) -> bytes:
     """Return the content of a file of tables, CSV or Parquet by its name's suffix."""
-    rows = [(each.name, each.rows, each.dim, pooling_text(each), each.dtype) for each in tables]
+    rows = [(each.name, each.rows, each.dim, each.pooling_text, each.dtype) for each in tables]
     if not file.lower().endswith(".parquet"):
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([_COLUMNS, *rows])
