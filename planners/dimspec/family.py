@@ -1,7 +1,7 @@
 """The dimspec family: what is said, counted and compared of conversions between shardings."""
 
 from harness.contract import Abilities, Counter, Family, Quality
-from planners.dimspec.capture.session import capturing
+from planners.dimspec.capture import capturing
 from planners.dimspec.decision import Decision
 from planners.dimspec.inventory import inventory
 from planners.dimspec.problem import DimSpecProblem

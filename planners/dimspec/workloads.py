@@ -9,8 +9,8 @@ from harness.contract.captured_file import is_captured_file
 from harness.model.files import read_file
 from harness.model.ids import at_most, one_of, positive_int, whole_number
 from harness.model.topology import captured_topology
-from planners.dimspec.capture.stream_file import read_mesh
 from planners.dimspec.conversion.partition import MOST_MESH_AXES
+from planners.dimspec.stream_file import read_mesh
 
 MOST_RANK = 6
 MOST_CONVERSIONS = 1_000_000

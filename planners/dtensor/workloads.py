@@ -9,7 +9,7 @@ from harness.contract.captured_file import is_captured_file
 from harness.model.files import read_file
 from harness.model.ids import at_most, one_of, positive_int, whole_number
 from harness.model.topology import captured_topology
-from planners.dtensor.capture.step_file import read_step
+from planners.dtensor.step_file import read_step
 
 OPS = ("addmm", "mm", "mul", "relu", "add-scalar", "view", "view-sharded", "t")
 """The single ops; `view` is of a replicated tensor, `view-sharded` keeps the sharded dimension."""

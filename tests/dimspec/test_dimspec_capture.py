@@ -15,7 +15,7 @@ from harness.model.ids import WorkloadSpec
 from harness.planning.capture import capture
 from harness.topologies.lookup import find_topology
 from planners.dimspec import FAMILY
-from planners.dimspec.capture.session import record
+from planners.dimspec.capture import record
 
 RELEASE = "colossalai-0.4.1"
 

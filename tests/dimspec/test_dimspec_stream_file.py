@@ -15,12 +15,12 @@ from small_streams import SEARCHES, is_a_sentence, write_stream
 
 from harness.contract import UsageError
 from planners.dimspec.answers import answer
-from planners.dimspec.capture.stream_file import read_stream
 from planners.dimspec.conversion.costs import Cost
 from planners.dimspec.conversion.partition import Mesh, checked_partition
 from planners.dimspec.conversion.stream import Query, RecordedAnswer, Stream
 from planners.dimspec.decision import validate
 from planners.dimspec.problem import StreamProblem
+from planners.dimspec.stream_file import read_stream
 
 ANSWERED = {
     "path": ["[R, R]", "[S0, R]"],

@@ -21,5 +21,5 @@ def _handler(module: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 HANDLERS = {
     "stream": _handler("planners.dimspec.upstream.stream"),
     "constructor": _handler("planners.dimspec.upstream.constructor"),
-    "record": _handler("planners.dimspec.capture.recording"),
+    "record": _handler("planners.dimspec.upstream.recording"),
 }
