@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 
-from reports.comparing.changes import Comparison
 from reports.findings.finding import Finding
 from reports.formatting import (
     MISSING,
@@ -15,6 +14,7 @@ from reports.formatting import (
     plural,
     with_interval,
 )
+from reports.views.changes import Comparison
 from reports.views.family import rows_of
 
 _MOST = 3
