@@ -2,21 +2,20 @@
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from harness.contract import UsageError
 from harness.model.files import read_file
-from harness.model.ids import one_of
 
 ITEM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 SUFFIXES = (".csv", ".parquet")
 COLUMNS = ("rows", "dim", "pooling_factor")
-
-_Cells = Mapping[str, str]
 
 # Wide of every published model; within them, a table's bytes fit the 64 bits that torch has.
 MOST_ROWS = 10**12
@@ -59,54 +58,38 @@ class Table:
         return "|".join(f"{factor!r}".removesuffix(".0") for factor in self.pooling_factors)
 
 
-def _whole(text: str, most: int, step: int = 1) -> int:
-    try:
-        number = int(text)
-    except ValueError:  # 1e6, and 1000.0 as pandas has it where the column also has an empty cell
-        if not float(text).is_integer():
-            raise
-        number = int(float(text))
-    if not 1 <= number <= most or number % step:
-        raise ValueError(text)
-    return number
-
-
-def _pooling_factors(text: str) -> tuple[float, ...]:
-    factors = tuple(float(part) for part in text.split("|"))
-    if not all(0 < factor <= MOST_POOLING for factor in factors):
-        raise ValueError(text)
-    return factors
-
-
-def _name(text: str) -> str:
-    if "." in text:
-        raise ValueError(text)
-    return text
-
-
-# How the cells of a column are read, and in words what they may be.
-_FIELDS: Mapping[str, tuple[Callable[[str], object], str]] = {
-    "name": (_name, "without '.', which torch reserves in parameter names"),
-    "rows": (partial(_whole, most=MOST_ROWS), f"a whole number from 1 to {MOST_ROWS:,}"),
-    # fbgemm's kernels read four elements at a time.
-    "dim": (partial(_whole, most=MOST_DIM, step=4), f"a multiple of 4 from 4 to {MOST_DIM:,}"),
-    "pooling_factor": (
-        _pooling_factors,
-        f"a positive number up to {MOST_POOLING:,}, or one per feature with '|' between them",
-    ),
-    "dtype": (one_of(ITEM_BYTES), f"one of {', '.join(ITEM_BYTES)}"),
+_ROWS = Meta(ge=1, le=MOST_ROWS, description=f"a whole number from 1 to {MOST_ROWS:,}")
+# fbgemm's kernels read four elements at a time.
+_DIM = Meta(ge=4, le=MOST_DIM, multiple_of=4, description=f"a multiple of 4 from 4 to {MOST_DIM:,}")
+_FACTORS = Meta(
+    description=f"a positive number up to {MOST_POOLING:,}, or one per feature with '|' between "
+    "them"
+)
+_NAME = Meta(pattern=r"^[^.]*$", description="without '.', which torch reserves in parameter names")
+_DTYPE = Meta(pattern=f"^({'|'.join(ITEM_BYTES)})$", description=f"one of {', '.join(ITEM_BYTES)}")
+_FIELDS: Mapping[str, Any] = {
+    "name": Annotated[str, _NAME],
+    "rows": Annotated[int, _ROWS],
+    "dim": Annotated[int, _DIM],
+    "pooling_factor": Annotated[
+        tuple[Annotated[float, Meta(gt=0, le=MOST_POOLING)], ...], _FACTORS
+    ],
+    "dtype": Annotated[str, _DTYPE],
 }
+"""The type of a filled cell by column, with its limits, and in words what it may be."""
 
 
-def _table(cells: _Cells, number: int, file: str) -> Table:
+def _table(cells: Mapping[str, str], number: int, file: str) -> Table:
     values: dict[str, Any] = {"name": f"table_{number - 1}"}
-    for field, (convert, allowed) in _FIELDS.items():
-        text = cells.get(field, "")
-        try:
-            if text:
-                values[field] = convert(text)
-            elif field in COLUMNS:
+    for field, kind in _FIELDS.items():
+        text, allowed = cells.get(field, ""), kind.__metadata__[0].description
+        if not text:
+            if field in COLUMNS:
                 raise UsageError(f"{file}, row {number}: {field} is missing; it must be {allowed}.")
+            continue
+        try:
+            many = [float(part) for part in text.split("|")] if field == "pooling_factor" else None
+            values[field] = msgspec.convert(many or text, kind, strict=False)
         except ValueError:
             raise UsageError(
                 f"{file}, row {number}: {field} must be {allowed}, not '{text}'."
@@ -114,7 +97,7 @@ def _table(cells: _Cells, number: int, file: str) -> Table:
     return Table(pooling_factors=values.pop("pooling_factor"), **values)
 
 
-def _parse_csv(data: bytes, file: str) -> tuple[list[str], list[_Cells]]:
+def _parse_csv(data: bytes, file: str) -> list[dict[str, str]]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -125,41 +108,36 @@ def _parse_csv(data: bytes, file: str) -> tuple[list[str], list[_Cells]]:
     except csv.Error as error:
         raise UsageError(f"{file} cannot be read as CSV: {error}.") from None
     columns = [column.strip() for column in header]
-    _check_number(len(body), file)
+    if columns:
+        _check(columns, len(body), file)
     for number, cells in enumerate(body, start=1):
         if any(cells[len(columns) :]):
             raise UsageError(
                 f"{file}, row {number}: it must have at most {len(columns)} cells, "
                 f"one per column, not {len(cells)}."
             )
-    return columns, [dict(zip(columns, map(str.strip, cells), strict=False)) for cells in body]
+    return [dict(zip(columns, map(str.strip, cells), strict=False)) for cells in body]
 
 
-def _parse_parquet(data: bytes, file: str) -> tuple[list[str], list[_Cells]]:
+def _parse_parquet(data: bytes, file: str) -> list[dict[str, str]]:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(io.BytesIO(data)) as opened:
             columns = opened.schema_arrow.names
-            _check_columns(columns, file)
-            _check_number(opened.metadata.num_rows, file)
+            _check(columns, opened.metadata.num_rows, file)
             rows = opened.read([column for column in _FIELDS if column in columns]).to_pylist()
     except (pa.ArrowException, OSError, ValueError):
         raise UsageError(f"{file} cannot be read: it must be a Parquet file.") from None
-    return columns, [{column: _as_text(cell) for column, cell in row.items()} for row in rows]
+    return [{column: _as_text(cell) for column, cell in row.items()} for row in rows]
 
 
 def _as_text(cell: object) -> str:
     return "" if cell is None or cell != cell else str(cell).strip()
 
 
-def _check_number(rows: int, file: str) -> None:
-    if rows > MOST_TABLES:
-        raise UsageError(f"{file} lists {rows:,} tables; it must have {MOST_TABLES:,} at most.")
-
-
-def _check_columns(columns: Sequence[str], file: str) -> None:
+def _check(columns: Sequence[str], rows: int, file: str) -> None:
     for column in COLUMNS:
         if column not in columns:
             raise UsageError(
@@ -168,6 +146,8 @@ def _check_columns(columns: Sequence[str], file: str) -> None:
     for column in _FIELDS:
         if columns.count(column) > 1:
             raise UsageError(f"{file}: column '{column}' must be there once, not several times.")
+    if rows > MOST_TABLES:
+        raise UsageError(f"{file} lists {rows:,} tables; it must have {MOST_TABLES:,} at most.")
 
 
 def is_table_file(name: str) -> bool:
@@ -207,9 +187,7 @@ def parse_tables(data: bytes, file: str) -> tuple[Table, ...]:
         UsageError: as `read_tables`.
     """
     parse = _parse_csv if file.lower().endswith(".csv") else _parse_parquet
-    columns, rows = parse(data, file) if data else ([], [])
-    if columns:
-        _check_columns(columns, file)
+    rows = parse(data, file) if data else []
     if not rows:
         raise UsageError(f"{file} lists no table; it must have one row per table.")
     tables = tuple(_table(cells, number, file) for number, cells in enumerate(rows, start=1))
