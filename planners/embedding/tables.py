@@ -53,6 +53,16 @@ class Table:
         return len(self.pooling_factors)
 
     @property
+    def indices(self) -> float:
+        """The mean number of rows that a sample looks up."""
+        return sum(self.pooling_factors)
+
+    @property
+    def sample_bytes(self) -> float:
+        """The mean bytes of these rows."""
+        return self.indices * self.row_bytes
+
+    @property
     def pooling_text(self) -> str:
         """The pooling factors as files hold them, with '|' between them."""
         return "|".join(f"{factor!r}".removesuffix(".0") for factor in self.pooling_factors)
@@ -156,11 +166,7 @@ def is_table_file(name: str) -> bool:
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """Return the content of a file of tables.
-
-    Raises:
-        UsageError: the suffix is neither .csv nor .parquet, or the file cannot be opened.
-    """
+    """Return the content of a file of tables, by its suffix; raises UsageError."""
     if not is_table_file(str(path)):
         raise UsageError(f"{path}: a file of tables must end in {' or '.join(SUFFIXES)}.")
     return read_file(path)
@@ -181,21 +187,17 @@ def read_tables(path: str | Path) -> tuple[Table, ...]:
 
 
 def parse_tables(data: bytes, file: str) -> tuple[Table, ...]:
-    """Return the tables in the content of a file, which is CSV or Parquet by its name's suffix.
-
-    Raises:
-        UsageError: as `read_tables`.
-    """
+    """Return the tables in the content of a file of this name; raises UsageError."""
     parse = _parse_csv if file.lower().endswith(".csv") else _parse_parquet
     rows = parse(data, file) if data else []
     if not rows:
         raise UsageError(f"{file} lists no table; it must have one row per table.")
     tables = tuple(_table(cells, number, file) for number, cells in enumerate(rows, start=1))
     first: dict[str, int] = {}
-    for number, table in enumerate(tables, start=1):
-        if first.setdefault(table.name, number) != number:
+    for number, name in enumerate((table.name for table in tables), start=1):
+        if first.setdefault(name, number) != number:
             raise UsageError(
-                f"{file}, row {number}: name must be unique, but row {first[table.name]} "
-                f"is called '{table.name}' too."
+                f"{file}, row {number}: name must be unique, but row {first[name]} is called "
+                f"'{name}' too."
             )
     return tables
