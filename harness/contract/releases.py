@@ -1,4 +1,4 @@
-"""What a family declares so that releases of the library it works with can be measured."""
+"""The declaration of a library whose releases can be measured."""
 
 from dataclasses import dataclass
 from pathlib import Path

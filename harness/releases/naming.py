@@ -1,4 +1,4 @@
-"""Which releases a user asks for: versions, ranges of them, and the one that is installed."""
+"""The releases that a user asks for: versions, ranges of them, the installed one."""
 
 import re
 import subprocess

@@ -46,7 +46,7 @@ class Answer(Struct, frozen=True):
     calls: dict[str, Count] = field(default_factory=dict)
 
 
-class _Work:
+class _ReleaseWork:
     """The work on problems and decisions, which is the driver's own."""
 
     def build(self, workload: WorkloadSpec, topology: Topology) -> DriverRequest:
@@ -78,7 +78,7 @@ def family_of(
     family: Family[DriverRequest, Answer] = Family(
         name=releases.library,
         summary=f"releases of {releases.library}",
-        implementation=_Work(),
+        implementation=_ReleaseWork(),
         qualities=releases.qualities,
         counters=tuple(Counter(*each) for each in releases.counters.items()),
         phases=releases.phases,
