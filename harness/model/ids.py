@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -83,6 +83,22 @@ class WorkloadSpec:
                 f"Parameter '{key}' of workload '{self}' must be {allowed}, "
                 f"not '{self.parameters[key]}'."
             ) from None
+
+    def number(self, key: str, default: T, *, least: int = 1, most: int | None = None) -> int | T:
+        """Return parameter `key`, a whole number within limits; raises UsageError for others."""
+
+        def convert(text: str) -> int:
+            value = whole_number(text)
+            if not least <= value <= (value if most is None else most):
+                raise ValueError(text)
+            return value
+
+        limits = f"of at least {least}" if most is None else f"from {least} to {most:,}"
+        return self.get(key, convert, default, f"a whole number {limits}")
+
+    def choice(self, key: str, allowed: Sequence[str], default: str) -> str:
+        """Return parameter `key`, one of the texts that are allowed; raises UsageError."""
+        return self.get(key, one_of(allowed), default, f"one of {', '.join(allowed)}")
 
 
 @dataclass(frozen=True, slots=True)
