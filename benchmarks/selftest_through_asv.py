@@ -31,8 +31,6 @@ copies = "copies:FAMILY"
 """
 _FAMILY = """
 from dataclasses import replace
-from functools import partial
-from harness.registry import Prepared
 from harness.measuring.selftest import FAMILY, SLOWDOWNS, copies, variant_of
 
 FAMILY.benchmarks = ("copies/dgx_a100_80gb:1",)

@@ -27,7 +27,8 @@ _WIDTH = 78
 _MOST_DOMAINS, _MOST_HOSTS, _MOST_GPUS = 2, 4, 16
 # By the origin of a figure, or by what joins two GPUs.
 _TONES: dict[str, Tone] = {
-    **{"queried": "good", "SYS": "bad"},
+    "queried": "good",
+    "SYS": "bad",
     **dict.fromkeys(("data sheet", "given", "PIX", "PXB"), "plain"),
     **dict.fromkeys(("assumed", "PHB", "NODE"), "warn"),
 }
@@ -95,16 +96,12 @@ def topology(found: Topology) -> RenderableType:
     speed = "not told: the planner's default"
     if found.inter_host_bw:
         speed = f"{bandwidth(found.inter_host_bw)} for each GPU"
-    between = Text(f"    ║ network, {speed}", style="yellow")
-    parts: list[RenderableType] = [
-        Text(f"{head} in {plural(found.domains, 'domain')}", style="bold"),
-        "",
-        _domain(found, 0),
-    ]
-    for domain in range(1, min(found.domains, _MOST_DOMAINS)):
-        parts += [between, _domain(found, domain)]
+    title = Text(f"{head} in {plural(found.domains, 'domain')}", style="bold")
+    drawn = [_domain(found, domain) for domain in range(min(found.domains, _MOST_DOMAINS))]
     if found.domains > _MOST_DOMAINS:
-        parts += [between, f"    … {plural(found.domains - _MOST_DOMAINS, 'more domain')}"]
+        drawn.append(f"    … {plural(found.domains - _MOST_DOMAINS, 'more domain')}")
+    between = Text(f"    ║ network, {speed}", style="yellow")
+    drawn[1:] = (each for one in drawn[1:] for each in (between, one))
     figures = table_of(
         (each for each in asdict(found).items() if each[0].endswith("_bytes") or "_bw" in each[0]),
         text("for each GPU", 0),
@@ -113,7 +110,7 @@ def topology(found: Topology) -> RenderableType:
     )
     basis = f"Confidence: {found.confidence}. HBM: {found.hbm_basis or 'not stated'}."
     source = Text(printable(f"Source: {found.source}"), style="dim")
-    return Group(*parts, "", as_terminal(figures), "", Text(printable(basis)), source)
+    return Group(title, "", *drawn, "", as_terminal(figures), "", Text(printable(basis)), source)
 
 
 def _stored(column: str, value: float | None) -> str:
@@ -133,9 +130,8 @@ def _domain(found: Topology, domain: int) -> RenderableType:
         table.add_row(f"host {domain * hosts + host}", "─".join(boxes))
     if hosts > _MOST_HOSTS:
         table.add_row("…", f"{hosts - _MOST_HOSTS} more hosts, up to GPU {first + size - 1}")
-    title = f"domain {domain}: {plural(size, 'GPU')} of {plural(hosts, 'host')}"
     inside = f"{bandwidth(found.intra_host_bw)} inside, one way" if size > 1 else "alone"
-    title = f"{title}, {inside}"
+    title = f"domain {domain}: {plural(size, 'GPU')} of {plural(hosts, 'host')}, {inside}"
     return Panel(
         table, box.ROUNDED, title=title, title_align="left", width=_WIDTH, border_style="green"
     )
