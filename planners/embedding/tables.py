@@ -54,6 +54,16 @@ class Table:
         return len(self.pooling_factors)
 
     @property
+    def indices(self) -> float:
+        """The mean number of rows that a sample looks up."""
+        return sum(self.pooling_factors)
+
+    @property
+    def sample_bytes(self) -> float:
+        """The mean bytes of these rows."""
+        return self.indices * self.row_bytes
+
+    @property
     def pooling_text(self) -> str:
         """The pooling factors as files hold them, with '|' between them."""
         return "|".join(f"{factor!r}".removesuffix(".0") for factor in self.pooling_factors)

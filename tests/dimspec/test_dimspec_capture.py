@@ -29,7 +29,7 @@ from contextlib import nullcontext
 from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 from colossalai.tensor.sharding_spec import ShardingSpec
 
-from harness.capture import capture
+from harness.planning.capture import capture
 from planners.dimspec.upstream.accelerate import accelerate
 from planners.dimspec.upstream.plain_values import device_mesh
 

@@ -56,8 +56,9 @@ def drafts_of(request: ImportRequest, is_parquet: bool, notes: Notes) -> Iterato
                 reason = f"{role} {text} where {source} does not say it"
                 notes.assumed[reason].append(called if role in places else "every table")
         if dtype := known_dtype(texts["dtype"], called, notes):
-            size = (whole(texts.get(role, ""), place, role) for role in _NEEDED)
-            yield Draft(place, name, *size, factors(texts["pooling_factor"], place), dtype)
+            row_count, dim = (whole(texts.get(role, ""), place, role) for role in _NEEDED)
+            pooling = factors(texts["pooling_factor"], place)
+            yield Draft(place, name, row_count, dim, pooling, dtype)
 
 
 def _text(cell: object) -> str:
