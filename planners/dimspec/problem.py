@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from harness.contract import Topology, UsageError, WorkloadSpec
 from planners.dimspec import workloads
-from planners.dimspec.capture.stream_file import read_stream
 from planners.dimspec.conversion.partition import Mesh, all_partitions
 from planners.dimspec.conversion.stream import (
     Stream,
@@ -13,6 +12,7 @@ from planners.dimspec.conversion.stream import (
     once_each,
     random_queries,
 )
+from planners.dimspec.stream_file import read_stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """A planning problem: tables on a topology, as the real objects that torchrec plans with."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from msgspec.structs import replace
 from torch import nn
 from torchrec.distributed.planner import types as torchrec_types
 from torchrec.distributed.planner.constants import BATCH_SIZE

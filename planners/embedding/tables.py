@@ -2,8 +2,9 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -107,47 +108,72 @@ def _table(cells: Mapping[str, str], number: int, file: str) -> Table:
     return Table(pooling_factors=values.pop("pooling_factor"), **values)
 
 
-def _parse_csv(data: bytes, file: str) -> list[dict[str, str]]:
+def cells_of(
+    data: bytes, file: str, *, is_parquet: bool, delimiters: str = ",", only: Collection[str] = ()
+) -> Iterator[Sequence[object]]:
+    """Yield the header of a CSV or Parquet file, then its rows, of Parquet `only` such columns.
+
+    A CSV file has that of the delimiters that is in its header most often; its blank lines and
+    those that start with `#` are left out.
+
+    Raises:
+        UsageError: the file is malformed, or has no row or too many.
+    """
+    found = _parquet_cells(data, file, only) if is_parquet else _csv_cells(data, file, delimiters)
+    beginning = list(islice(found if data else (), 2))
+    if len(beginning) < 2:
+        raise UsageError(f"{file} lists no table; it must have one row per table.")
+    yield from chain(beginning, found)
+
+
+def as_text(cell: object) -> str:
+    """Return a cell as text, which is empty where there is none."""
+    return "" if cell is None or cell != cell else str(cell).strip()
+
+
+def _csv_cells(data: bytes, file: str, delimiters: str) -> Iterator[Sequence[object]]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UsageError(f"{file} cannot be read: a CSV file must be UTF-8 text.") from None
-    lines = (line for line in io.StringIO(text, newline="") if not line.startswith("#"))
+    lines = [line for line in io.StringIO(text, newline="") if not line.startswith("#")]
+    header = next(filter(str.strip, lines), "")
+    delimiter = max(delimiters, key=header.count)
     try:
-        header, *body = [cells for cells in csv.reader(lines) if any(cells)] or [[]]
+        found = [cells for cells in csv.reader(lines, delimiter=delimiter) if any(cells)]
     except csv.Error as error:
         raise UsageError(f"{file} cannot be read as CSV: {error}.") from None
-    columns = [column.strip() for column in header]
-    if columns:
-        _check(columns, len(body), file)
-    for number, cells in enumerate(body, start=1):
-        if any(cells[len(columns) :]):
+    _check_number(len(found) - 1, file)
+    for number, cells in enumerate(found):
+        if any(cells[len(found[0]) :]):
             raise UsageError(
-                f"{file}, row {number}: it must have at most {len(columns)} cells, "
+                f"{file}, row {number}: it must have at most {len(found[0])} cells, "
                 f"one per column, not {len(cells)}."
             )
-    return [dict(zip(columns, map(str.strip, cells), strict=False)) for cells in body]
+        yield cells
 
 
-def _parse_parquet(data: bytes, file: str) -> list[dict[str, str]]:
+def _parquet_cells(data: bytes, file: str, only: Collection[str]) -> Iterator[Sequence[object]]:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(io.BytesIO(data)) as opened:
-            columns = opened.schema_arrow.names
-            _check(columns, opened.metadata.num_rows, file)
-            rows = opened.read([column for column in _FIELDS if column in columns]).to_pylist()
+            columns = [name for name in opened.schema_arrow.names if not only or name in only]
+            yield columns
+            _check_number(opened.metadata.num_rows, file)
+            held = opened.read(columns if only else None)
+            yield from zip(*(column.to_pylist() for column in held.columns), strict=True)
     except (pa.ArrowException, OSError, ValueError):
         raise UsageError(f"{file} cannot be read: it must be a Parquet file.") from None
-    return [{column: _as_text(cell) for column, cell in row.items()} for row in rows]
 
 
-def _as_text(cell: object) -> str:
-    return "" if cell is None or cell != cell else str(cell).strip()
+def _check_number(rows: int, file: str) -> None:
+    if rows > MOST_TABLES:
+        raise UsageError(f"{file} lists {rows:,} tables; it must have {MOST_TABLES:,} at most.")
 
 
-def _check(columns: Sequence[str], rows: int, file: str) -> None:
+def _check_columns(columns: Sequence[str], file: str) -> None:
     for column in COLUMNS:
         if column not in columns:
             raise UsageError(
@@ -156,8 +182,6 @@ def _check(columns: Sequence[str], rows: int, file: str) -> None:
     for column in _FIELDS:
         if columns.count(column) > 1:
             raise UsageError(f"{file}: column '{column}' must be there once, not several times.")
-    if rows > MOST_TABLES:
-        raise UsageError(f"{file} lists {rows:,} tables; it must have {MOST_TABLES:,} at most.")
 
 
 def is_table_file(name: str) -> bool:
@@ -166,7 +190,11 @@ def is_table_file(name: str) -> bool:
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """Return the content of a file of tables, by its suffix; raises UsageError."""
+    """Return the content of a file of tables.
+
+    Raises:
+        UsageError: the suffix is neither .csv nor .parquet, or the file cannot be opened.
+    """
     if not is_table_file(str(path)):
         raise UsageError(f"{path}: a file of tables must end in {' or '.join(SUFFIXES)}.")
     return read_file(path)
@@ -187,17 +215,40 @@ def read_tables(path: str | Path) -> tuple[Table, ...]:
 
 
 def parse_tables(data: bytes, file: str) -> tuple[Table, ...]:
-    """Return the tables in the content of a file of this name; raises UsageError."""
-    parse = _parse_csv if file.lower().endswith(".csv") else _parse_parquet
-    rows = parse(data, file) if data else []
-    if not rows:
-        raise UsageError(f"{file} lists no table; it must have one row per table.")
-    tables = tuple(_table(cells, number, file) for number, cells in enumerate(rows, start=1))
+    """Return the tables in the content of a file, which is CSV or Parquet by its name's suffix.
+
+    Raises:
+        UsageError: as `read_tables`.
+    """
+    is_parquet = not file.lower().endswith(".csv")
+    rows = cells_of(data, file, is_parquet=is_parquet, only=_FIELDS)
+    columns = [as_text(cell) for cell in next(rows)]
+    _check_columns(columns, file)
+    tables = tuple(
+        _table(dict(zip(columns, map(as_text, cells), strict=False)), number, file)
+        for number, cells in enumerate(rows, start=1)
+    )
     first: dict[str, int] = {}
-    for number, name in enumerate((table.name for table in tables), start=1):
-        if first.setdefault(name, number) != number:
+    for number, table in enumerate(tables, start=1):
+        if first.setdefault(table.name, number) != number:
             raise UsageError(
-                f"{file}, row {number}: name must be unique, but row {first[name]} is called "
-                f"'{name}' too."
+                f"{file}, row {number}: name must be unique, but row {first[table.name]} "
+                f"is called '{table.name}' too."
             )
     return tables
+
+
+def content_of(tables: Sequence[Table], file: str) -> bytes:
+    """Return the content of a file of tables, CSV or Parquet by its name's suffix."""
+    rows = [(each.name, each.rows, each.dim, each.pooling_text, each.dtype) for each in tables]
+    if not file.lower().endswith(".parquet"):
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([_FIELDS, *rows])
+        return text.getvalue().encode()
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    sink = io.BytesIO()
+    columns = map(list, zip(*rows, strict=True))
+    parquet.write_table(pa.table(dict(zip(_FIELDS, columns, strict=True))), sink)
+    return sink.getvalue()

@@ -7,7 +7,6 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
 from harness.model.topology import Topology
-from harness.topologies.gpu_kinds import GB
 from harness.topologies.link_matrix import LinkMatrix
 from reports.figures.canvas import (
     BLUE,
@@ -21,7 +20,7 @@ from reports.figures.canvas import (
     new_figure,
     style,
 )
-from reports.formatting import plural
+from reports.formatting import bandwidth, plural
 
 _PCIE_COLOURS = {"PIX": BLUE, "PXB": BLUE, "PHB": ORANGE, "NODE": ORANGE, "SYS": VERMILION}
 _MOST_DOMAINS, _MOST_HOSTS, _MOST_GPUS = 2, 4, 8
@@ -81,7 +80,7 @@ def topology_drawing(found: Topology) -> Drawing:
         for domain in range(shown_domains):
             top = -domain * (tall + 0.9)
             _box(axes, -0.3, top - tall, 10.6, tall, GREEN)
-            inside = f"{found.intra_host_bw / GB:,.4g} GB/s one way" if size > 1 else "alone"
+            inside = f"{bandwidth(found.intra_host_bw)} one way" if size > 1 else "alone"
             axes.text(0, top - 0.55, f"domain {domain}: {size:,} GPUs, {inside}", color=GREEN)
             for host in range(shown_hosts):
                 low = top - 1.8 - host
@@ -99,7 +98,7 @@ def topology_drawing(found: Topology) -> Drawing:
             if domain:
                 told = "bandwidth not told"
                 if found.inter_host_bw:
-                    told = f"{found.inter_host_bw / GB:,.4g} GB/s for each GPU"
+                    told = f"{bandwidth(found.inter_host_bw)} for each GPU"
                 axes.plot([5, 5], [top, top + 0.9], color=ORANGE, linewidth=3)
                 axes.text(5.3, top + 0.45, f"network, {told}", va="center", color=VERMILION)
         last = -(shown_domains - 1) * (tall + 0.9) - tall

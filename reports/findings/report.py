@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from reports.findings.finding import Finding
+from reports.findings.goals import goals
 from reports.findings.measured import effects
 from reports.findings.repetition import repetition
 from reports.findings.shortfalls import shortfalls
 from reports.findings.speedups import speedup_findings
 from reports.frames import Results
-from reports.goals import goals
 from reports.views.family import environments, families
 
 KINDS = (

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from harness.model.errors import printable
-from reports.comparing.changes import Comparison
 from reports.figures.ratios import draw_ratios
 from reports.findings.changes import sentences
 from reports.formatting import plural
 from reports.frames import read_results
 from reports.pages.page import CaptionedTable, Page, PageChapter, PageSection, write_page
 from reports.tables.changes import cells_table, counters_table, qualities_table, settings_table
+from reports.views.changes import Comparison
 
 
 def write_comparison(a: Path, b: Path, out: Path) -> Path:

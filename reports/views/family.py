@@ -12,7 +12,9 @@ from typing import Any
 import pandas as pd
 from msgspec import to_builtins
 
-from harness.model.cell import Bound, Cell
+from harness.measuring.goals import Standing, standing
+from harness.model.cell import Bound, Cell, Goal
+from harness.model.ids import ProblemId
 from reports.formatting import listing, plural
 from reports.frames import Results
 from reports.views.scaling import exponents, sweeps
@@ -145,6 +147,18 @@ class FamilyView:
     def primary_qualities(self) -> pd.DataFrame:
         """The first quality that the family names, a row per cell."""
         return self.qualities[self.qualities["primary"].astype(bool)]
+
+    @cached_property
+    def standings(self) -> list[tuple[Goal, Cell, Standing]]:
+        """Each goal with the cell that it is of, and how it stands."""
+        by_problem: dict[ProblemId, dict[str, Cell]] = {}
+        for cell in self.records:
+            by_problem.setdefault(cell.problem, {})[cell.variant] = cell
+        return [
+            (goal, cell, standing(goal, by_problem[cell.problem]))
+            for cell in self.records
+            for goal in cell.goals
+        ]
 
     @cached_property
     def sweep_points(self) -> pd.DataFrame:

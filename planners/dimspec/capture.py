@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.contract import Names, ShardbenchError, Upstream, UsageError
 
-_DRIVER = Path(__file__).parents[1] / "upstream" / "driver.py"
+_DRIVER = Path(__file__).parent / "upstream" / "driver.py"
 _RELEASE = "colossalai-0.4.1"
 
 _switch = Lock()
@@ -56,7 +56,7 @@ def _recording() -> Any:
     """Return what records this process; None comes of it where it has no ColossalAI."""
     if find_spec("colossalai") is None:
         return nullcontext()
-    from planners.dimspec.capture.recording import recording
+    from planners.dimspec.upstream.recording import recording
 
     return recording()
 
