@@ -87,12 +87,7 @@ class CompiledSearch(Proposer, Partitioner):
     def load(
         self, search_space: list[ShardingOption], enumerator: Enumerator | None = None
     ) -> None:
-        """Search for a plan; the options are not changed.
-
-        Raises:
-            NotCompiled: torchrec has to search.
-            WrongPlan: the search failed, or the check of its plan did.
-        """
+        """Search for a plan without changing the options; raises NotCompiled and WrongPlan."""
         try:
             self._load(search_space)
         except (NotCompiled, WrongPlan):
@@ -102,7 +97,6 @@ class CompiledSearch(Proposer, Partitioner):
             raise WrongPlan(reason.rstrip(".")) from error
 
     def _load(self, options: list[ShardingOption]) -> None:
-        planner = self._planner
         if self._best:
             self._deadline = Deadline(self._limit, self._clock)
         try:
@@ -121,14 +115,14 @@ class CompiledSearch(Proposer, Partitioner):
                 outcome.rating,
                 {option.fqn for option in options},
                 self._topology,
-                planner._perf_model,
+                self._planner._perf_model,
                 self._partitioner if self._same_plan else None,
                 self._estimates(),
             )
             if fault:
                 raise WrongPlan(fault)
             self._proposals = [plan]
-            planner._num_plans = outcome.partitions - 1
+            self._planner._num_plans = outcome.partitions - 1
         else:
             failed = [row.tolist() for row in (outcome.smallest, outcome.last) if row is not None]
             self._proposals = [
@@ -136,7 +130,7 @@ class CompiledSearch(Proposer, Partitioner):
                 for row in (failed[:1] if failed[:1] == failed[1:] else failed)
             ]
         # The planner goes on counting from here, and so ends with all that were tried.
-        planner._num_proposals = self.tried - len(self._proposals)
+        self._planner._num_proposals = self.tried - len(self._proposals)
 
     def flatten(self, options: list[ShardingOption]) -> SearchSpace:
         """Return the search space as arrays."""
@@ -182,11 +176,7 @@ class CompiledSearch(Proposer, Partitioner):
         perf_rating: float | None = None,
         storage_constraint: Topology | None = None,
     ) -> None:
-        """Go on, unless torchrec disagrees with the search.
-
-        Raises:
-            WrongPlan: it does.
-        """
+        """Go on, or raise WrongPlan where torchrec disagrees with the search."""
         found = self._outcome.rating if isinstance(self._outcome, Found) else None
         if perf_rating != found:
             if found is None:
