@@ -10,6 +10,7 @@ from typing import TypeVar
 from harness.model.errors import UsageError, unknown
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 _SPEC = re.compile(r"(?P<name>[^\[\]@]+)(?:\[(?P<parameters>[^\[\]]*)\])?")
 _PROBLEM = re.compile(r"(?P<workload>.+)/(?P<topology>[^/:@]+):(?P<gpus>[0-9]+)", re.DOTALL)
@@ -68,7 +69,7 @@ class WorkloadSpec:
             if key not in allowed:
                 raise unknown(f"parameter of workload '{self.name}',", key, allowed)
 
-    def get(self, key: str, convert: Callable[[str], T], default: T, allowed: str) -> T:
+    def get(self, key: str, convert: Callable[[str], T], default: D, allowed: str) -> T | D:
         """Return parameter `key` converted, or `default`; `allowed` says in words what it may be.
 
         Raises:
@@ -84,7 +85,7 @@ class WorkloadSpec:
                 f"not '{self.parameters[key]}'."
             ) from None
 
-    def number(self, key: str, default: T, *, least: int = 1, most: int | None = None) -> int | T:
+    def number(self, key: str, default: D, *, least: int = 1, most: int | None = None) -> int | D:
         """Return parameter `key`, a whole number within limits; raises UsageError for others."""
 
         def convert(text: str) -> int:

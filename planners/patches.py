@@ -1,0 +1,52 @@
+"""Attributes replaced for a while, with Python's own modules alone: upstreams import this too."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from inspect import getattr_static
+from typing import Any
+from unittest.mock import patch
+
+
+@contextmanager
+def replaced(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Put a value in place of each attribute, given by its owner and its name, until left."""
+    with ExitStack() as patches:
+        for owner, name, value in attributes:
+            patches.enter_context(patch.object(owner, name, value, create=True))
+        yield
+
+
+@contextmanager
+def counted(
+    *methods: tuple[type, str, str | Callable[..., None]], others: Iterable[str] = ()
+) -> Iterator[Counter[str]]:
+    """Count the calls of methods until left, each before it is made.
+
+    Args:
+        methods: The class, the name of the method, and the counter of its calls, which is 0 where
+            there is no such method; or a function of the counters and the arguments of a call.
+        others: The counters that only those functions know.
+    """
+    names = [count for *_, count in methods if isinstance(count, str)]
+    counters = Counter(dict.fromkeys((*names, *others), 0))
+    with replaced(
+        (owner, name, _counted(getattr_static(owner, name), count, counters))
+        for owner, name, count in methods
+        if hasattr(owner, name)
+    ):
+        yield counters
+
+
+def _counted(method: Any, count: str | Callable[..., None], counters: Counter[str]) -> Any:
+    is_of_class = isinstance(method, classmethod)
+    called = method.__func__ if is_of_class else method
+
+    def replacement(*arguments: Any, **named: Any) -> Any:
+        if isinstance(count, str):
+            counters[count] += 1
+        else:
+            count(counters, *arguments, **named)
+        return called(*arguments, **named)
+
+    return classmethod(replacement) if is_of_class else replacement
