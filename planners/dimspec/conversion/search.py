@@ -67,8 +67,7 @@ class GreedySearch:
     def spec(self, mesh: Mesh, shape: tuple[int, ...], partition: Partition) -> ShardingSpec:
         """Return a sharding spec.
 
-        Raises:
-            UsageError: the mesh has more axes than the dictionary of differences knows.
+        Raises UsageError where the mesh has more axes than the dictionary of differences knows.
         """
         if len(mesh.shape) > _MOST_MESH_AXES:
             raise UsageError(
@@ -84,8 +83,7 @@ class GreedySearch:
         A step's cost holds those before it and is added to them, so several steps cost more than
         their sum: upstream's sums are reproduced, not corrected.
 
-        Raises:
-            InfeasibleDecision: the target is not reached in MOST_STEPS steps.
+        Raises InfeasibleDecision where the target is not reached in MOST_STEPS steps.
         """
         if source.difference(target) == 0:
             return Conversion([], [], NOTHING)

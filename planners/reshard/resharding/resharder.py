@@ -64,8 +64,8 @@ class Resharder:
     def parse(self, op: Op, name: str, need: ValueLayout) -> None:
         """Insert what brings a value where an op needs it, also for others that need it so.
 
-        Raises:
-            GraphChanged: somebody else edits the graph, and the block does not take that in.
+        Raises GraphChanged where somebody else edits the graph, and the block does not take that
+        in.
         """
         if self.block.is_outdated:
             self.block.before_edit()

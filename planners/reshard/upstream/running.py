@@ -45,9 +45,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         unless asked for. Of the main block, `ops_before` and `variables_before`, `ops` and
         `variables` as numbers of them; and the decision's `fingerprint`.
 
-    Raises:
-        ValueError: this release does not have the mode, or there can be no such program.
-        RuntimeError: the Python copy of a block differs from the C++ one afterwards.
+    Raises ValueError where this release does not have the mode, or there can be no such program and
+    RuntimeError where the Python copy of a block differs from the C++ one afterwards.
     """
     resharder = resharder_of(request["mode"])
     with ExitStack() as stack:
