@@ -13,7 +13,7 @@ from planners.dimspec.conversion.search import Conversion, GreedySearch, Spec
 from planners.dimspec.conversion.specs import DimSpec, ShardingSpec
 from planners.dimspec.conversion.stream import Stream
 from planners.dimspec.conversion.transitions import Transitions
-from planners.patches import replaced
+from planners.instruments import replaced
 
 
 def observe(recorder: Recorder) -> AbstractContextManager[None]:

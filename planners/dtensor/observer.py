@@ -17,7 +17,7 @@ from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.tables import bytes_held
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
 from planners.dtensor.programs.build import OpProgram
-from planners.patches import replaced
+from planners.instruments import replaced
 
 _PASSES = (
     (_pytree, "tree_flatten"),

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from harness.contract import Progress, Recorder
-from planners.patches import replaced
+from planners.instruments import replaced
 from planners.reshard.resharding.block import Block
 from planners.reshard.resharding.graph import Attribute, Twin
 from planners.reshard.resharding.resharder import IndexedResharder, Resharder

@@ -10,8 +10,7 @@ from colossalai.tensor.sharding_spec import ShardingSpec, _DimSpec
 
 from planners.dimspec.upstream.accelerate import accelerate
 from planners.dimspec.upstream.plain_values import query_of
-from planners.patches import counted
-from planners.upstream_run import timed
+from planners.instruments import counted, timed
 
 T = TypeVar("T")
 

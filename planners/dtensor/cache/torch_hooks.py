@@ -9,7 +9,7 @@ from torch._ops import OpOverload
 from torch.distributed.tensor import DTensor
 
 from planners.dtensor.dispatch.torch_path import PROPAGATOR, modes_active
-from planners.patches import replaced
+from planners.instruments import replaced
 
 _REGISTRATIONS = (
     "register_op_strategy",

@@ -10,8 +10,7 @@ from typing import Any
 
 from planners.reshard.resharding.block import Block, GraphChanged, Op
 from planners.reshard.resharding.graph import Attribute
-from planners.reshard.resharding.layouts import REPLICATED, ValueKind, ValueLayout
-from planners.reshard.resharding.program import DistProgram
+from planners.reshard.resharding.program import REPLICATED, DistProgram, ValueKind, ValueLayout
 
 _NOWHERE = ValueLayout(-1)
 """Where the output of an op without one lies."""

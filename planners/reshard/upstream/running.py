@@ -7,11 +7,10 @@ from typing import Any
 from paddle.base.framework import Block
 from paddle.distributed.auto_parallel.static.reshard import Resharder
 
-from planners.patches import counted
+from planners.instruments import counted, timed
 from planners.reshard.upstream.decision import check_mirror, fingerprint
 from planners.reshard.upstream.modes import resharder_of
 from planners.reshard.upstream.partitioned import fresh_state, partitioned
-from planners.upstream_run import timed
 
 
 def counting() -> AbstractContextManager[Counter[str]]:
