@@ -1,11 +1,11 @@
-"""Sentences on what results do not hold: different decisions, failures, calls cut short."""
+"""Sentences on what falls short: other decisions, failures, calls cut short, repeated work."""
 
 from collections.abc import Iterator
 
 import pandas as pd
 
 from reports.findings.finding import Finding
-from reports.formatting import listing, names, plural
+from reports.formatting import count, listing, names, plural
 from reports.frames import DIFFERENT
 from reports.views.family import FamilyView, rows_of
 from reports.views.variants import stopped_at
@@ -52,6 +52,28 @@ def shortfalls(family: FamilyView) -> Iterator[Finding]:
     if missing := [variant for variant, _ in _by_variant(family, "not installed")]:
         yield Finding(
             "not installed", f"Not installed here, and so not measured: {names(missing)}."
+        )
+
+
+def repetition(family: FamilyView) -> Iterator[Finding]:
+    """Say in one line for each counter who goes beyond what is enough, where most variants do."""
+    counters = family.counters.assign(excess=family.counters["value"] - family.counters["enough"])
+    for name, beyond in counters[counters["excess"] > 0].groupby("name", sort=False):
+        excess = beyond.groupby("problem", sort=False)["excess"].agg(["count", "max"])
+        problem = excess.sort_values(["count", "max"], kind="stable").index[-1]
+        there = counters[(counters["name"] == name) & (counters["problem"] == problem)]
+        is_over = there["excess"] > 0
+        over = there[is_over].sort_values("value", ascending=False, kind="stable")
+        told = [f"{count(row['value'])} in `{row['variant']}`" for row in rows_of(over)]
+        detail = f"Counted on `{problem}`: {str(over['meaning'].iloc[0]).rstrip('.')}"
+        fine = there["variant"][~is_over]
+        if len(fine):
+            do = "does" if len(fine) == 1 else "do"
+            detail += f"; {names(fine)} {do} with no more than is enough"
+        yield Finding(
+            "repeated work",
+            f"`{name}`: {listing(told)}, where {count(over['enough'].max())} is enough.",
+            f"{detail}.",
         )
 
 
