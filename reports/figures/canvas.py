@@ -13,7 +13,6 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -109,9 +108,7 @@ def style() -> Iterator[None]:
 
 def blank_figure(height: float) -> Figure:
     """Return a figure of common width and `height` in inches, without axes."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(WIDTH, height), layout="constrained")
 
 
 def new_figure(height: float) -> tuple[Figure, Axes]:
@@ -181,13 +178,14 @@ _ROUND = [step * 10.0**power for power in range(-9, 10) for step in (1, 2, 5)]
 def log_time(axes: Axes, which: Literal["x", "y"]) -> None:
     """Make an axis logarithmic in seconds, with ticks at round times."""
     axes.set(**{f"{which}scale": "log"})
-    low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    low, high = axis.get_view_interval()
     ticks = [time for time in _ROUND_TIMES if low <= time <= high]
     if len(ticks) > 8:
         ticks = [time for time in _FEW_TIMES if low <= time <= high]
     if len(ticks) < 3:
         ticks = [time for time in MaxNLocator(5).tick_values(low, high) if low <= time <= high]
-    set_ticks(axes.xaxis if which == "x" else axes.yaxis, ticks, _time)
+    set_ticks(axis, ticks, _time)
 
 
 def log_number(axes: Axes) -> None:
