@@ -27,6 +27,7 @@ BLUE, VERMILION, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, SILVER = "#E69F00", "#56B4E9", "#000000", "#767676"
 PALETTE = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, SILVER)
 GREY, PALE = "#6B6B6B", "#D0D0D0"
+# One more pattern than colours, so that the two do not repeat together.
 HATCHES = ("", "///", "\\\\\\\\\\\\", "---", "|||", "xxx", "+++", "/|/|", "-\\\\-\\\\")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">")
 WIDTH = 7.4
@@ -146,19 +147,6 @@ def colour_of(position: int) -> str:
     return PALETTE[position % len(PALETTE)]
 
 
-def is_repeated(position: int) -> bool:
-    """Whether the nth colour was used before, so that a line must tell the two apart."""
-    return position >= len(PALETTE)
-
-
-def hatch_of(position: int) -> str:
-    """The pattern of the nth phase, which tells it from the others in print without colours.
-
-    There is one more pattern than colours, so that the two do not repeat together.
-    """
-    return HATCHES[position % len(HATCHES)]
-
-
 Ends = tuple[float, float]
 """The lower and the upper end of an interval; NaN where there is none."""
 
@@ -246,7 +234,13 @@ def draw_bar(
 
 
 def write_beside(
-    axes: Axes, x: float, y: float, text: str, colour: str = "black", size: float = 8.5
+    axes: Axes,
+    x: float,
+    y: float,
+    text: str,
+    colour: str = "black",
+    size: float = 8.5,
+    **place: Any,
 ) -> None:
     """Write a text to the right of (x, y), on white so that no grid line crosses it."""
     axes.annotate(
@@ -258,6 +252,7 @@ def write_beside(
         color=colour,
         fontsize=size,
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+        **place,
     )
 
 

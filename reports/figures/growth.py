@@ -64,7 +64,7 @@ def _draw_line(axes: Axes, line: pd.DataFrame, index: int, label: str) -> Line2D
     projected, stopped = line["projected"].astype(bool), line["stopped"].astype(bool)
     measured = line[~projected & ~stopped]
     look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5}
-    look["linestyle"] = "-." if canvas.is_repeated(index) else "-"
+    look["linestyle"] = "-." if index >= len(canvas.PALETTE) else "-"
     axes.plot(measured["size"], measured["seconds"], **look)
     over = line[projected | stopped]
     tail = pd.concat([measured.tail(1), over]).sort_values("size")

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from reports.findings.finding import Finding
-from reports.findings.goals import goals
 from reports.findings.measured import effects
-from reports.findings.shortfalls import repetition, shortfalls
+from reports.findings.shortfalls import goals, repetition, shortfalls
 from reports.frames import Results
 from reports.views.family import environments, families
 

@@ -1,16 +1,18 @@
-"""Sentences on what falls short: other decisions, failures, calls cut short, repeated work."""
+"""Sentences on what falls short: decisions, failures, calls cut short, work repeated, goals."""
 
 from collections.abc import Iterator
 
 import pandas as pd
 
+from harness.model.cell import Cell, Goal
 from reports.findings.finding import Finding
-from reports.formatting import count, listing, names, plural
+from reports.formatting import count, listing, names, percent, plural, quantity
 from reports.frames import DIFFERENT
 from reports.views.family import FamilyView, rows_of
 from reports.views.variants import stopped_at
 
 _REASON_LENGTH = 160
+_GOALS = ("missed", "inconclusive", "projected to be missed", "projected to be met", "not measured")
 
 
 def shortfalls(family: FamilyView) -> Iterator[Finding]:
@@ -75,6 +77,39 @@ def repetition(family: FamilyView) -> Iterator[Finding]:
             f"`{name}`: {listing(told)}, where {count(over['enough'].max())} is enough.",
             f"{detail}.",
         )
+
+
+def goals(family: FamilyView) -> Iterator[Finding]:
+    """Say how many goals are met, and which are not."""
+    by_outcome: dict[str, list[str]] = {}
+    for goal, _, found in family.standings:
+        by_outcome.setdefault(found.outcome, []).append(f'"{goal.text}"')
+    if by_outcome:
+        met = len(by_outcome.get("met", []))
+        whole = (
+            f"{met} of {plural(len(family.standings), 'goal')} {'is' if met == 1 else 'are'} met"
+        )
+        told = [f"{each}: {listing(by_outcome[each])}" for each in _GOALS if each in by_outcome]
+        yield Finding("goals", "; ".join([whole, *told]) + ".")
+
+
+def shortcomings(family: FamilyView) -> list[str]:
+    """Say of each goal that is missed by how much, and where the time of its variant goes."""
+    return [
+        f"Missed: {goal.text}. It is {found.measured(quantity)} where the limit is "
+        f"{quantity(found.limit, found.unit)}{_phases(family, goal, cell)}."
+        for goal, cell, found in family.standings
+        if found.outcome in ("missed", "projected to be missed")
+    ]
+
+
+def _phases(family: FamilyView, goal: Goal, cell: Cell) -> str:
+    if goal.measure not in ("times faster", "seconds"):
+        return ""
+    phases = family.phases[family.phases["cell"] == str(cell.id)]
+    rows = rows_of(phases.sort_values("share", ascending=False, kind="stable"))
+    told = [f"`{row['name']}` {percent(row['share'])}" for row in rows if row["share"] > 0][:3]
+    return f"; the time of `{goal.variant}` goes to {listing(told)}" if told else ""
 
 
 def _by_variant(family: FamilyView, outcome: str) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -25,15 +25,10 @@ _ENVIRONMENT = ("shardbench", "python", "packages", "machine", "cpu", "cores", "
 
 
 @dataclass(frozen=True)
-class FamilyView:
+class FamilyView(Results):
     """One family's results, and which of its problems the figures are drawn for."""
 
-    name: str
-    cells: pd.DataFrame
-    qualities: pd.DataFrame
-    counters: pd.DataFrame
-    phases: pd.DataFrame
-    records: tuple[Cell, ...]
+    name: str = ""
 
     @property
     def slug(self) -> str:
@@ -176,9 +171,9 @@ def families(results: Results) -> list[FamilyView]:
     frames = (results.cells, results.qualities, results.counters, results.phases)
     return [
         FamilyView(
-            name,
             *(frame[frame["family"] == name].reset_index(drop=True) for frame in frames),
             records=tuple(cell for cell in results.records if cell.family == name),
+            name=name,
         )
         for name in map(str, results.cells["family"].unique())
     ]
