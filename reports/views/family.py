@@ -25,15 +25,10 @@ _ENVIRONMENT = ("shardbench", "python", "packages", "machine", "cpu", "cores", "
 
 
 @dataclass(frozen=True)
-class FamilyView:
+class FamilyView(Results):
     """One family's results, and which of its problems the figures are drawn for."""
 
-    name: str
-    cells: pd.DataFrame
-    qualities: pd.DataFrame
-    counters: pd.DataFrame
-    phases: pd.DataFrame
-    records: tuple[Cell, ...]
+    name: str = ""
 
     @property
     def slug(self) -> str:
@@ -173,16 +168,15 @@ class FamilyView:
 
 def families(results: Results) -> list[FamilyView]:
     """Split results by family, in the order of the results."""
-    return [_family(str(name), results) for name in results.cells["family"].unique()]
-
-
-def _family(name: str, results: Results) -> FamilyView:
     frames = (results.cells, results.qualities, results.counters, results.phases)
-    cells, qualities, counters, phases = (
-        frame[frame["family"] == name].reset_index(drop=True) for frame in frames
-    )
-    records = tuple(cell for cell in results.records if cell.family == name)
-    return FamilyView(name, cells, qualities, counters, phases, records)
+    return [
+        FamilyView(
+            *(frame[frame["family"] == name].reset_index(drop=True) for frame in frames),
+            records=tuple(cell for cell in results.records if cell.family == name),
+            name=name,
+        )
+        for name in map(str, results.cells["family"].unique())
+    ]
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
