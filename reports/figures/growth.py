@@ -27,7 +27,7 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
             handles.append(_draw_line(axes, line, index, _fit_label(variant, fits.loc[variant])))
         for budget in sorted(group["budget_s"].dropna().unique()):
             label = f"budget of a call, {seconds(budget, trim=True)} (wall)"
-            look = {"color": GREY, "linestyle": ":", "linewidth": 1, "label": label}
+            look: dict[str, Any] = {"color": GREY, "linestyle": ":", "linewidth": 1, "label": label}
             handles.append(axes.axhline(budget, **look))
         _log_axes(axes, sorted(group["size"].unique()))
         axes.set_xlabel(str(group["size_name"].iloc[0]))
