@@ -42,7 +42,16 @@ class Log:
         self.recorder: Recorder | None = None
 
 
-def made_up(name: str = "dice", log: Log | None = None, **changes: Any) -> Family[int, int]:
+def luck(problem: int, eyes: int) -> dict[str, float]:
+    return {"eyes": eyes, "luck": eyes / problem}
+
+
+def made_up(
+    name: str = "dice",
+    log: Log | None = None,
+    quality: Callable[[int, int], dict[str, float]] = luck,
+    **changes: Any,
+) -> Family[int, int]:
     """Return a family whose problem is a number and whose decision is a number."""
     log = log or Log()
 
@@ -66,7 +75,7 @@ def made_up(name: str = "dice", log: Log | None = None, **changes: Any) -> Famil
             build=build,
             fingerprint=str,
             validate=validate,
-            quality=lambda problem, decision: {"eyes": decision, "luck": decision / problem},
+            quality=quality,
             facts=lambda problem: {"size": problem},
             observe=observe,
         ),
