@@ -51,8 +51,7 @@ DimSpecProblem = StreamProblem | ConstructorProblem
 def build(spec: WorkloadSpec, topology: Topology) -> DimSpecProblem:
     """Return the problem of a workload on a topology.
 
-    Raises:
-        UsageError: the workload is unknown or malformed, or there is no such mesh.
+    Raises UsageError where the workload is unknown or malformed, or there is no such mesh.
     """
     workloads.checked(spec)
     if spec.name == workloads.CONSTRUCTOR:
@@ -64,8 +63,7 @@ def build(spec: WorkloadSpec, topology: Topology) -> DimSpecProblem:
 def stream_of(spec: WorkloadSpec, topology: Topology | None) -> Stream:
     """Return the stream of a workload, on the mesh that it names or was recorded on if on no other.
 
-    Raises:
-        UsageError: there is no such mesh, or none without a topology.
+    Raises UsageError where there is no such mesh, or none without a topology.
     """
     if path := workloads.stream_path(spec):
         return read_stream(

@@ -102,8 +102,7 @@ def _read(path: Path, kind: type[Record]) -> Record:
 def read_mesh(path: Path) -> Mesh:
     """Return the mesh that a stream was recorded on.
 
-    Raises:
-        UsageError: the file cannot be read, or its mesh cannot be used.
+    Raises UsageError where the file cannot be read, or its mesh cannot be used.
     """
     return _read(path, MeshRecord).mesh()
 

@@ -83,8 +83,7 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
 def brings(spec: WorkloadSpec) -> Topology | None:
     """Return as many GPUs as the mesh of a file has, the last axis within a host; None for others.
 
-    Raises:
-        UsageError: the file cannot be read.
+    Raises UsageError where the file cannot be read.
     """
     if not is_captured_file(spec.name):
         return None
@@ -127,9 +126,8 @@ def mesh_shape(
 ) -> tuple[int, ...]:
     """Return the mesh of a workload: the one it asks for, or was recorded on, or the topology's.
 
-    Raises:
-        UsageError: the mesh that it asks for has not as many devices as the topology has GPUs, or
-            nothing says which one it is.
+    Raises UsageError where the mesh that it asks for has not as many devices as the topology has
+    GPUs, or nothing says which one it is.
     """
     asked = asked_mesh(spec)
     if topology is None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from planners.reshard.problem import PaddleDecision, PaddleProblem, ReshardDecision, ReshardProblem
-from planners.reshard.resharding.layouts import REPLICATED
+from planners.reshard.resharding.program import REPLICATED
 
 _MIB = 2**20
 

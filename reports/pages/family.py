@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from reports.figures.family import figures
-from reports.findings.goals import shortcomings
+from reports.findings.shortfalls import shortcomings
 from reports.formatting import listing
 from reports.frames import Results
 from reports.pages.flame_links import LadderStep, flames_table

@@ -177,12 +177,8 @@ def quality_columns(
         units = {name: unit for name, unit in units.items() if name in shown}
     if bound:  # a gap that the family gives is the one that is shown anyway, in per cent
         units.pop("gap", None)
-    keys = zip(held["problem"], held["variant"], held["name"], strict=True)
-    values = dict(zip(keys, held["value"], strict=True))
-    cells = family.cells
-    gaps = dict(
-        zip(zip(cells["problem"], cells["variant"], strict=True), cells["gap"], strict=True)
-    )
+    values = held.set_index(["problem", "variant", "name"])["value"].to_dict()
+    gaps = family.cells.set_index(["problem", "variant"])["gap"].to_dict()
 
     def place(row: Row) -> tuple[str, str]:
         return problem or row["problem"], row["variant"]

@@ -1,6 +1,7 @@
 """Tables on a terminal, by rich."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rich.bar import Bar
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -74,18 +75,18 @@ def _text(entry: Entry) -> Text:
     return Text("-" if entry.text == MISSING else entry.text, style=_STYLES.get(entry.tone, ""))
 
 
+@dataclass(frozen=True, slots=True)
 class SplitTable:
     """A table whose columns stand beside the first as far as there is room.
 
     Those that do not fit follow below, with the first again.
     """
 
-    def __init__(self, table: Table, title: str) -> None:
-        """Show a table below a title."""
-        self.table, self._title = table, title
+    table: Table
+    title: str
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
-        title = self._title
+        title = self.title
         for places in self._groups(options.max_width):
             columns = tuple(self.table.columns[place] for place in places)
             rows = tuple(tuple(row[place] for place in places) for row in self.table.rows)

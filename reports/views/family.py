@@ -25,15 +25,10 @@ _ENVIRONMENT = ("shardbench", "python", "packages", "machine", "cpu", "cores", "
 
 
 @dataclass(frozen=True)
-class FamilyView:
+class FamilyView(Results):
     """One family's results, and which of its problems the figures are drawn for."""
 
-    name: str
-    cells: pd.DataFrame
-    qualities: pd.DataFrame
-    counters: pd.DataFrame
-    phases: pd.DataFrame
-    records: tuple[Cell, ...]
+    name: str = ""
 
     @property
     def slug(self) -> str:
@@ -182,7 +177,7 @@ def _family(name: str, results: Results) -> FamilyView:
         frame[frame["family"] == name].reset_index(drop=True) for frame in frames
     )
     records = tuple(cell for cell in results.records if cell.family == name)
-    return FamilyView(name, cells, qualities, counters, phases, records)
+    return FamilyView(cells, qualities, counters, phases, records, name=name)
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

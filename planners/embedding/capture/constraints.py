@@ -145,11 +145,7 @@ class CapturedConstraints(Mirror, frozen=True):
 def captured_constraints(
     constraints: ParameterConstraints, table: str, features: Mapping[str, str]
 ) -> CapturedConstraints:
-    """Return what is captured of a table's constraints, with features as they are written.
-
-    Raises:
-        ShardbenchError: they hold what cannot be written down.
-    """
+    """Return what is captured of constraints; raises ShardbenchError for what cannot be."""
     stats = constraints.cache_params and constraints.cache_params.stats
     if stats is not None and type(stats) is not EmbeddingOffloadStats:
         raise ShardbenchError(

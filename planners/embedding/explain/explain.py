@@ -41,21 +41,13 @@ _ROUNDING = 1e-9
 
 
 def explain(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> Explanation:
-    """Say why a valid plan is as it is.
-
-    Raises:
-        UsageError: there is no such rank.
-    """
+    """Say why a valid plan is as it is; raises UsageError where there is no such rank."""
     found = explained(problem, plan, question)
     return Explanation(tuple(sentences(found)), tuple(sections(found, question.top)), asdict(found))
 
 
 def explained(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> PlanExplained:
-    """Work out the figures of an explanation.
-
-    Raises:
-        UsageError: there is no such rank.
-    """
+    """Work out the figures of an explanation; raises UsageError where there is no such rank."""
     space, devices = arrays(problem)
     placed = PlacedPlan(plan.options, devices.ranks)
     load = placed.load()

@@ -28,11 +28,7 @@ _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
 
 
 def drafts_of(request: ImportRequest, is_parquet: bool, notes: Notes) -> Iterator[Draft]:
-    """Yield the tables of a file, one for each row.
-
-    Raises:
-        UsageError: the file or a cell cannot be used, or it is not clear which column is meant.
-    """
+    """Yield the table of each row of a file; raises UsageError for cells or columns in doubt."""
     source, assumed = request.source, request.assumed
     rows = cells_of(read_file(source), source, is_parquet=is_parquet, delimiters=",;\t")
     columns = [as_text(cell) for cell in next(rows)]

@@ -72,11 +72,7 @@ def known_dtype(text: str, name: str, notes: Notes) -> str | None:
 
 
 def finished(drafts: Iterable[Draft], source: str, notes: Notes) -> tuple[Table, ...]:
-    """Return the tables, with names and dimensions that the planner and torch take.
-
-    Raises:
-        UsageError: there is none, there are too many, or one is out of every bound.
-    """
+    """Return the tables as planner and torch take them; raises UsageError for none or too many."""
     from torch import nn
 
     # Torch refuses the names of what its own modules have, such as `type`.

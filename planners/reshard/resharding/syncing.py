@@ -6,10 +6,6 @@ from planners.reshard.resharding.block import Block, GraphChanged, Op
 from planners.reshard.resharding.graph import Twin, outputs_of
 
 
-class SyncEach(Block):
-    """The whole block before every insertion and after every removal."""
-
-
 class SyncAfterRemove(Block):
     """The whole block before every insertion, and once after a batch of removals."""
 

@@ -49,11 +49,7 @@ else:
 
 
 def resharder_of(mode: str) -> type[Resharder]:
-    """Return the class for a mode.
-
-    Raises:
-        ValueError: this release does not have the mode.
-    """
+    """Return the class for a mode; raises ValueError where this release does not have the mode."""
     if mode not in RESHARDERS:
         raise ValueError(f"mode is '{mode}'; this release has: {', '.join(RESHARDERS)}")
     return RESHARDERS[mode]
