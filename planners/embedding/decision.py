@@ -21,35 +21,24 @@ class Plan:
     options: tuple[ShardingOption, ...]
 
 
-def plan_with(problem: EmbeddingProblem, planner: EmbeddingShardingPlanner) -> Plan:
-    """Run a new planner on the problem; raises InfeasibleDecision where it finds no plan."""
-    try:
-        planner.plan(problem.module, problem.sharders)
-    except PlannerError as error:
-        reason = str(error).strip().partition("\n")[0].strip(" .")
-        raise InfeasibleDecision(
-            f"{reason} ({planner._num_plans} of {planner._num_proposals} proposals could be placed)"
-        ) from error
-    return Plan(tuple(planner._best_plan or ()))
-
-
-def new_planner(
+def prepare(
     problem: EmbeddingProblem,
     planner: Callable[..., EmbeddingShardingPlanner] = EmbeddingShardingPlanner,
     **components: object,
-) -> Callable[[], EmbeddingShardingPlanner]:
-    """Return a factory of planners on the problem; each component is a factory itself.
+) -> Prepared[Plan]:
+    """Prepare a variant that plans with a new planner each time; each component is a factory.
 
     Planner, enumerator and proposers all keep state, so every call gets new ones. There are no
-    statistics: printing a plan is not planning.
+    statistics: printing a plan is not planning. A call that finds no plan raises
+    InfeasibleDecision.
     """
     if problem.options is not None and "enumerator" not in components:
         is_torchrecs = planner is EmbeddingShardingPlanner
         kind = EmbeddingEnumerator if is_torchrecs else DistinctShardEnumerator
         components["enumerator"] = lambda: problem.enumerator(kind)
 
-    def make() -> EmbeddingShardingPlanner:
-        return planner(
+    def plan() -> Plan:
+        made = planner(
             topology=problem.topology,
             batch_size=problem.batch_size,
             constraints=problem.constraints,
@@ -58,18 +47,15 @@ def new_planner(
             debug=False,
             **{name: component() for name, component in components.items() if callable(component)},
         )
+        try:
+            made.plan(problem.module, problem.sharders)
+        except PlannerError as error:
+            reason = str(error).strip().partition("\n")[0].strip(" .")
+            counts = f"{made._num_plans} of {made._num_proposals} proposals could be placed"
+            raise InfeasibleDecision(f"{reason} ({counts})") from error
+        return Plan(tuple(made._best_plan or ()))
 
-    return make
-
-
-def prepare(
-    problem: EmbeddingProblem,
-    planner: Callable[..., EmbeddingShardingPlanner] = EmbeddingShardingPlanner,
-    **components: object,
-) -> Prepared[Plan]:
-    """Prepare a variant that plans with a new planner each time; arguments as `new_planner`."""
-    make = new_planner(problem, planner, **components)
-    return Prepared(run=lambda: plan_with(problem, make()))
+    return Prepared(run=plan)
 
 
 def fingerprint(plan: Plan) -> str:

@@ -114,10 +114,7 @@ def cells_of(
     """Yield the header of a CSV or Parquet file, then its rows, of Parquet `only` such columns.
 
     A CSV file has that of the delimiters that is in its header most often; its blank lines and
-    those that start with `#` are left out.
-
-    Raises:
-        UsageError: the file is malformed, or has no row or too many.
+    those that start with `#` are left out. Raises UsageError, also for no row or too many.
     """
     found = _parquet_cells(data, file, only) if is_parquet else _csv_cells(data, file, delimiters)
     beginning = list(islice(found if data else (), 2))
@@ -190,11 +187,7 @@ def is_table_file(name: str) -> bool:
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """Return the content of a file of tables.
-
-    Raises:
-        UsageError: the suffix is neither .csv nor .parquet, or the file cannot be opened.
-    """
+    """Return the content of a file of tables; UsageError where it is none by its suffix."""
     if not is_table_file(str(path)):
         raise UsageError(f"{path}: a file of tables must end in {' or '.join(SUFFIXES)}.")
     return read_file(path)
@@ -215,11 +208,7 @@ def read_tables(path: str | Path) -> tuple[Table, ...]:
 
 
 def parse_tables(data: bytes, file: str) -> tuple[Table, ...]:
-    """Return the tables in the content of a file, which is CSV or Parquet by its name's suffix.
-
-    Raises:
-        UsageError: as `read_tables`.
-    """
+    """Return the tables in the content of a file of this name; raises as `read_tables`."""
     is_parquet = not file.lower().endswith(".csv")
     rows = cells_of(data, file, is_parquet=is_parquet, only=_FIELDS)
     columns = [as_text(cell) for cell in next(rows)]

@@ -21,11 +21,11 @@ from torchrec.distributed.planner.proposers import (
     GridSearchProposer,
     UniformProposer,
 )
-from torchrec.distributed.planner.types import PlannerError, Storage
+from torchrec.distributed.planner.types import Storage
 
-from harness.contract import WorkloadSpec
+from harness.contract import InfeasibleDecision, WorkloadSpec
 from harness.topologies.lookup import find_topology
-from planners.embedding.decision import new_planner, plan_with, validate
+from planners.embedding.decision import prepare, validate
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.problem import build
 from planners.embedding.quality import arrays
@@ -344,7 +344,7 @@ def test_without_a_time_no_clock_ends_the_search():
 )
 def test_a_planner_returns_a_plan_that_torchrec_takes(place):
     problem, space, placed_on = real(*place)
-    plan = plan_with(problem, new_planner(problem, partial(Planner, mode="best-plan"))())
+    plan = prepare(problem, partial(Planner, mode="best-plan")).run()
     validate(problem, plan)
     validate_compute_kernels(list(plan.options))
     model = NoopPerfModel(problem.topology)
@@ -355,11 +355,8 @@ def test_a_planner_returns_a_plan_that_torchrec_takes(place):
 def test_a_planner_without_a_plan_says_what_torchrec_says():
     problem, *_ = real("synthetic[tables=12,seed=7,memory=mixed]")
     reasons = []
-    for make in (
-        new_planner(problem),
-        new_planner(problem, partial(Planner, mode="best-plan")),
-    ):
-        with pytest.raises(PlannerError) as raised:
-            make().plan(problem.module, problem.sharders)
-        reasons.append(str(raised.value))
+    for prepared in (prepare(problem), prepare(problem, partial(Planner, mode="best-plan"))):
+        with pytest.raises(InfeasibleDecision) as raised:
+            prepared.run()
+        reasons.append(str(raised.value.__cause__))
     assert reasons[0] == reasons[1]

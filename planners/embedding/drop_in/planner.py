@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Callable, Dict, List, Literal, Optional, Union, get_args
+from typing import Any, Callable, Dict, List, Literal, Optional, Union, cast, get_args
 
 import torchrec
 from torch import nn
@@ -203,8 +203,7 @@ class Planner(EmbeddingShardingPlanner):
         for name in ("_sharder_map", "_sharder_data_map"):  # 1.6.1 has the first alone
             if hasattr(self._enumerator, name):
                 setattr(torchrecs, name, getattr(self._enumerator, name))
-        populate: Callable[[List[ShardingOption]], None] = torchrecs.populate_estimates
-        return populate
+        return cast(Callable[[List[ShardingOption]], None], torchrecs.populate_estimates)
 
     def _plan_compiled(
         self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]

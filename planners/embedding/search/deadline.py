@@ -6,11 +6,7 @@ from collections.abc import Callable
 
 
 class Deadline:
-    """So many seconds from now on a clock; without seconds it never passes.
-
-    Attributes:
-        seconds: how long it was at first, or None.
-    """
+    """So many `seconds` from now on a clock; without seconds it never passes."""
 
     def __init__(
         self, seconds: float | None = None, clock: Callable[[], float] = time.monotonic

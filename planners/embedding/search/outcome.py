@@ -7,34 +7,19 @@ from planners.embedding.search.space import Ints
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A plan: the option of each table, and the ranks of their shards.
+    """A plan: the option of each table, and the ranks of their shards."""
 
-    Attributes:
-        options: option numbers in the order of the plan, shape (T,).
-        ranks: the rank of each shard of these options, one after the other.
-        rating: milliseconds of the slowest rank, as torchrec's perf model adds them.
-        proposals: how many different proposals were tried.
-        partitions: how many of them could be placed.
-    """
-
-    options: Ints
-    ranks: Ints
-    rating: float
-    proposals: int
-    partitions: int
+    options: Ints  # in the order of the plan, shape (T,)
+    ranks: Ints  # of each shard of these options, one after the other
+    rating: float  # milliseconds of the slowest rank, as torchrec's perf model adds them
+    proposals: int  # different ones that were tried
+    partitions: int  # of them could be placed
 
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """No proposal could be placed.
+    """No proposal could be placed; two are told by their options, None where there was none."""
 
-    Attributes:
-        smallest: the option numbers of the proposal that needs the least storage (HBM, then DDR,
-            then SSD; the first of equals), in its order; None where nothing was proposed.
-        last: those of the last proposal that was tried.
-        proposals: how many different proposals were tried.
-    """
-
-    smallest: Ints | None
+    smallest: Ints | None  # needs the least HBM, then DDR, then SSD; the first of equals
     last: Ints | None
-    proposals: int
+    proposals: int  # different ones that were tried

@@ -1,6 +1,7 @@
 """TorchRec's planner with the copies it once made, each as a subclass of its own class."""
 
 import copy
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -49,8 +50,15 @@ class CopyingGreedyProposer(GreedyProposer):
         return copy.deepcopy(proposal)
 
 
-class TopologyCopyingPartitioner(GreedyPerfPartitioner):
-    """Copies the whole topology for each proposal (torchrec 0.2.0 to 1.3.0)."""
+class CopyingPartitioner(GreedyPerfPartitioner):
+    """Copies the whole topology for each proposal (torchrec 0.2.0 to 1.3.0).
+
+    With `copies_proposals` it places a deep copy of each proposal (torchrec 0.2.0 to 0.4.0).
+    """
+
+    def __init__(self, copies_proposals: bool) -> None:
+        super().__init__()
+        self._copies_proposals = copies_proposals
 
     def partition(
         self,
@@ -58,24 +66,13 @@ class TopologyCopyingPartitioner(GreedyPerfPartitioner):
         storage_constraint: Topology,
         hbm_per_device: int | None = None,
     ) -> list[ShardingOption]:
-        """Place a proposal on a copy of the topology."""
+        """Place a proposal, or its copy, on a copy of the topology, and return what was placed."""
         placed: list[ShardingOption] = super().partition(
-            proposal, copy.deepcopy(storage_constraint), hbm_per_device
+            copy.deepcopy(proposal) if self._copies_proposals else proposal,
+            copy.deepcopy(storage_constraint),
+            hbm_per_device,
         )
         return placed
-
-
-class ProposalCopyingPartitioner(TopologyCopyingPartitioner):
-    """Places a deep copy of each proposal (torchrec 0.2.0 to 0.4.0)."""
-
-    def partition(
-        self,
-        proposal: list[ShardingOption],
-        storage_constraint: Topology,
-        hbm_per_device: int | None = None,
-    ) -> list[ShardingOption]:
-        """Place a copy of the proposal, and return that copy."""
-        return super().partition(copy.deepcopy(proposal), storage_constraint, hbm_per_device)
 
 
 def prepare(
@@ -90,14 +87,11 @@ def prepare(
 
     `whole_options` says that the copy of an option takes its tensor and its module along.
     """
-    if in_partitioner:
-        partitioner = ProposalCopyingPartitioner
-    else:
-        partitioner = TopologyCopyingPartitioner if topology else GreedyPerfPartitioner
+    copying = partial(CopyingPartitioner, copies_proposals=in_partitioner)
     enumerator = WhollyCopiedOptionEnumerator if whole_options else EmbeddingEnumerator
     return decision.prepare(
         problem,
         proposer=CopyingGreedyProposer if in_proposer else GreedyProposer,
-        partitioner=partitioner,
+        partitioner=copying if topology else GreedyPerfPartitioner,
         enumerator=lambda: problem.enumerator(enumerator),
     )

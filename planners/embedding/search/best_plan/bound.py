@@ -22,16 +22,10 @@ _MOST_INTEGERS = 2000
 
 @dataclass(frozen=True, slots=True)
 class LowerBound:
-    """A proven lower bound.
+    """A proven lower bound, and the option of each table in the relaxed plan that it comes from."""
 
-    Attributes:
-        milliseconds: no plan rates less; infinite where no device can hold some table.
-        options: the option of each table in the relaxed plan that the bound comes from, a good
-            start for a search, shape (T,); -1 where there is none.
-    """
-
-    milliseconds: float
-    options: Ints
+    milliseconds: float  # infinite where no device can hold some table
+    options: Ints  # shape (T,); -1 where there is none
 
 
 def lower_bound(space: SearchSpace, devices: Devices) -> LowerBound:

@@ -13,18 +13,14 @@ Layer = tuple[list[int], list[int]]
 class BinProposer(Proposer):
     """Proposes, for each total of memory, the options of the least summed perf.
 
-    The memory of all devices is cut into bins of equal size. Table by table, each bin keeps the
-    cheapest combination of options that ends in it, with its exact memory; another one takes its
-    place where it is strictly cheaper. The first proposal has the smallest option of each table;
-    then comes one proposal for each bin that is reached, from the fullest down. Tables are in the
-    order of their smallest options.
+    The memory of all devices is cut into bins, `bins_per_device` for each. Table by table, each bin
+    keeps the cheapest combination of options that ends in it, the first of equals, with its exact
+    memory. The first proposal has the smallest option of each table; then comes one for each bin
+    that is reached, from the fullest down. Tables are in the order of their smallest options.
 
     Memory is HBM where any option takes some, and otherwise, as on machines without GPUs, DDR.
     This is the one-dimensional form that TorchEasyRec had first and that torchrec's
     DynamicProgrammingProposer comes from. Unlike these two, it can be loaded again.
-
-    Attributes:
-        bins_per_device: how finely memory is cut; there are this many bins for each device.
     """
 
     def __init__(self, bins_per_device: int = 100) -> None:
@@ -65,11 +61,7 @@ class BinProposer(Proposer):
         perf_rating: float | None = None,
         storage_constraint: Topology | None = None,
     ) -> None:
-        """Go on to the next proposal; the first feedback says what the devices can hold.
-
-        Raises:
-            ValueError: the first feedback comes without `storage_constraint`.
-        """
+        """Go on to the next proposal; ValueError where the first feedback names no devices."""
         if self._later is None:
             if storage_constraint is None:
                 raise ValueError("The first feedback must say what the devices can hold.")

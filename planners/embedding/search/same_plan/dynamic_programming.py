@@ -58,16 +58,10 @@ def _by_table(space: SearchSpace, size: Ints) -> tuple[Ints, Ints]:
 def _fill_bins(memory: Floats, perf: Floats, first: Ints, bins: int) -> tuple[Choices, Bins, Bins]:
     """Find the cheapest combination of options for each bin, table by table.
 
-    Args:
-        memory: of each option, in bins, ascending within a table.
-        perf: of each option, milliseconds.
-        first: table t has the options first[t] to first[t + 1].
-        bins: how many there are.
-
-    Returns:
-        For each table and bin, the option's number within its table and the bin that the tables
-        before it fill, shapes (T, bins), undefined where a bin is not reached; and the bins that
-        all tables reach, the fullest first.
+    Options take `memory`, in bins and ascending within a table, and `perf`, in milliseconds; table
+    t has first[t] to first[t + 1]. Returns for each table and bin the option's number within its
+    table and the bin that the tables before it fill, shapes (T, bins), undefined where a bin is not
+    reached; and the bins that all tables reach, the fullest first.
     """
     tables = len(first) - 1
     choice = np.empty((tables, bins), np.int16)

@@ -24,16 +24,12 @@ _CLOSE = int(mb_to_bytes(10))
 class Rules:
     """The settings of a partitioner of torchrec, by default those of GreedyPerfPartitioner.
 
-    Attributes:
-        by_perf: place the groups of most perf first, not those of most storage.
-        balance_modules: before that, place those of the modules with fewest tables first.
-        searches: how often a MemoryBalancedPartitioner may place a proposal again, on less HBM;
-            None for the other one, which does not spread memory at the cost of perf.
-        tolerance: how much worse the rating may become by that, as a fraction.
+    With `searches` they are those of MemoryBalancedPartitioner, which may place a proposal again so
+    often, on less HBM, where the rating becomes worse by no more than `tolerance`, a fraction.
     """
 
-    by_perf: bool = False
-    balance_modules: bool = False
+    by_perf: bool = False  # place the groups of most perf first, not those of most storage
+    balance_modules: bool = False  # before that, those of the modules with fewest tables
     searches: int | None = None
     tolerance: float = 0.0
 
@@ -51,18 +47,15 @@ def rules_of(partitioner: Partitioner) -> Rules | None:
 class Partition:
     """Places proposals, each on empty devices, and keeps the plan that rates best.
 
-    Attributes:
-        best: the option numbers of that plan in its order, shape (T,); None until there is one.
-        best_rating: milliseconds of its slowest rank; until there is one, 2**63 as in torchrec.
+    `best` has the option numbers of that plan in its order, shape (T,), and `best_rating` its
+    milliseconds: None and, as in torchrec, 2**63 until there is one.
     """
 
     def __init__(
         self, space: SearchSpace, devices: Devices, rules: Rules, exact: bool = False
     ) -> None:
-        self._space = space
-        self._devices = devices
-        self._rules = rules
-        self._exact = exact
+        self._space, self._devices = space, devices
+        self._rules, self._exact = rules, exact
         self._inputs = inputs_of(space, devices, rules.by_perf, rules.balance_modules)
         self._work = work_for(space, devices)
         self._ranks = np.zeros_like(self._work.ranks)

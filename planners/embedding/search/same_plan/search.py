@@ -19,17 +19,12 @@ class SamePlan:
     """A search that finds what torchrec finds with these proposers and a partitioner's rules.
 
     When the deadline has passed, the best plan so far stands, as in torchrec; it is looked at from
-    time to time, and not before some proposals have been tried.
-
-    Attributes:
-        proposals: how many proposals have been made, those that had been tried before included.
+    time to time, and not before some proposals have been tried. `proposals` counts those that have
+    been made, also those that had been tried before.
     """
 
     def __init__(
-        self,
-        proposers: Sequence[Proposer],
-        rules: Rules,
-        deadline: Deadline | None = None,
+        self, proposers: Sequence[Proposer], rules: Rules, deadline: Deadline | None = None
     ) -> None:
         self._proposers = proposers
         self._rules = rules
@@ -111,8 +106,7 @@ class _Trial:
 def _words(options: Sequence[ShardingOption]) -> npt.NDArray[np.uint64]:
     """Return two random words for each option, the same ones for those that torchrec takes for one.
 
-    TorchRec knows an option by its hash, a slow one; what is left out here to tell options apart
-    is only looked at where it makes a difference.
+    TorchRec knows an option by its hash, a slow one, which is needed for options of one name alone.
     """
     names = [(option.fqn, option.sharding_type, option.compute_kernel) for option in options]
     times = Counter(names)
