@@ -1,8 +1,7 @@
 """The driver of torch's releases, on the installed one."""
 
-from dataclasses import asdict
-
 import pytest
+from msgspec.structs import asdict
 
 from harness.execution.upstream import Upstream
 from harness.model.errors import ShardbenchError
