@@ -69,6 +69,11 @@ def in_bytes(value: float) -> str:
     return _scaled(value, 1024, _BYTES)
 
 
+def bandwidth(value: float) -> str:
+    """Write bytes per millisecond as GB/s."""
+    return f"{value / 1e6:,.4g} GB/s"
+
+
 def amount(value: float) -> str:
     """Write an amount briefly: `12`, `1.5 k`, `40 M`."""
     return _scaled(value, 1000, _AMOUNTS)

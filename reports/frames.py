@@ -1,6 +1,6 @@
 """Stored results as DataFrames: one row per cell, and one per quality, counter and phase of it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,13 @@ from harness.model.ids import CellId, ProblemId
 from harness.store.results import Damage, read_cells
 
 DIFFERENT = "different decision"
+_EARLIER = (
+    "What was compared with {others} on `{problem}` is left out, because the last comparison "
+    "there is with `{kept}`."
+)
+_ELSEWHERE = (
+    "What another machine measured on `{problem}` is left out, because machine {kept} did so last."
+)
 
 _NUMBERS = (
     *("gpus", "size", "projection_s", "peak_memory_bytes", "memory_before_bytes", "budget_s"),
@@ -26,11 +33,9 @@ _TEXTS = (
     *("decision", "fingerprint", "size_name"),
 )
 _KEYS = ("cell", "family", "variant", "problem")
-_COLUMNS = {
-    "qualities": (*_KEYS, "name", "value", "unit", "better", "primary", "meaning"),
-    "counters": (*_KEYS, "name", "value", "meaning", "enough"),
-    "phases": (*_KEYS, "name", "seconds", "share"),
-}
+_QUALITY = ("name", "value", "unit", "better", "primary", "meaning")
+_COUNTER = ("name", "value", "meaning", "enough")
+_PHASE = ("name", "seconds", "share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,75 +72,54 @@ def read_results(path: Path) -> Results:
     """
     damaged: list[Damage] = []
     cells: dict[CellId, Cell] = {}
-    machines: dict[tuple[str, ProblemId], str] = {}
+    against: dict[tuple[str, ProblemId], str] = {}
+    machine: dict[tuple[str, ProblemId], str] = {}
     for cell in read_cells(path, damaged.append):
         cells[cell.id] = cell
+        against[cell.family, cell.problem] = cell.against
         if cell.environment.machine:
-            machines[cell.family, cell.problem] = cell.environment.machine
+            machine[cell.family, cell.problem] = cell.environment.machine
     notes = [_note(damage) for damage in damaged]
     if not cells:
         raise UsageError(f"Results file '{path}' holds no cell; {_why_empty(damaged)}.")
-    notes += _drop_earlier_comparisons(cells)
-    notes += _drop_other_machines(cells, machines)
-    several = len({cell.environment.machine for cell in cells.values()} - {None}) > 1
+    notes += _keep_last(cells, against, lambda cell: cell.against, _EARLIER)
+    notes += _keep_last(cells, machine, lambda cell: cell.environment.machine, _ELSEWHERE)
+    machines = {cell.environment.machine for cell in cells.values()} - {None}
+    several = len(machines) > 1
     if several:
-        notes.append(_note_of_machines(cells.values()))
+        notes.append(
+            f"The cells are of {len(machines)} machines; each problem is of one, and times are "
+            "compared within one machine only."
+        )
     found = list(cells.values())
     return Results(
         cells=_frame_of_cells([_row(cell, several) for cell in found]),
-        qualities=_frame("qualities", (row for cell in found for row in _qualities(cell))),
-        counters=_frame("counters", (row for cell in found for row in _counters(cell))),
-        phases=_frame("phases", (row for cell in found for row in _phases(cell))),
+        qualities=_frame(found, _QUALITY, _qualities),
+        counters=_frame(found, _COUNTER, _counters),
+        phases=_frame(found, _PHASE, _phases),
         records=tuple(found),
         notes=tuple(notes),
     )
 
 
-def _drop_earlier_comparisons(cells: dict[CellId, Cell]) -> Iterator[str]:
-    """Keep the cells that are compared as the last one of their problem; say which ones go."""
-    last = {(cell.family, cell.problem): cell.against for cell in cells.values()}
-    for (family, problem), against in last.items():
-        earlier = [
-            cell
-            for cell in cells.values()
-            if (cell.family, cell.problem) == (family, problem) and cell.against != against
-        ]
-        for cell in earlier:
-            del cells[cell.id]
-        if earlier:
-            names = " and ".join(sorted({f"`{cell.against}`" for cell in earlier}))
-            yield (
-                f"What was compared with {names} on `{problem}` is left out, because the last "
-                f"comparison there is with `{against}`."
-            )
-
-
-def _drop_other_machines(
-    cells: dict[CellId, Cell], last: Mapping[tuple[str, ProblemId], str]
+def _keep_last(
+    cells: dict[CellId, Cell],
+    last: Mapping[tuple[str, ProblemId], str],
+    of: Callable[[Cell], str | None],
+    note: str,
 ) -> Iterator[str]:
-    """Keep of each problem what the machine that measured it last has measured; say what goes."""
-    for (family, problem), machine in last.items():
-        others = [
-            cell
+    """Drop the cells of each problem of which `of` is not its last one; note which ones go."""
+    for (family, problem), kept in last.items():
+        others = {
+            cell.id: of(cell)
             for cell in cells.values()
-            if (cell.family, cell.problem) == (family, problem)
-            and cell.environment.machine not in (None, "", machine)
-        ]
-        for cell in others:
-            del cells[cell.id]
+            if (cell.family, cell.problem) == (family, problem) and of(cell) not in (None, "", kept)
+        }
+        for each in others:
+            del cells[each]
         if others:
-            yield (
-                f"What another machine measured on `{problem}` is left out, because machine "
-                f"{machine} did so last."
-            )
-
-
-def _note_of_machines(cells: Iterable[Cell]) -> str:
-    machines = {cell.environment.machine for cell in cells} - {None}
-    return (
-        f"The cells are of {len(machines)} machines; each problem is of one, and times are "
-        "compared within one machine only."
-    )
+            names = " and ".join(sorted({f"`{name}`" for name in others.values()}))
+            yield note.format(others=names, problem=problem, kept=kept)
 
 
 def _note(damage: Damage) -> str:
@@ -155,7 +139,7 @@ def _row(cell: Cell, several: bool) -> dict[str, Any]:
     """Return a row of the table of cells; `several` machines have measured them."""
     claim, progress, ratio, bound = cell.claim, cell.progress, cell.ratio, cell.bound
     row: dict[str, Any] = {
-        **_keys(cell),
+        **dict(zip(_KEYS, _keys(cell), strict=True)),
         "workload": str(cell.problem.workload),
         "topology": cell.problem.topology,
         "gpus": cell.problem.gpus,
@@ -202,43 +186,37 @@ def _frame_of_cells(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return cells
 
 
-def _frame(kind: str, rows: Iterator[dict[str, Any]]) -> pd.DataFrame:
-    return pd.DataFrame(list(rows), columns=list(_COLUMNS[kind]))
+def _keys(cell: Cell) -> tuple[str, str, str, str]:
+    return str(cell.id), cell.family, cell.variant, str(cell.problem)
 
 
-def _keys(cell: Cell) -> dict[str, str]:
-    values = (str(cell.id), cell.family, cell.variant, str(cell.problem))
-    return dict(zip(_KEYS, values, strict=True))
+def _frame(
+    cells: Sequence[Cell],
+    columns: Sequence[str],
+    figures: Callable[[Cell], Iterator[tuple[Any, ...]]],
+) -> pd.DataFrame:
+    """Return a row for each figure of each cell."""
+    rows = [(*_keys(cell), *figure) for cell in cells for figure in figures(cell)]
+    return pd.DataFrame(rows, columns=[*_KEYS, *columns])
 
 
-def _qualities(cell: Cell) -> Iterator[dict[str, Any]]:
-    for position, quality in enumerate(cell.qualities):
-        if quality.name in cell.quality:
-            yield _keys(cell) | {
-                "name": quality.name,
-                "value": cell.quality[quality.name],
-                "unit": quality.unit,
-                "better": quality.better,
-                "primary": position == 0,
-                "meaning": quality.meaning,
-            }
+def _qualities(cell: Cell) -> Iterator[tuple[Any, ...]]:
+    for place, each in enumerate(cell.qualities):
+        if each.name in cell.quality:
+            value = cell.quality[each.name]
+            yield each.name, value, each.unit, each.better, place == 0, each.meaning
 
 
-def _counters(cell: Cell) -> Iterator[dict[str, Any]]:
+def _counters(cell: Cell) -> Iterator[tuple[Any, ...]]:
     for name, value in cell.counters.items():
         enough = cell.counter_enough.get(name)
         if isinstance(enough, str):
             enough = cell.counters.get(enough)
-        yield _keys(cell) | {
-            "name": name,
-            "value": float(value),
-            "meaning": cell.counter_meanings.get(name, ""),
-            "enough": float("nan") if enough is None else float(enough),
-        }
+        least = float("nan") if enough is None else float(enough)
+        yield name, float(value), cell.counter_meanings.get(name, ""), least
 
 
-def _phases(cell: Cell) -> Iterator[dict[str, Any]]:
+def _phases(cell: Cell) -> Iterator[tuple[Any, ...]]:
     whole = sum(cell.phases.values())
     for name, spent in cell.phases.items():
-        share = spent / whole if whole else float("nan")
-        yield _keys(cell) | {"name": name, "seconds": spent, "share": share}
+        yield name, spent, spent / whole if whole else float("nan")

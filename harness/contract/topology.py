@@ -16,14 +16,14 @@ class TopologyTrap(Struct, frozen=True):
 
 
 class TopologyRow(Struct, frozen=True):
-    """A topology as a user wrote it, right or wrong: the text of each cell by its column.
+    """A topology as a user wrote it, right or wrong: the text of each field by its column.
 
     `where` is how messages name it. What was written as the arguments of a library has that
     `library`, and in `gpus` the number that they name.
     """
 
     where: str
-    cells: Mapping[str, str]
+    texts: Mapping[str, str]
     library: "LibraryTopology | None" = None
     gpus: int | None = None
 

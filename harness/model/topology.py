@@ -1,9 +1,9 @@
 """The machines that a workload is sharded over."""
 
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec import Meta
 
 from harness.model.errors import UsageError
 
@@ -28,7 +28,8 @@ MemoryBandwidth = Annotated[float, Meta(ge=10_000_000, le=40_000_000_000, descri
 HostLinkBandwidth = Annotated[float, Meta(ge=1_000_000, le=1_000_000_000, description=_MS)]
 
 
-class Topology(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
     """A kind of machine, and how many of its GPUs a problem uses.
 
     Capacities are bytes per GPU, bandwidths bytes per millisecond and one way; None means that no

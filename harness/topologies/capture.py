@@ -34,7 +34,7 @@ class Host:
 
 
 class SourcedFigure(NamedTuple):
-    """A cell of the row: its value, None for a blank, where it is from and what it is."""
+    """A field of the row: its value, None for a blank, where it is from and what it is."""
 
     value: float | None
     basis: str

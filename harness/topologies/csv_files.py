@@ -1,12 +1,13 @@
-"""Topology files: CSV whose rows become topologies, or one sentence on the cell that is wrong."""
+"""Topology files: CSV whose rows become topologies, or one sentence on the field that is wrong."""
 
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import MISSING, fields
 from importlib import resources
 from itertools import zip_longest
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -14,13 +15,14 @@ from harness.contract.topology import TopologyRow
 from harness.model.errors import UsageError, printable
 from harness.model.topology import MOST_IN_DOMAIN, Topology
 
-_FIELDS = [field for field in msgspec.structs.fields(Topology) if field.name != "gpus"]
-REQUIRED = tuple(field.name for field in _FIELDS if field.required)
-COLUMNS = {
-    field.name: get_args(field.type)[0] if type(None) in get_args(field.type) else field.type
-    for field in _FIELDS
+_FIELDS = [field for field in fields(Topology) if field.name != "gpus"]
+_TYPES = get_type_hints(Topology, include_extras=True)
+REQUIRED = tuple(field.name for field in _FIELDS if field.default is MISSING)
+COLUMNS: dict[str, Any] = {
+    name: get_args(_TYPES[name])[0] if type(None) in get_args(_TYPES[name]) else _TYPES[name]
+    for name in (field.name for field in _FIELDS)
 }
-"""The type of a filled cell, with its limits, by column."""
+"""The type of a filled field, with its limits, by column."""
 
 # What a figure may have been meant in, and one of it in what files hold.
 _UNITS: dict[str, dict[str, float]] = {
@@ -51,28 +53,28 @@ def read_table(text: str, file: str, needed: Sequence[str] = ()) -> Iterator[dic
                 )
             if columns.count(column) > 1:
                 raise UsageError(f"{file}: column '{column}' must be there once.")
-        for cells in rows:
-            if any(cells[len(columns) :]):
+        for texts in rows:
+            if any(texts[len(columns) :]):
                 raise UsageError(
-                    f"{file}, line {rows.line_num}: it must have at most {len(columns)} cells, one "
-                    f"per column, not {len(cells)}."
+                    f"{file}, line {rows.line_num}: it must have at most {len(columns)} fields, "
+                    f"one per column, not {len(texts)}."
                 )
-            if any(cells):
-                pairs = zip_longest(columns, cells[: len(columns)], fillvalue="")
-                yield {column: cell.strip() for column, cell in pairs}
+            if any(texts):
+                pairs = zip_longest(columns, texts[: len(columns)], fillvalue="")
+                yield {column: text.strip() for column, text in pairs}
     except csv.Error as error:
         raise UsageError(f"{file}, line {rows.line_num}: {error}.") from None
 
 
 def read_rows(text: str, file: str, needed: Sequence[str] = ("name",)) -> list[TopologyRow]:
-    """Read every row of a topology file, whatever is in its cells.
+    """Read every row of a topology file, whatever is in its fields.
 
     Raises:
         UsageError: it is no table with the `needed` columns, or has no row.
     """
     rows = [
-        TopologyRow(f"{file}, row {number} ({printable(cells['name'][:60]) or 'no name'})", cells)
-        for number, cells in enumerate(read_table(text, file, needed), start=1)
+        TopologyRow(f"{file}, row {number} ({printable(texts['name'][:60]) or 'no name'})", texts)
+        for number, texts in enumerate(read_table(text, file, needed), start=1)
     ]
     if not rows:
         raise UsageError(f"{file}: no topology is listed.")
@@ -87,7 +89,7 @@ def read_topologies(text: str, file: str) -> dict[str, Topology]:
     """
     found: dict[str, Topology] = {}
     for row in read_rows(text, file, REQUIRED):
-        values, refused = read_cells(row.cells)
+        values, refused = read_values(row.texts)
         for column, (wrong, in_unit) in refused.items():
             raise UsageError(f"{row.where}: {column} {wrong}{in_unit and f'; write {in_unit}'}.")
         if values["name"] in found:
@@ -96,15 +98,15 @@ def read_topologies(text: str, file: str) -> dict[str, Topology]:
     return found
 
 
-def read_cells(cells: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, tuple[str, str]]]:
-    """Return the values of the filled cells that are sound, and what is wrong with the others.
+def read_values(texts: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, tuple[str, str]]]:
+    """Return the values of the filled fields that are sound, and what is wrong with the others.
 
     That is a reason, and what to write if only the unit is wrong, else nothing.
     """
     values: dict[str, Any] = {}
     refused: dict[str, tuple[str, str]] = {}
     for column, kind in COLUMNS.items():
-        if not (text := cells.get(column, "")):
+        if not (text := texts.get(column, "")):
             if column in REQUIRED:
                 refused[column] = ("is missing", "")
             continue

@@ -61,9 +61,9 @@ def gpu_kinds() -> tuple[GpuKind, ...]:
     kinds = []
     for row in read_table(data_text("gpus.csv"), "gpus.csv"):
         filled = {
-            column.replace("_gb_s", "_bw"): float(cell) * GB if "_gb_s" in column else cell
-            for column, cell in row.items()
-            if cell
+            column.replace("_gb_s", "_bw"): float(text) * GB if "_gb_s" in column else text
+            for column, text in row.items()
+            if text
         }
         kinds.append(msgspec.convert(filled, GpuKind, strict=False))
     return tuple(kinds)

@@ -63,7 +63,7 @@ def distance(kind: str) -> int:
 def parse_matrix(text: str, file: str) -> LinkMatrix:
     """Read the output of `nvidia-smi topo -m`, as printed, copied or saved with more around it.
 
-    Tabs or spaces may be between the cells, escape sequences around the header, and columns of
+    Tabs or spaces may be between the fields, escape sequences around the header, and columns of
     affinity are passed over. Lines that start with `#` are comments.
 
     Raises:

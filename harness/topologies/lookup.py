@@ -57,11 +57,11 @@ def find_rows(name: str) -> list[TopologyRow]:
     if not path.endswith(".csv"):
         find_topology(name, 1)  # an unknown name is told as everywhere
         rows = read_rows(data_text("topologies.csv"), name)
-        return [TopologyRow(name, row.cells) for row in rows if row.cells["name"] == name]
+        return [TopologyRow(name, row.texts) for row in rows if row.texts["name"] == name]
     rows = read_rows(_text(path), path)
-    chosen = [row for row in rows if wanted in ("", row.cells["name"])]
+    chosen = [row for row in rows if wanted in ("", row.texts["name"])]
     if not chosen:
-        raise unknown(f"topology in {path}", wanted, {row.cells["name"] for row in rows})
+        raise unknown(f"topology in {path}", wanted, {row.texts["name"] for row in rows})
     return chosen
 
 

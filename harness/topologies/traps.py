@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from harness.contract.topology import LibraryTopology, TopologyRow, TopologyTrap
 from harness.model.topology import MOST_GPUS
-from harness.topologies.csv_files import COLUMNS, read_cells
+from harness.topologies.csv_files import COLUMNS, read_values
 from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind
 
 _GIB_FOR_GB = 2**30 / 1e9
@@ -41,12 +41,12 @@ def find_traps(
     `libraries`.
     """
     gpus = row.gpus if gpus is None else gpus
-    kind = find_gpu_kind(row.cells.get("gpu", ""))
-    values, refused = read_cells(row.cells)
+    kind = find_gpu_kind(row.texts.get("gpu", ""))
+    values, refused = read_values(row.texts)
     local, hosts = values.get("gpus_per_host", 0), values.get("hosts_per_nvlink_domain", 1)
     libraries = [row.library] if row.library else libraries
     case = _Case(row, values, local, hosts, gpus or 0, libraries)
-    traps = [*_cells(row, refused, kind), *_network(case), *_host_memory(case, kind)]
+    traps = [*_refusals(row, refused, kind), *_network(case), *_host_memory(case, kind)]
     if case.gpus and local:
         traps += _world(case)
     if kind:
@@ -58,10 +58,10 @@ def find_traps(
     return [replace(trap, column=row.called(trap.column)) for trap in traps]
 
 
-def _cells(
+def _refusals(
     row: TopologyRow, refused: Mapping[str, tuple[str, str]], kind: GpuKind | None
 ) -> Iterator[TopologyTrap]:
-    """Cells that cannot be read, or that are left out."""
+    """Fields that cannot be read, or that are left out."""
     sheet: dict[str, float | None] = {}
     if kind:
         sheet = {
@@ -71,7 +71,7 @@ def _cells(
             "hbm_to_ddr_bw": kind.host_link_bw / 2,
         }
     for column, (wrong, in_unit) in refused.items():
-        if not row.cells.get(column) and row.library:
+        if not row.texts.get(column) and row.library:
             if column not in row.library.defaults:
                 continue
             plans = f"{row.library.library} plans with {row.library.defaults[column]}"
@@ -100,7 +100,7 @@ def _world(case: _Case) -> Iterator[TopologyTrap]:
         near = f"{gpus // domain * domain} or {-(-gpus // domain) * domain} GPUs"
         yield TopologyTrap(column, wrong, near)
     column = "inter_host_bw"
-    if gpus > domain and not case.row.cells.get(column):
+    if gpus > domain and not case.row.texts.get(column):
         wrong = f"{gpus} GPUs make more than one domain of {domain}, but {column} is not given"
         for library in case.libraries:
             if column in library.defaults:

@@ -1,4 +1,4 @@
-"""How a tensor gets from one sharding to another: ColossalAI's search for conversions."""
+"""The dimspec family: ColossalAI's search for conversions from one sharding to another."""
 
 from planners.dimspec.family import FAMILY
 from planners.dimspec.variants import colossalai, searches  # registers them

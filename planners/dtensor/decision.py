@@ -1,4 +1,4 @@
-"""What a variant decides: where results lie, and which inputs are redistributed to what."""
+"""Decisions of dispatch: where results lie, and which inputs are redistributed to what."""
 
 import hashlib
 from collections.abc import Iterator

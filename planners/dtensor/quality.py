@@ -1,4 +1,4 @@
-"""How good a decision is: what its redistributions cost, by torch's own model of collectives."""
+"""Rate a decision: the cost of its redistributions, by torch's own model of collectives."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -44,16 +44,16 @@ def _read(content: bytes, file: str) -> TopologyRow:
         raise UsageError(
             f"{file} must hold a JSON object of torchrec's arguments: {error}."
         ) from None
-    cells = {
+    texts = {
         column: str(value)
         for column, value in msgspec.structs.asdict(found).items()
         if value is not None and column != "gpus"
     }
-    return TopologyRow(file, cells, TOPOLOGY, found.gpus)
+    return TopologyRow(file, texts, TOPOLOGY, found.gpus)
 
 
 def _traps(row: TopologyRow, values: Mapping[str, Any], gpus: int | None) -> Iterator[TopologyTrap]:
-    if "gpus_per_host" not in row.cells and (row.gpus or 1) > 1:
+    if "gpus_per_host" not in row.texts and (row.gpus or 1) > 1:
         wrong = f"is left out, so torchrec takes all {row.gpus} ranks to be in one host"
         yield TopologyTrap("gpus_per_host", wrong, "the GPUs that NVLink joins")
     local, hosts = values.get("gpus_per_host"), values.get("hosts_per_nvlink_domain", 1)

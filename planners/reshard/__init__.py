@@ -1,4 +1,4 @@
-"""How a program gets its communication: resharding, with a block that mirrors a C++ graph."""
+"""The reshard family: communication for a program, by a block that mirrors a C++ graph."""
 
 from planners.reshard.family import FAMILY
 from planners.reshard.variants import paddle, resharders  # registers them

@@ -1,4 +1,4 @@
-"""What a resharded program costs: what its rank moves, and how much was inserted for that."""
+"""Rate a resharded program: what its rank moves, and how much was inserted for that."""
 
 from collections.abc import Mapping
 

@@ -13,7 +13,6 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -28,6 +27,7 @@ BLUE, VERMILION, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, SILVER = "#E69F00", "#56B4E9", "#000000", "#767676"
 PALETTE = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, SILVER)
 GREY, PALE = "#6B6B6B", "#D0D0D0"
+# One more pattern than colours, so that the two do not repeat together.
 HATCHES = ("", "///", "\\\\\\\\\\\\", "---", "|||", "xxx", "+++", "/|/|", "-\\\\-\\\\")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">")
 WIDTH = 7.4
@@ -109,9 +109,7 @@ def style() -> Iterator[None]:
 
 def blank_figure(height: float) -> Figure:
     """Return a figure of common width and `height` in inches, without axes."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(WIDTH, height), layout="constrained")
 
 
 def new_figure(height: float) -> tuple[Figure, Axes]:
@@ -149,19 +147,6 @@ def colour_of(position: int) -> str:
     return PALETTE[position % len(PALETTE)]
 
 
-def is_repeated(position: int) -> bool:
-    """Whether the nth colour was used before, so that a line must tell the two apart."""
-    return position >= len(PALETTE)
-
-
-def hatch_of(position: int) -> str:
-    """The pattern of the nth phase, which tells it from the others in print without colours.
-
-    There is one more pattern than colours, so that the two do not repeat together.
-    """
-    return HATCHES[position % len(HATCHES)]
-
-
 Ends = tuple[float, float]
 """The lower and the upper end of an interval; NaN where there is none."""
 
@@ -181,13 +166,14 @@ _ROUND = [step * 10.0**power for power in range(-9, 10) for step in (1, 2, 5)]
 def log_time(axes: Axes, which: Literal["x", "y"]) -> None:
     """Make an axis logarithmic in seconds, with ticks at round times."""
     axes.set(**{f"{which}scale": "log"})
-    low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    low, high = axis.get_view_interval()
     ticks = [time for time in _ROUND_TIMES if low <= time <= high]
     if len(ticks) > 8:
         ticks = [time for time in _FEW_TIMES if low <= time <= high]
     if len(ticks) < 3:
         ticks = [time for time in MaxNLocator(5).tick_values(low, high) if low <= time <= high]
-    set_ticks(axes.xaxis if which == "x" else axes.yaxis, ticks, _time)
+    set_ticks(axis, ticks, _time)
 
 
 def log_number(axes: Axes) -> None:
@@ -248,7 +234,13 @@ def draw_bar(
 
 
 def write_beside(
-    axes: Axes, x: float, y: float, text: str, colour: str = "black", size: float = 8.5
+    axes: Axes,
+    x: float,
+    y: float,
+    text: str,
+    colour: str = "black",
+    size: float = 8.5,
+    **place: Any,
 ) -> None:
     """Write a text to the right of (x, y), on white so that no grid line crosses it."""
     axes.annotate(
@@ -260,6 +252,7 @@ def write_beside(
         color=colour,
         fontsize=size,
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+        **place,
     )
 
 

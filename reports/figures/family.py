@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.text import Annotation
 
 from reports.figures import canvas
-from reports.figures.canvas import BLUE, GREY, PALE, VERMILION, Drawing
+from reports.figures.canvas import BLUE, GREY, HATCHES, PALE, VERMILION, Drawing
 from reports.figures.contrast import text_colour_on
 from reports.figures.growth import draw_growth
 from reports.figures.labels import label_points
@@ -145,7 +145,7 @@ def _phases(family: FamilyView) -> Iterator[Drawing]:
             edgecolor="white",
             linewidth=0.8,
             label=phase,
-            hatch="" if phase == "other" else canvas.hatch_of(index),
+            hatch="" if phase == "other" else HATCHES[index % len(HATCHES)],
         )
         wide = spent[phase] > 0.08 * totals.max()
         labels = (spent[phase] / totals).map(percent).where(wide, "")

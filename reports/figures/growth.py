@@ -20,27 +20,19 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
     for place, (sweep, group) in enumerate(points.groupby("sweep", sort=False), start=1):
         fits = family.exponents[family.exponents["sweep"] == sweep].set_index("variant")
         figure, axes = canvas.new_figure(4.2)
-        handles = []
+        handles: list[Line2D] = []
         for variant in group["variant"].unique():
             index = family.variants.index(variant)
             line = group[group["variant"] == variant].sort_values("size")
             handles.append(_draw_line(axes, line, index, _fit_label(variant, fits.loc[variant])))
-        budgets = sorted(group["budget_s"].dropna().unique())
-        for budget in budgets:
-            axes.axhline(budget, color=GREY, linestyle=":", linewidth=1)
+        for budget in sorted(group["budget_s"].dropna().unique()):
+            label = f"budget of a call, {seconds(budget, trim=True)} (wall)"
+            look: dict[str, Any] = {"color": GREY, "linestyle": ":", "linewidth": 1, "label": label}
+            handles.append(axes.axhline(budget, **look))
         _log_axes(axes, sorted(group["size"].unique()))
         axes.set_xlabel(str(group["size_name"].iloc[0]))
         axes.set_ylabel("planning time (CPU)")
         caption = f"`{sweep}`. In brackets the 95 % interval of the exponent."
-        handles += [
-            canvas.key(
-                f"budget of a call, {seconds(budget, trim=True)} (wall)",
-                color=GREY,
-                linestyle=":",
-                linewidth=1,
-            )
-            for budget in budgets
-        ]
         hollow: dict[str, Any] = {"color": GREY, "linestyle": "--", "markerfacecolor": "white"}
         if group["projected"].any():
             handles.append(canvas.key("projection, not measured", marker="o", **hollow))
@@ -72,23 +64,17 @@ def _draw_line(axes: Axes, line: pd.DataFrame, index: int, label: str) -> Line2D
     projected, stopped = line["projected"].astype(bool), line["stopped"].astype(bool)
     measured = line[~projected & ~stopped]
     look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5}
-    look["linestyle"] = "-." if canvas.is_repeated(index) else "-"
+    look["linestyle"] = "-." if index >= len(canvas.PALETTE) else "-"
     axes.plot(measured["size"], measured["seconds"], **look)
     over = line[projected | stopped]
     tail = pd.concat([measured.tail(1), over]).sort_values("size")
     if len(over):
         axes.plot(tail["size"], tail["seconds"], color=colour, linestyle="--", linewidth=1)
+    hollow: dict[str, Any] = {"color": colour, "linestyle": "none", "markerfacecolor": "white"}
     for which, shape in ((projected, marker), (stopped, "^")):
         if which.any():
-            axes.plot(
-                line["size"][which],
-                line["seconds"][which],
-                color=colour,
-                marker=shape,
-                markersize=6,
-                linestyle="none",
-                markerfacecolor="white",
-            )
+            ended = line[which]
+            axes.plot(ended["size"], ended["seconds"], marker=shape, markersize=6, **hollow)
     return canvas.key(label, **look)
 
 

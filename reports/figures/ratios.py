@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness.measuring.verdict import CONFIDENCE
-from reports.comparing.changes import Comparison
 from reports.figures import canvas
 from reports.figures.canvas import BLUE, LONGEST_NAME, VERMILION, Drawing
 from reports.formatting import plural
+from reports.views.changes import Comparison
 from reports.views.family import rows_of
 
 _MOST_CELLS = 24

@@ -30,17 +30,8 @@ def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
     rows: dict[float, str] = {}
     place = 0.0
     for problem, group in groups:
-        axes.annotate(
-            str(problem),
-            (0, place),
-            (2, 0),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-            color=GREY,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
-        )
+        at_left = {"xycoords": ("axes fraction", "data")}
+        canvas.write_beside(axes, 0, place, str(problem), GREY, 8, **at_left)
         place += 0.9
         for row in rows_of(group):
             _draw_bar(axes, place, row, canvas.colour_of(family.variants.index(row["variant"])))

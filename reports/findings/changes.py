@@ -1,9 +1,11 @@
 """Sentences on what changed between two results files, what must not change first."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from reports.comparing.changes import Comparison
+import pandas as pd
+
 from reports.findings.finding import Finding
 from reports.formatting import (
     MISSING,
@@ -15,6 +17,7 @@ from reports.formatting import (
     plural,
     with_interval,
 )
+from reports.views.changes import Comparison
 from reports.views.family import rows_of
 
 _MOST = 3
@@ -33,36 +36,26 @@ def _summary(changes: Comparison) -> Finding:
         return Finding("verdict", "The two files have no cell in common.")
     different = int((both["decision"] == "different").sum())
     grown = int((changes.counters["factor"] > 1).sum())
-    fallen = len(changes.counters) - grown
     worse = int((changes.qualities["effect"] == "worse").sum())
-    better = len(changes.qualities) - worse
     lost = int(((both["status_a"] == "ok") & (both["status_b"] != "ok")).sum())
-    found = [
-        text
-        for amount, text in (
-            (lost, f"{plural(lost, 'cell')} no longer {'ends' if lost == 1 else 'end'} well"),
-            (different, f"{plural(different, 'decision')} changed"),
-            (grown, f"{plural(grown, 'counter')} grew"),
-            (fallen, f"{plural(fallen, 'counter')} fell"),
-            (worse, f"{plural(worse, 'quality')} got worse"),
-            (better, f"{plural(better, 'quality')} got better"),
-        )
-        if amount
-    ]
-    compared = both["moved"] != ""
-    moved = int(both["moved"].isin(["less", "more"]).sum())
-    sentence = f"Of {plural(len(both), 'cell')} that both files hold, "
-    if found:
-        sentence = f"{sentence}{listing(found, most=6)}."
-    else:
-        sentence += "none decides, counts or rates anything otherwise."
-    told = int((both["decision"] != "").sum())
-    detail = (
-        f"{count(told - different)} of {plural(told, 'decision')} that both fingerprint are the "
-        f"same; {count(moved)} of {plural(int(compared.sum()), 'ratio')} moved beyond both "
-        "intervals."
+    amounts = (
+        (lost, "cell", f"no longer {'ends' if lost == 1 else 'end'} well"),
+        (different, "decision", "changed"),
+        (grown, "counter", "grew"),
+        (len(changes.counters) - grown, "counter", "fell"),
+        (worse, "quality", "got worse"),
+        (len(changes.qualities) - worse, "quality", "got better"),
     )
-    return Finding("verdict", sentence, detail)
+    found = [f"{plural(amount, noun)} {verb}" for amount, noun, verb in amounts if amount]
+    told = int((both["decision"] != "").sum())
+    return Finding(
+        "verdict",
+        f"Of {plural(len(both), 'cell')} that both files hold, "
+        f"{listing(found, most=6) or 'none decides, counts or rates anything otherwise'}.",
+        f"{count(told - different)} of {plural(told, 'decision')} that both fingerprint are the "
+        f"same; {count(int(both['moved'].isin(['less', 'more']).sum()))} of "
+        f"{plural(int((both['moved'] != '').sum()), 'ratio')} moved beyond both intervals.",
+    )
 
 
 def _decisions(changes: Comparison) -> Iterator[Finding]:
@@ -84,58 +77,47 @@ def _decisions(changes: Comparison) -> Iterator[Finding]:
 
 
 def _counters(changes: Comparison) -> Iterator[Finding]:
+    def write(row: dict[str, Any]) -> str:
+        return f"`{row['name']}` of `{row['cell']}` {count(row['a'])} → {count(row['b'])}"
+
     table = changes.counters
-    grown, fallen = table[table["factor"] > 1], table[table["factor"] < 1]
-    for found, verb in ((grown, "grew"), (fallen.iloc[::-1], "fell")):
-        if len(found):
-            told = [
-                f"`{row['name']}` of `{row['cell']}` {count(row['a'])} → {count(row['b'])}"
-                for row in rows_of(found)
-            ]
-            yield Finding(
-                "counters",
-                f"{plural(len(found), 'counter')} {verb}: {listing(told, _MOST)}.",
-                "A counter repeats exactly, so the code does other work than before.",
-            )
+    detail = "A counter repeats exactly, so the code does other work than before."
+    yield from _listed("counters", table[table["factor"] > 1], "counter", "grew", write, detail)
+    fell = table[table["factor"] < 1].iloc[::-1]
+    yield from _listed("counters", fell, "counter", "fell", write, detail)
 
 
 def _qualities(changes: Comparison) -> Iterator[Finding]:
+    def write(row: dict[str, Any]) -> str:
+        more = row["change"]
+        share = f" ({percent(abs(more))} {'more' if more > 0 else 'less'})"
+        values = change(row["a"], row["b"], row["unit"])
+        return f"`{row['name']}` of `{row['cell']}` {values}{share if math.isfinite(more) else ''}"
+
     table = changes.qualities
-    worse, better = table[table["effect"] == "worse"], table[table["effect"] == "better"]
-    for found, effect in ((worse, "worse"), (better.iloc[::-1], "better")):
-        if len(found):
-            told = [
-                f"`{row['name']}` of `{row['cell']}` {change(row['a'], row['b'], row['unit'])}"
-                f"{_share(row['change'])}"
-                for row in rows_of(found)
-            ]
-            got = f"{plural(len(found), 'quality')} got {effect}"
-            yield Finding(effect, f"{got}: {listing(told, _MOST)}.")
-
-
-def _share(more: float) -> str:
-    if not math.isfinite(more):
-        return ""
-    return f" ({percent(abs(more))} {'more' if more > 0 else 'less'})"
+    for effect, found in (("worse", table), ("better", table.iloc[::-1])):
+        found = found[found["effect"] == effect]
+        yield from _listed(effect, found, "quality", f"got {effect}", write)
 
 
 def _times(changes: Comparison) -> Iterator[Finding]:
-    both = changes.both
+    def write(row: dict[str, Any]) -> str:
+        a, b = (
+            with_interval(row[f"ratio_{file}"], row[f"low_{file}"], row[f"high_{file}"])
+            for file in "ab"
+        )
+        return f"`{row['cell']}` {a} → {b}"
+
+    both = changes.both.assign(step=changes.both["ratio_b"] / changes.both["ratio_a"])
     for moved in ("more", "less"):
-        found = both[both["moved"] == moved]
-        if found.empty:
-            continue
-        step = (found["ratio_b"] / found["ratio_a"]).sort_values(ascending=moved == "less")
-        told = [
-            f"`{row['cell']}` {with_interval(row['ratio_a'], row['low_a'], row['high_a'])} → "
-            f"{with_interval(row['ratio_b'], row['low_b'], row['high_b'])}"
-            for row in rows_of(found.loc[step.index])
-        ]
-        verb = "takes" if len(found) == 1 else "take"
-        yield Finding(
+        found = both[both["moved"] == moved].sort_values("step", ascending=moved == "less")
+        yield from _listed(
             "time",
-            f"{plural(len(found), 'cell')} {verb} {moved} of the time of what they are compared "
-            f"with than before: {listing(told, _MOST)}.",
+            found,
+            "cell",
+            f"{'takes' if len(found) == 1 else 'take'} {moved} of the time of what they are "
+            "compared with than before",
+            write,
             "Each ratio was taken within its own run, and the two intervals have nothing in "
             "common. It moves as well where the other variant's time does.",
         )
@@ -145,6 +127,20 @@ def _times(changes: Comparison) -> Iterator[Finding]:
             f"{plural(within, 'ratio')} stayed within the intervals.",
             "That says nothing against a change that is smaller than them.",
         )
+
+
+def _listed(
+    kind: str,
+    found: pd.DataFrame,
+    noun: str,
+    verb: str,
+    write: Callable[[dict[str, Any]], str],
+    detail: str = "",
+) -> Iterator[Finding]:
+    """Say how many rows there are, and what the first ones are."""
+    if len(found):
+        told = listing([write(row) for row in rows_of(found)], _MOST)
+        yield Finding(kind, f"{plural(len(found), noun)} {verb}: {told}.", detail)
 
 
 def _files(changes: Comparison) -> Iterator[Finding]:

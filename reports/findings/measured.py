@@ -25,16 +25,17 @@ from reports.formatting import (
 )
 from reports.views.family import FamilyView, rows_of
 from reports.views.scaling import LEAST_SIZES
-from reports.views.variants import ladder, phase_times, tradeoff
+from reports.views.variants import ladder, phase_times, speedups, tradeoff
 
 _UNATTRIBUTED = "other"
 _UNCHANGED = 0.9
+_WHOSE = {"same": " with the same decision", "own": " with a decision of its own"}
 
 
 def effects(family: FamilyView) -> Iterator[Finding]:
     """Say what the variants of a family do to time and quality; the first is the verdict."""
     yield _verdict(family)
-    for tell in (_phases, _quality, _gaps, _growth):
+    for tell in (_speedups, _phases, _quality, _gaps, _growth):
         yield from tell(family)
 
 
@@ -46,7 +47,7 @@ def _verdict(family: FamilyView) -> Finding:
     claimed = compared[compared["published_share"].notna()]
     best = rows_of(compared.nsmallest(1, "ratio"))[0]
     rung = rows_of(claimed.tail(1))[0] if len(claimed) else best
-    sentence = f"`{rung['variant']}` {effect(rung, family.reference)}{_sameness(family, rung)}"
+    sentence = f"`{rung['variant']}` {_effect(rung, family.reference)}{_sameness(family, rung)}"
     if len(claimed):
         sentence += f"; the published ladder says {times(rung['published_share'])}"
     steps = [
@@ -69,7 +70,7 @@ def _interval(row: dict[str, Any]) -> str:
     return f"interval {interval(row['low'], row['high'])}"
 
 
-def effect(row: dict[str, Any], reference: str) -> str:
+def _effect(row: dict[str, Any], reference: str) -> str:
     """Say by outcome and ratio what a variant does to the time of another."""
     if row["outcome"] == "same":
         return f"takes the same time as `{reference}`"
@@ -103,10 +104,40 @@ def _without_ladder(family: FamilyView) -> Finding:
     best = rows_of(compared.nsmallest(1, "ratio"))[0]
     return Finding(
         "verdict",
-        f"`{best['variant']}` {effect(best, best['against'])}{_sameness(family, best)}.",
+        f"`{best['variant']}` {_effect(best, best['against'])}{_sameness(family, best)}.",
         f"On `{best['problem']}` it takes {number(best['ratio'])} of its CPU time "
         f"({_interval(best)}).",
     )
+
+
+def _speedups(family: FamilyView) -> Iterator[Finding]:
+    """Say for each variant that others are compared with how they do on the largest problem."""
+    table = speedups(family)
+    sizes = family.cells.groupby("problem")["size"].max().fillna(0.0)
+    for name, group in table.groupby("against", sort=False):
+        group = group[(group["variant"] != name) & group["times_as_fast"].notna()]
+        if group.empty:
+            continue
+        problem = max(group["problem"].unique(), key=lambda each: sizes[each])
+        fastest = group[group["problem"] == problem].sort_values("times_as_fast", ascending=False)
+        shown = [
+            row
+            for decision in ("same", "own", "")
+            for row in rows_of(fastest[fastest["decision"] == decision].head(1))
+        ]
+        if shown:
+            told = listing([_speedup(row, str(name)) for row in shown])
+            detail = "No verdict stands on a projection." if shown[0]["projected"] else ""
+            yield Finding("verdict", f"On `{problem}`, {told}.", detail)
+
+
+def _speedup(row: dict[str, Any], name: str) -> str:
+    if row["projected"]:
+        factor = number(row["times_as_fast"])
+        told = f"is projected to be at least {factor} times as fast as `{name}`"
+    else:
+        told = _effect({"outcome": row["outcome"], "ratio": 1 / row["times_as_fast"]}, name)
+    return f"`{row['variant']}` {told}{_WHOSE.get(row['decision'], '')}"
 
 
 def _phases(family: FamilyView) -> Iterator[Finding]:

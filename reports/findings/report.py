@@ -5,11 +5,8 @@ from dataclasses import replace
 
 from reports.findings.finding import Finding
 from reports.findings.measured import effects
-from reports.findings.repetition import repetition
-from reports.findings.shortfalls import shortfalls
-from reports.findings.speedups import speedup_findings
+from reports.findings.shortfalls import goals, repetition, shortfalls
 from reports.frames import Results
-from reports.goals import goals
 from reports.views.family import environments, families
 
 KINDS = (
@@ -23,7 +20,7 @@ def findings(results: Results) -> list[Finding]:
     found = [
         replace(finding, family=family.name)
         for family in families(results)
-        for tell in (effects, speedup_findings, goals, repetition, shortfalls)
+        for tell in (effects, goals, repetition, shortfalls)
         for finding in tell(family)
     ]
     return sorted([*found, *_file(results)], key=lambda finding: KINDS.index(finding.kind))

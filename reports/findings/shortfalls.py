@@ -1,16 +1,18 @@
-"""Sentences on what results do not hold: different decisions, failures, calls cut short."""
+"""Sentences on what falls short: decisions, failures, calls cut short, work repeated, goals."""
 
 from collections.abc import Iterator
 
 import pandas as pd
 
+from harness.model.cell import Cell, Goal
 from reports.findings.finding import Finding
-from reports.formatting import listing, names, plural
+from reports.formatting import count, listing, names, percent, plural, quantity
 from reports.frames import DIFFERENT
 from reports.views.family import FamilyView, rows_of
 from reports.views.variants import stopped_at
 
 _REASON_LENGTH = 160
+_GOALS = ("missed", "inconclusive", "projected to be missed", "projected to be met", "not measured")
 
 
 def shortfalls(family: FamilyView) -> Iterator[Finding]:
@@ -53,6 +55,61 @@ def shortfalls(family: FamilyView) -> Iterator[Finding]:
         yield Finding(
             "not installed", f"Not installed here, and so not measured: {names(missing)}."
         )
+
+
+def repetition(family: FamilyView) -> Iterator[Finding]:
+    """Say in one line for each counter who goes beyond what is enough, where most variants do."""
+    counters = family.counters.assign(excess=family.counters["value"] - family.counters["enough"])
+    for name, beyond in counters[counters["excess"] > 0].groupby("name", sort=False):
+        excess = beyond.groupby("problem", sort=False)["excess"].agg(["count", "max"])
+        problem = excess.sort_values(["count", "max"], kind="stable").index[-1]
+        there = counters[(counters["name"] == name) & (counters["problem"] == problem)]
+        is_over = there["excess"] > 0
+        over = there[is_over].sort_values("value", ascending=False, kind="stable")
+        told = [f"{count(row['value'])} in `{row['variant']}`" for row in rows_of(over)]
+        detail = f"Counted on `{problem}`: {str(over['meaning'].iloc[0]).rstrip('.')}"
+        fine = there["variant"][~is_over]
+        if len(fine):
+            do = "does" if len(fine) == 1 else "do"
+            detail += f"; {names(fine)} {do} with no more than is enough"
+        yield Finding(
+            "repeated work",
+            f"`{name}`: {listing(told)}, where {count(over['enough'].max())} is enough.",
+            f"{detail}.",
+        )
+
+
+def goals(family: FamilyView) -> Iterator[Finding]:
+    """Say how many goals are met, and which are not."""
+    by_outcome: dict[str, list[str]] = {}
+    for goal, _, found in family.standings:
+        by_outcome.setdefault(found.outcome, []).append(f'"{goal.text}"')
+    if by_outcome:
+        met = len(by_outcome.get("met", []))
+        whole = (
+            f"{met} of {plural(len(family.standings), 'goal')} {'is' if met == 1 else 'are'} met"
+        )
+        told = [f"{each}: {listing(by_outcome[each])}" for each in _GOALS if each in by_outcome]
+        yield Finding("goals", "; ".join([whole, *told]) + ".")
+
+
+def shortcomings(family: FamilyView) -> list[str]:
+    """Say of each goal that is missed by how much, and where the time of its variant goes."""
+    return [
+        f"Missed: {goal.text}. It is {found.measured(quantity)} where the limit is "
+        f"{quantity(found.limit, found.unit)}{_phases(family, goal, cell)}."
+        for goal, cell, found in family.standings
+        if found.outcome in ("missed", "projected to be missed")
+    ]
+
+
+def _phases(family: FamilyView, goal: Goal, cell: Cell) -> str:
+    if goal.measure not in ("times faster", "seconds"):
+        return ""
+    phases = family.phases[family.phases["cell"] == str(cell.id)]
+    rows = rows_of(phases.sort_values("share", ascending=False, kind="stable"))
+    told = [f"`{row['name']}` {percent(row['share'])}" for row in rows if row["share"] > 0][:3]
+    return f"; the time of `{goal.variant}` goes to {listing(told)}" if told else ""
 
 
 def _by_variant(family: FamilyView, outcome: str) -> Iterator[tuple[str, pd.DataFrame]]:

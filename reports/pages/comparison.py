@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from harness.model.errors import printable
-from reports.comparing.changes import Comparison
 from reports.figures.ratios import draw_ratios
 from reports.findings.changes import sentences
 from reports.formatting import plural
 from reports.frames import read_results
 from reports.pages.page import CaptionedTable, Page, PageChapter, PageSection, write_page
 from reports.tables.changes import cells_table, counters_table, qualities_table, settings_table
+from reports.views.changes import Comparison
 
 
 def write_comparison(a: Path, b: Path, out: Path) -> Path:
@@ -24,7 +24,6 @@ def write_comparison(a: Path, b: Path, out: Path) -> Path:
 
 
 def _page(changes: Comparison, a: str, b: str) -> Page:
-    drawings = list(draw_ratios(changes))
     counters = CaptionedTable(
         counters_table(changes),
         "Every counter that differs: a count of work done, the same in every run.",
@@ -44,13 +43,21 @@ def _page(changes: Comparison, a: str, b: str) -> Page:
         "cells",
         changes.cells,
     )
-    settings = CaptionedTable(settings_table(changes))
-    tables = {"Counters": counters, "Qualities": qualities, "All cells": cells}
-    sections = {"Ratios": PageSection("ratios", drawings=drawings)} if drawings else {}
-    for title, one in {**tables, "Measured with": settings}.items():
-        if one.table.rows or one is cells or one is settings:
-            sections[title] = PageSection(title.lower().replace(" ", "-"), tables=[one])
-    chapters = [PageChapter(each.slug, title, [each]) for title, each in sections.items()]
+    sections = {
+        "Ratios": PageSection("ratios", drawings=list(draw_ratios(changes))),
+        "Counters": PageSection("counters", tables=[counters] * bool(counters.table.rows)),
+        "Qualities": PageSection("qualities", tables=[qualities] * bool(qualities.table.rows)),
+        "All cells": PageSection("all-cells", tables=[cells]),
+        "Measured with": PageSection(
+            "measured-with", tables=[CaptionedTable(settings_table(changes))]
+        ),
+    }
+    chapters = [
+        PageChapter(each.slug, title, [each])
+        for title, each in sections.items()
+        if each.drawings or each.tables
+    ]
+    how = PageChapter("how", "How to read this", [], template="changes_glossary.html.j2")
     return Page(
         name=f"{a} and {b}",
         heading="What changed",
@@ -59,8 +66,5 @@ def _page(changes: Comparison, a: str, b: str) -> Page:
             for letter, name, results in (("A", a, changes.a), ("B", b, changes.b))
         ],
         findings=sentences(changes),
-        chapters=[
-            *chapters,
-            PageChapter("how", "How to read this", [], template="changes_glossary.html.j2"),
-        ],
+        chapters=[*chapters, how],
     )

@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Sequence
 
 from reports.figures.family import figures
+from reports.findings.shortfalls import shortcomings
 from reports.formatting import listing
 from reports.frames import Results
-from reports.goals import goals_table, shortcomings
 from reports.pages.flame_links import LadderStep, flames_table
 from reports.pages.page import CaptionedTable, PageSection
 from reports.tables.family import (
     cells_table,
     counters_table,
+    goals_table,
     growth_table,
     ladder_by_problem_table,
     ladder_table,

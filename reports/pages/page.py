@@ -1,17 +1,26 @@
-"""The parts of a page, and how it becomes HTML, Markdown, figures and their data in a folder."""
+"""The parts of a page, and the folder of HTML, Markdown, figures and data that it becomes.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+A folder is written whole or not at all, over an earlier one and nothing else.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
+from harness.model.errors import UsageError
 from reports.escaping import csv
 from reports.figures.canvas import Drawing
 from reports.findings.finding import Finding
-from reports.pages.folder import GENERATOR, write_folder
 from reports.pages.templating import render
 from reports.tables.table import Table
+
+_GENERATOR = "shardbench report"
+
+# What a report may hold; index.html last, since it marks a whole one.
+_PARTS = ("figures", "data", "flames", "report.md", "index.html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +73,6 @@ class Page:
     data: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
 
-    def sections(self) -> Iterator[PageSection]:
-        """Yield the sections of all chapters."""
-        for chapter in self.chapters:
-            yield from chapter.sections
-
 
 def write_page(out: Path, build: Callable[[], Page]) -> Path:
     """Write a page into the folder `out`; return the path of its HTML.
@@ -80,13 +84,34 @@ def write_page(out: Path, build: Callable[[], Page]) -> Path:
     Raises:
         UsageError: `out` cannot be written or holds files of these names that are no report.
     """
-    return write_folder(out, lambda folder: _write(build(), folder))
+    out = out.resolve()
+    _check_target(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
+            fresh = Path(scratch) / "fresh"
+            _write(build(), fresh)
+            _put_in_place(fresh, out, Path(scratch))
+    except OSError as error:
+        raise UsageError(f"Report folder '{out}' cannot be written: {error.strerror}.") from None
+    return out / "index.html"
+
+
+def _check_target(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"Report folder '{out}' is a file; name a folder.")
+    page = out / "index.html"
+    marked = page.is_file() and _GENERATOR.encode() in page.read_bytes()[:1000]
+    for name in _PARTS:
+        if (out / name).exists() and not marked:
+            raise UsageError(
+                f"Folder '{out}' holds '{name}', which is not of a shardbench report; name another."
+            )
 
 
 def _write(page: Page, folder: Path) -> None:
-    files = dict(page.files)
-    data = dict(page.data)
-    for section in page.sections():
+    files, data = dict(page.files), dict(page.data)
+    for section in (each for chapter in page.chapters for each in chapter.sections):
         for drawing in section.drawings:
             files[f"figures/{drawing.slug}.svg"] = drawing.svg.encode()
             files[f"figures/{drawing.slug}.png"] = drawing.png
@@ -94,7 +119,18 @@ def _write(page: Page, folder: Path) -> None:
         data |= {one.name: one.data for one in section.tables if one.data is not None}
     files |= {f"data/{name}.csv": csv(frame).encode() for name, frame in data.items()}
     for template, name in (("page.md.j2", "report.md"), ("page.html.j2", "index.html")):
-        files[name] = render(template, page=page, generator=GENERATOR).encode()
+        files[name] = render(template, page=page, generator=_GENERATOR).encode()
     for name, content in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
+
+
+def _put_in_place(fresh: Path, out: Path, scratch: Path) -> None:
+    if not out.exists():
+        fresh.rename(out)
+        return
+    for name in _PARTS:
+        if (out / name).is_dir():
+            (out / name).rename(scratch / f"old-{name}")
+        if (fresh / name).exists():
+            (fresh / name).replace(out / name)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from reports.comparing.changes import Comparison
 from reports.formatting import MISSING, count, number, percent, seconds
 from reports.tables.table import (
     Entry,
@@ -17,6 +16,7 @@ from reports.tables.table import (
     table_of,
     text,
 )
+from reports.views.changes import Comparison
 from reports.views.family import rows_of
 
 _MOVED: dict[str, Entry] = {

@@ -1,11 +1,13 @@
 """The tables of one family: its problems, and its variants beside each other."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
-from harness.measuring.goals import MIB
+from harness.measuring.goals import MIB, Standing
+from harness.model.cell import Goal
 from reports.formatting import (
     change,
     count,
@@ -15,6 +17,7 @@ from reports.formatting import (
     interval,
     number,
     percent,
+    quantity,
     seconds,
 )
 from reports.frames import Results
@@ -26,6 +29,7 @@ from reports.tables.table import (
     interval_column,
     numbers,
     outcome_column,
+    outcome_entry,
     table_of,
     text,
 )
@@ -54,6 +58,28 @@ def problems_table(family: FamilyView, results: Results) -> Table:
     machine = [code("machine")] * several
     columns = (code("problem"), *machine, text("why it is here", "purpose"), text("facts"))
     return table_of(found.values(), *columns)
+
+
+def goals_table(family: FamilyView) -> Table:
+    """Return every goal with its limit, what was measured, and whether it is met."""
+    return table_of(
+        family.standings,
+        text("goal", lambda row: row[0].text),
+        numbers("limit", lambda row: Entry(_limit(row[0], row[2]), row[2].limit)),
+        numbers("measured", lambda row: Entry(row[2].measured(quantity), row[2].value)),
+        numbers("interval", lambda row: Entry(interval(row[2].low, row[2].high), row[2].low)),
+        text("outcome", lambda row: outcome_entry(row[2].outcome)),
+        code("problem", lambda row: str(row[1].problem)),
+    )
+
+
+def _limit(goal: Goal, found: Standing) -> str:
+    limit = found.limit if math.isfinite(found.limit) else goal.limit
+    if goal.measure == "times faster":
+        return f"at least {quantity(limit, 'times')}"
+    if not math.isfinite(found.limit) and goal.against:  # its figure is not known either
+        return f"at most {quantity(limit, 'times')} that of {goal.against}"
+    return f"at most {quantity(limit, 's' if goal.measure == 'seconds' else found.unit)}"
 
 
 def ladder_table(family: FamilyView) -> Table:
@@ -151,12 +177,8 @@ def quality_columns(
         units = {name: unit for name, unit in units.items() if name in shown}
     if bound:  # a gap that the family gives is the one that is shown anyway, in per cent
         units.pop("gap", None)
-    keys = zip(held["problem"], held["variant"], held["name"], strict=True)
-    values = dict(zip(keys, held["value"], strict=True))
-    cells = family.cells
-    gaps = dict(
-        zip(zip(cells["problem"], cells["variant"], strict=True), cells["gap"], strict=True)
-    )
+    values = held.set_index(["problem", "variant", "name"])["value"].to_dict()
+    gaps = family.cells.set_index(["problem", "variant"])["gap"].to_dict()
 
     def place(row: Row) -> tuple[str, str]:
         return problem or row["problem"], row["variant"]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from reports.formatting import MISSING, interval, number
 
-Tone = Literal["", "bad", "good", "warn", "soft"]
+Tone = Literal["", "bad", "good", "warn", "soft", "plain"]
 Value = Callable[[Any], Any] | str | int
 """What a column holds of a row: its value by key, place or attribute, or a function of the row."""
 

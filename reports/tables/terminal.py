@@ -1,6 +1,7 @@
 """Tables on a terminal, by rich."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rich.bar import Bar
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -10,23 +11,10 @@ from rich.text import Text
 from reports.formatting import MISSING
 from reports.tables.table import Entry, Table
 
-_STYLES = {"bad": "red", "good": "green", "warn": "yellow", "soft": "dim"}
+_STYLES = {"bad": "red", "good": "green", "warn": "yellow", "soft": "dim", "plain": "cyan"}
 _WIDTH, _BETWEEN = 80, 2
 _LEAST_BAR, _MOST_BAR = 8, 30
 _SHORTEST_NAME, _LONGEST_NAME = 10, 28
-
-
-def new_table(title: str, *columns: str, right: Iterable[str] = ()) -> RichTable:
-    """Return an empty table; the columns named in `right` hold numbers."""
-    table = RichTable(
-        title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
-    )
-    for column in columns:
-        is_number = column in right
-        table.add_column(
-            column, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold"
-        )
-    return table
 
 
 def as_terminal(table: Table, title: str = "") -> RichTable:
@@ -34,13 +22,19 @@ def as_terminal(table: Table, title: str = "") -> RichTable:
 
     One with bars fits 80 columns: names that are too long are cut, and bars get what is left.
     """
-    shown = new_table(title, *(column.title for column in table.columns))
-    for place, (column, drawn) in enumerate(zip(table.columns, shown.columns, strict=True)):
-        if column.kind == "number":
-            drawn.justify, drawn.no_wrap = "right", True
-        if column.least:
-            words = (word for row in table.rows for word in row[place].text.split())
-            drawn.min_width = min(max(map(len, words), default=0), column.least)
+    shown = RichTable(
+        title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
+    )
+    for place, column in enumerate(table.columns):
+        is_number = column.kind == "number"
+        words = (word for row in table.rows for word in row[place].text.split())
+        shown.add_column(
+            column.title,
+            justify="right" if is_number else "left",
+            no_wrap=is_number,
+            overflow="fold",
+            min_width=min(max(map(len, words), default=0), column.least) or None,
+        )
     bars = [place for place, column in enumerate(table.columns) if column.kind == "bar"]
     room = _fit(table, shown) if bars else 0
     lengths = (row[place].sort for row in table.rows for place in bars if _is_number(row[place]))
@@ -81,18 +75,18 @@ def _text(entry: Entry) -> Text:
     return Text("-" if entry.text == MISSING else entry.text, style=_STYLES.get(entry.tone, ""))
 
 
+@dataclass(frozen=True, slots=True)
 class SplitTable:
     """A table whose columns stand beside the first as far as there is room.
 
     Those that do not fit follow below, with the first again.
     """
 
-    def __init__(self, table: Table, title: str) -> None:
-        """Show a table below a title."""
-        self.table, self._title = table, title
+    table: Table
+    title: str
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
-        title = self._title
+        title = self.title
         for places in self._groups(options.max_width):
             columns = tuple(self.table.columns[place] for place in places)
             rows = tuple(tuple(row[place] for place in places) for row in self.table.rows)

@@ -12,7 +12,9 @@ from typing import Any
 import pandas as pd
 from msgspec import to_builtins
 
-from harness.model.cell import Bound, Cell
+from harness.measuring.goals import Standing, standing
+from harness.model.cell import Bound, Cell, Goal
+from harness.model.ids import ProblemId
 from reports.formatting import listing, plural
 from reports.frames import Results
 from reports.views.scaling import exponents, sweeps
@@ -23,15 +25,10 @@ _ENVIRONMENT = ("shardbench", "python", "packages", "machine", "cpu", "cores", "
 
 
 @dataclass(frozen=True)
-class FamilyView:
+class FamilyView(Results):
     """One family's results, and which of its problems the figures are drawn for."""
 
-    name: str
-    cells: pd.DataFrame
-    qualities: pd.DataFrame
-    counters: pd.DataFrame
-    phases: pd.DataFrame
-    records: tuple[Cell, ...]
+    name: str = ""
 
     @property
     def slug(self) -> str:
@@ -147,6 +144,18 @@ class FamilyView:
         return self.qualities[self.qualities["primary"].astype(bool)]
 
     @cached_property
+    def standings(self) -> list[tuple[Goal, Cell, Standing]]:
+        """Each goal with the cell that it is of, and how it stands."""
+        by_problem: dict[ProblemId, dict[str, Cell]] = {}
+        for cell in self.records:
+            by_problem.setdefault(cell.problem, {})[cell.variant] = cell
+        return [
+            (goal, cell, standing(goal, by_problem[cell.problem]))
+            for cell in self.records
+            for goal in cell.goals
+        ]
+
+    @cached_property
     def sweep_points(self) -> pd.DataFrame:
         """See `reports.views.scaling.sweeps`."""
         return sweeps(self.cells)
@@ -168,7 +177,7 @@ def _family(name: str, results: Results) -> FamilyView:
         frame[frame["family"] == name].reset_index(drop=True) for frame in frames
     )
     records = tuple(cell for cell in results.records if cell.family == name)
-    return FamilyView(name, cells, qualities, counters, phases, records)
+    return FamilyView(cells, qualities, counters, phases, records, name=name)
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

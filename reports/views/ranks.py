@@ -1,7 +1,5 @@
 """Plans beside each other, rank by rank: the reference's, and the best one that is another."""
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,9 +51,8 @@ def ranks(family: FamilyView) -> RankView | None:
         largest = cells.sort_values(["size", "gpus"], ascending=False, kind="stable")
         problem = str(largest["problem"].iloc[0])
     plans = _two_plans(family, rows_of(cells[cells["problem"] == problem]))
-    rows = [row for plan in plans for row in _figures(plan["variant"], told[plan["cell"]])]
-    variants = tuple(str(plan["variant"]) for plan in plans)
-    return RankView(problem, variants, pd.DataFrame(rows, columns=_COLUMNS))
+    figures = [_figures(plan["variant"], told[plan["cell"]]) for plan in plans]
+    return RankView(problem, tuple(plan["variant"] for plan in plans), pd.concat(figures))
 
 
 def _two_plans(family: FamilyView, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -74,15 +71,9 @@ def _two_plans(family: FamilyView, cells: list[dict[str, Any]]) -> list[dict[str
     return [first, others[0]]
 
 
-def _figures(variant: str, told: RankTable) -> Iterator[dict[str, Any]]:
-    for place, name in enumerate(told.columns):
-        capacity = told.capacities[place]
-        for rank, row in enumerate(told.rows):
-            yield {
-                "variant": variant,
-                "rank": rank,
-                "figure": name,
-                "value": float(row[place]),
-                "capacity": math.nan if capacity is None else float(capacity),
-                "is_bar": name == told.bar,
-            }
+def _figures(variant: str, told: RankTable) -> pd.DataFrame:
+    held = pd.DataFrame(told.rows, columns=told.columns, dtype=float).reset_index(names="rank")
+    held = held.melt("rank", var_name="figure").assign(variant=variant)
+    capacities = dict(zip(told.columns, told.capacities, strict=True))
+    capacity = held["figure"].map(capacities).astype(float)
+    return held.assign(capacity=capacity, is_bar=held["figure"] == told.bar)[_COLUMNS]

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,18 +13,15 @@ _POINTS = [
     *("family", "sweep", "size_name", "variant", "size", "seconds"),
     *("projected", "stopped", "budget_s"),
 ]
-_FIT = ("exponent", "low", "high", "coefficient")
 CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class PowerLaw:
-    """time = coefficient * size ** exponent; `low` and `high` hold the exponent with 95 %."""
+class PowerLaw(NamedTuple):
+    """The exponent of time over size, and the ends of its 95 % interval."""
 
     exponent: float
     low: float
     high: float
-    coefficient: float
 
 
 def fit_exponent(sizes: Sequence[float], seconds: Sequence[float]) -> PowerLaw | None:
@@ -37,13 +33,9 @@ def fit_exponent(sizes: Sequence[float], seconds: Sequence[float]) -> PowerLaw |
     if len(set(sizes)) < LEAST_SIZES or min(*sizes, *seconds) <= 0:
         return None
     x, y = np.log(np.asarray(sizes, float)), np.log(np.asarray(seconds, float))
-    spread = float(np.sum((x - x.mean()) ** 2))
-    exponent = float(np.sum((x - x.mean()) * (y - y.mean()))) / spread
-    intercept = float(y.mean() - exponent * x.mean())
-    freedom = len(x) - 2
-    variance = float(np.sum((y - intercept - exponent * x) ** 2)) / freedom
-    reach = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance / spread)
-    return PowerLaw(exponent, exponent - reach, exponent + reach, math.exp(intercept))
+    (exponent, _), covariance = np.polyfit(x, y, 1, cov=True)
+    reach = stdtrit(len(x) - 2, (1 + CONFIDENCE) / 2) * math.sqrt(covariance[0, 0])
+    return PowerLaw(float(exponent), float(exponent - reach), float(exponent + reach))
 
 
 def without_parameter(workload: str, name: str) -> str:
@@ -90,25 +82,16 @@ def exponents(points: pd.DataFrame) -> pd.DataFrame:
 
     A row per variant with `sizes` (how many), `smallest`, `largest`, `over_budget` (the smallest
     size at which it passed its budget, NaN where it never did), and `exponent`, `low`, `high`,
-    `coefficient`, which are NaN with fewer than three sizes.
+    which are NaN with fewer than three sizes.
     """
     rows = []
     keys = ["family", "sweep", "size_name", "variant"]
     for key, group in points.groupby(keys, sort=False):
         over = group["projected"].astype(bool) | group["stopped"].astype(bool)
-        measured = group[~over]
-        fit = None
-        if len(measured):
-            fit = fit_exponent(measured["size"].tolist(), measured["seconds"].tolist())
-        rows.append(
-            dict(zip(keys, key, strict=True))
-            | {
-                "sizes": measured["size"].nunique(),
-                "smallest": measured["size"].min(),
-                "largest": measured["size"].max(),
-                "over_budget": group["size"][over].min(),
-            }
-            | (asdict(fit) if fit else dict.fromkeys(_FIT, math.nan))
-        )
-    columns = [*keys, "sizes", "smallest", "largest", "over_budget"]
-    return pd.DataFrame(rows, columns=[*columns, *_FIT])
+        found = group[~over]
+        fit = fit_exponent(found["size"].tolist(), found["seconds"].tolist())
+        sizes = found["size"]
+        told = (sizes.nunique(), sizes.min(), sizes.max(), group["size"][over].min())
+        rows.append((*key, *told, *(fit or PowerLaw(math.nan, math.nan, math.nan))))
+    columns = [*keys, "sizes", "smallest", "largest", "over_budget", *PowerLaw._fields]
+    return pd.DataFrame(rows, columns=columns)

@@ -20,7 +20,8 @@ from harness.topologies.gpu_kinds import require_gpu_kind
 from harness.topologies.link_matrix import LinkMatrix, parse_matrix
 from harness.topologies.lookup import find_rows, find_topology, presets
 from harness.topologies.traps import find_traps
-from shardbench import display, topology_views
+from shardbench import display
+from shardbench.display import topology as topology_views
 from shardbench.options import check_writable, found_registry, messages, write
 
 _DRAWN = (".svg", ".png")

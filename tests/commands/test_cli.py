@@ -127,7 +127,7 @@ def test_a_bandwidth_in_the_wrong_unit_is_named_with_file_and_field(shardbench, 
     code, _, err = shardbench("compare", "embedding", *PROBLEM, "-t", "mine.csv")
     assert code == 2
     assert "mine.csv, row 1 (mine): intra_host_bw must be bytes per millisecond" in err
-    assert "looks like bytes per second" in one_sentence(err)
+    assert "write 450000000 if bytes per second were meant." in one_sentence(err)
 
 
 def test_a_missing_option_is_bad_usage(shardbench):

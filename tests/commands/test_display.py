@@ -8,7 +8,7 @@ from rich.console import Console
 
 from harness.model.cell import Cell, Goal, Quality, Ratio, Summary
 from harness.model.ids import CellId
-from shardbench import display
+from shardbench.display import comparison as display
 
 COST = Quality("max_rank_ms", "ms", "lower", "what it costs")
 LEAST = Quality("bound_ms", "ms", "higher", "what it costs at least", bounds="max_rank_ms")

@@ -11,7 +11,8 @@ from harness.topologies.devices import GpuDevice, NetworkDevice
 from harness.topologies.gpu_kinds import require_gpu_kind
 from harness.topologies.link_matrix import parse_matrix
 from harness.topologies.lookup import find_topology, presets
-from shardbench import cli, topology_views
+from shardbench import cli
+from shardbench.display import topology as topology_views
 
 ROOT = Path(__file__).parents[2]
 OUTPUTS = ROOT / "tests/topologies/data"

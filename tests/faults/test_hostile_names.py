@@ -17,7 +17,9 @@ from reports.escaping import code, markdown
 from reports.escaping import csv as as_csv
 from reports.figures.canvas import short
 from reports.pages.report import write_report
-from reports.tables.terminal import new_table
+from reports.tables.table import table_of
+from reports.tables.table import text as text_column
+from reports.tables.terminal import as_terminal
 from shardbench import display
 
 TAGS = {
@@ -247,9 +249,9 @@ def test_a_text_of_a_figure_is_cut_in_its_middle():
 
 
 def test_a_terminal_shows_markup_as_it_is(capsys):
-    table = new_table("[bold]title[/bold]", "[red]", ":tm:")
-    table.add_row("[link=file:///]x[/link]", ":smile: [/]")
-    display.show(table)
+    row = ("[link=file:///]x[/link]", ":smile: [/]")
+    table = table_of([row], text_column("[red]", 0), text_column(":tm:", 1))
+    display.show(as_terminal(table, "[bold]title[/bold]"))
     shown = capsys.readouterr().out
     for text in ("[bold]title[/bold]", "[red]", ":tm:", "[link=file:///]x[/link]", ":smile: [/]"):
         assert text in shown

@@ -13,10 +13,9 @@ from made_up_results import cell, family_lines, over_budget, past_lines, write
 from harness.store.results import read_cells
 from reports.findings.report import findings
 from reports.frames import read_results
-from reports.goals import goals_table
 from reports.pages.family import family_sections
 from reports.pages.report import write_report
-from reports.tables.family import cells_table, problems_table
+from reports.tables.family import cells_table, goals_table, problems_table
 from reports.tables.provenance import environment_table
 from reports.views.family import families
 

@@ -105,7 +105,7 @@ def test_text_in_quotes_may_have_lines_of_its_own(path):
             written(COLUMNS) + "b,8,1,85020639232\n",
             "mine.csv, row 2 (b): intra_host_bw is missing.",
         ),
-        (written(COLUMNS)[:-2] + ",x\n", "it must have at most 12 cells, one per column, not 13."),
+        (written(COLUMNS)[:-2] + ",x\n", "it must have at most 12 fields, one per column, not 13."),
         (written(COLUMNS | {"gpus_per_host": "1e18"}), "from 1 to 4,096, not '1e18'."),
         (written(COLUMNS | {"gpus_per_host": "1e400"}), "from 1 to 4,096, not '1e400'."),
         (written(COLUMNS, COLUMNS), "topology 'mine' is listed twice."),

@@ -17,7 +17,6 @@ from reports.figures.canvas import (
     MARKERS,
     PALE,
     PALETTE,
-    hatch_of,
 )
 from reports.figures.contrast import contrast, luminance, text_colour_on
 from reports.figures.family import figures
@@ -87,7 +86,10 @@ def test_the_colour_blind_tell_the_palette_apart(kind):
 
 def test_patterns_and_markers_tell_apart_what_colours_do_not():
     assert len(set(HATCHES)) == len(HATCHES) > len(PALETTE)
-    pairs = [(PALETTE[n % len(PALETTE)], hatch_of(n)) for n in range(len(PALETTE) * len(HATCHES))]
+    pairs = [
+        (PALETTE[n % len(PALETTE)], HATCHES[n % len(HATCHES)])
+        for n in range(len(PALETTE) * len(HATCHES))
+    ]
     assert len(set(pairs)) == len(pairs)
     assert math.gcd(len(MARKERS), len(PALETTE)) == 1
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
 from harness.model.errors import UsageError
-from reports.comparing.changes import Comparison
 from reports.findings.changes import sentences
 from reports.frames import read_results
 from reports.pages.comparison import write_comparison
 from reports.tables.changes import cells_table
+from reports.views.changes import Comparison
 
 AT = "@crates[boxes=10,seed=1]/toy_rack:4"
 

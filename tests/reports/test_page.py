@@ -6,7 +6,6 @@ from typing import get_args
 
 import pandas as pd
 import pytest
-import reports.page
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
 import reports.pages.report

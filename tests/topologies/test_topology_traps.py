@@ -52,11 +52,11 @@ def test_clean_rows_are_clean():
 
 def test_presets_say_only_what_is_true():
     rows = read_rows(data_text("topologies.csv"), "topologies.csv")
-    assert [row.cells["name"] for row in rows] == list(presets())
+    assert [row.texts["name"] for row in rows] == list(presets())
     assert [finding for row in rows for finding in find_traps(row)] == []
-    told = {row.cells["name"] for row in rows if find_traps(row, 144)}
+    told = {row.texts["name"] for row in rows if find_traps(row, 144)}
     assert told == {name for name, preset in presets().items() if preset.inter_host_bw is None}
-    told = {row.cells["name"]: find_traps(row, 64) for row in rows}
+    told = {row.texts["name"]: find_traps(row, 64) for row in rows}
     for name in ("gb200_nvl72_tray4", "gb200_meta_2x36"):
         (finding,) = told[name]
         assert finding.wrong == "a domain of 72 GPUs is larger than the world of 64"

@@ -1,7 +1,7 @@
 """Flame graphs as data: seconds of a call by stack, and how those of two variants differ."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
@@ -169,34 +169,23 @@ class Comparer:
 
         What is too narrow to be seen is left out; its time stays in that of its callers.
         """
-        stacks = sorted(_with_callers(stack for each in self.profiles for stack in each.stacks))
-        place = {stack: number for number, stack in enumerate(stacks)}
-        parents = [place[stack[:-1]] for stack in stacks]
-        own = [[each.stacks.get(stack, NOTHING) for each in self.profiles] for stack in stacks]
-        whole = [list(weights) for weights in own]
-        widths = [max(weight.seconds for weight in weights) for weights in own]
-        for number in range(len(stacks) - 1, 0, -1):  # from the leaves to the root
-            above = parents[number]
-            widths[above] += widths[number]
-            whole[above] = [
-                sum_.plus(weight) for sum_, weight in zip(whole[above], whole[number], strict=True)
-            ]
+        mine, theirs = (each.stacks for each in self.profiles)
+        wider = {
+            stack: max(mine.get(stack, NOTHING), theirs.get(stack, NOTHING))
+            for stack in {(): NOTHING} | {**mine, **theirs}
+        }
+        widths, my_whole, their_whole = map(_with_calls, (wider, mine, theirs))
         nodes: list[Node] = []
-        kept: dict[int, int] = {}
-        for number, stack in enumerate(stacks):
-            if number and widths[number] < _SMALLEST_SHARE * widths[0]:
+        place: dict[Stack, int] = {}
+        for stack in sorted(widths):  # a caller comes before what it calls
+            width = widths[stack].seconds
+            if width < _SMALLEST_SHARE * widths[()].seconds:
                 continue  # nor are its children kept, which are narrower
-            kept[number] = len(nodes)
+            place[stack] = len(nodes)
+            own = self._pair(mine.get(stack, NOTHING), theirs.get(stack, NOTHING))
+            whole = self._pair(my_whole.get(stack, NOTHING), their_whole.get(stack, NOTHING))
             frame = stack[-1] if stack else self._root
-            nodes.append(
-                Node(
-                    frame,
-                    kept[parents[number]],
-                    self._pair(*own[number]),
-                    self._pair(*whole[number]),
-                    widths[number],
-                )
-            )
+            nodes.append(Node(frame, place[stack[:-1]], own, whole, width))
         return nodes
 
     def _pair(self, mine: Weight, theirs: Weight) -> Pair:
@@ -234,10 +223,11 @@ class Node:
     width: float
 
 
-def _with_callers(stacks: Iterable[Stack]) -> set[Stack]:
-    found: set[Stack] = {()}
-    for stack in stacks:
-        while stack not in found:
-            found.add(stack)
-            stack = stack[:-1]
-    return found
+def _with_calls(own: Mapping[Stack, Weight]) -> dict[Stack, Weight]:
+    """Return for each stack and its callers the sum over all that they call."""
+    whole: dict[Stack, Weight] = {}
+    for stack, weight in own.items():
+        for depth in range(len(stack) + 1):
+            caller = stack[:depth]
+            whole[caller] = whole.get(caller, NOTHING).plus(weight)
+    return whole

@@ -1,4 +1,4 @@
-"""When a block is brought in line with its graph, and how much of it is looked at then."""
+"""Four ways to bring a block in line with its graph: when, and how much is looked at."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a Resharder decided: the programs as it leaves them."""
+"""A Resharder's decision: the programs as it leaves them."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""How a Resharder keeps the Python copy of a block in step with the C++ one: what is compared.
+"""Ways in which a Resharder keeps the Python copy of a block in step with the C++ one.
 
 A release either has no batches at all, and both parts of upstream's change are emulated on it; or
 it has both parts, but calls the second one in a way that leaves it without effect.

@@ -1,11 +1,12 @@
 """Two results files set against each other, cell by cell: the data of every table and sentence."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from msgspec import to_builtins
 
@@ -22,8 +23,13 @@ from reports.views.family import rows_of
 
 # Qualities are sums of floats, which another release of a library may add up in another order.
 _ROUNDING = 1e-9
-
-Cells = dict[str, dict[str, Any]]
+_TEXTS = ("family", "status", "outcome", "against", "fingerprint", "machine")
+_NUMBERS = ("ratio", "low", "high", "cpu_s")
+_CELLS = [
+    *("cell", "family", "where", "status_a", "status_b", "outcome_a", "outcome_b", "decision"),
+    *("against_a", "against_b", "ratio_a", "low_a", "high_a", "ratio_b", "low_b", "high_b"),
+    *("moved", "one_machine", "cpu_s_a", "cpu_s_b"),
+]
 
 
 @dataclass(frozen=True)
@@ -43,10 +49,22 @@ class Comparison:
         intervals have nothing in common, `within` where they have, "" where they cannot be set
         beside each other. `cpu_s_*` are CPU seconds, NaN unless one machine measured both.
         """
-        before, after = _cells(self.a), _cells(self.b)
-        return pd.DataFrame(
-            [_row(cell, before.get(cell), after.get(cell)) for cell in before | after]
+        found = pd.concat([_side(self.a, "a"), _side(self.b, "b")], axis=1)
+        found = found.fillna({f"{name}_{file}": "" for name in _TEXTS for file in "ab"})
+        in_a, in_b = found["family_a"] != "", found["family_b"] != ""
+        marked = (found["fingerprint_a"] != "") & (found["fingerprint_b"] != "")
+        same = found["fingerprint_a"] == found["fingerprint_b"]
+        here = (found["machine_a"] != "") & (found["machine_a"] == found["machine_b"])
+        found = found.assign(
+            family=found["family_a"].where(in_a, found["family_b"]),
+            where=np.select([in_a & in_b, in_a], ["both", "only A"], "only B"),
+            decision=np.select([~marked, same], ["", "same"], "different"),
+            moved=[_moved(row) for row in rows_of(found)],
+            one_machine=here,
+            cpu_s_a=found["cpu_s_a"].where(here),
+            cpu_s_b=found["cpu_s_b"].where(here),
         )
+        return found.reset_index(names="cell")[_CELLS]
 
     @cached_property
     def both(self) -> pd.DataFrame:
@@ -60,13 +78,11 @@ class Comparison:
         A row per cell and counter: `a`, `b`, and `factor`, b over a, infinite from 0 on.
         """
         rows = [
-            {"cell": str(a.id), "family": a.family, "name": name, "a": was, "b": now}
-            | {"factor": _factor(was, now)}
+            (str(a.id), a.family, name, was, now, _factor(was, now))
             for a, b in self._pairs()
             for _, name, was, now in _figures(compare_counters(a.counters, b.counters))
         ]
-        columns = ["cell", "family", "name", "a", "b", "factor"]
-        table = pd.DataFrame(rows, columns=columns)
+        table = pd.DataFrame(rows, columns=["cell", "family", "name", "a", "b", "factor"])
         return table.sort_values("factor", ascending=False, kind="stable", ignore_index=True)
 
     @cached_property
@@ -82,18 +98,16 @@ class Comparison:
             better = {name: each.better for name, each in known.items()}
             found = compare_qualities(a.quality, b.quality, better, _ROUNDING)
             for kind, name, was, now in _figures(found):
-                rows.append(
-                    {"cell": str(a.id), "family": a.family, "name": name, "a": was, "b": now}
-                    | {"unit": known[name].unit, "better": better[name]}
-                    | {"change": _factor(was, now) - 1}
-                    | {"effect": "better" if kind == "win" else "worse"}
-                )
+                effect = "better" if kind == "win" else "worse"
+                figures = (was, now, _factor(was, now) - 1, effect)
+                rows.append((str(a.id), a.family, name, known[name].unit, better[name], *figures))
         columns = ["cell", "family", "name", "unit", "better", "a", "b", "change", "effect"]
         table = pd.DataFrame(rows, columns=columns)
-        size = table["change"].abs()
-        order = size.where(table["effect"] == "worse", -size).astype("float64")
-        index = order.sort_values(ascending=False, kind="stable").index
-        return table.loc[index].reset_index(drop=True)
+        size = table["change"].abs().astype(float)
+        order = size.where(table["effect"] == "worse", -size)
+        return table.loc[order.sort_values(ascending=False, kind="stable").index].reset_index(
+            drop=True
+        )
 
     def _pairs(self) -> list[tuple[Cell, Cell]]:
         """The cells that both files have, as they are in A and in B."""
@@ -108,12 +122,11 @@ class Comparison:
         return pd.DataFrame(rows, columns=["what", "a", "b"])
 
 
-def _cells(results: Results) -> Cells:
-    """Return the rows of the cells by id, each with the machine that measured it."""
-    pairs = zip(results.records, rows_of(results.cells), strict=True)
-    return {
-        str(cell.id): row | {"measured_by": cell.environment.machine or ""} for cell, row in pairs
-    }
+def _side(results: Results, file: str) -> pd.DataFrame:
+    """Return what is compared of a file's cells, by cell; the columns' names end in `file`."""
+    held = results.cells.rename(columns={"ratio_low": "low", "ratio_high": "high"})
+    held["machine"] = [cell.environment.machine or "" for cell in results.records]
+    return held.set_index("cell")[[*_TEXTS, *_NUMBERS]].add_suffix(f"_{file}")
 
 
 def _figures(found: Iterable[Deviation]) -> Iterator[tuple[Kind, str, float, float]]:
@@ -123,44 +136,9 @@ def _figures(found: Iterable[Deviation]) -> Iterator[tuple[Kind, str, float, flo
             yield each.kind, each.what.partition(".")[2], each.expected, each.measured
 
 
-def _row(cell: str, a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> dict[str, Any]:
-    known = a or b or {}
-    both = a is not None and b is not None
-    here = bool(a and b and a["measured_by"] and a["measured_by"] == b["measured_by"])
-    return {
-        "cell": cell,
-        "family": known["family"],
-        "where": "both" if both else "only A" if a else "only B",
-        "status_a": a["status"] if a else "",
-        "status_b": b["status"] if b else "",
-        "outcome_a": a["outcome"] if a else "",
-        "outcome_b": b["outcome"] if b else "",
-        "decision": _decision(a, b) if a and b else "",
-        "against_a": a["against"] if a else "",
-        "against_b": b["against"] if b else "",
-        **_ratio("a", a),
-        **_ratio("b", b),
-        "moved": _moved(a, b) if a and b else "",
-        "one_machine": here,
-        "cpu_s_a": a["cpu_s"] if a and here else math.nan,
-        "cpu_s_b": b["cpu_s"] if b and here else math.nan,
-    }
-
-
-def _decision(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
-    if not a["fingerprint"] or not b["fingerprint"]:
-        return ""
-    return "same" if a["fingerprint"] == b["fingerprint"] else "different"
-
-
-def _ratio(which: str, cell: Mapping[str, Any] | None) -> dict[str, float]:
-    names = {"ratio": "ratio", "low": "ratio_low", "high": "ratio_high"}
-    return {f"{to}_{which}": float(cell[of]) if cell else math.nan for to, of in names.items()}
-
-
-def _moved(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
-    before, now = ((each["ratio_low"], each["ratio_high"]) for each in (a, b))
-    if a["against"] != b["against"] or any(map(math.isnan, (*before, *now))):
+def _moved(row: dict[str, Any]) -> str:
+    before, now = ((row[f"low_{file}"], row[f"high_{file}"]) for file in "ab")
+    if row["against_a"] != row["against_b"] or any(map(math.isnan, (*before, *now))):
         return ""
     kinds = {each.kind for each in compare_ratios(before, now)}
     return "less" if "win" in kinds else "more" if "regression" in kinds else "within"
@@ -176,21 +154,17 @@ def _measured_with(results: Results) -> dict[str, str]:
     """By name the versions, the machine and the settings of a file's cells; several are listed."""
     found: dict[str, dict[str, None]] = {}
     for cell in results.records:
-        for name, value in _facts(cell):
-            found.setdefault(name, {})[value] = None
+        for name, value in _facts(cell).items():
+            found.setdefault(name, {})[str(value)] = None
     return {name: ", ".join(values) for name, values in found.items()}
 
 
-def _facts(cell: Cell) -> Iterator[tuple[str, str]]:
+def _facts(cell: Cell) -> dict[str, Any]:
     told = to_builtins(cell.environment)
-    packages = told.pop("packages", {})
-    for name in ("shardbench", "code", "python"):
-        if name in told:
-            yield name, str(told[name])
-    yield from packages.items()
-    for name in ("system", "machine", "cpu", "cores", "memory_gib"):
-        if name in told:
-            yield name, str(told[name])
+    versions = {name: told[name] for name in ("shardbench", "code", "python") if name in told}
+    machine = ("system", "machine", "cpu", "cores", "memory_gib")
+    facts = versions | cell.environment.packages | {n: told[n] for n in machine if n in told}
     if cell.settings:
-        yield "budget of a call [s]", f"{cell.settings.budget:g}"
-        yield "seconds of timing a problem", f"{cell.settings.sampling.seconds:g}"
+        facts["budget of a call [s]"] = f"{cell.settings.budget:g}"
+        facts["seconds of timing a problem"] = f"{cell.settings.sampling.seconds:g}"
+    return facts

@@ -1,13 +1,14 @@
 """Machines, links and traps as `shardbench topology` shows them, for a terminal of 80 columns."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 
-from msgspec.structs import asdict
 from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from harness.contract.topology import TopologyRow, TopologyTrap
@@ -15,16 +16,22 @@ from harness.model.errors import printable
 from harness.model.topology import Topology
 from harness.topologies.capture import HostTopology
 from harness.topologies.devices import GpuDevice, NetworkDevice
-from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind
+from harness.topologies.gpu_kinds import GpuKind, find_gpu_kind
 from harness.topologies.link_matrix import SELF, LinkMatrix, nvlinks_of
 from harness.topologies.link_shape import all_to_all_bw, near_nics, shape_of
-from reports.formatting import plural
-from reports.tables.terminal import new_table
+from reports.formatting import bandwidth, plural
+from reports.tables.table import Entry, Tone, numbers, table_of, text
+from reports.tables.terminal import as_terminal
 
 _WIDTH = 78
 _MOST_DOMAINS, _MOST_HOSTS, _MOST_GPUS = 2, 4, 16
-_STYLES = {"queried": "green", "data sheet": "cyan", "given": "cyan", "assumed": "yellow"}
-_LINK_STYLES = {"PIX": "cyan", "PXB": "cyan", "PHB": "yellow", "NODE": "yellow", "SYS": "red"}
+# By the origin of a figure, or by what joins two GPUs.
+_TONES: dict[str, Tone] = {
+    "queried": "good",
+    "SYS": "bad",
+    **dict.fromkeys(("data sheet", "given", "PIX", "PXB"), "plain"),
+    **dict.fromkeys(("assumed", "PHB", "NODE"), "warn"),
+}
 _MEANINGS = {
     "PIX": "a PCIe switch",
     "PXB": "several PCIe switches",
@@ -32,11 +39,6 @@ _MEANINGS = {
     "NODE": "host bridges of a socket",
     "SYS": "the sockets' own link",
 }
-
-
-def bandwidth(value: float) -> str:
-    """Write bytes per millisecond as GB/s."""
-    return f"{value / GB:,.4g} GB/s"
 
 
 def probed(
@@ -61,19 +63,27 @@ def probed(
 
 def captured(row: HostTopology) -> RenderableType:
     """Show each figure of a captured row with its origin."""
-    table = new_table("", "figure", "", "from", "how", right=[""])
-    for column, (value, basis, why) in row.figures.items():
-        origin = Text(basis, style=_STYLES.get(basis, "dim"))
-        table.add_row(column, _for_people(column, value), origin, Text(why))
-    table.columns[0].overflow = "fold"
+    table = table_of(
+        ((column, *figure) for column, figure in row.figures.items()),
+        text("figure", 0),
+        numbers("", lambda each: _for_people(each[0], each[1])),
+        text("from", lambda each: Entry(each[2], tone=_tone(each[2]))),
+        text("how", 3),
+    )
     title = Text(f"{row.name}: {row.gpu}", style="bold")
     note = [Text(remark, style="yellow") for remark in row.remarks]
-    return Group(title, Text(f"{row.links}; confidence {row.confidence}"), "", table, *note)
+    return Group(
+        title, Text(f"{row.links}; confidence {row.confidence}"), "", as_terminal(table), *note
+    )
 
 
-def _for_people(column: str, value: float | None) -> str:
+def _tone(name: str) -> Tone:
+    return _TONES.get(name, "soft")
+
+
+def _for_people(column: str, value: float | None) -> str | None:
     if value is None:
-        return "-"
+        return None
     if column.endswith("_bytes"):
         return f"{value / 2**30:,.1f} GiB"
     return bandwidth(value) if "_bw" in column else f"{value:,.0f}"
@@ -86,31 +96,32 @@ def topology(found: Topology) -> RenderableType:
     speed = "not told: the planner's default"
     if found.inter_host_bw:
         speed = f"{bandwidth(found.inter_host_bw)} for each GPU"
-    between = Text(f"    ║ network, {speed}", style="yellow")
-    parts: list[RenderableType] = [
-        Text(f"{head} in {plural(found.domains, 'domain')}", style="bold"),
-        "",
-        _domain(found, 0),
-    ]
-    for domain in range(1, min(found.domains, _MOST_DOMAINS)):
-        parts += [between, _domain(found, domain)]
+    title = Text(f"{head} in {plural(found.domains, 'domain')}", style="bold")
+    drawn = [_domain(found, domain) for domain in range(min(found.domains, _MOST_DOMAINS))]
     if found.domains > _MOST_DOMAINS:
-        parts += [between, f"    … {plural(found.domains - _MOST_DOMAINS, 'more domain')}"]
-    figures = new_table("", "for each GPU", "", "stored", right=["", "stored"])
-    for column, value in asdict(found).items():
-        if column.endswith("_bytes") or "_bw" in column:
-            unit = "bytes/ms" if "_bw" in column else "bytes"
-            stored = "blank" if value is None else f"{value:.0f} {unit}"
-            figures.add_row(column, _for_people(column, value), stored)
+        drawn.append(f"    … {plural(found.domains - _MOST_DOMAINS, 'more domain')}")
+    between = Text(f"    ║ network, {speed}", style="yellow")
+    drawn[1:] = (each for one in drawn[1:] for each in (between, one))
+    figures = table_of(
+        (each for each in asdict(found).items() if each[0].endswith("_bytes") or "_bw" in each[0]),
+        text("for each GPU", 0),
+        numbers("", lambda each: _for_people(*each)),
+        numbers("stored", lambda each: _stored(*each)),
+    )
     basis = f"Confidence: {found.confidence}. HBM: {found.hbm_basis or 'not stated'}."
     source = Text(printable(f"Source: {found.source}"), style="dim")
-    return Group(*parts, "", figures, "", Text(printable(basis)), source)
+    return Group(title, "", *drawn, "", as_terminal(figures), "", Text(printable(basis)), source)
+
+
+def _stored(column: str, value: float | None) -> str:
+    unit = "bytes/ms" if "_bw" in column else "bytes"
+    return "blank" if value is None else f"{value:.0f} {unit}"
 
 
 def _domain(found: Topology, domain: int) -> RenderableType:
     size, per_host, hosts = found.gpus_in_domain, found.gpus_per_host, found.hosts_in_domain
     first = domain * size
-    table = Table.grid(padding=(0, 2))
+    table = RichTable.grid(padding=(0, 2))
     for host in range(min(hosts, _MOST_HOSTS)):
         gpus = range(first + host * per_host, first + min(size, (host + 1) * per_host))
         boxes = [f"[{gpu}]" for gpu in gpus]
@@ -119,9 +130,8 @@ def _domain(found: Topology, domain: int) -> RenderableType:
         table.add_row(f"host {domain * hosts + host}", "─".join(boxes))
     if hosts > _MOST_HOSTS:
         table.add_row("…", f"{hosts - _MOST_HOSTS} more hosts, up to GPU {first + size - 1}")
-    title = f"domain {domain}: {plural(size, 'GPU')} of {plural(hosts, 'host')}"
     inside = f"{bandwidth(found.intra_host_bw)} inside, one way" if size > 1 else "alone"
-    title = f"{title}, {inside}"
+    title = f"domain {domain}: {plural(size, 'GPU')} of {plural(hosts, 'host')}, {inside}"
     return Panel(
         table, box.ROUNDED, title=title, title_align="left", width=_WIDTH, border_style="green"
     )
@@ -150,22 +160,20 @@ def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType
 
 
 def _pairs(links: LinkMatrix) -> RenderableType:
+    """Show what joins each pair of GPUs, in short where there are many."""
     is_wide = 6 * len(links.gpus) + 6 > _WIDTH
-    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
-    table.add_column("")
-    for gpu in links.gpus:
-        table.add_column(gpu.removeprefix("GPU"), justify="center", no_wrap=True)
-    for one in links.gpus:
-        cells = []
-        for kind in (links.link(one, other) for other in links.gpus):
-            if kind == SELF:
-                cells.append(Text("·", style="dim"))
-            elif nvlinks_of(kind):
-                cells.append(Text(kind[2:] if is_wide else kind, style="bold green"))
-            else:
-                cells.append(Text(kind[:3] if is_wide else kind, style=_LINK_STYLES[kind]))
-        table.add_row(one.removeprefix("GPU") if is_wide else one, *cells)
-    return table
+
+    def link(one: str, other: str) -> Entry:
+        kind = links.link(one, other)
+        if nvlinks_of(kind):
+            return Entry(kind[2:] if is_wide else kind, tone="good")
+        return Entry("·" if kind == SELF else kind[:3] if is_wide else kind, tone=_tone(kind))
+
+    columns = (
+        numbers(other.removeprefix("GPU"), partial(link, other=other)) for other in links.gpus
+    )
+    first = text("", lambda one: one.removeprefix("GPU") if is_wide else one)
+    return as_terminal(table_of(links.gpus, first, *columns))
 
 
 def _nics(links: LinkMatrix) -> Iterator[RenderableType]:
@@ -175,10 +183,13 @@ def _nics(links: LinkMatrix) -> Iterator[RenderableType]:
     if not near:
         yield Text("Network devices: none in the matrix.")
         return
-    table = new_table("Nearest network devices", "of", "are", "through")
-    for (nics, kind), gpus in near.items():
-        table.add_row(", ".join(gpus), ", ".join(map(links.name_of, nics)), kind)
-    yield from ("", table, "")
+    table = table_of(
+        near.items(),
+        text("of", lambda each: ", ".join(each[1])),
+        text("are", lambda each: ", ".join(map(links.name_of, each[0][0]))),
+        text("through", lambda each: each[0][1]),
+    )
+    yield from ("", as_terminal(table, "Nearest network devices"), "")
 
 
 def traps(found: Sequence[tuple[TopologyRow, Sequence[TopologyTrap]]]) -> RenderableType:
@@ -186,7 +197,7 @@ def traps(found: Sequence[tuple[TopologyRow, Sequence[TopologyTrap]]]) -> Render
     parts: list[RenderableType] = []
     clean = []
     for row, wrong in found:
-        gpu = printable(row.cells.get("gpu", "")[:60])
+        gpu = printable(row.texts.get("gpu", "")[:60])
         sheet = find_gpu_kind(gpu)
         if sheet:
             compared = f"compared with the data sheet of {sheet.name}"

@@ -1,1 +1,0 @@
-"""`shardbench report A B`: what changed between two results files."""
