@@ -126,8 +126,7 @@ def mesh_shape(
 ) -> tuple[int, ...]:
     """Return the mesh of a workload: the one it asks for, or was recorded on, or the topology's.
 
-    Raises UsageError where the mesh that it asks for has not as many devices as the topology has
-    GPUs, or nothing says which one it is.
+    Raises UsageError where that has not as many devices as the topology, or nothing says which.
     """
     asked = asked_mesh(spec)
     if topology is None:
