@@ -97,6 +97,12 @@ class WorkloadSpec:
         limits = f"of at least {least}" if most is None else f"from {least} to {most:,}"
         return self.get(key, convert, default, f"a whole number {limits}")
 
+    def check_apart(self, *keys: str) -> None:
+        """Raise UsageError where two parameters are given that exclude each other."""
+        if self.parameters.keys() >= set(keys):
+            named = " and ".join(f"'{key}'" for key in keys)
+            raise UsageError(f"Parameters {named} of workload '{self}' exclude each other.")
+
     def choice(self, key: str, allowed: Sequence[str], default: str) -> str:
         """Return parameter `key`, one of the texts that are allowed; raises UsageError."""
         return self.get(key, one_of(allowed), default, f"one of {', '.join(allowed)}")

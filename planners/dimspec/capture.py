@@ -68,8 +68,7 @@ def record(model: str, mesh_shape: Sequence[int], release: str = _RELEASE) -> No
         mesh_shape: devices along each axis.
         release: a folder that `make upstreams` made.
 
-    Raises UsageError where nothing is captured and ShardbenchError where the release is not
-    installed, or does not know the model.
+    Raises UsageError outside of `capture`, ShardbenchError where there is no such release or model.
     """
     if not _switch.locked():
         raise UsageError('Record inside `with capture("dimspec", FILE):`.')

@@ -6,12 +6,11 @@ import struct
 from dataclasses import dataclass
 
 from harness.contract import InfeasibleDecision
-from planners.dimspec.answers import Answers
 from planners.dimspec.conversion.costs import NOTHING, CommSpec, Pattern
 from planners.dimspec.conversion.partition import PartitionError, checked_partition
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import Query
-from planners.dimspec.problem import DimSpecProblem, StreamProblem
+from planners.dimspec.problem import Answers, DimSpecProblem, StreamProblem
 
 
 @dataclass(frozen=True, slots=True)

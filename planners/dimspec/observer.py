@@ -4,8 +4,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from harness.contract import Progress, Recorder
-from planners.dimspec import answers
-from planners.dimspec.answers import Answers, Search
+from planners.dimspec import problem
 from planners.dimspec.conversion import specs
 from planners.dimspec.conversion.cheapest import CheapestSearch
 from planners.dimspec.conversion.interned import InternedSpec, InternedTensor
@@ -13,6 +12,7 @@ from planners.dimspec.conversion.search import Conversion, GreedySearch, Spec
 from planners.dimspec.conversion.specs import DimSpec, ShardingSpec
 from planners.dimspec.conversion.stream import Stream
 from planners.dimspec.conversion.transitions import Transitions
+from planners.dimspec.problem import Answers, Search
 from planners.instruments import replaced
 
 
@@ -20,7 +20,7 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
     """Record counters, phases and progress of every call inside."""
     counters, counted, timed = recorder.counters, recorder.counted, recorder.timed
     asked: set[Any] = set()
-    answer = answers.answer
+    answer = problem.answer
 
     def answer_counted(stream: Stream, search: Search) -> Answers:
         """Answer a stream, and count what is asked, also where the answer is remembered."""
@@ -39,7 +39,7 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
             return answer(stream, search)
 
     rows: list[tuple[Any, str, Any]] = [
-        (answers, "answer", answer_counted),
+        (problem, "answer", answer_counted),
         (GreedySearch, "expand", timed("expansion", GreedySearch.expand, "expansions")),
         (Transitions, "__init__", timed("expansion", Transitions.__init__)),
     ]

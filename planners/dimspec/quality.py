@@ -5,14 +5,13 @@ from collections import Counter
 from collections.abc import Mapping
 from operator import ne
 
-from planners.dimspec.answers import answer
 from planners.dimspec.conversion.cheapest import CheapestSearch
 from planners.dimspec.conversion.costs import step_cost
 from planners.dimspec.conversion.partition import local_elements, sequence_name
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import Query, RecordedAnswer
 from planners.dimspec.decision import Construction, Decision
-from planners.dimspec.problem import DimSpecProblem, StreamProblem
+from planners.dimspec.problem import DimSpecProblem, StreamProblem, answer
 
 # Sums of the same costs in another order differ by less than this share.
 _ROUNDING = 1e-9

@@ -100,10 +100,7 @@ def _read(path: Path, kind: type[Record]) -> Record:
 
 
 def read_mesh(path: Path) -> Mesh:
-    """Return the mesh that a stream was recorded on.
-
-    Raises UsageError where the file cannot be read, or its mesh cannot be used.
-    """
+    """Return the mesh that a stream was recorded on; raises UsageError where it cannot be used."""
     return _read(path, MeshRecord).mesh()
 
 
@@ -116,10 +113,8 @@ def read_stream(
 
     `choose` is given the shape of the recorded mesh. On that mesh recorded answers are kept, if
     every query has one. On another one, calls whose partitions it does not divide or has no axis
-    for are left out, and all answers; costs stay where it has as many axes.
-
-    Raises:
-        UsageError: the file cannot be read, or a value in it cannot be used; names file and query.
+    for are left out, and all answers; costs stay where it has as many axes. Raises UsageError where
+    the file or a value in it cannot be used.
     """
     record = _read(path, StreamRecord)
     recorded_on = record.mesh()

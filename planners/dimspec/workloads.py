@@ -109,14 +109,14 @@ def stream_path(spec: WorkloadSpec) -> Path | None:
 
 def shape(spec: WorkloadSpec) -> tuple[int, ...]:
     """Return the shape of the tensor of `all-pairs`, in elements."""
-    _check_apart(spec, "rank", "shape")
+    spec.check_apart("rank", "shape")
     rank = spec.number("rank", _DEFAULT_RANK, most=MOST_RANK)
     return _sizes(spec, "shape", MOST_RANK, "8x12x128x64") or (_SIZE,) * rank
 
 
 def asked_mesh(spec: WorkloadSpec) -> tuple[int, ...] | None:
     """Return the mesh that a workload asks for, None where it leaves that to others."""
-    _check_apart(spec, "mesh", "dims")
+    spec.check_apart("mesh", "dims")
     _dims(spec)
     return _sizes(spec, "mesh", MOST_MESH_AXES, "2x4")
 
@@ -126,8 +126,7 @@ def mesh_shape(
 ) -> tuple[int, ...]:
     """Return the mesh of a workload: the one it asks for, or was recorded on, or the topology's.
 
-    Raises UsageError where the mesh that it asks for has not as many devices as the topology has
-    GPUs, or nothing says which one it is.
+    Raises UsageError where that has not as many devices as the topology, or nothing says which.
     """
     asked = asked_mesh(spec)
     if topology is None:
@@ -179,10 +178,3 @@ def _sizes(spec: WorkloadSpec, name: str, most: int, example: str) -> tuple[int,
 
     allowed = f"1 to {most} sizes up to 2^31 with x between, e.g. {example}"
     return spec.get(name, convert, None, allowed)
-
-
-def _check_apart(spec: WorkloadSpec, *names: str) -> None:
-    if spec.parameters.keys() >= set(names):
-        raise UsageError(
-            f"Parameters '{names[0]}' and '{names[1]}' of workload '{spec}' exclude each other."
-        )

@@ -75,9 +75,7 @@ def accelerate(*, check: float = 0.0, any_release: bool = False) -> AcceleratedD
             specs, and torch dispatches that op from then on.
         any_release: Accelerate whatever release of torch is installed.
 
-    Returns:
-        What tells of the cache, and switches them off again.
-
-    Raises UsageError where they are on already, or `check` is no share.
+    What is returned tells of the cache, and switches them off again. Raises UsageError where they
+    are on already, or `check` is no share.
     """
     return AcceleratedDTensor(check=check, any_release=any_release)

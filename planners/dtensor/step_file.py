@@ -102,8 +102,14 @@ class NormPartialRecord(PlacementRecord, frozen=True, tag="norm"):
 _Placement = ReplicateRecord | ShardRecord | StridedShardRecord | PartialRecord | NormPartialRecord
 
 
-class _Layout(Struct, frozen=True):
-    def __post_init__(self: Any) -> None:
+class LocalRecord(Struct, frozen=True):
+    """A tensor that is no DTensor, by its shape and stride in elements."""
+
+    shape: _Shape
+    stride: _Stride
+    dtype: _Name
+
+    def __post_init__(self) -> None:
         if len(self.stride) != len(self.shape):
             raise ValueError("'stride' must have an entry for each dimension of 'shape'")
         steps = zip(self.shape, self.stride, strict=True)
@@ -112,22 +118,11 @@ class _Layout(Struct, frozen=True):
             raise ValueError(f"a tensor must have at most {_MOST_ELEMENTS:,} elements")
 
 
-class LocalRecord(_Layout, frozen=True):
-    """A tensor that is no DTensor, by its shape and stride in elements."""
-
-    shape: _Shape
-    stride: _Stride
-    dtype: _Name
-
-
-class TensorRecord(_Layout, frozen=True):
-    """A DTensor by the index of its mesh, its placements, and its global shape in elements."""
+class TensorRecord(LocalRecord, frozen=True):
+    """A DTensor by its global shape in elements, the index of its mesh, and its placements."""
 
     mesh: _Index
     placements: tuple[_Placement, ...]
-    shape: _Shape
-    stride: _Stride
-    dtype: _Name
     requires_grad: bool
 
     def __post_init__(self) -> None:
@@ -136,13 +131,10 @@ class TensorRecord(_Layout, frozen=True):
             raise ValueError("a shard must be along a dimension of 'shape'")
 
 
-class ResultRecord(_Layout, frozen=True):
+class ResultRecord(LocalRecord, frozen=True):
     """What an op made: its placements as torch writes them, None for a tensor that is local."""
 
     placements: tuple[Text, ...] | None
-    shape: _Shape
-    stride: _Stride
-    dtype: _Name
 
 
 class ArgumentRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

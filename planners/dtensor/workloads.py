@@ -101,8 +101,7 @@ def parameters_of(spec: WorkloadSpec) -> DTensorParameters:
         calls=spec.number("calls", None),
         is_cold=spec.choice("caches", ("warm", "cold"), "warm") == "cold",
     )
-    if {"cases", "op"} <= spec.parameters.keys():
-        raise UsageError(f"Parameters 'op' and 'cases' of workload '{spec}' exclude each other.")
+    spec.check_apart("op", "cases")
     if "seed" in spec.parameters and not found.cases:
         raise UsageError(
             f"Parameter 'seed' of workload '{spec}' must come with 'cases', how many to draw."

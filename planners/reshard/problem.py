@@ -75,10 +75,7 @@ ReshardDecision = Resharded | PaddleDecision
 
 
 def build(spec: WorkloadSpec, topology: Topology) -> ReshardProblem:
-    """Return the problem of a workload on a topology.
-
-    Raises UsageError where the workload is unknown or malformed, or does not fit the topology.
-    """
+    """Return the problem of a workload; raises UsageError where it does not fit the topology."""
     workloads.checked(spec)
     if spec.name == "micro":
         ops, inserts, seed = workloads.chain(spec)

@@ -69,8 +69,7 @@ def chain(spec: WorkloadSpec) -> tuple[int, int, int]:
 def parallelism(spec: WorkloadSpec, topology: Topology) -> tuple[int, int]:
     """Return pipeline stages and tensor-parallel ranks: hosts, and the GPUs of each.
 
-    Raises UsageError where there are too few GPUs for two of both, fewer layers than stages, or no
-    such stage.
+    Raises UsageError for too few GPUs for two of both, fewer layers than stages, or no such stage.
     """
     stages, ranks = topology.mesh_shape(2)
     if layers(spec) < stages:

@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 from planners.dimspec import FAMILY
-from planners.dimspec.answers import Search
 from planners.dimspec.conversion.cheapest import CheapestSearch
 from planners.dimspec.conversion.interned import InternedSearch
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 from planners.dimspec.conversion.search import Conversion, GreedySearch, PathCache
 from planners.dimspec.conversion.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec
 from planners.dimspec.conversion.stream import Query, Stream
-from planners.dimspec.problem import DimSpecProblem, StreamProblem
+from planners.dimspec.problem import DimSpecProblem, Search, StreamProblem
 
 SEARCHES = {
     "eager-dict": lambda: GreedySearch(EagerDimSpec),

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from small_streams import Candidate, asked, candidates, divides, queries, told
 
-from planners.dimspec.answers import answer
 from planners.dimspec.conversion.cheapest import CheapestSearch
 from planners.dimspec.conversion.costs import NOTHING
 from planners.dimspec.conversion.interned import InternedSearch
@@ -22,7 +21,7 @@ from planners.dimspec.conversion.specs import (
 )
 from planners.dimspec.conversion.stream import Query, all_pairs, once_each
 from planners.dimspec.decision import validate
-from planners.dimspec.problem import StreamProblem
+from planners.dimspec.problem import StreamProblem, answer
 from planners.dimspec.quality import true_cost
 
 SECONDS = ((2e-5, 5e-6), (4 / 25e9, 4 / 300e9))

@@ -10,8 +10,7 @@ from small_streams import GREEDY, SEARCHES, candidates, greedy, problem_of
 from harness.contract.recorder import Recorder
 from harness.measuring.check import check
 from harness.measuring.clock import SystemClock
-from planners.dimspec import FAMILY, answers
-from planners.dimspec.answers import answer
+from planners.dimspec import FAMILY, problem
 from planners.dimspec.conversion import specs
 from planners.dimspec.conversion.cheapest import CheapestSearch
 from planners.dimspec.conversion.interned import InternedSearch, InternedSpec, InternedTensor
@@ -22,10 +21,10 @@ from planners.dimspec.conversion.stream import Query, Stream, all_pairs, once_ea
 from planners.dimspec.conversion.transitions import Transitions
 from planners.dimspec.decision import fingerprint
 from planners.dimspec.observer import observe
-from planners.dimspec.problem import StreamProblem
+from planners.dimspec.problem import StreamProblem, answer
 
 PATCHED: tuple[type | ModuleType, ...] = (
-    answers,
+    problem,
     specs,
     CheapestSearch,
     DimSpec,

@@ -10,13 +10,12 @@ import pytest
 from small_streams import GREEDY, SEARCHES, candidates, divides, is_a_sentence, stream_of
 
 from harness.contract import InfeasibleDecision
-from planners.dimspec.answers import Answers, answer
 from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost, Pattern
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import Query, RecordedAnswer, Stream, all_pairs, once_each
 from planners.dimspec.decision import Construction, fingerprint, validate
-from planners.dimspec.problem import ConstructorProblem, StreamProblem
+from planners.dimspec.problem import Answers, ConstructorProblem, StreamProblem, answer
 from planners.dimspec.quality import quality, true_cost
 
 MESH = Mesh.of(2, 2)

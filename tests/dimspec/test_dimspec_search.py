@@ -17,12 +17,12 @@ from small_streams import (
 )
 
 from harness.contract import UsageError
-from planners.dimspec.answers import answer
 from planners.dimspec.conversion.costs import NOTHING, Cost, Pattern, step_cost
 from planners.dimspec.conversion.partition import Mesh, local_elements, sequence_name
 from planners.dimspec.conversion.search import GreedySearch
 from planners.dimspec.conversion.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec
 from planners.dimspec.conversion.stream import Query, once_each
+from planners.dimspec.problem import answer
 from planners.dimspec.quality import true_cost
 
 SQUARE = Mesh.of(2, 2)

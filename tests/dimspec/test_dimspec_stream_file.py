@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from small_streams import SEARCHES, is_a_sentence, write_stream
 
 from harness.contract import UsageError
-from planners.dimspec.answers import answer
 from planners.dimspec.conversion.costs import Cost
 from planners.dimspec.conversion.partition import Mesh, checked_partition
 from planners.dimspec.conversion.stream import Query, RecordedAnswer, Stream
 from planners.dimspec.decision import validate
-from planners.dimspec.problem import StreamProblem
+from planners.dimspec.problem import StreamProblem, answer
 from planners.dimspec.stream_file import read_stream
 
 ANSWERED = {

@@ -43,10 +43,7 @@ class CheapestSearch(InternedSearch):
         return found
 
     def search(self, source: InternedSpec, target: InternedSpec) -> Conversion:
-        """Return the cheapest conversion, from what was found out about its source.
-
-        Raises UsageError where the specs are of different tensors.
-        """
+        """Return the cheapest conversion; raises UsageError for specs of different tensors."""
         check_same_tensor(source, target)
         if source.masks == target.masks:
             return NO_CONVERSION

@@ -109,10 +109,9 @@ class InternedTensor:
         return spec.steps
 
     def search(self, source: InternedSpec, target: InternedSpec) -> Conversion:
-        """Return the conversion of one spec into another.
+        """Return the conversion of one spec into another of the same tensor, or raise UsageError.
 
-        Raises InfeasibleDecision where the target is not reached in MOST_STEPS steps and UsageError
-        where they are of different tensors.
+        Raises InfeasibleDecision where the target is not reached in MOST_STEPS steps.
         """
         check_same_tensor(source, target)
         if source.masks == target.masks:

@@ -89,10 +89,7 @@ def check_partition(mesh: Mesh, shape: Sequence[int], partition: Partition) -> N
 def checked_partition(
     mesh: Mesh, shape: Sequence[int], pairs: Iterable[tuple[int, Sequence[int]]]
 ) -> Partition:
-    """Return a partition with its dimensions counted from 0; negative ones count from the end.
-
-    Raises PartitionError where the tensor cannot be partitioned so.
-    """
+    """Return a partition with dimensions counted from 0; raises PartitionError."""
     rank = len(shape)
     partition = tuple((dim + rank if -rank <= dim < 0 else dim, tuple(axes)) for dim, axes in pairs)
     for dim, axes in partition:

@@ -65,10 +65,7 @@ class GreedySearch:
         self._dim_spec = dim_spec
 
     def spec(self, mesh: Mesh, shape: tuple[int, ...], partition: Partition) -> ShardingSpec:
-        """Return a sharding spec.
-
-        Raises UsageError where the mesh has more axes than the dictionary of differences knows.
-        """
+        """Return a sharding spec; raises UsageError for more mesh axes than differences know."""
         if len(mesh.shape) > _MOST_MESH_AXES:
             raise UsageError(
                 f"A dictionary of differences holds {', '.join(NAMES)} alone, so mesh {mesh} of "
@@ -81,9 +78,8 @@ class GreedySearch:
         """Return the conversion of one spec into another of the same tensor.
 
         A step's cost holds those before it and is added to them, so several steps cost more than
-        their sum: upstream's sums are reproduced, not corrected.
-
-        Raises InfeasibleDecision where the target is not reached in MOST_STEPS steps.
+        their sum: upstream's sums are reproduced, not corrected. Raises InfeasibleDecision where
+        the target is not reached in MOST_STEPS steps.
         """
         if source.difference(target) == 0:
             return Conversion([], [], NOTHING)

@@ -42,11 +42,7 @@ def difference_points(source: Sequence[int], target: Sequence[int]) -> int:
 
 def build_differences() -> Differences:
     """Return the points between any two of NAMES."""
-    differences: Differences = {}
-    for source in NAMES:
-        for target in NAMES:
-            differences[source, target] = difference_points(_AXES[source], _AXES[target])
-    return differences
+    return {(a, b): difference_points(_AXES[a], _AXES[b]) for a in NAMES for b in NAMES}
 
 
 def build_copied_differences() -> Differences:

@@ -176,14 +176,8 @@ def accelerate(*, any_release: bool = False) -> AcceleratedConversions:
     """Switch quicker conversions on, for ColossalAI's planner in this process.
 
     On a release that it was not tested with it warns, once, and switches nothing on.
-
-    Args:
-        any_release: Whether to switch them on with any release of ColossalAI.
-
-    Returns:
-        What counts the searches, and switches them off again.
-
-    Raises UsageError where they are on already.
+    What is returned counts the searches, and switches them off again. `any_release` insists on them
+    whatever the release. Raises UsageError where they are on already.
     """
     installed = colossalai.__version__
     is_supported = RELEASES.allow("accelerate()", installed, any_release=any_release)

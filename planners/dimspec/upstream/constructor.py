@@ -22,13 +22,9 @@ from planners.dimspec.upstream.running import run
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Trace a model, untimed, and build the strategies of its nodes, timed.
+    """Trace a model, build its strategies, timed, and return what `described` says of them.
 
-    Args:
-        request: `model`, a name of MODELS; `mesh_shape`; and what `running.run` takes.
-
-    Returns:
-        What `running.run` measured, and what `described` returns.
+    The request has `model`, a name of MODELS, `mesh_shape`, and what `running.run` takes.
     """
     constructor, measured = build(request)
     return {**measured, **described(constructor)}
@@ -68,12 +64,10 @@ def traced(model: str) -> torch.fx.GraphModule:
 
 
 def described(constructor: StrategiesConstructor) -> dict[str, Any]:
-    """Return the figures of a plan space.
+    """Return the fingerprint of a plan space, and how many nodes, strategies and costs it has.
 
-    Returns:
-        `fingerprint`; `nodes` and `strategies`, how many; `resharding_costs`, how many there are,
-        one for each pair of a strategy and one of a predecessor's; and `total_resharding_cost`,
-        their sum over both phases.
+    There is a cost for each pair of a strategy and one of a predecessor's; their sum is over both
+    phases.
     """
     strategies = [strategy for vector in constructor.leaf_strategies for strategy in vector]
     costs = [

@@ -86,14 +86,9 @@ def recording() -> Iterator[StreamRecording]:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Build the strategies of a model and record.
+    """Build the strategies of `model`, a name of MODELS, on `mesh_shape`, and record.
 
-    Args:
-        request: `model`, a name of MODELS, and `mesh_shape`.
-
-    Returns:
-        `model`; `fingerprint`, `nodes` and `strategies` as `constructor.described` has them; and
-        what `StreamRecording.content` returns.
+    Returns the stream, the model, and what `constructor.described` says of it but for costs.
     """
     from planners.dimspec.upstream.constructor import build, described
 

@@ -1,13 +1,12 @@
 """ColossalAI's search as it was, as it became and as it was meant to be, and ours."""
 
 from harness.contract import Claim, Prepared
-from planners.dimspec.answers import Answers, prepare
 from planners.dimspec.conversion.cheapest import CheapestSearch
 from planners.dimspec.conversion.interned import InternedSearch
 from planners.dimspec.conversion.search import GreedySearch, PathCache
 from planners.dimspec.conversion.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec
 from planners.dimspec.family import FAMILY
-from planners.dimspec.problem import DimSpecProblem
+from planners.dimspec.problem import Answers, DimSpecProblem, prepare
 
 _PUBLISHED = "hpcaitech/ColossalAI#5446"
 _ISSUE = "hpcaitech/ColossalAI#5436"

@@ -149,9 +149,9 @@ class CallRecords:
             return ArgumentRecord(local=step_file.LocalRecord(*_layout(tensor)))
         spec = tensor._spec
         record = step_file.TensorRecord(
+            *_layout(spec.tensor_meta),
             self._mesh(spec.mesh),
             tuple(map(self._placement, spec.placements)),
-            *_layout(spec.tensor_meta),
             tensor.requires_grad,
         )
         usual = DTensorSpec(spec.mesh, spec.placements, spec.tensor_meta)
@@ -226,7 +226,7 @@ def result_records(made: Any) -> list[ResultRecord]:
         if not all(type(each).__module__.startswith("torch.") for each in placements or ()):
             raise CannotBeWritten("a placement with a state of its own")
         written = None if placements is None else tuple(map(str, placements))
-        records.append(ResultRecord(written, *_layout(tensor)))
+        records.append(ResultRecord(*_layout(tensor), written))
     return records
 
 

@@ -6,7 +6,6 @@ the fake process group and the caches, which no release lets a program reach oth
 cold caches is the phase `miss`; the step after it is the phase `hit`.
 """
 
-import gc
 import hashlib
 import importlib
 import time
@@ -19,16 +18,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from harness.contract import UsageError, WorkloadSpec
 from harness.contract.calls import count_calls
 from planners.dtensor.workloads import ROUNDS, parameters_of
+from planners.instruments import timed
 
 Step = Callable[[], list[torch.Tensor]]
 
@@ -38,24 +34,18 @@ _PROPAGATOR = DTensor._op_dispatcher.sharding_propagator
 def times(request: dict[str, Any]) -> dict[str, Any]:
     """Run a step on cold caches, and the same again: process CPU seconds."""
     step = _step(request)
-    _forget()
-    gc.collect()
-    gc.disable()
-    try:
-        wall, start = time.perf_counter(), time.process_time()
+
+    def cold_and_warm() -> tuple[list[torch.Tensor], dict[str, float]]:
+        start = time.process_time()
         outputs = step()
         between = time.process_time()
         step()
-        wall, end = time.perf_counter() - wall, time.process_time()
-    finally:
-        gc.enable()
-    return {
-        "release": str(torch.__version__),
-        "fingerprint": _fingerprint(outputs),
-        "wall_s": wall,
-        "cpu_s": end - start,
-        "phases": {"miss": between - start, "hit": end - between},
-    }
+        return outputs, {"miss": between - start, "hit": time.process_time() - between}
+
+    _forget()
+    (outputs, phases), measured = timed(cold_and_warm)
+    release, fingerprint = str(torch.__version__), _fingerprint(outputs)
+    return {"release": release, "fingerprint": fingerprint, **measured, "phases": phases}
 
 
 def counts(request: dict[str, Any]) -> dict[str, Any]:

@@ -102,8 +102,7 @@ class Block:
     ) -> Op:
         """Insert an op so that it is number `place` of the block.
 
-        Raises BlockError where there is no such place, it reads a value that the block does not
-        have or only later, or makes one that it has already.
+        Raises BlockError for a place, an input or an output that cannot be.
         """
         self.before_edit()
         if not 0 <= place <= len(self.ops):
@@ -134,10 +133,7 @@ class Block:
         return handle
 
     def rename_input(self, op: Op, old: str, new: str) -> None:
-        """Let an op read value `new` wherever it reads `old`.
-
-        Raises BlockError where the block has no such value, or makes it behind the op.
-        """
+        """Let an op read `new` wherever it reads `old`; raises BlockError where it cannot."""
         handle = self._readable(new, op.type, op)
         for index, name in enumerate(op.inputs):
             if name == old:
@@ -146,10 +142,7 @@ class Block:
                 self._seen += 1
 
     def remove(self, ops: Sequence[Op]) -> None:
-        """Remove ops, given in their order, and what they make.
-
-        Raises BlockError where something that they make is read by an op that stays.
-        """
+        """Remove ops in their order; raises BlockError where one that stays reads theirs."""
         self.before_edit()
         leaving = {op.node for op in ops}
         for op in ops:

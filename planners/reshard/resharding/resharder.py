@@ -63,8 +63,7 @@ class Resharder:
     def parse(self, op: Op, name: str, need: ValueLayout) -> None:
         """Insert what brings a value where an op needs it, also for others that need it so.
 
-        Raises GraphChanged where somebody else edits the graph, and the block does not take that
-        in.
+        Raises GraphChanged where the block refuses what somebody else has edited.
         """
         if self.block.is_outdated:
             self.block.before_edit()

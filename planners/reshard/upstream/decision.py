@@ -10,10 +10,7 @@ _LEFT_OUT = {"op_callstack"}
 
 
 def check_mirror(program: Any) -> None:
-    """Compare the Python copy of each block with the C++ one.
-
-    Raises RuntimeError where they differ.
-    """
+    """Raise RuntimeError where the Python copy of a block differs from the C++ one."""
     for block in program.blocks:
         ops = [block.desc.op(index) for index in range(block.desc.op_size())]
         if [op.desc for op in block.ops] != ops:
@@ -23,11 +20,9 @@ def check_mirror(program: Any) -> None:
 
 
 def fingerprint(main: Any, startup: Any) -> str:
-    """Return a hash of two programs: their ops in order, with all attributes, and variable names.
+    """Return a hash of a training step and of what initialises its parameters.
 
-    Args:
-        main: The program of one training step.
-        startup: The one that initialises the parameters.
+    It goes over their ops in order, with all attributes, and the names of their variables.
     """
     digest = hashlib.sha256()
     for program in (main, startup):

@@ -29,10 +29,8 @@ _BY_ROW = [TENSOR_AXIS, None]
 def decoder_loss(meshes: Sequence[Any]) -> Any:
     """Append a decoder to the default program, and return its loss, a scalar.
 
-    Input and label have the shape [batch, sequence, hidden], and are not sharded.
-
-    Args:
-        meshes: For each layer the mesh of its pipeline stage, with the one axis TENSOR_AXIS.
+    Input and label have the shape [batch, sequence, hidden], and are not sharded. `meshes` has for
+    each layer the mesh of its pipeline stage, with the one axis TENSOR_AXIS.
     """
     shape = [BATCH, SEQUENCE, HIDDEN]
     tokens = static.data("input", shape, "float32")

@@ -48,13 +48,6 @@ else:
     RESHARDERS["part1+2"] = AllInBatch
 
 
-def resharder_of(mode: str) -> type[Resharder]:
-    """Return the class for a mode; raises ValueError where this release does not have the mode."""
-    if mode not in RESHARDERS:
-        raise ValueError(f"mode is '{mode}'; this release has: {', '.join(RESHARDERS)}")
-    return RESHARDERS[mode]
-
-
 @contextmanager
 def _variables_removed_in_batches() -> Iterator[None]:
     """Leave out the sync before each removal; do one after a block's last one instead."""

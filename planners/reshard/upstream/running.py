@@ -9,7 +9,7 @@ from paddle.distributed.auto_parallel.static.reshard import Resharder
 
 from planners.instruments import counted, timed
 from planners.reshard.upstream.decision import check_mirror, fingerprint
-from planners.reshard.upstream.modes import resharder_of
+from planners.reshard.upstream.modes import RESHARDERS
 from planners.reshard.upstream.partitioned import fresh_state, partitioned
 
 
@@ -40,14 +40,13 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             counters. Where that is false, nothing of upstream is patched for it.
 
     Returns:
-        Of `Resharder.reshard` alone, `wall_s`, `cpu_s` (process CPU time) and `counters`, empty
-        unless asked for. Of the main block, `ops_before` and `variables_before`, `ops` and
-        `variables` as numbers of them; and the decision's `fingerprint`.
+        `wall_s`, `cpu_s` (process CPU time) and `counters` of `Resharder.reshard` alone; how many
+        ops and variables the main block has, before and after; and the decision's `fingerprint`.
 
-    Raises ValueError where this release does not have the mode, or there can be no such program and
-    RuntimeError where the Python copy of a block differs from the C++ one afterwards.
+    Raises ValueError for a mode or a program that cannot be, RuntimeError for a copy that differs.
     """
-    resharder = resharder_of(request["mode"])
+    if (mode := request["mode"]) not in RESHARDERS:
+        raise ValueError(f"mode is '{mode}'; this release has: {', '.join(RESHARDERS)}")
     with ExitStack() as stack:
         stack.enter_context(fresh_state())
         program = partitioned(
@@ -56,7 +55,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         main, startup = program.main, program.startup
         block = main.global_block()
         before = {"ops_before": len(block.ops), "variables_before": len(block.vars)}
-        prepared = resharder(*program)
+        prepared = RESHARDERS[mode](*program)
         counters = stack.enter_context(counting()) if request.get("count") else {}
         _, measured = timed(prepared.reshard)
     for program in (main, startup):
