@@ -47,8 +47,8 @@ class FamilyView(Results):
     @cached_property
     def against(self) -> dict[str, str]:
         """By problem the variant that the others are compared with there."""
-        found: dict[str, str] = self.cells.set_index("problem")["against"].to_dict()
-        return found
+        pairs = zip(self.cells["problem"], self.cells["against"], strict=True)
+        return {str(problem): str(name) for problem, name in pairs}
 
     @property
     def compared_with(self) -> str:
@@ -81,8 +81,8 @@ class FamilyView(Results):
     @cached_property
     def _models(self) -> dict[str, str]:
         """The variant that each variant must decide the same as, "" where there is none."""
-        found: dict[str, str] = self.cells.set_index("variant")["same_as"].to_dict()
-        return found
+        pairs = zip(self.cells["variant"], self.cells["same_as"], strict=True)
+        return {str(variant): str(target) for variant, target in pairs}
 
     def _root(self, name: str) -> str:
         """The variant at the end of that chain, which decides for all of it."""
