@@ -1,4 +1,4 @@
-"""What asv is told of each family, and why it is told the same at every commit."""
+"""The outline of each family for asv: variants, problems, figures, the same at every commit."""
 
 import json
 import os

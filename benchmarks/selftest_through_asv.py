@@ -31,12 +31,14 @@ copies = "copies:FAMILY"
 """
 _FAMILY = """
 from dataclasses import replace
+from functools import partial
+from harness.contract import Prepared
 from harness.measuring.selftest import FAMILY, SLOWDOWNS, copies, variant_of
 
 FAMILY.benchmarks = ("copies/dgx_a100_80gb:1",)
 if {is_base}:
     for name in FAMILY.variants:
-        equal = lambda problem: copies()
+        equal = lambda problem: Prepared(copies)
         FAMILY.variants[name] = replace(FAMILY.variants[name], prepare=equal)
 """
 _IDENTITY = {

@@ -1,4 +1,4 @@
-"""How `shardbench gate` ends: with one of its own exit codes, whatever happens."""
+"""End `shardbench gate` with one of its own exit codes, whatever happens."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""How many calls a function makes, and which functions make them: exact, on any machine."""
+"""Count the calls that a function makes, by the function making them: exact everywhere."""
 
 import cProfile
 import gc

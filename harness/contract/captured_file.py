@@ -4,12 +4,13 @@ import gzip
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.model.errors import UsageError
-from harness.model.files import read_json, replace_file
+from harness.model.files import read_file, read_json, replace_file
+from harness.model.ids import WorkloadSpec
 from harness.model.versions import installed_versions
 
 CAPTURED_SUFFIXES = (".json", ".json.gz")
@@ -48,6 +49,30 @@ class Names:
 def is_captured_file(name: str) -> bool:
     """Whether a workload is named like a captured file."""
     return name.endswith(CAPTURED_SUFFIXES)
+
+
+def check_workload(
+    spec: WorkloadSpec,
+    family: str,
+    parameters: Mapping[str, Collection[str]],
+    of_file: Collection[str],
+) -> None:
+    """Raise UsageError unless a family has a workload, or it is a file, that takes what is given.
+
+    `parameters` are those of each of its workloads, `of_file` those of a captured file.
+    """
+    if is_captured_file(spec.name):
+        spec.check_parameters(of_file)
+    else:
+        spec.check_known(family, {**parameters, "FILE.json.gz": of_file})
+
+
+def labelled(spec: WorkloadSpec) -> WorkloadSpec:
+    """Return a workload as results name it: a file by its base name and a hash of its content.
+
+    Raises UsageError where the file cannot be read.
+    """
+    return spec.of_file(read_file(spec.name)) if is_captured_file(spec.name) else spec
 
 
 def write_captured(path: Path, family: str, names: Names, content: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a family declares of itself in plain records: claims, qualities, counters, its suite."""
+"""The plain records that a family declares: counters, workloads, studies, plans."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

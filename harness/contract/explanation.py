@@ -1,4 +1,4 @@
-"""Why a decision is as it is, as a family says it: sentences, tables, and all of it as JSON."""
+"""Explanations of a decision: sentences, tables, and all of it as JSON."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

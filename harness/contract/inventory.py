@@ -1,4 +1,4 @@
-"""What a workload holds, part by part, and how a figure is spread over the parts."""
+"""Inventories of a workload, part by part, and the spread of a figure over the parts."""
 
 import math
 from collections.abc import Callable, Mapping

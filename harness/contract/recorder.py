@@ -1,4 +1,4 @@
-"""What is recorded of one observed call: counts of work, and CPU seconds by phase."""
+"""The record of one observed call: counts of work, and CPU seconds by phase."""
 
 import time
 from collections import Counter, defaultdict

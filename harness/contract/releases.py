@@ -1,4 +1,4 @@
-"""What a family declares so that releases of the library it works with can be measured."""
+"""The declaration of a library whose releases can be measured."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +12,9 @@ class Releases:
 
     The driver is a file as `Upstream` takes it, with the requests `times` and `counts`. Both are
     given `workload`, as it is written in ids, and `topology`, the fields of a `Topology`. Both make
-    one call and answer with `release`, the version that the child has loaded, `fingerprint` of the
-    decision, `wall_s` and `cpu_s`, seconds of the call, and `phases`, CPU seconds by phase.
+    one call, never the first one of a problem, and answer with `release`, the version that the
+    child has loaded, `fingerprint` of the decision, `wall_s` and `cpu_s`, seconds of the call, and
+    `phases`, CPU seconds by phase.
     `counts` adds what is counted in a call of its own and does not depend on the machine:
     `counters`, `quality` of the decision, and `calls`, which says by function how many calls it
     makes while the phase `profiled` runs.

@@ -1,4 +1,4 @@
-"""What a variant is: a function from a problem to something prepared, whose call is timed."""
+"""Variants: functions from a problem to something prepared, whose call is timed."""
 
 import importlib.util
 from collections.abc import Callable, Mapping

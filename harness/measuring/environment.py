@@ -1,4 +1,4 @@
-"""What a result was measured with: versions, machine, load."""
+"""The environment of a measurement: code, versions, machine, load."""
 
 import hashlib
 import os

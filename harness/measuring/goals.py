@@ -49,7 +49,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _GoalCase:
     """A goal with the cells of its problem: of its variant, of the `other` it is set against."""
 
     goal: Goal
@@ -66,10 +66,10 @@ def standing(goal: Goal, cells: Mapping[str, Cell]) -> Standing:
     """
     cell = cells.get(goal.variant)
     other = goal.against or ("" if goal.quality or cell is None else cell.reference)
-    return MEASURES[goal.measure](_Case(goal, cell, cells.get(other), other, cells))
+    return MEASURES[goal.measure](_GoalCase(goal, cell, cells.get(other), other, cells))
 
 
-def _faster(case: _Case) -> Standing:
+def _faster(case: _GoalCase) -> Standing:
     cell, other, limit = case.cell, case.other, case.goal.limit
     if cell is None:
         return _not_measured(case)
@@ -87,7 +87,7 @@ def _faster(case: _Case) -> Standing:
     return _not_measured(case)
 
 
-def _seconds(case: _Case) -> Standing:
+def _seconds(case: _GoalCase) -> Standing:
     limit = case.goal.limit
     if spent := _median(case.cell):
         return Standing(_is(spent <= limit), spent, limit, "s")
@@ -97,7 +97,7 @@ def _seconds(case: _Case) -> Standing:
     return _not_measured(case)
 
 
-def _memory(case: _Case) -> Standing:
+def _memory(case: _GoalCase) -> Standing:
     """Compare peaks; that of a call over budget is the least that the whole call would have had."""
     cell, other = case.cell, case.other
     if cell and other and cell.peak_memory_bytes and other.peak_memory_bytes:
@@ -108,7 +108,7 @@ def _memory(case: _Case) -> Standing:
     return _not_measured(case)
 
 
-def _quality(case: _Case) -> Standing:
+def _quality(case: _GoalCase) -> Standing:
     name, limit = case.goal.quality, case.goal.limit
     value = _value(case.cell, name)
     if case.other_name == OTHERS:
@@ -123,7 +123,7 @@ def _quality(case: _Case) -> Standing:
     return Standing(_is(value <= limit * (1 + _ROUNDING)), value, limit, unit)
 
 
-MEASURES: Mapping[Measure, Callable[[_Case], Standing]] = {
+MEASURES: Mapping[Measure, Callable[[_GoalCase], Standing]] = {
     "times faster": _faster,
     "seconds": _seconds,
     "peak memory": _memory,
@@ -135,7 +135,7 @@ def _is(holds: bool) -> Outcome:
     return "met" if holds else "missed"
 
 
-def _not_measured(case: _Case) -> Standing:
+def _not_measured(case: _GoalCase) -> Standing:
     for name, cell in ((case.goal.variant, case.cell), (case.other_name, case.other)):
         if cell and cell.decision == "different":
             return Standing("not measured", reason=f"{name}: different decision")

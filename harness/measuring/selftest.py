@@ -1,4 +1,4 @@
-"""What this machine can resolve: equal variants and known slow-downs, measured as any other cell.
+"""Measure which slow-downs this machine can resolve: equal variants and known ones.
 
 It is a family of its own, with the whole way through child processes, blocks and verdicts. No entry
 point names it, so no list, suite or report holds it.

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -10,6 +10,7 @@ from typing import TypeVar
 from harness.model.errors import UsageError, unknown
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 _SPEC = re.compile(r"(?P<name>[^\[\]@]+)(?:\[(?P<parameters>[^\[\]]*)\])?")
 _PROBLEM = re.compile(r"(?P<workload>.+)/(?P<topology>[^/:@]+):(?P<gpus>[0-9]+)", re.DOTALL)
@@ -68,7 +69,7 @@ class WorkloadSpec:
             if key not in allowed:
                 raise unknown(f"parameter of workload '{self.name}',", key, allowed)
 
-    def get(self, key: str, convert: Callable[[str], T], default: T, allowed: str) -> T:
+    def get(self, key: str, convert: Callable[[str], T], default: D, allowed: str) -> T | D:
         """Return parameter `key` converted, or `default`; `allowed` says in words what it may be.
 
         Raises:
@@ -83,6 +84,22 @@ class WorkloadSpec:
                 f"Parameter '{key}' of workload '{self}' must be {allowed}, "
                 f"not '{self.parameters[key]}'."
             ) from None
+
+    def number(self, key: str, default: D, *, least: int = 1, most: int | None = None) -> int | D:
+        """Return parameter `key`, a whole number within limits; raises UsageError for others."""
+
+        def convert(text: str) -> int:
+            value = whole_number(text)
+            if not least <= value <= (value if most is None else most):
+                raise ValueError(text)
+            return value
+
+        limits = f"of at least {least}" if most is None else f"from {least} to {most:,}"
+        return self.get(key, convert, default, f"a whole number {limits}")
+
+    def choice(self, key: str, allowed: Sequence[str], default: str) -> str:
+        """Return parameter `key`, one of the texts that are allowed; raises UsageError."""
+        return self.get(key, one_of(allowed), default, f"one of {', '.join(allowed)}")
 
 
 @dataclass(frozen=True, slots=True)

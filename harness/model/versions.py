@@ -1,4 +1,4 @@
-"""Which versions of the libraries that planners work with are installed."""
+"""The installed versions of the libraries that planners work with."""
 
 from importlib import metadata
 

@@ -9,7 +9,13 @@ from importlib import metadata
 from pathlib import Path
 
 from harness.model.errors import ShardbenchError, UsageError
-from harness.releases.naming import INSTALLED, installed_release, pip_reason, version_of
+from harness.releases.naming import (
+    INSTALLED,
+    installed_release,
+    is_build_of,
+    pip_reason,
+    version_of,
+)
 from harness.store.lock import hold
 
 _INSTALL_SECONDS = 900.0
@@ -61,15 +67,14 @@ def given_place(library: str, text: str) -> Place:
     release, _, path = text.partition("=")
     if not (release and path):
         raise UsageError(f"--at must be VERSION=FOLDER, not '{text}'.")
-    wanted = version_of(release)
+    version_of(release)  # raises where it is none
     folder = Path(path).absolute()
     if not folder.is_dir():
         raise UsageError(f"{path} is no folder, so {library} {release} cannot be there.")
     held = _held(library, folder)
     if held is None:
         raise UsageError(f"{path} does not hold {library}; name the folder it is imported from.")
-    # A local version such as 2.13.0+cpu is a build of that release.
-    if version_of(held) != wanted and version_of(held).public != str(wanted):
+    if not is_build_of(held, release):
         raise UsageError(f"{path} holds {library} {held}, not {release}.")
     return Place(release, folder, "given")
 

@@ -1,4 +1,4 @@
-"""Which releases a user asks for: versions, ranges of them, and the one that is installed."""
+"""The releases that a user asks for: versions, ranges of them, the installed one."""
 
 import re
 import subprocess
@@ -52,6 +52,12 @@ def version_of(text: str) -> Version:
             f"'{text}' is no release; write a version such as 1.5.0, a range such as 1.5.0..1.9.2, "
             f"or {INSTALLED}."
         ) from None
+
+
+def is_build_of(held: str, release: str) -> bool:
+    """Whether a version is a release or, as 2.13.0+cpu is, a build of it."""
+    version = version_of(held)
+    return version_of(release) in (version, Version(version.public))
 
 
 def _within(word: str, known: Iterable[str]) -> list[str]:

@@ -1,12 +1,11 @@
 """Releases of a library as the variants of a family, measured as any others are."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
-from msgspec import Meta, Struct, field, structs, to_builtins
+from msgspec import Struct, field, to_builtins
 
 from harness.contract import (
     Counter,
@@ -22,37 +21,23 @@ from harness.contract import (
     is_observing,
 )
 from harness.contract.registry import Registry
-from harness.measuring.environment import environment
-from harness.model.cell import Amount, Cell, Count, Environment, Number
+from harness.model.cell import Amount, Cell, Count, Name, Number
 from harness.model.declared import checked
 from harness.releases.installing import Missing, Place
-from harness.releases.naming import version_of
+from harness.releases.naming import is_build_of, version_of
 
 CALLS = "calls "
 """The beginning of the counters that say how many calls each function makes."""
 
-Text = Annotated[str, Meta(min_length=1)]
-
-
-class Problem(NamedTuple):
-    """A workload as it is written in ids, on a topology; the driver builds it in its child."""
-
-    workload: str
-    topology: Topology
-
-
-class Decided(NamedTuple):
-    """The decision of a release, as its driver says it."""
-
-    fingerprint: str
-    quality: Mapping[str, float]
+DriverRequest = dict[str, Any]
+"""A problem as a driver is asked it: `workload` as in ids, and the fields of `topology`."""
 
 
 class Answer(Struct, frozen=True):
     """The answer of a driver; what is counted is there where counting was asked for."""
 
-    release: Text
-    fingerprint: Text
+    release: Name
+    fingerprint: Name
     wall_s: Amount
     cpu_s: Amount
     phases: dict[str, Amount]
@@ -61,23 +46,23 @@ class Answer(Struct, frozen=True):
     calls: dict[str, Count] = field(default_factory=dict)
 
 
-class _Work:
+class _ReleaseWork:
     """The work on problems and decisions, which is the driver's own."""
 
-    def build(self, workload: WorkloadSpec, topology: Topology) -> Problem:
-        return Problem(str(workload), topology)
+    def build(self, workload: WorkloadSpec, topology: Topology) -> DriverRequest:
+        return {"workload": str(workload), "topology": to_builtins(topology)}
 
-    def facts(self, _: Problem) -> Mapping[str, float | str]:
+    def facts(self, _: DriverRequest) -> Mapping[str, float | str]:
         return {}
 
-    def fingerprint(self, decision: Decided) -> str:
-        return decision.fingerprint
+    def fingerprint(self, answer: Answer) -> str:
+        return answer.fingerprint
 
-    def validate(self, _: Problem, __: Decided) -> None:
+    def validate(self, _: DriverRequest, __: Answer) -> None:
         pass
 
-    def quality(self, _: Problem, decision: Decided) -> Mapping[str, float]:
-        return decision.quality
+    def quality(self, _: DriverRequest, answer: Answer) -> Mapping[str, float]:
+        return answer.quality
 
     def observe(self, _: Recorder) -> AbstractContextManager[None]:
         return nullcontext()
@@ -85,15 +70,15 @@ class _Work:
 
 def family_of(
     releases: Releases, places: Sequence[Place | Missing], base: Family[Any, Any] | None = None
-) -> Family[Problem, Decided]:
+) -> Family[DriverRequest, Answer]:
     """Return a family whose variants are releases, the oldest that is there as the reference.
 
     Workloads are called as those of `base`.
     """
-    family: Family[Problem, Decided] = Family(
+    family: Family[DriverRequest, Answer] = Family(
         name=releases.library,
         summary=f"releases of {releases.library}",
-        implementation=_Work(),
+        implementation=_ReleaseWork(),
         qualities=releases.qualities,
         counters=tuple(Counter(*each) for each in releases.counters.items()),
         phases=releases.phases,
@@ -112,33 +97,23 @@ def release_registry(releases: Releases, places: Sequence[Place | Missing]) -> R
     return Registry([family_of(releases, places)])
 
 
-def _prepared(releases: Releases, place: Place | Missing, problem: Problem) -> Prepared[Decided]:
+def _prepared(
+    releases: Releases, place: Place | Missing, problem: DriverRequest
+) -> Prepared[Answer]:
     if isinstance(place, Missing):
         raise ShardbenchError(place.reason)
     name = f"{releases.library} {place.release}"
     upstream = Upstream(name, releases.driver, place.folder)
-    request = {"workload": problem.workload, "topology": to_builtins(problem.topology)}
 
-    def run() -> Measured[Decided]:
+    def run() -> Measured[Answer]:
         kind = "counts" if is_observing() else "times"
-        answer = checked(upstream.ask(request | {"kind": kind}), Answer, f"{name}'s driver")
-        if answer.release != place.release:
+        answer = checked(upstream.ask(problem | {"kind": kind}), Answer, f"The driver of {name}")
+        if not is_build_of(answer.release, place.release):
             raise ShardbenchError(f"Its folder holds {answer.release}.")
         counters = {**answer.counters, **{CALLS + k: v for k, v in answer.calls.items()}}
-        decided = Decided(answer.fingerprint, answer.quality)
-        return Measured(decided, answer.wall_s, answer.cpu_s, counters, answer.phases)
+        return Measured(answer, answer.wall_s, answer.cpu_s, counters, answer.phases)
 
     return Prepared(run, close=upstream.close)
-
-
-def environment_of(releases: Releases, seed: int = 0) -> Environment:
-    """Return what releases are measured in: their code is the driver's, and not the library."""
-    digest = hashlib.sha256()
-    for path in sorted(releases.driver.parent.glob("*.py")):
-        digest.update(path.name.encode() + path.read_bytes())
-    found = environment(seed)
-    packages = {k: v for k, v in found.packages.items() if k != releases.library}
-    return structs.replace(found, code=digest.hexdigest()[:12], packages=packages)
 
 
 def calls_of(cell: Cell) -> dict[str, int]:

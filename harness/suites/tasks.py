@@ -1,4 +1,4 @@
-"""What an executor runs: one problem, measured by a worker process on its own machine."""
+"""Tasks for an executor: one problem each, measured by a worker on its own machine."""
 
 import multiprocessing
 import threading

@@ -1,10 +1,6 @@
-"""How a tensor gets from one sharding to another: ColossalAI's search for conversions."""
-
-from importlib import import_module
+"""The dimspec family: ColossalAI's search for conversions from one sharding to another."""
 
 from planners.dimspec.family import FAMILY
+from planners.dimspec.variants import colossalai, searches  # registers them
 
-for _name in ("published", "ours", "colossalai"):  # the order that variants are listed in
-    import_module(f"planners.dimspec.variants.{_name}")
-
-__all__ = ["FAMILY"]
+__all__ = ["FAMILY", "colossalai", "searches"]

@@ -49,8 +49,8 @@ def answer(stream: Stream, search: Search) -> Answers:
 def prepare(problem: DimSpecProblem, search: Callable[[], Search]) -> Prepared[Answers]:
     """Return a stream ready to be asked, each time of a search that knows nothing yet.
 
-    Raises:
-        NotApplicable: the problem is ColossalAI's constructor, which runs in a process of its own.
+    Raises NotApplicable where the problem is ColossalAI's constructor, which runs in a process of
+    its own.
     """
     if isinstance(problem, ConstructorProblem):
         raise NotApplicable(

@@ -10,7 +10,7 @@ from planners.dimspec.answers import Answers
 from planners.dimspec.conversion.costs import NOTHING, CommSpec, Pattern
 from planners.dimspec.conversion.partition import PartitionError, checked_partition
 from planners.dimspec.conversion.search import Conversion
-from planners.dimspec.conversion.stream import Query, Stream
+from planners.dimspec.conversion.stream import Query
 from planners.dimspec.problem import DimSpecProblem, StreamProblem
 
 
@@ -47,23 +47,17 @@ def validate(problem: DimSpecProblem, decision: Decision) -> None:
 
     What ColossalAI's constructor made is told by a hash alone, so there is nothing to look at.
     """
-    if isinstance(problem, StreamProblem) and isinstance(decision, Answers):
-        _validate(problem.stream, decision)
-
-
-def _validate(stream: Stream, answers: Answers) -> None:
-    if len(answers.conversions) != len(stream.queries):
-        raise InfeasibleDecision(
-            f"{len(answers.conversions)} conversions answer {len(stream.queries)} queries."
-        )
+    if not (isinstance(problem, StreamProblem) and isinstance(decision, Answers)):
+        return
+    queries, conversions = problem.stream.queries, decision.conversions
+    if len(conversions) != len(queries):
+        raise InfeasibleDecision(f"{len(conversions)} conversions answer {len(queries)} queries.")
     totals = []
-    for number, (query, conversion) in enumerate(
-        zip(stream.queries, answers.conversions, strict=True)
-    ):
+    for number, (query, conversion) in enumerate(zip(queries, conversions, strict=True)):
         if reason := _wrong(query, conversion):
             raise InfeasibleDecision(f"Conversion {number}: {reason}.")
         totals.append(conversion.cost.total)
-    if list(answers.costs) != [totals[index] for index in stream.sequence]:
+    if list(decision.costs) != [totals[index] for index in problem.stream.sequence]:
         raise InfeasibleDecision("A call reported another cost than that of its conversion.")
 
 

@@ -1,12 +1,12 @@
 """The dimspec family: what is said, counted and compared of conversions between shardings."""
 
 from harness.contract import Abilities, Counter, Family, Quality
-from planners.dimspec.capture.session import capturing
+from planners.dimspec.capture import capturing
 from planners.dimspec.decision import Decision
 from planners.dimspec.inventory import inventory
 from planners.dimspec.problem import DimSpecProblem
 from planners.dimspec.suite import GOALS, STUDIES
-from planners.dimspec.workloads import brings, label, list_workloads
+from planners.dimspec.workloads import WORKLOADS, brings, label
 
 FAMILY: Family[DimSpecProblem, Decision] = Family(
     name="dimspec",
@@ -55,7 +55,7 @@ FAMILY: Family[DimSpecProblem, Decision] = Family(
         Counter("expansions", "times that all candidates of a step were put together"),
     ),
     phases=("dictionaries", "expansion", "other"),
-    workloads=list_workloads,
+    workloads=lambda: WORKLOADS,
     benchmarks=("resnet50[calls=1000]/dgx_a100_80gb:4",),
     studies=STUDIES,
     goals=GOALS,

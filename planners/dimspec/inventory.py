@@ -21,8 +21,8 @@ _COLUMNS = (
 def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
     """Return the conversions of a workload, those that are the same counted as one.
 
-    Raises:
-        UsageError: it is unknown or malformed, has no stream, or needs a topology for its mesh.
+    Raises UsageError where it is unknown or malformed, has no stream, or needs a topology for its
+    mesh.
     """
     if workloads.checked(workload).name == workloads.CONSTRUCTOR:
         raise UsageError(

@@ -1,9 +1,7 @@
-"""Counts the work of any search, from outside."""
+"""Count the work of any search, from outside."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
-from unittest import mock
 
 from harness.contract import Progress, Recorder
 from planners.dimspec import answers
@@ -15,10 +13,10 @@ from planners.dimspec.conversion.search import Conversion, GreedySearch, Spec
 from planners.dimspec.conversion.specs import DimSpec, ShardingSpec
 from planners.dimspec.conversion.stream import Stream
 from planners.dimspec.conversion.transitions import Transitions
+from planners.instruments import replaced
 
 
-@contextmanager
-def observe(recorder: Recorder) -> Iterator[None]:
+def observe(recorder: Recorder) -> AbstractContextManager[None]:
     """Record counters, phases and progress of every call inside."""
     counters, counted, timed = recorder.counters, recorder.counted, recorder.timed
     asked: set[Any] = set()
@@ -37,17 +35,17 @@ def observe(recorder: Recorder) -> Iterator[None]:
                 counters["distinct_searches"] = len(asked)
             return convert(search, *ends)
 
-        with mock.patch.object(type(search), "convert", convert_counted):
+        with replaced([(type(search), "convert", convert_counted)]):
             return answer(stream, search)
 
-    replacements: list[tuple[Any, str, Any]] = [
+    rows: list[tuple[Any, str, Any]] = [
         (answers, "answer", answer_counted),
         (GreedySearch, "expand", timed("expansion", GreedySearch.expand, "expansions")),
         (Transitions, "__init__", timed("expansion", Transitions.__init__)),
     ]
     for name in ("build_differences", "build_copied_differences"):
         build = getattr(specs, name)
-        replacements.append((specs, name, timed("dictionaries", build, "dictionaries_built")))
+        rows.append((specs, name, timed("dictionaries", build, "dictionaries_built")))
     for owner, name, counter in (
         (GreedySearch, "convert", "searches"),
         (InternedTensor, "search", "searches"),
@@ -58,8 +56,5 @@ def observe(recorder: Recorder) -> Iterator[None]:
         (ShardingSpec, "__init__", "sharding_specs_built"),
         (InternedSpec, "__init__", "sharding_specs_built"),
     ):
-        replacements.append((owner, name, counted(counter, getattr(owner, name))))
-    with ExitStack() as patches:
-        for replacement in replacements:
-            patches.enter_context(mock.patch.object(*replacement))
-        yield
+        rows.append((owner, name, counted(counter, getattr(owner, name))))
+    return replaced(rows)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from harness.contract import Topology, UsageError, WorkloadSpec
 from planners.dimspec import workloads
-from planners.dimspec.capture.stream_file import read_stream
 from planners.dimspec.conversion.partition import Mesh, all_partitions
 from planners.dimspec.conversion.stream import (
     Stream,
@@ -13,6 +12,7 @@ from planners.dimspec.conversion.stream import (
     once_each,
     random_queries,
 )
+from planners.dimspec.stream_file import read_stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,7 @@ DimSpecProblem = StreamProblem | ConstructorProblem
 def build(spec: WorkloadSpec, topology: Topology) -> DimSpecProblem:
     """Return the problem of a workload on a topology.
 
-    Raises:
-        UsageError: the workload is unknown or malformed, or there is no such mesh.
+    Raises UsageError where the workload is unknown or malformed, or there is no such mesh.
     """
     workloads.checked(spec)
     if spec.name == workloads.CONSTRUCTOR:
@@ -64,8 +63,7 @@ def build(spec: WorkloadSpec, topology: Topology) -> DimSpecProblem:
 def stream_of(spec: WorkloadSpec, topology: Topology | None) -> Stream:
     """Return the stream of a workload, on the mesh that it names or was recorded on if on no other.
 
-    Raises:
-        UsageError: there is no such mesh, or none without a topology.
+    Raises UsageError where there is no such mesh, or none without a topology.
     """
     if path := workloads.stream_path(spec):
         return read_stream(

@@ -1,4 +1,4 @@
-"""How good conversions are: what their steps truly cost, beside the least that is possible."""
+"""Rate conversions: what their steps truly cost, beside the least that is possible."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What is measured of the family in reports, and what it is to reach."""
+"""The studies of the family, and its goals."""
 
 from harness.contract import Goal, Study
 

@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.contract import Topology, UsageError, Workload, WorkloadSpec
-from harness.contract.captured_file import is_captured_file
-from harness.model.files import read_file
-from harness.model.ids import at_most, one_of, positive_int, whole_number
+from harness.contract.captured_file import check_workload, is_captured_file, labelled
+from harness.model.ids import at_most
 from harness.model.topology import captured_topology
-from planners.dimspec.capture.stream_file import read_mesh
 from planners.dimspec.conversion.partition import MOST_MESH_AXES
+from planners.dimspec.stream_file import read_mesh
 
 MOST_RANK = 6
 MOST_CONVERSIONS = 1_000_000
@@ -76,26 +75,15 @@ _PARAMETERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def list_workloads() -> tuple[Workload, ...]:
-    """Return the named workloads; a file of recorded conversions is a workload too."""
-    return WORKLOADS
-
-
 def label(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return the workload as results name it: a file by its base name and a hash of its content.
-
-    Raises:
-        UsageError: it or a parameter is unknown, or the file cannot be read.
-    """
-    checked(spec)
-    return spec.of_file(read_file(spec.name)) if is_captured_file(spec.name) else spec
+    """Return the workload as results name it; raises UsageError where there is no such one."""
+    return labelled(checked(spec))
 
 
 def brings(spec: WorkloadSpec) -> Topology | None:
     """Return as many GPUs as the mesh of a file has, the last axis within a host; None for others.
 
-    Raises:
-        UsageError: the file cannot be read.
+    Raises UsageError where the file cannot be read.
     """
     if not is_captured_file(spec.name):
         return None
@@ -106,10 +94,7 @@ def brings(spec: WorkloadSpec) -> Topology | None:
 
 def checked(spec: WorkloadSpec) -> WorkloadSpec:
     """Return a workload as it is; raises UsageError where it or a parameter is unknown."""
-    if is_captured_file(spec.name):
-        spec.check_parameters(_OF_STREAM)
-    else:
-        spec.check_known("dimspec", {**_PARAMETERS, "FILE.json.gz": _OF_STREAM})
+    check_workload(spec, "dimspec", _PARAMETERS, _OF_STREAM)
     for parameter in (shape, asked_mesh, calls, random_conversions, model):
         parameter(spec)
     return spec
@@ -125,7 +110,7 @@ def stream_path(spec: WorkloadSpec) -> Path | None:
 def shape(spec: WorkloadSpec) -> tuple[int, ...]:
     """Return the shape of the tensor of `all-pairs`, in elements."""
     _check_apart(spec, "rank", "shape")
-    rank = _number(spec, "rank", MOST_RANK, _DEFAULT_RANK)
+    rank = spec.number("rank", _DEFAULT_RANK, most=MOST_RANK)
     return _sizes(spec, "shape", MOST_RANK, "8x12x128x64") or (_SIZE,) * rank
 
 
@@ -141,9 +126,8 @@ def mesh_shape(
 ) -> tuple[int, ...]:
     """Return the mesh of a workload: the one it asks for, or was recorded on, or the topology's.
 
-    Raises:
-        UsageError: the mesh that it asks for has not as many devices as the topology has GPUs, or
-            nothing says which one it is.
+    Raises UsageError where the mesh that it asks for has not as many devices as the topology has
+    GPUs, or nothing says which one it is.
     """
     asked = asked_mesh(spec)
     if topology is None:
@@ -168,27 +152,22 @@ def mesh_shape(
 
 def calls(spec: WorkloadSpec) -> int | None:
     """Return how many calls of a stream are made, None for all."""
-    return spec.get("calls", positive_int, None, "a whole number of at least 1")
+    return spec.number("calls", None)
 
 
 def random_conversions(spec: WorkloadSpec) -> tuple[int, int]:
     """Return how many conversions `random` draws, and the seed."""
-    seed = spec.get("seed", whole_number, 0, "a whole number of at least 0")
-    return _number(spec, "conversions", MOST_CONVERSIONS, 1000), seed
+    return spec.number("conversions", 1000, most=MOST_CONVERSIONS), spec.number("seed", 0, least=0)
 
 
 def model(spec: WorkloadSpec) -> str:
     """Return which model the constructor gets."""
-    return spec.get("model", one_of(MODELS), MODELS[0], f"one of {', '.join(MODELS)}")
+    return spec.choice("model", MODELS, MODELS[0])
 
 
 def _dims(spec: WorkloadSpec) -> int:
     """Return how many dimensions of the topology's mesh it takes."""
-    return _number(spec, "dims", MOST_MESH_AXES, 2)
-
-
-def _number(spec: WorkloadSpec, name: str, most: int, default: int) -> int:
-    return spec.get(name, at_most(most), default, f"a whole number from 1 to {most:,}")
+    return spec.number("dims", 2, most=MOST_MESH_AXES)
 
 
 def _sizes(spec: WorkloadSpec, name: str, most: int, example: str) -> tuple[int, ...] | None:

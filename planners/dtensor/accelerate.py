@@ -78,7 +78,6 @@ def accelerate(*, check: float = 0.0, any_release: bool = False) -> AcceleratedD
     Returns:
         What tells of the cache, and switches them off again.
 
-    Raises:
-        UsageError: they are on already, or `check` is no share.
+    Raises UsageError where they are on already, or `check` is no share.
     """
     return AcceleratedDTensor(check=check, any_release=any_release)

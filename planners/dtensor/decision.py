@@ -1,4 +1,4 @@
-"""What a variant decides: where results lie, and which inputs are redistributed to what."""
+"""Decisions of dispatch: where results lie, and which inputs are redistributed to what."""
 
 import hashlib
 from collections.abc import Iterator
@@ -116,7 +116,7 @@ def fingerprint(decision: Decision) -> str:
     return digest.hexdigest()
 
 
-def validate(decision: Decision) -> None:
+def validate(_: object, decision: Decision) -> None:
     """Raise InfeasibleDecision unless every result has its global shape, and its shard fits it."""
     program = decision.program
     if len(decision.outputs) != len(program.names):

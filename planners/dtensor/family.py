@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.dtensor.releases.declared import RELEASES
 from planners.dtensor.suite import GOALS, STUDIES
-from planners.dtensor.workloads import brings, label, list_workloads
+from planners.dtensor.workloads import WORKLOADS, brings, label
 
 if TYPE_CHECKING:
     from planners.dtensor.decision import Decision
@@ -56,7 +56,7 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
         Counter("cache_bytes", "bytes of the Python objects that they hold"),
     ),
     phases=("propagate", "redistribute", "other"),
-    workloads=list_workloads,
+    workloads=lambda: WORKLOADS,
     requires=("torch",),
     benchmarks=(
         "mlp/dgx_a100_80gb:8",

@@ -1,9 +1,8 @@
 """Count the work of any dispatch, from outside."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.distributed.tensor import _op_schema, _sharding_prop
@@ -18,6 +17,7 @@ from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.tables import bytes_held
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
 from planners.dtensor.programs.build import OpProgram
+from planners.instruments import replaced
 
 _PASSES = (
     (_pytree, "tree_flatten"),
@@ -27,8 +27,7 @@ _PASSES = (
 )
 
 
-@contextmanager
-def observe(recorder: Recorder) -> Iterator[None]:
+def observe(recorder: Recorder) -> AbstractContextManager[None]:
     """Record counters and phases of every call of a program inside."""
     counters = recorder.counters
     decided: list[OutputSharding] = []
@@ -64,7 +63,7 @@ def observe(recorder: Recorder) -> Iterator[None]:
         counters["cache_bytes"] = own.bytes + bytes_held(decided[len(decided) - kept :])
         return decision
 
-    replacements: list[tuple[Any, str, Any]] = [
+    rows: list[tuple[Any, str, Any]] = [
         (PROPAGATOR, "propagate_op_sharding_non_cached", propagated),
         (_sharding_prop, "_select_min_cost_strategy", selected),
         (DISPATCHER, "redistribute_local_args", redistribute),
@@ -72,10 +71,7 @@ def observe(recorder: Recorder) -> Iterator[None]:
         *((owner, name, _counted_pass(recorder, getattr(owner, name))) for owner, name in _PASSES),
         (problem, "call", called),
     ]
-    with ExitStack() as patches:
-        for owner, name, replacement in replacements:
-            patches.enter_context(mock.patch.object(owner, name, replacement, create=True))
-        yield
+    return replaced(rows)
 
 
 def _counted_pass(recorder: Recorder, function: Callable[..., Any]) -> Callable[..., Any]:

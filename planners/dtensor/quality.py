@@ -1,4 +1,4 @@
-"""How good a decision is: what its redistributions cost, by torch's own model of collectives."""
+"""Rate a decision: the cost of its redistributions, by torch's own model of collectives."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +13,9 @@ from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy
 from planners.dtensor.capture.records import moves_of, result_records
 from planners.dtensor.decision import Decision, Redistribution
 from planners.dtensor.dispatch.torch_path import PROPAGATOR
+from planners.dtensor.problem import DTensorProblem
 from planners.dtensor.programs.build import RecordedDecisions
+from planners.dtensor.programs.world import playing_one_rank
 
 # Two sums of the same costs in different orders may differ by this share.
 _ROUNDING = 1e-9
@@ -49,12 +51,13 @@ def cost_of(redistribution: Redistribution) -> float:
     return sum((redistribute_cost(*move) for move in redistribution.moves), start=0.0)
 
 
-def quality(decision: Decision) -> Mapping[str, float]:
+def quality(problem: DTensorProblem, decision: Decision) -> Mapping[str, float]:
     """Return the cost of the redistributions in microseconds, and the cheapest possible.
 
     A captured step is also compared with what was recorded.
     """
-    costs = move_costs(decision)
+    with playing_one_rank(problem.ranks_per_host):
+        costs = move_costs(decision)
     found = {
         "redistribute_us": sum((each.us for each in costs), start=0.0),
         "cheapest_us": sum((each.cheapest_us for each in costs), start=0.0),

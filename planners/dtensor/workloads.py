@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.contract import Topology, UsageError, Workload, WorkloadSpec
-from harness.contract.captured_file import is_captured_file
-from harness.model.files import read_file
-from harness.model.ids import at_most, one_of, positive_int, whole_number
+from harness.contract.captured_file import check_workload, is_captured_file, labelled
+from harness.model.ids import one_of
 from harness.model.topology import captured_topology
-from planners.dtensor.capture.step_file import read_step
+from planners.dtensor.step_file import read_step
 
 OPS = ("addmm", "mm", "mul", "relu", "add-scalar", "view", "view-sharded", "t")
 """The single ops; `view` is of a replicated tensor, `view-sharded` keeps the sharded dimension."""
@@ -59,7 +58,6 @@ WORKLOADS = (
     ),
 )
 
-_OF_FILE = ("calls", "caches")
 _ALLOWED: Mapping[str, tuple[str, ...]] = {
     "ops": ("op", "dims"),
     "mlp": (),
@@ -67,7 +65,6 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = {
     "miss": ("op", "dims", "cases", "seed"),
     "dynamic": ("dims",),
     "optimizer": ("impl", "params", "dims"),
-    "FILE.json.gz": _OF_FILE,
 }
 
 
@@ -89,29 +86,20 @@ class DTensorParameters(NamedTuple):
 
 def parameters_of(spec: WorkloadSpec) -> DTensorParameters:
     """Return the parameters of a workload; raises UsageError where it or one is unknown."""
-    if is_captured_file(spec.name):
-        spec.check_parameters(_OF_FILE)
-    else:
-        spec.check_known("dtensor", _ALLOWED)
-
-    def up_to(key: str, most: int, default: int) -> int:
-        return spec.get(key, at_most(most), default, f"a whole number from 1 to {most:,}")
-
-    def choice(key: str, *allowed: str, default: str) -> str:
-        return spec.get(key, one_of(allowed), default, f"one of {', '.join(allowed)}")
+    check_workload(spec, "dtensor", _ALLOWED, of_file=("calls", "caches"))
 
     def some_ops(text: str) -> tuple[str, ...]:
         return tuple(map(one_of(OPS), text.split("+")))
 
     found = DTensorParameters(
         ops=spec.get("op", some_ops, OPS, f"some of {', '.join(OPS)}, joined by +"),
-        dims=up_to("dims", MOST_DIMS, 1),
-        implementation=choice("impl", *OPTIMIZERS, default="foreach"),
-        params=up_to("params", 10_000, 20),
-        cases=up_to("cases", 10_000, 0),
-        seed=spec.get("seed", whole_number, 0, "a whole number of at least 0"),
-        calls=spec.get("calls", positive_int, None, "a whole number of at least 1"),
-        is_cold=choice("caches", "warm", "cold", default="warm") == "cold",
+        dims=spec.number("dims", 1, most=MOST_DIMS),
+        implementation=spec.choice("impl", OPTIMIZERS, "foreach"),
+        params=spec.number("params", 20, most=10_000),
+        cases=spec.number("cases", 0, most=10_000),
+        seed=spec.number("seed", 0, least=0),
+        calls=spec.number("calls", None),
+        is_cold=spec.choice("caches", ("warm", "cold"), "warm") == "cold",
     )
     if {"cases", "op"} <= spec.parameters.keys():
         raise UsageError(f"Parameters 'op' and 'cases' of workload '{spec}' exclude each other.")
@@ -122,18 +110,10 @@ def parameters_of(spec: WorkloadSpec) -> DTensorParameters:
     return found
 
 
-def list_workloads() -> tuple[Workload, ...]:
-    """Return the named workloads; a file that `shardbench.capture` wrote is a workload too."""
-    return WORKLOADS
-
-
 def label(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return the workload as results name it: a file by its base name and a hash of its content.
-
-    Raises UsageError where it or a parameter is unknown, or the file cannot be read.
-    """
+    """Return the workload as results name it; raises UsageError where there is no such one."""
     parameters_of(spec)
-    return spec.of_file(read_file(spec.name)) if is_captured_file(spec.name) else spec
+    return labelled(spec)
 
 
 def brings(spec: WorkloadSpec) -> Topology | None:

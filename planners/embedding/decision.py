@@ -10,7 +10,7 @@ from torchrec.distributed.planner.types import PlannerError, ShardingOption
 from harness.contract import InfeasibleDecision, Prepared
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.shard_checks import check_memory, check_names, check_tiling, storage_of
+from planners.embedding.shard_checks import ShardedTable, check_memory, check_names, storage_of
 from planners.embedding.torchrec_objects import fingerprint_of, said_by
 
 
@@ -22,11 +22,7 @@ class Plan:
 
 
 def plan_with(problem: EmbeddingProblem, planner: EmbeddingShardingPlanner) -> Plan:
-    """Run a new planner on the problem.
-
-    Raises:
-        InfeasibleDecision: the planner found no plan.
-    """
+    """Run a new planner on the problem; raises InfeasibleDecision where it finds no plan."""
     try:
         planner.plan(problem.module, problem.sharders)
     except PlannerError as error:
@@ -44,8 +40,8 @@ def new_planner(
 ) -> Callable[[], EmbeddingShardingPlanner]:
     """Return a factory of planners on the problem; each component is a factory itself.
 
-    Planner, enumerator and proposers all keep state (a second plan may be wrong), so every call
-    gets new ones. Statistics are left out: printing a plan is not planning.
+    Planner, enumerator and proposers all keep state, so every call gets new ones. There are no
+    statistics: printing a plan is not planning.
     """
     if problem.options is not None and "enumerator" not in components:
         is_torchrecs = planner is EmbeddingShardingPlanner
@@ -82,11 +78,7 @@ def fingerprint(plan: Plan) -> str:
 
 
 def validate(problem: EmbeddingProblem, plan: Plan) -> None:
-    """Check that a plan places every table once, whole, on ranks that exist and can hold it.
-
-    Raises:
-        InfeasibleDecision: it does not; says which table or rank.
-    """
+    """Check that a plan places every table once, whole, on ranks that exist and can hold it."""
     tables = dict(zip(problem.fqns, problem.tables, strict=True))
     check_names([option.fqn for option in plan.options], tables)
     for option in plan.options:
@@ -95,8 +87,8 @@ def validate(problem: EmbeddingProblem, plan: Plan) -> None:
                 f"Table {option.name} uses kernel '{option.compute_kernel}', which is not allowed."
             )
         size = tables[option.fqn].rows, tables[option.fqn].dim
-        ranks = problem.topology.world_size
-        check_tiling(option.name, option.sharding_type, option.shards, size, ranks)
+        sharded = ShardedTable(option.name, option.sharding_type, option.shards, size)
+        sharded.check_tiling(problem.topology.world_size)
     shards = [shard for option in plan.options for shard in option.shards]
     check_memory(shards, problem.usable_hbm, problem.usable_ddr)
 
@@ -104,8 +96,8 @@ def validate(problem: EmbeddingProblem, plan: Plan) -> None:
 def storage_by_rank(problem: EmbeddingProblem, plan: Plan) -> tuple[list[int], list[int]]:
     """Return the bytes of HBM and of DDR that each rank needs."""
     shards = [shard for option in plan.options for shard in option.shards]
-    hbm, ddr = (storage_of(shards, problem.topology.world_size, kind) for kind in ("hbm", "ddr"))
-    return hbm, ddr
+    ranks = problem.topology.world_size
+    return storage_of(shards, ranks, "hbm"), storage_of(shards, ranks, "ddr")
 
 
 def perf_by_rank(problem: EmbeddingProblem, plan: Plan) -> list[float]:

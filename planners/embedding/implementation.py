@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from harness.contract import Planning, RankTable, Topology, WorkloadSpec
 from planners.embedding import problem as problems
-from planners.embedding.capture.problem import build_captured
 from planners.embedding.capture.workload import is_captured
+from planners.embedding.captured_problem import build_captured
 from planners.embedding.decision import Plan, fingerprint, perf_by_rank, storage_by_rank, validate
 from planners.embedding.observer import observe
 from planners.embedding.plan_files.loader import document

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
 from planners.embedding.capture.workload import is_captured
-from planners.embedding.importing.table_writer import pooling_text
 from planners.embedding.tables import Table
 from planners.embedding.workloads import assigned, load_tables, memory_setting
 
@@ -20,18 +19,13 @@ _COLUMNS = (
     Column("sample_bytes", unit="bytes looked up a sample", kind="bytes", is_shown=False),
 )
 
-_UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "bytes": 1}
+_UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
 
 def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
-    """Return the tables of a workload.
-
-    Raises:
-        UsageError: it is unknown or malformed, or its tables depend on a topology that is missing.
-    """
-    notes: tuple[str, ...] = ()
-    if made_up := assigned(workload.name):
-        notes = (f"Assigned here, not published: {made_up}",)
+    """Return the tables of a workload; raises UsageError, also where they need a topology."""
+    made_up = assigned(workload.name)
+    notes = (f"Assigned here, not published: {made_up}",) if made_up else ()
     return inventory_of(_tables(workload, topology), f"Tables of {workload}", notes)
 
 
@@ -45,11 +39,7 @@ def _tables(workload: WorkloadSpec, topology: Topology | None) -> Sequence[Table
             f"What workload '{workload}' holds depends on the machines; name them with --topology "
             "and --gpus."
         )
-    if is_captured(workload):
-        from planners.embedding.capture.problem import build_captured
-
-        return build_captured(workload.name, topology).tables
-    from planners.embedding.problem import build
+    from planners.embedding.implementation import build
 
     return build(workload, topology).tables
 
@@ -58,12 +48,11 @@ def inventory_of(tables: Sequence[Table], title: str, notes: tuple[str, ...] = (
     """Return an inventory of tables."""
     features = sum(table.features for table in tables)
     rows = sum(table.rows for table in tables)
-    indices = sum(sum(table.pooling_factors) for table in tables)
-    looked_up = sum(_sample_bytes(table) for table in tables)
     summary = (
         f"{_counted(len(tables), 'table')} for {_counted(features, 'feature')}, "
         f"{_counted(rows, 'row')}, {_in_bytes(sum(table.bytes for table in tables))}; "
-        f"a sample looks up {indices:,.4g} rows, {_in_bytes(looked_up)}"
+        f"a sample looks up {sum(table.indices for table in tables):,.4g} rows, "
+        f"{_in_bytes(sum(table.sample_bytes for table in tables))}"
     )
     return Inventory(
         title=title,
@@ -75,11 +64,11 @@ def inventory_of(tables: Sequence[Table], title: str, notes: tuple[str, ...] = (
                 table.rows,
                 table.dim,
                 table.features,
-                pooling_text(table),
-                sum(table.pooling_factors),
+                table.pooling_text,
+                table.indices,
                 table.dtype,
                 table.bytes,
-                _sample_bytes(table),
+                table.sample_bytes,
             )
             for table in tables
         ),
@@ -89,14 +78,9 @@ def inventory_of(tables: Sequence[Table], title: str, notes: tuple[str, ...] = (
     )
 
 
-def _sample_bytes(table: Table) -> float:
-    """Return the mean bytes of the rows that a sample looks up."""
-    return sum(table.pooling_factors) * table.row_bytes
-
-
 def _in_bytes(value: float) -> str:
-    unit = next((unit for unit in ("GiB", "MiB", "KiB") if value >= _UNITS[unit]), "bytes")
-    return f"{value / _UNITS[unit]:,.4g} {unit}"
+    unit, size = next((each for each in _UNITS.items() if value >= each[1]), ("bytes", 1))
+    return f"{value / size:,.4g} {unit}"
 
 
 def _counted(amount: int, noun: str) -> str:

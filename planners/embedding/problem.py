@@ -34,10 +34,9 @@ class EmbeddingProblem:
     """Tables to place, and where: everything that `EmbeddingShardingPlanner.plan` is given.
 
     `usable_hbm` and `usable_ddr` are the bytes of each rank that the planner may fill. `paths` has
-    the path of each table's module, where that is not the model itself. `options` are those that a
-    captured problem had, which also `live` tells of. `search_seconds` is how long variants may
-    search that search by the clock; None leaves it to them. `known` keeps what has been worked out
-    about the problem.
+    the path of each table's module, where that is not the model itself. `options` and `live` are
+    those of a captured problem. `search_seconds` limits variants that search by the clock. `known`
+    keeps what has been worked out about the problem.
     """
 
     tables: tuple[Table, ...]
@@ -93,11 +92,7 @@ class EmbeddingProblem:
 
 
 def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
-    """Build the planning problem of a workload on a topology.
-
-    Raises:
-        UsageError: the workload is unknown or malformed.
-    """
+    """Build the planning problem of a workload; raises UsageError where that is malformed."""
     tables = load_tables(workload)
     memory = memory_setting(workload)
     usable_hbm = int(topology.hbm_bytes * (1 - RESERVED_FRACTION)) * topology.gpus

@@ -2,21 +2,21 @@
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from harness.contract import UsageError
 from harness.model.files import read_file
-from harness.model.ids import one_of
 
 ITEM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 SUFFIXES = (".csv", ".parquet")
 COLUMNS = ("rows", "dim", "pooling_factor")
-
-_Cells = Mapping[str, str]
 
 # Wide of every published model; within them, a table's bytes fit the 64 bits that torch has.
 MOST_ROWS = 10**12
@@ -53,55 +53,54 @@ class Table:
         """The number of features that share the table."""
         return len(self.pooling_factors)
 
+    @property
+    def indices(self) -> float:
+        """The mean number of rows that a sample looks up."""
+        return sum(self.pooling_factors)
 
-def _whole(text: str, most: int, step: int = 1) -> int:
-    try:
-        number = int(text)
-    except ValueError:  # 1e6, and 1000.0 as pandas has it where the column also has an empty cell
-        if not float(text).is_integer():
-            raise
-        number = int(float(text))
-    if not 1 <= number <= most or number % step:
-        raise ValueError(text)
-    return number
+    @property
+    def sample_bytes(self) -> float:
+        """The mean bytes of these rows."""
+        return self.indices * self.row_bytes
 
-
-def _pooling_factors(text: str) -> tuple[float, ...]:
-    factors = tuple(float(part) for part in text.split("|"))
-    if not all(0 < factor <= MOST_POOLING for factor in factors):
-        raise ValueError(text)
-    return factors
+    @property
+    def pooling_text(self) -> str:
+        """The pooling factors as files hold them, with '|' between them."""
+        return "|".join(f"{factor!r}".removesuffix(".0") for factor in self.pooling_factors)
 
 
-def _name(text: str) -> str:
-    if "." in text:
-        raise ValueError(text)
-    return text
-
-
-# How the cells of a column are read, and in words what they may be.
-_FIELDS: Mapping[str, tuple[Callable[[str], object], str]] = {
-    "name": (_name, "without '.', which torch reserves in parameter names"),
-    "rows": (partial(_whole, most=MOST_ROWS), f"a whole number from 1 to {MOST_ROWS:,}"),
-    # fbgemm's kernels read four elements at a time.
-    "dim": (partial(_whole, most=MOST_DIM, step=4), f"a multiple of 4 from 4 to {MOST_DIM:,}"),
-    "pooling_factor": (
-        _pooling_factors,
-        f"a positive number up to {MOST_POOLING:,}, or one per feature with '|' between them",
-    ),
-    "dtype": (one_of(ITEM_BYTES), f"one of {', '.join(ITEM_BYTES)}"),
+_ROWS = Meta(ge=1, le=MOST_ROWS, description=f"a whole number from 1 to {MOST_ROWS:,}")
+# fbgemm's kernels read four elements at a time.
+_DIM = Meta(ge=4, le=MOST_DIM, multiple_of=4, description=f"a multiple of 4 from 4 to {MOST_DIM:,}")
+_FACTORS = Meta(
+    description=f"a positive number up to {MOST_POOLING:,}, or one per feature with '|' between "
+    "them"
+)
+_NAME = Meta(pattern=r"^[^.]*$", description="without '.', which torch reserves in parameter names")
+_DTYPE = Meta(pattern=f"^({'|'.join(ITEM_BYTES)})$", description=f"one of {', '.join(ITEM_BYTES)}")
+_FIELDS: Mapping[str, Any] = {
+    "name": Annotated[str, _NAME],
+    "rows": Annotated[int, _ROWS],
+    "dim": Annotated[int, _DIM],
+    "pooling_factor": Annotated[
+        tuple[Annotated[float, Meta(gt=0, le=MOST_POOLING)], ...], _FACTORS
+    ],
+    "dtype": Annotated[str, _DTYPE],
 }
+"""The type of a filled cell by column, with its limits, and in words what it may be."""
 
 
-def _table(cells: _Cells, number: int, file: str) -> Table:
+def _table(cells: Mapping[str, str], number: int, file: str) -> Table:
     values: dict[str, Any] = {"name": f"table_{number - 1}"}
-    for field, (convert, allowed) in _FIELDS.items():
-        text = cells.get(field, "")
-        try:
-            if text:
-                values[field] = convert(text)
-            elif field in COLUMNS:
+    for field, kind in _FIELDS.items():
+        text, allowed = cells.get(field, ""), kind.__metadata__[0].description
+        if not text:
+            if field in COLUMNS:
                 raise UsageError(f"{file}, row {number}: {field} is missing; it must be {allowed}.")
+            continue
+        try:
+            many = [float(part) for part in text.split("|")] if field == "pooling_factor" else None
+            values[field] = msgspec.convert(many or text, kind, strict=False)
         except ValueError:
             raise UsageError(
                 f"{file}, row {number}: {field} must be {allowed}, not '{text}'."
@@ -109,44 +108,64 @@ def _table(cells: _Cells, number: int, file: str) -> Table:
     return Table(pooling_factors=values.pop("pooling_factor"), **values)
 
 
-def _parse_csv(data: bytes, file: str) -> tuple[list[str], list[_Cells]]:
+def cells_of(
+    data: bytes, file: str, *, is_parquet: bool, delimiters: str = ",", only: Collection[str] = ()
+) -> Iterator[Sequence[object]]:
+    """Yield the header of a CSV or Parquet file, then its rows, of Parquet `only` such columns.
+
+    A CSV file has that of the delimiters that is in its header most often; its blank lines and
+    those that start with `#` are left out.
+
+    Raises:
+        UsageError: the file is malformed, or has no row or too many.
+    """
+    found = _parquet_cells(data, file, only) if is_parquet else _csv_cells(data, file, delimiters)
+    beginning = list(islice(found if data else (), 2))
+    if len(beginning) < 2:
+        raise UsageError(f"{file} lists no table; it must have one row per table.")
+    yield from chain(beginning, found)
+
+
+def as_text(cell: object) -> str:
+    """Return a cell as text, which is empty where there is none."""
+    return "" if cell is None or cell != cell else str(cell).strip()
+
+
+def _csv_cells(data: bytes, file: str, delimiters: str) -> Iterator[Sequence[object]]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UsageError(f"{file} cannot be read: a CSV file must be UTF-8 text.") from None
-    lines = (line for line in io.StringIO(text, newline="") if not line.startswith("#"))
+    lines = [line for line in io.StringIO(text, newline="") if not line.startswith("#")]
+    header = next(filter(str.strip, lines), "")
+    delimiter = max(delimiters, key=header.count)
     try:
-        header, *body = [cells for cells in csv.reader(lines) if any(cells)] or [[]]
+        found = [cells for cells in csv.reader(lines, delimiter=delimiter) if any(cells)]
     except csv.Error as error:
         raise UsageError(f"{file} cannot be read as CSV: {error}.") from None
-    columns = [column.strip() for column in header]
-    _check_number(len(body), file)
-    for number, cells in enumerate(body, start=1):
-        if any(cells[len(columns) :]):
+    _check_number(len(found) - 1, file)
+    for number, cells in enumerate(found):
+        if any(cells[len(found[0]) :]):
             raise UsageError(
-                f"{file}, row {number}: it must have at most {len(columns)} cells, "
+                f"{file}, row {number}: it must have at most {len(found[0])} cells, "
                 f"one per column, not {len(cells)}."
             )
-    return columns, [dict(zip(columns, map(str.strip, cells), strict=False)) for cells in body]
+        yield cells
 
 
-def _parse_parquet(data: bytes, file: str) -> tuple[list[str], list[_Cells]]:
+def _parquet_cells(data: bytes, file: str, only: Collection[str]) -> Iterator[Sequence[object]]:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(io.BytesIO(data)) as opened:
-            columns = opened.schema_arrow.names
-            _check_columns(columns, file)
+            columns = [name for name in opened.schema_arrow.names if not only or name in only]
+            yield columns
             _check_number(opened.metadata.num_rows, file)
-            rows = opened.read([column for column in _FIELDS if column in columns]).to_pylist()
+            held = opened.read(columns if only else None)
+            yield from zip(*(column.to_pylist() for column in held.columns), strict=True)
     except (pa.ArrowException, OSError, ValueError):
         raise UsageError(f"{file} cannot be read: it must be a Parquet file.") from None
-    return columns, [{column: _as_text(cell) for column, cell in row.items()} for row in rows]
-
-
-def _as_text(cell: object) -> str:
-    return "" if cell is None or cell != cell else str(cell).strip()
 
 
 def _check_number(rows: int, file: str) -> None:
@@ -201,13 +220,14 @@ def parse_tables(data: bytes, file: str) -> tuple[Table, ...]:
     Raises:
         UsageError: as `read_tables`.
     """
-    parse = _parse_csv if file.lower().endswith(".csv") else _parse_parquet
-    columns, rows = parse(data, file) if data else ([], [])
-    if columns:
-        _check_columns(columns, file)
-    if not rows:
-        raise UsageError(f"{file} lists no table; it must have one row per table.")
-    tables = tuple(_table(cells, number, file) for number, cells in enumerate(rows, start=1))
+    is_parquet = not file.lower().endswith(".csv")
+    rows = cells_of(data, file, is_parquet=is_parquet, only=_FIELDS)
+    columns = [as_text(cell) for cell in next(rows)]
+    _check_columns(columns, file)
+    tables = tuple(
+        _table(dict(zip(columns, map(as_text, cells), strict=False)), number, file)
+        for number, cells in enumerate(rows, start=1)
+    )
     first: dict[str, int] = {}
     for number, table in enumerate(tables, start=1):
         if first.setdefault(table.name, number) != number:
@@ -216,3 +236,19 @@ def parse_tables(data: bytes, file: str) -> tuple[Table, ...]:
                 f"is called '{table.name}' too."
             )
     return tables
+
+
+def content_of(tables: Sequence[Table], file: str) -> bytes:
+    """Return the content of a file of tables, CSV or Parquet by its name's suffix."""
+    rows = [(each.name, each.rows, each.dim, each.pooling_text, each.dtype) for each in tables]
+    if not file.lower().endswith(".parquet"):
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([_FIELDS, *rows])
+        return text.getvalue().encode()
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    sink = io.BytesIO()
+    columns = map(list, zip(*rows, strict=True))
+    parquet.write_table(pa.table(dict(zip(_FIELDS, columns, strict=True))), sink)
+    return sink.getvalue()

@@ -139,11 +139,7 @@ _PUBLISHED = {
 
 
 def synthetic(tables: int, seed: int) -> tuple[Table, ...]:
-    """Return generated tables of ads scale; more of them extend fewer of the same seed.
-
-    Each table takes three draws of random.Random(seed), in this order: rows 10^U(3, 8); dimension
-    from 16, 32, 64, 128, 256; pooling factor from 1, 2, 5, 10, 20, 50, 100 indices per sample.
-    """
+    """Return generated tables of ads scale; more of them extend fewer of the same seed."""
     rng = random.Random(seed)
     return tuple(
         Table(
@@ -162,47 +158,22 @@ def list_workloads() -> tuple[Workload, ...]:
 
 
 def assigned(name: str) -> str:
-    """Return which attributes of a workload are assigned here because its source lacks them.
-
-    The empty string where there are none, and for a user's file.
-    """
+    """Return which attributes of a workload its source lacks and are assigned here, or nothing."""
     if name == _SYNTHETIC.name:
         return "rows, dimension, pooling factor"
     return _PUBLISHED[name].assigned if name in _PUBLISHED else ""
 
 
 def memory_setting(spec: WorkloadSpec) -> str | None:
-    """Return the parameter `memory`, a key of MEMORY, or None where it is not given.
-
-    Raises:
-        UsageError: it is something else.
-    """
+    """Return the parameter `memory`, a key of MEMORY, None without it; raises UsageError."""
     return spec.get("memory", one_of(MEMORY), "", "roomy, tight or mixed") or None
-
-
-def _sampled(tables: tuple[Table, ...], spec: WorkloadSpec, seed: int) -> tuple[Table, ...]:
-    if "tables" not in spec.parameters:
-        if "seed" in spec.parameters:
-            raise UsageError(
-                f"Parameter 'seed' of workload '{spec}' must come with 'tables', "
-                "the number of tables to sample."
-            )
-        return tables
-    allowed = f"a whole number from 1 to {len(tables)}, the tables that it has"
-    wanted = spec.get("tables", at_most(len(tables)), len(tables), allowed)
-    chosen = random.Random(seed).sample(range(len(tables)), wanted)
-    return tuple(tables[index] for index in sorted(chosen))
 
 
 def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
     """Return the tables of a workload: one of `list_workloads`, or a path to .csv or .parquet.
 
-    `tables=N` samples N tables in their original order, with random.Random(seed) and seed 0 unless
-    given; for `synthetic` it is how many to generate. `memory` is checked but not applied: see
-    `scaled`.
-
-    Raises:
-        UsageError: no such workload, a parameter it does not have, or a file that cannot be used.
+    `tables=N` samples N tables in their original order, with random.Random(seed), or says how many
+    to generate. `memory` is checked but not applied: see `scaled`. Raises UsageError.
     """
     is_file = is_table_file(spec.name)
     names = (*_PUBLISHED, _SYNTHETIC.name)
@@ -216,24 +187,29 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
         allowed = f"a whole number from 1 to {MOST_TABLES:,}"
         return synthetic(spec.get("tables", at_most(MOST_TABLES), 100, allowed), seed)
     tables = read_tables(spec.name) if is_file else _PUBLISHED[spec.name].tables()
-    return _sampled(tables, spec, seed)
+    if "tables" not in spec.parameters:
+        if "seed" in spec.parameters:
+            raise UsageError(
+                f"Parameter 'seed' of workload '{spec}' must come with 'tables', "
+                "the number of tables to sample."
+            )
+        return tables
+    allowed = f"a whole number from 1 to {len(tables)}, the tables that it has"
+    wanted = spec.get("tables", at_most(len(tables)), len(tables), allowed)
+    chosen = random.Random(seed).sample(range(len(tables)), wanted)
+    return tuple(tables[index] for index in sorted(chosen))
 
 
 def label(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return the workload as results name it: a file by its base name and a hash of its content.
-
-    Raises:
-        UsageError: the file cannot be read.
-    """
+    """Return the workload as results name it: a file by its base name and a hash of its content."""
     return spec.of_file(read_bytes(spec.name)) if is_table_file(spec.name) else spec
 
 
 def scaled(tables: tuple[Table, ...], total_bytes: float) -> tuple[Table, ...]:
     """Return the tables with all row counts multiplied by the factor that meets `total_bytes` best.
 
-    Row counts are rounded and stay at least 1, tables of 1 row stay so, and tables with equal row
-    counts keep them equal. The result misses the goal by at most half a row per table, unless the
-    goal is below the bytes of one row each, or no table has more than one row.
+    Row counts are rounded, to 1 at least; tables of 1 row stay so. The result misses the goal by at
+    most half a row per table, unless that is below the bytes of one row each.
     """
     most = max((table.rows for table in tables), default=1)
     if most == 1:

@@ -1,10 +1,6 @@
-"""How a program gets its communication: resharding, with a block that mirrors a C++ graph."""
-
-from importlib import import_module
+"""The reshard family: communication for a program, by a block that mirrors a C++ graph."""
 
 from planners.reshard.family import FAMILY
+from planners.reshard.variants import paddle, resharders  # registers them
 
-for _name in ("published", "ours", "paddle"):  # the order that variants are listed in
-    import_module(f"planners.reshard.variants.{_name}")
-
-__all__ = ["FAMILY"]
+__all__ = ["FAMILY", "paddle", "resharders"]

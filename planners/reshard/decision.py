@@ -11,7 +11,7 @@ from planners.reshard.problem import (
 )
 from planners.reshard.resharding.block import GraphChanged
 from planners.reshard.resharding.graph import attributes_of, inputs_of, kind_of, outputs_of
-from planners.reshard.resharding.layouts import ValueLayout
+from planners.reshard.resharding.program import ValueLayout
 
 
 def fingerprint(decision: ReshardDecision) -> str:

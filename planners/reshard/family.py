@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.reshard.suite import GOALS, STUDIES
-from planners.reshard.workloads import checked, list_workloads
+from planners.reshard.workloads import WORKLOADS, checked
 
 if TYPE_CHECKING:
     from planners.reshard.problem import ReshardDecision, ReshardProblem
@@ -34,7 +34,7 @@ FAMILY: Family["ReshardProblem", "ReshardDecision"] = Family(
         Counter("crossed_bytes", "bytes of names and attributes that crossed to C++ or back"),
     ),
     phases=("syncing", "searching", "inserting", "removing", "other"),
-    workloads=list_workloads,
+    workloads=lambda: WORKLOADS,
     requires=("torch",),
     preload=("torch",),
     benchmarks=("transformer/dgx_a100_80gb:4",),

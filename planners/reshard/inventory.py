@@ -19,8 +19,7 @@ _COLUMNS = (
 def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
     """Return the ops of a program, those of a kind on a pipeline stage counted together.
 
-    Raises:
-        UsageError: it is unknown or malformed, is Paddle's own, or needs a topology.
+    Raises UsageError where it is unknown or malformed, is Paddle's own, or needs a topology.
     """
     checked(workload)
     if topology is None:

@@ -1,11 +1,11 @@
-"""Counts the work of any block and any resharder, from outside."""
+"""Count the work of any block and any resharder, from outside."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
-from unittest import mock
 
 from harness.contract import Progress, Recorder
+from planners.instruments import replaced
 from planners.reshard.resharding.block import Block
 from planners.reshard.resharding.graph import Attribute, Twin
 from planners.reshard.resharding.resharder import IndexedResharder, Resharder
@@ -45,8 +45,7 @@ def _bytes(value: Attribute) -> int:
     return len(value) if isinstance(value, str) else 8 * len(value)
 
 
-@contextmanager
-def observe(recorder: Recorder) -> Iterator[None]:
+def observe(recorder: Recorder) -> AbstractContextManager[None]:
     """Record counters, phases and progress of every pass inside."""
     counters = recorder.counters
     recorder.progress = lambda: Progress(counters["edits"], None, "edits")
@@ -66,8 +65,8 @@ def observe(recorder: Recorder) -> Iterator[None]:
         return recorder.counted("edits", recorder.counted(counter, called))
 
     timed = recorder.timed
-    with ExitStack() as patches:
-        for owner, name, replacement in (
+    return replaced(
+        (
             (Block, "sync", timed("syncing", added(Block.sync, _synced))),
             (DeltaSync, "replay", timed("syncing", added(DeltaSync.replay, _replayed))),
             (Block, "remove", timed("removing", Block.remove, "batches")),
@@ -79,6 +78,5 @@ def observe(recorder: Recorder) -> Iterator[None]:
             (Resharder, "place_of", timed("searching", Resharder.place_of)),
             (Resharder, "readers", timed("searching", Resharder.readers)),
             (IndexedResharder, "readers", timed("searching", IndexedResharder.readers)),
-        ):
-            patches.enter_context(mock.patch.object(owner, name, replacement))
-        yield
+        )
+    )

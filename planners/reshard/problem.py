@@ -77,8 +77,7 @@ ReshardDecision = Resharded | PaddleDecision
 def build(spec: WorkloadSpec, topology: Topology) -> ReshardProblem:
     """Return the problem of a workload on a topology.
 
-    Raises:
-        UsageError: the workload is unknown or malformed, or does not fit the topology.
+    Raises UsageError where the workload is unknown or malformed, or does not fit the topology.
     """
     workloads.checked(spec)
     if spec.name == "micro":
@@ -105,8 +104,7 @@ def prepare(
 ) -> Prepared[Resharded]:
     """Return a pass over a problem, each time over a copy of its graph that a new block mirrors.
 
-    Raises:
-        NotApplicable: the program is Paddle's own.
+    Raises NotApplicable where the program is Paddle's own.
     """
     if isinstance(problem, PaddleProblem):
         raise NotApplicable("It edits its own programs; Paddle's are for the variants named so.")

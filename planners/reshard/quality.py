@@ -1,9 +1,9 @@
-"""What a resharded program costs: what its rank moves, and how much was inserted for that."""
+"""Rate a resharded program: what its rank moves, and how much was inserted for that."""
 
 from collections.abc import Mapping
 
 from planners.reshard.problem import PaddleDecision, PaddleProblem, ReshardDecision, ReshardProblem
-from planners.reshard.resharding.layouts import REPLICATED
+from planners.reshard.resharding.program import REPLICATED
 
 _MIB = 2**20
 

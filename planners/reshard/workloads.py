@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from harness.contract import Topology, UsageError, Workload, WorkloadSpec
-from harness.model.ids import at_most, positive_int, whole_number
 
 PADDLE = "paddle"
 MOST_LAYERS = 256
@@ -38,48 +37,40 @@ _PARAMETERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def list_workloads() -> tuple[Workload, ...]:
-    """Return the named workloads."""
-    return WORKLOADS
-
-
 def checked(spec: WorkloadSpec) -> WorkloadSpec:
     """Return a workload as it is; raises UsageError where it or a parameter is unknown."""
     spec.check_known("reshard", _PARAMETERS)
-    layers(spec)
-    stage(spec)
-    chain(spec)
+    for parameter in (layers, stage, chain):
+        parameter(spec)
     return spec
 
 
 def layers(spec: WorkloadSpec) -> int:
     """Return how many decoder blocks there are."""
-    return spec.get("layers", at_most(MOST_LAYERS), 4, f"a whole number from 1 to {MOST_LAYERS}")
+    return spec.number("layers", 4, most=MOST_LAYERS)
 
 
 def stage(spec: WorkloadSpec) -> int:
     """Return the stage whose program is made."""
-    return spec.get("stage", whole_number, 0, "a whole number of at least 0")
+    return spec.number("stage", 0, least=0)
 
 
 def chain(spec: WorkloadSpec) -> tuple[int, int, int]:
     """Return the ops of `micro`, how many are inserted, and the seed of their places."""
-    ops = spec.get("ops", at_most(MOST_OPS), 1000, f"a whole number from 1 to {MOST_OPS}")
-    inserts = spec.get("inserts", positive_int, 100, "a whole number of at least 1")
+    ops, inserts = spec.number("ops", 1000, most=MOST_OPS), spec.number("inserts", 100)
     if inserts > ops:
         raise UsageError(
             f"Parameter 'inserts' of workload '{spec}' must be at most {ops}, as many as it has "
             f"ops, not {inserts}."
         )
-    return ops, inserts, spec.get("seed", whole_number, 0, "a whole number of at least 0")
+    return ops, inserts, spec.number("seed", 0, least=0)
 
 
 def parallelism(spec: WorkloadSpec, topology: Topology) -> tuple[int, int]:
     """Return pipeline stages and tensor-parallel ranks: hosts, and the GPUs of each.
 
-    Raises:
-        UsageError: there are too few GPUs for two of both, fewer layers than stages, or no such
-            stage.
+    Raises UsageError where there are too few GPUs for two of both, fewer layers than stages, or no
+    such stage.
     """
     stages, ranks = topology.mesh_shape(2)
     if layers(spec) < stages:

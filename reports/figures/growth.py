@@ -27,8 +27,8 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
             handles.append(_draw_line(axes, line, index, _fit_label(variant, fits.loc[variant])))
         for budget in sorted(group["budget_s"].dropna().unique()):
             label = f"budget of a call, {seconds(budget, trim=True)} (wall)"
-            look: dict[str, Any] = {"color": GREY, "linestyle": ":", "linewidth": 1}
-            handles.append(axes.axhline(budget, label=label, **look))
+            look: dict[str, Any] = {"color": GREY, "linestyle": ":", "linewidth": 1, "label": label}
+            handles.append(axes.axhline(budget, **look))
         _log_axes(axes, sorted(group["size"].unique()))
         axes.set_xlabel(str(group["size_name"].iloc[0]))
         axes.set_ylabel("planning time (CPU)")

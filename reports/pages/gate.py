@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from harness.model.cell import Cell
 from harness.model.errors import printable
 from harness.model.ids import CellId, ProblemId
 from harness.suites.difference import Deviation, Kind, Value
@@ -196,9 +197,13 @@ def _expected_table(judged: Sequence[Judged]) -> str:
     table = table_of(
         judged[:_MOST_ROWS],
         code("cell", lambda each: printable(str(each.cell))),
-        code("status", lambda each: each.measured and each.measured.status),
-        code("decision", lambda each: printable((each.measured and each.measured.decision) or "")),
-        code("ratio", lambda each: _text(each.measured and each.measured.ratio)),
-        code("expected ratio", lambda each: _text(each.expected and each.expected.ratio)),
+        code("status", lambda each: each.measured.status if each.measured else None),
+        code("decision", lambda each: (each.measured and each.measured.decision) or ""),
+        code("ratio", lambda each: _text(_interval(each.measured))),
+        code("expected ratio", lambda each: _text(each.expected.ratio if each.expected else None)),
     )
     return as_markdown(table)
+
+
+def _interval(cell: Cell | None) -> tuple[float, float] | None:
+    return cell.ratio.interval if cell and cell.ratio else None

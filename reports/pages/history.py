@@ -23,7 +23,7 @@ from reports.figures.canvas import (
     short,
     style,
 )
-from reports.formatting import MISSING, count, plural, seconds
+from reports.formatting import MISSING, amount, count, number, plural, with_interval
 from reports.tables.markdown import as_markdown
 from reports.tables.table import Entry, Table, code, numbers, table_of, text
 from reports.views.history import (
@@ -68,8 +68,8 @@ def draw(declared: Releases, chapters: Sequence[Chapter]) -> Drawing | None:
         title = f"{declared.library}: calls and CPU time by release"
         caption = (
             f"Left: Python calls of {declared.profiled}, exact, by the module that makes them. "
-            "Right: CPU time of one plan, the median of the turns that each release took, "
-            f"with the least and the most of {declared.profiled}."
+            "Right: CPU time of one plan, the median of the turns that each release took; "
+            f"{declared.profiled}, with its range, is by its share in one plan."
         )
         return finish(figure, "history", title, caption, data(declared, chapters))
 
@@ -100,14 +100,8 @@ def _calls(axes: Axes, chapter: Chapter, modules: Sequence[str]) -> None:
     name_rows(axes, names)
     axes.set_title(f"{short(chapter.problem, 44)}\ncalls of {chapter.profiled}", loc="left")
     axes.xaxis.set_major_locator(MaxNLocator(4))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _in_short(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: amount(value)))
     axes.grid(axis="x")
-
-
-def _in_short(value: float) -> str:
-    if value >= 1e6:
-        return f"{value / 1e6:g} M"
-    return f"{value / 1e3:g} k" if value >= 1e3 else f"{value:g}"
 
 
 def _times(axes: Axes, chapter: Chapter) -> None:
@@ -179,11 +173,12 @@ def load_note(chapters: Sequence[Chapter]) -> str:
     rounds = max((each.rounds for each in chapters), default=0)
     if not rounds:
         return "CPU times were not measured."
-    load = max(each.environment.load or 0.0 for each in chapters)
+    load = max(each.load for each in chapters)
     quiet = load <= 1.1
     return (
-        f"CPU times are medians of up to {plural(rounds, 'turn')} that the releases took in "
-        f"turns; the load was {'at most' if quiet else 'up to'} {load:g} a core"
+        f"CPU times are medians of up to {plural(rounds, 'turn')}, in which the releases ran one "
+        "after the other, forwards and backwards; their parts are by the shares in one plan. "
+        f"The load was {'at most' if quiet else 'up to'} {load:g} a core"
         + ("." if quiet else ", so that they are unquiet: compare counts.")
     )
 
@@ -191,32 +186,33 @@ def load_note(chapters: Sequence[Chapter]) -> str:
 def history_table(declared: Releases, chapter: Chapter) -> Table:
     """Return a chapter's table, a row for each release."""
     counter, profiled = next(iter(declared.counters)), chapter.profiled
-    before = dict(zip(chapter.run[1:], chapter.run, strict=False))
+    before = {after.name: one for one, after in chapter.steps()}
+    oldest = next(iter(chapter.run), None)
 
     def ratio(one: Release | None, other: Release) -> Entry:
         found = math.nan if other.reason else ratio_to(one, other)
         return Entry(times_text(found), found)
 
-    def amount(value: int, each: Release) -> Entry:
+    def counted(value: int, each: Release) -> Entry:
         return Entry(MISSING) if each.reason else Entry(count(value), value)
+
+    def spent(span: Span | None, *, ranged: bool) -> Entry:
+        if span is None:
+            return Entry(MISSING)
+        median, low, high = (1e3 * each for each in span)
+        written = with_interval(median, low, high).replace(" (", "\n(")
+        return Entry(written if ranged else number(median), median)
 
     return table_of(
         chapter.releases,
         code("release", lambda each: each.name),
-        numbers(f"calls of\n{profiled}", lambda each: amount(each.all_calls, each)),
-        numbers("to\nprevious", lambda each: ratio(before.get(each), each)),
-        numbers("to\noldest", lambda each: ratio(chapter.run[0], each)),
-        numbers(f"CPU of\n{profiled}", lambda each: _span_entry(each.profiled)),
-        numbers("CPU of\nthe rest", lambda each: _span_entry(each.rest)),
+        numbers(f"calls of\n{profiled}", lambda each: counted(each.all_calls, each)),
+        numbers("to\nprev.", lambda each: ratio(before.get(each.name), each)),
+        numbers("to\nfirst", lambda each: ratio(oldest, each)),
+        numbers(f"CPU ms of\n{profiled}", lambda each: spent(each.profiled, ranged=True)),
+        numbers("ms of\nthe rest", lambda each: spent(each.rest, ranged=False)),
         numbers(
-            counter.replace("_", "\n"), lambda each: amount(each.counters.get(counter, 0), each)
+            counter.replace("_", "\n"), lambda each: counted(each.counters.get(counter, 0), each)
         ),
         text("decision", lambda each: each.decision or "not run"),
     )
-
-
-def _span_entry(span: Span | None) -> Entry:
-    if span is None:
-        return Entry(MISSING)
-    low, high = (seconds(each, trim=True) for each in (span.low, span.high))
-    return Entry(f"{span}\n{low} to {high}", span.median)

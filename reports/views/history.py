@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from packaging.version import Version
 
@@ -19,16 +20,12 @@ _MOST_MAKERS = 3
 _MOST_SHARE = 0.8
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Median of some CPU seconds, and the least and the most of them."""
 
     median: float
     low: float
     high: float
-
-    def __str__(self) -> str:
-        return seconds(self.median)
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,10 @@ class Release:
 
     @property
     def profiled(self) -> Span | None:
-        """CPU seconds of the phase whose calls are counted, None where it was not timed."""
+        """CPU seconds of the phase whose calls are counted, by its share in the call counted.
+
+        None where it was not timed.
+        """
         return self._span(self._share)
 
     @property
@@ -110,6 +110,11 @@ class Chapter:
     def environment(self) -> Environment:
         """What the last of them was measured in."""
         return self.releases[-1].cell.environment
+
+    @property
+    def load(self) -> float:
+        """The highest load per core of the machine while they were measured."""
+        return max((each.cell.environment.load or 0.0 for each in self.run), default=0.0)
 
     def steps(self) -> Iterator[tuple[Release, Release]]:
         """Yield each release that was run with the one before."""
@@ -158,8 +163,9 @@ def makers(chapter: Chapter) -> dict[str, dict[str, int]]:
 
 def history_findings(chapter: Chapter) -> list[str]:
     """Say in sentences what changed from release to release on a problem."""
+    missed = [f"{each.name} was not run: {each.reason}" for each in chapter.releases if each.reason]
     said = [text for before, after in chapter.steps() if (text := _step(chapter, before, after))]
-    return [*said, *_whole(chapter), *_counters(chapter), *_decisions(chapter)]
+    return [*missed, *said, *_whole(chapter), *_counters(chapter), *_decisions(chapter)]
 
 
 def _step(chapter: Chapter, before: Release, after: Release) -> str:
@@ -198,9 +204,9 @@ def _whole(chapter: Chapter) -> list[str]:
         in_time = last.profiled.median / first.profiled.median
         text += (
             f", and {_ratio(in_time)} times the CPU time of {chapter.profiled} "
-            f"({first.profiled} to {last.profiled})"
+            f"({seconds(first.profiled.median)} to {seconds(last.profiled.median)})"
         )
-    if last.cell.ratio:
+    if last.cell.ratio and last.cell.verdict != "inconclusive":
         low, high = (_ratio(each) for each in last.cell.ratio.interval)
         text += f"; the whole takes {_ratio(last.cell.ratio.value)} times as long ({low} to {high})"
     return [f"{text}."]

@@ -1,11 +1,8 @@
 """`shardbench releases`: the same problems on one release after another, as a history."""
 
-import math
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,12 +13,10 @@ from rich.text import Text
 from harness.contract import Family, Releases
 from harness.contract.family import load
 from harness.contract.registry import Registry
-from harness.measuring.comparison import Comparison
 from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError, UsageError, unknown
 from harness.model.ids import ProblemId
-from harness.model.settings import SamplingRule, Settings
 from harness.releases.installing import (
     Missing,
     Place,
@@ -30,11 +25,11 @@ from harness.releases.installing import (
     installed_place,
     kept_releases,
 )
+from harness.releases.measuring import measure, settings_of
 from harness.releases.naming import INSTALLED, releases_in, releases_on_index
-from harness.releases.variants import environment_of, family_of, release_registry
-from harness.store.results import append_cells
-from harness.suites.sweep import Site, resumed
+from harness.releases.variants import family_of
 from harness.topologies.lookup import find_topology
+from reports.escaping import csv
 from reports.formatting import plural
 from reports.tables.terminal import as_terminal
 from reports.views.history import Chapter, chapters, history_findings
@@ -76,7 +71,7 @@ def releases(
     repeat: Annotated[int, typer.Option(help="Turns that each release takes.")] = 5,
     seconds: Annotated[
         float,
-        typer.Option(help="Take no further turns on a problem after so long; two are taken."),
+        typer.Option(help="Take no further turns on a problem after so long; four are taken."),
     ] = 120.0,
     budget: Annotated[
         float, typer.Option(help="Seconds that one call of a release may take.")
@@ -101,44 +96,19 @@ def releases(
     check_folder(out)
     places = _places(declared, names, given, folder)
     family = family_of(declared, places, base)
-    blocks = math.ceil(repeat / 2)  # of two turns
-    rule = SamplingRule(seconds, blocks, blocks, warmup_seconds=0.0)
-    settings = Settings(budget, rule)
-    site = Site(environment_of(declared))
+    settings = settings_of(repeat, seconds, budget)
     path = out / "history.jsonl"
+    found: list[Cell] = []
     with measuring_into(path):
-        found: list[Cell] = []
         for each, topology in zip(problems, topologies, strict=True):
             request = Request(family, each.workload, topology, purpose="releases")
-            (request,) = resumed([request], path, settings, site)
-            found += _measured(request, settings, site, declared, places, path)
+            with progress_display(str(request.problem)) as listen:
+                found += measure(request, declared, places, settings, path, listen)
             _write(declared, found, out)
     display.show(Group(*(_shown(declared, each) for each in chapters(declared, found))))
     _tell(f"Wrote the history to {out}")
     if all(cell.status != "ok" for cell in found):
         raise typer.Exit(1)
-
-
-def _measured(
-    request: Request,
-    settings: Settings,
-    site: Site,
-    declared: Releases,
-    places: Sequence[Place | Missing],
-    path: Path,
-) -> list[Cell]:
-    """Measure what is not stored yet, store it, and return all cells; failed ones are run again."""
-    held = tuple(cell for cell in request.stored if cell.status == "ok")
-    if {cell.variant for cell in held} >= request.names():
-        return list(held)
-    registry = partial(release_registry, declared, tuple(places))
-    comparison = Comparison(replace(request, stored=held), settings, registry)
-    with progress_display(str(comparison.problem)) as listen:
-        cells = comparison.run(listen)
-    for cell in cells:
-        cell.environment = site.environment
-    append_cells(path, [cell for cell in cells if cell.status == "ok"])
-    return [*held, *cells]
 
 
 def _library(registry: Registry, name: str) -> tuple[Family[Any, Any], Releases]:
@@ -196,7 +166,7 @@ def _write(declared: Releases, cells: Sequence[Cell], out: Path) -> None:
 
     found = chapters(declared, cells)
     drawing = draw(declared, found)
-    write(out / "history.csv", data(declared, found).to_csv(index=False))
+    write(out / "history.csv", csv(data(declared, found)))
     if drawing is not None:
         write(out / "history.svg", drawing.svg)
         write(out / "history.png", drawing.png)
@@ -208,14 +178,10 @@ def _write(declared: Releases, cells: Sequence[Cell], out: Path) -> None:
 def _shown(declared: Releases, chapter: Chapter) -> RenderableType:
     from reports.pages.history import history_table
 
-    reasons = [each for each in chapter.releases if each.reason]
-    said = [f"{each.name} was not run: {each.reason}" for each in reasons]
     parts: list[RenderableType] = [Text(chapter.problem, style="bold")]
     if chapter.run:
-        run = replace(chapter, releases=chapter.run)
         note = f"calls: of {chapter.profiled}; {plural(chapter.rounds, 'turn')} of each release"
-        parts += [as_terminal(history_table(declared, run)), Text(note, style="dim")]
-    parts += [Text(each, style="yellow") for each in said]
+        parts += [as_terminal(history_table(declared, chapter)), Text(note, style="dim")]
     return Group(*parts, "", *history_findings(chapter), "")
 
 

@@ -1,13 +1,14 @@
 """`shardbench releases`: a library of a wheel folder, installed and driven for real."""
 
 import csv
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
-from toy_releases import declared, family, write_wheel
+from toy_releases import SOURCE, declared, family, write_wheel
 
 from harness.contract.registry import Registry
 from shardbench.cli import main
@@ -95,6 +96,50 @@ def test_the_second_run_measures_nothing(shardbench, tmp_path):
     second = shardbench("toylib", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
     assert (tmp_path / "history" / "history.jsonl").read_bytes() == stored
     assert first[1] == second[1]
+
+
+def test_a_release_that_is_added_is_measured_alone(shardbench, tmp_path):
+    stored = tmp_path / "history" / "history.jsonl"
+    shardbench("toylib", "1.0.0", "--repeat", "2", *ONE)
+    content = stored.read_bytes()
+    code, out, _ = shardbench("toylib", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
+    assert code == 0
+    assert "2.0.0: enumerate makes" in out
+    assert stored.read_bytes().startswith(content)
+    assert stored.read_bytes().count(b"\n") == 2
+
+
+def test_a_release_that_failed_is_tried_again(shardbench, tmp_path):
+    write_wheel(tmp_path / "wheels", "0.9.0", source="raise ImportError('needs CUDA')")
+    code, out, _ = shardbench("toylib", "0.9.0", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
+    assert code == 0
+    assert "0.9.0 was not run: toylib 0.9.0 raised ImportError: needs CUDA." in out
+    assert "From 1.0.0 to 2.0.0: " in out
+    package = tmp_path / "upstreams" / "releases" / "toylib-0.9.0" / "toylib" / "__init__.py"
+    package.write_text(SOURCE.format(release="0.9.0", scans=1, copies=0))
+    code, out, _ = shardbench("toylib", "0.9.0", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
+    assert "was not run" not in out
+    assert "From 0.9.0 to 2.0.0: " in out
+
+
+def test_tables_fit_a_narrow_terminal(shardbench, tmp_path):
+    write_wheel(tmp_path / "wheels", "10.10.10", scans=300)
+    _, out, _ = shardbench("toylib", "1.0.0", "10.10.10", "9.9.9", "--repeat", "2", *ONE)
+    table = out[: out.index("calls: of enumerate")]
+    assert max(len(line.rstrip()) for line in table.splitlines()) <= 80
+
+
+def test_lines_of_the_former_format_are_moved_aside(shardbench, tmp_path):
+    former = {"schema": 1, "kind": "round", "library": "toylib", "problem": "toy", "times": {}}
+    stored = tmp_path / "history" / "history.jsonl"
+    stored.parent.mkdir()
+    stored.write_text(json.dumps(former) + "\n")
+    code, _, err = shardbench("toylib", "1.0.0", "--repeat", "2", *ONE)
+    assert code == 0
+    assert "Damaged: history/history.jsonl, line 1: it is no cell: " in err
+    assert "They are moved to history/history.jsonl.damaged." in err
+    assert json.loads(stored.with_name("history.jsonl.damaged").read_text()) == former
+    assert json.loads(stored.read_text())["cell"] == f"toylib/1.0.0@{ONE[1]}"
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from colossalai.tensor.sharding_spec import ShardingSpec
 
 from harness.model.errors import UsageError
 from planners.dimspec.upstream.accelerate import accelerate
-from planners.dimspec.upstream.counting import counting
 from planners.dimspec.upstream.plain_values import device_mesh
+from planners.dimspec.upstream.running import counting
 
 SHAPE = (64, 32, 16)
 

@@ -20,8 +20,7 @@ from planners.dimspec.answers import Search
 from planners.dimspec.conversion.cheapest import CheapestSearch
 from planners.dimspec.conversion.interned import InternedSearch
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
-from planners.dimspec.conversion.path_cache import PathCache
-from planners.dimspec.conversion.search import Conversion, GreedySearch
+from planners.dimspec.conversion.search import Conversion, GreedySearch, PathCache
 from planners.dimspec.conversion.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec
 from planners.dimspec.conversion.stream import Query, Stream
 from planners.dimspec.problem import DimSpecProblem, StreamProblem

@@ -15,7 +15,7 @@ from harness.model.ids import WorkloadSpec
 from harness.planning.capture import capture
 from harness.topologies.lookup import find_topology
 from planners.dimspec import FAMILY
-from planners.dimspec.capture.session import record
+from planners.dimspec.capture import record
 
 RELEASE = "colossalai-0.4.1"
 
@@ -29,7 +29,7 @@ from contextlib import nullcontext
 from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 from colossalai.tensor.sharding_spec import ShardingSpec
 
-from harness.capture import capture
+from harness.planning.capture import capture
 from planners.dimspec.upstream.accelerate import accelerate
 from planners.dimspec.upstream.plain_values import device_mesh
 

@@ -16,8 +16,7 @@ from planners.dimspec.conversion import specs
 from planners.dimspec.conversion.cheapest import CheapestSearch
 from planners.dimspec.conversion.interned import InternedSearch, InternedSpec, InternedTensor
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
-from planners.dimspec.conversion.path_cache import PathCache
-from planners.dimspec.conversion.search import GreedySearch
+from planners.dimspec.conversion.search import GreedySearch, PathCache
 from planners.dimspec.conversion.specs import DimSpec, ShardingSpec
 from planners.dimspec.conversion.stream import Query, Stream, all_pairs, once_each
 from planners.dimspec.conversion.transitions import Transitions

@@ -11,7 +11,7 @@ from small_streams import GREEDY, SEARCHES, asked, queries, told
 
 from harness.contract import UsageError
 from planners.dimspec.conversion.partition import Mesh, check_partition
-from planners.dimspec.conversion.path_cache import PathCache
+from planners.dimspec.conversion.search import PathCache
 from planners.dimspec.conversion.stream import Query, batch_of_eight, random_queries
 
 OTHERS = GREEDY[1:]

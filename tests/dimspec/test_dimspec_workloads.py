@@ -15,10 +15,10 @@ from planners.dimspec.problem import ConstructorProblem, StreamProblem
 from planners.dimspec.workloads import (
     MODELS,
     RECORDED,
+    WORKLOADS,
     calls,
     checked,
     label,
-    list_workloads,
     mesh_shape,
     random_conversions,
     shape,
@@ -26,7 +26,7 @@ from planners.dimspec.workloads import (
 )
 
 MACHINE = "dgx_a100_80gb"
-NAMES = [each.name for each in list_workloads()]
+NAMES = [each.name for each in WORKLOADS]
 
 
 @pytest.fixture
@@ -346,7 +346,7 @@ def test_recorded_streams_are_where_their_workloads_look():
 
 
 def test_the_list_says_how_many_conversions_there_are():
-    summaries = {each.name: each.summary for each in list_workloads()}
+    summaries = {each.name: each.summary for each in WORKLOADS}
     for name in RECORDED:
         calls_made = len(stream_of(f"{name}/{MACHINE}:4").sequence)
         assert f"{calls_made:,} conversions" in summaries[name]

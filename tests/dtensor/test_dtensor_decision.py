@@ -40,18 +40,18 @@ def with_first(decision: Decision, change: Callable[[DTensor], torch.Tensor]) ->
 
 
 def test_a_real_decision_is_valid(decision):
-    validate(decision)
+    validate(None, decision)
 
 
 def test_a_result_of_another_global_shape_is_infeasible(decision):
     with pytest.raises(InfeasibleDecision) as refused:
-        validate(with_first(decision, lambda x: x.t()))
+        validate(None, with_first(decision, lambda x: x.t()))
     assert str(refused.value) == "The result of mm has shape (8, 64) instead of (64, 8)."
 
 
 def test_a_result_that_is_missing_is_infeasible(decision):
     with pytest.raises(InfeasibleDecision) as refused:
-        validate(replace(decision, outputs=decision.outputs[:-1]))
+        validate(None, replace(decision, outputs=decision.outputs[:-1]))
     assert str(refused.value) == "The program made 2 results instead of 3."
 
 
@@ -61,7 +61,7 @@ def test_a_shard_that_does_not_fit_is_infeasible(decision):
         return placed(x.device_mesh, half, *x.placements, shape=x.shape, stride=x.stride())
 
     with pytest.raises(InfeasibleDecision) as refused:
-        validate(with_first(decision, with_half_a_shard))
+        validate(None, with_first(decision, with_half_a_shard))
     assert str(refused.value) == (
         "The shard of mm has shape (2, 8), but (Shard(dim=0), Shard(dim=0)) of (64, 8) makes it "
         "(4, 8)."
@@ -156,13 +156,13 @@ def test_decisions_that_are_made_worse_are_counted_and_cost_more():
     assert spoilt["worse_decisions"] > 5
     assert spoilt["redistribute_us"] > 2 * cheapest["redistribute_us"]
     assert spoilt["cheapest_us"] > 0
-    validate(decision)
+    validate(None, decision)
 
 
 def test_partial_results_are_feasible():
     decision = decided(problem_of("miss[dims=1,cases=30]/dgx_a100_80gb:8"))
     assert any(isinstance(p, Partial) for each in decision.outputs for p in each.placements)
-    validate(decision)
+    validate(None, decision)
 
 
 @pytest.mark.parametrize("workload", ["mlp", "miss[cases=12]"])

@@ -7,6 +7,7 @@ from harness.measuring.clock import SystemClock
 from harness.planning.plan import decide
 from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
+from planners.dtensor.explain import explain
 from planners.dtensor.problem import DTensorProblem
 
 
@@ -24,7 +25,7 @@ def test_it_adds_up_to_the_quality(problem: DTensorProblem):
     decision = decided(problem, "dijkstra")
     rated = FAMILY.work.quality(problem, decision)
     upstream = decided(problem, "upstream")
-    told = FAMILY.abilities.explain(problem, decision, Question(None, 3, "upstream", upstream))
+    told = explain(problem, decision, Question(None, 3, "upstream", upstream))
     held = told.document
     assert held["redistribute_us"] == pytest.approx(rated["redistribute_us"])
     assert held["cheapest_us"] == pytest.approx(rated["cheapest_us"])
@@ -40,10 +41,10 @@ def test_it_adds_up_to_the_quality(problem: DTensorProblem):
 
 
 def test_the_cheapest_strategies_are_said_to_be_so(problem: DTensorProblem):
-    told = FAMILY.abilities.explain(problem, decided(problem, "upstream"), Question())
+    told = explain(problem, decided(problem, "upstream"), Question())
     assert any(sentence.startswith("Each takes the cheapest") for sentence in told.sentences)
 
 
 def test_it_knows_no_rank(problem: DTensorProblem):
     with pytest.raises(UsageError, match="--rank"):
-        FAMILY.abilities.explain(problem, decided(problem, "upstream"), Question(rank=0))
+        explain(problem, decided(problem, "upstream"), Question(rank=0))

@@ -11,7 +11,7 @@ from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 from planners.dtensor.suite import LADDER
-from planners.dtensor.workloads import list_workloads, mesh_shape, parameters_of
+from planners.dtensor.workloads import WORKLOADS, mesh_shape, parameters_of
 
 
 def test_it_is_found_through_its_entry_point():
@@ -59,6 +59,6 @@ def test_facts_begin_with_the_size_and_say_where_it_runs(problem, facts):
 
 
 def test_each_workload_makes_what_its_names_say():
-    for each in list_workloads():
+    for each in WORKLOADS:
         program = problem_of(f"{each.name}/dgx_a100_80gb:4").program
         assert len(program.step()) == len(program.names)

@@ -5,12 +5,12 @@ import pytest
 from harness.contract import UsageError
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology
-from planners.dtensor.workloads import OPS, list_workloads, mesh_shape, parameters_of
+from planners.dtensor.workloads import OPS, WORKLOADS, mesh_shape, parameters_of
 
 MACHINE = "dgx_a100_80gb"
 
 
-@pytest.mark.parametrize("workload", [each.name for each in list_workloads()])
+@pytest.mark.parametrize("workload", [each.name for each in WORKLOADS])
 def test_every_listed_workload_is_valid_as_it_is(workload):
     assert parameters_of(WorkloadSpec(workload)).dims == 1
 

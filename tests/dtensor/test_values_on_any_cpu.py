@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = """
 import sys
-from harness.naming import WorkloadSpec
+from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 
-from planners.embedding.search.best_plan.candidates import candidates, distinct_shards
+from planners.embedding.search.best_plan.candidates import candidates
 from planners.embedding.search.space import Devices, Placement, SearchSpace, search_space
 
 KINDS = {
@@ -247,14 +247,3 @@ def test_candidates_have_the_same_order_however_the_kernels_are_enumerated():
         chosen = [enumerated[number] for number in found.options]
         names.append([(each.fqn, each.sharding_type, each.compute_kernel) for each in chosen])
     assert names[0] == names[1]
-
-
-def test_equal_shards_are_counted():
-    a, b = (Storage(1, 0), Perf(1.0, 0.0, 0.0, 0.0)), (Storage(2, 0), Perf(1.0, 0.0, 0.0, 0.0))
-    one = option(0, "device", *[SMALL] * 5)
-    for shard, (storage, perf) in zip(one.shards, (a, b, a, a, b), strict=True):
-        shard.storage, shard.perf = storage, perf
-    space = search_space([option(0, "device", SMALL), one])
-    counted = list(distinct_shards(space, 1))
-    assert [count for _, count in counted] == [3, 2]
-    assert [space.storage[estimate, 0] for estimate, _ in counted] == [1, 2]

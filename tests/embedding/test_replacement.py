@@ -83,10 +83,12 @@ def test_it_is_a_placement_that_exists_and_the_best_of_equal_shards(seeds, data)
     }
     are_equal = len(np.unique(shards)) == 1
     if isinstance(found, Obstacle):
-        assert found.clause
+        assert found.why_not
         assert not ratings or not are_equal
-        if found.kind:  # nothing at all goes onto a rank that is overfull without it
-            assert found.needed > found.free or found.needed == found.free == 0
+        if found.lacking:  # nothing at all goes onto a rank that is overfull without it
+            assert (
+                found.needed_bytes > found.free_bytes or found.needed_bytes == found.free_bytes == 0
+            )
         return
     ranks, load = found
     mine = ratings[tuple(ranks)]

@@ -1,12 +1,12 @@
 """The driver of torchrec's releases, on the installed one, against the family on the same one."""
 
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
-from harness.contract.recorder import Recorder
-from harness.execution.upstream import Upstream
+from harness.contract import Recorder, Upstream
+from harness.contract.family import load
 from harness.model.ids import ProblemId
 from harness.releases.installing import Place, installed_place
 from harness.topologies.lookup import find_topology
@@ -25,14 +25,16 @@ PROBLEMS = (
 def request(problem: str, kind: str) -> dict[str, object]:
     found = ProblemId.parse(problem)
     topology = find_topology(found.topology, found.gpus)
-    return {"kind": kind, "workload": str(found.workload), "topology": asdict(topology)}
+    return {"kind": kind, "workload": str(found.workload), "topology": to_builtins(topology)}
+
+
+RELEASES = load(FAMILY.abilities.releases)
 
 
 @pytest.fixture(scope="module")
 def installed():
-    assert FAMILY.abilities.releases is not None
     place = installed_place("torchrec")
-    with Upstream("torchrec", FAMILY.abilities.releases.driver, place.folder) as upstream:
+    with Upstream("torchrec", RELEASES.driver, place.folder) as upstream:
         yield upstream
 
 
@@ -49,8 +51,7 @@ def test_it_decides_and_counts_as_the_upstream_variant(installed, problem):
     expected = FAMILY.work.quality(built, plan)["max_rank_ms"]
     assert answer["quality"]["max_rank_ms"] == pytest.approx(expected, rel=1e-9)
     assert answer["counters"] == dict(recorder.counters)
-    assert FAMILY.abilities.releases is not None
-    assert set(answer["counters"]) <= set(FAMILY.abilities.releases.counters)
+    assert set(answer["counters"]) <= set(RELEASES.counters)
 
 
 def test_calls_of_the_enumeration_are_the_same_each_time_and_name_who_makes_them(installed):
@@ -62,8 +63,8 @@ def test_calls_of_the_enumeration_are_the_same_each_time_and_name_who_makes_them
 
 def test_the_phases_add_up_to_the_call(installed):
     answer = installed.ask(request(PROBLEMS[0], "times"))
-    assert FAMILY.abilities.releases is not None
-    assert set(answer["phases"]) == set(FAMILY.abilities.releases.phases)
+    assert set(answer["phases"]) == set(RELEASES.phases)
+    assert answer["fingerprint"] == installed.ask(request(PROBLEMS[0], "counts"))["fingerprint"]
     assert sum(answer["phases"].values()) == pytest.approx(answer["cpu_s"], rel=0.2)
 
 
@@ -79,8 +80,7 @@ def kept() -> list[Place]:
 @pytest.mark.skipif(not kept(), reason="shardbench releases torchrec installs them")
 @pytest.mark.parametrize("place", kept(), ids=lambda place: place.release)
 def test_every_installed_release_decides_as_this_one(installed, place):
-    assert FAMILY.abilities.releases is not None
-    with Upstream(place.release, FAMILY.abilities.releases.driver, place.folder) as upstream:
+    with Upstream(place.release, RELEASES.driver, place.folder) as upstream:
         answer = upstream.ask(request(PROBLEMS[0], "counts"))
     assert answer["release"] == place.release
     assert answer["fingerprint"] == installed.ask(request(PROBLEMS[0], "counts"))["fingerprint"]

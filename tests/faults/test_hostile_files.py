@@ -10,7 +10,7 @@ from harness.contract.registry import load_registry
 from harness.model.files import MOST_BYTES, read_file
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology
-from planners.dimspec.capture.stream_file import read_stream
+from planners.dimspec.stream_file import read_stream
 from planners.embedding.plan_files.loader import plan_constraints
 from planners.embedding.tables import read_tables
 from reports.frames import read_results

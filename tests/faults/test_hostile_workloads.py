@@ -18,7 +18,7 @@ from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.topology import MOST_GPUS
 from harness.topologies.lookup import find_topology
-from planners.dimspec.capture.stream_file import read_stream
+from planners.dimspec.stream_file import read_stream
 from planners.embedding.plan_files.loader import plan_constraints
 from planners.embedding.tables import COLUMNS, MOST_TABLES, read_tables
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
-from toy import TOY, Decision, ToyProblem, build, reference, round_robin, same
+from toy import TOY, Decision, ToyProblem, build, reference, round_robin, same, with_work
 
 from harness.contract import Measured, Prepared, Topology, WorkloadSpec
 from harness.contract.registry import Registry
@@ -374,7 +374,7 @@ def endless_build(workload: WorkloadSpec, topology: Topology) -> ToyProblem:
 
 def endless_build_registry() -> Registry:
     """The family with a problem that cannot be built in a lifetime."""
-    return Registry([replace(HOSTILE, build=endless_build)])
+    return Registry([with_work(HOSTILE, build=endless_build)])
 
 
 def _endless_quality(problem: ToyProblem, decision: Decision) -> dict[str, float]:
@@ -384,4 +384,4 @@ def _endless_quality(problem: ToyProblem, decision: Decision) -> dict[str, float
 
 def endless_quality_registry() -> Registry:
     """The family with a quality that is never found."""
-    return Registry([replace(HOSTILE, quality=_endless_quality)])
+    return Registry([with_work(HOSTILE, quality=_endless_quality)])

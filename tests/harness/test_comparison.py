@@ -164,7 +164,7 @@ class TestStatuses:
         [
             ("raises", "ValueError: no item likes me"),
             ("infeasible", "(2, 2, 2, 2, 2, 2) does not deal 6 items out."),
-            ("killed", "The Child process was killed by signal 9 (SIGKILL) without a result."),
+            ("killed", "The child process was killed by signal 9 (SIGKILL) without a result."),
             ("installed-raises", "ValueError: while installed"),
             (
                 "unprepared",
@@ -490,7 +490,7 @@ class TestNothingIsLeftBehind:
         cell = compare("killed-fork", folder=folder, budget=3.0)["killed-fork"]
         assert (cell.status, cell.reason) == (
             "failed",
-            "The Child process was killed by signal 9 (SIGKILL) without a result.",
+            "The child process was killed by signal 9 (SIGKILL) without a result.",
         )
         assert ends(left_pid(folder, "grandchild"))
 
@@ -523,7 +523,7 @@ def _send_half_a_message(report: Report) -> None:
 def test_a_child_that_dies_in_the_middle_of_a_message_has_failed():
     with Child(_send_half_a_message) as process:
         message = process.receive(LONG)
-    assert message == Failed("The Child process ended with exit code 3 without a result.")
+    assert message == Failed("The child process ended with exit code 3 without a result.")
 
 
 class TestStandardOutput:

@@ -180,5 +180,5 @@ class TestReading:
         assert TEXT in str(error.value)
 
     def test_a_device_is_not_read(self):
-        with pytest.raises(UsageError, match="must be a file"):
+        with pytest.raises(UsageError, match="must be a regular file"):
             load_expectations(Path("/dev/zero"))

@@ -446,7 +446,9 @@ class TestReadingCells:
 
     @pytest.mark.parametrize("folder", [True, False])
     def test_what_is_no_file_is_an_error(self, tmp_path: Path, folder: bool):
-        with pytest.raises(ShardbenchError, match="Is a directory" if folder else "must be a file"):
+        with pytest.raises(
+            ShardbenchError, match="Is a directory" if folder else "must be a regular file"
+        ):
             read_whole(tmp_path if folder else Path("/dev/zero"))
 
     def test_a_name_that_is_no_text_can_be_expected_all_the_same(self, tmp_path: Path):

@@ -29,6 +29,7 @@ from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
 from harness.topologies.lookup import find_topology
 from shardbench import display
+from shardbench.display import comparison as compared
 from shardbench.options import settings_of
 
 ROOT = Path(__file__).parents[2]
@@ -142,7 +143,7 @@ class TestInTheCheck:
         assert 1000 < len(output) <= 2048
 
     def test_the_output_is_shown_for_failed_cells_alone(self, at_once: dict[str, Cell], capsys):
-        display.show(display.comparison(list(at_once.values()), details=False))
+        display.show(compared.shown(list(at_once.values()), details=False))
         shown = capsys.readouterr().out
         assert "prints-then-fails printed:\n    \\x1b[31mthe last words\\x00 of <it> [bo" in shown
         assert "floods-then-fails printed, at last:\n    flood\n" in shown

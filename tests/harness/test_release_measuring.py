@@ -1,20 +1,29 @@
-import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from toy_releases import DRIVER, LIBRARY, declared, write_wheel
 
+from harness.contract import Releases
 from harness.contract.calls import count_calls
-from harness.contract.releases import Releases
+from harness.measuring.request import Request
+from harness.model.cell import Cell
 from harness.model.ids import ProblemId
-from harness.releases.installing import Place, install, kept_releases
-from harness.releases.variants import environment_of
+from harness.model.settings import Settings
+from harness.releases.installing import Missing, Place, install, kept_releases
+from harness.releases.measuring import measure, settings_of
+from harness.releases.variants import calls_of, family_of
+from harness.store.results import read_cells
 from harness.topologies.lookup import find_topology
 
-PROBLEM = "toy[size=3]/dgx_a100_80gb:8"
-RULE = Rule(repeat=3, seconds=60, budget=60)
+PROBLEM = ProblemId.parse("toy[size=3]/dgx_a100_80gb:8")
+SETTINGS = settings_of(turns=3, seconds=60, budget=60)
 
 
 def installed(release: str, folder: Path, wheels: Path) -> Place:
@@ -26,18 +35,17 @@ def installed(release: str, folder: Path, wheels: Path) -> Place:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where two releases are installed."""
+    """Where three releases are installed."""
     wheels, folder = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("releases")
-    write_wheel(wheels, "1.0.0", scans=1)
-    write_wheel(wheels, "2.0.0", scans=10, copies=4)
-    for release in ("1.0.0", "2.0.0"):
+    for release, scans, copies in (("1.0.0", 1, 0), ("2.0.0", 10, 4), ("3.0.0", 1, 4)):
+        write_wheel(wheels, release, scans, copies)
         installed(release, folder, wheels)
     return folder
 
 
 @pytest.fixture
 def places(folder: Path) -> list[Place]:
-    return [install(LIBRARY, release, folder) for release in ("1.0.0", "2.0.0")]
+    return [install(LIBRARY, release, folder) for release in ("1.0.0", "2.0.0", "3.0.0")]
 
 
 @pytest.fixture
@@ -45,83 +53,101 @@ def library(tmp_path: Path) -> Releases:
     return declared(tmp_path)
 
 
-def asked(problem: str = PROBLEM) -> Asked:
-    found = ProblemId.parse(problem)
-    return Asked(found, str(found.workload), find_topology(found.topology, found.gpus))
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "history.jsonl"
 
 
-def measured(library: Releases, places: list[Place], path: Path, rule: Rule = RULE) -> History:
-    history = read_history(path, library.library, environment_of(library))
-    with Measuring(library, history, rule, lambda text: None) as measuring:
-        measuring.measure(asked(), places)
-    return history
+def measured(
+    library: Releases,
+    places: list[Place] | list[Place | Missing],
+    path: Path,
+    settings: Settings = SETTINGS,
+) -> dict[str, Cell]:
+    family = family_of(library, places)
+    topology = find_topology(PROBLEM.topology, PROBLEM.gpus)
+    request = Request(family, PROBLEM.workload, topology)
+    return {each.variant: each for each in measure(request, library, places, settings, path)}
 
 
-def test_each_release_is_counted_once_and_timed_in_turns(
-    library: Releases, places: list[Place], tmp_path: Path
+def broken(tmp_path: Path, source: str, release: str = "9.0.0") -> Place:
+    write_wheel(tmp_path / "wheels", release, source=source)
+    return installed(release, tmp_path / "releases", tmp_path / "wheels")
+
+
+def test_each_release_is_counted_timed_in_turns_and_compared_with_the_oldest(
+    library: Releases, places: list[Place], path: Path
 ) -> None:
-    history = measured(library, places, tmp_path / "history.jsonl")
-    one, two = (history.counts[PROBLEM, each] for each in ("1.0.0", "2.0.0"))
+    found = measured(library, places[::-1], path)
+    one, two = calls_of(found["1.0.0"]), calls_of(found["2.0.0"])
     # Each look makes two calls: of `look`, and of `dir`, which asks the number for its own.
-    assert two.calls["toylib.look"] == 10 * one.calls["toylib.look"]
-    assert one.calls["toylib.enumerate_options"] == 3
-    assert two.calls["toylib.enumerate_options"] == 30
-    assert (one.counters, two.counters) == ({"copies": 0}, {"copies": 4})
-    assert [set(each.times) for each in history.rounds] == [{"1.0.0", "2.0.0"}] * 3
-    orders = [list(each.times) for each in history.rounds]
-    assert orders == [["1.0.0", "2.0.0"], ["2.0.0", "1.0.0"], ["1.0.0", "2.0.0"]]
+    assert two["toylib.look"] == 10 * one["toylib.look"]
+    assert (one["toylib.enumerate_options"], two["toylib.enumerate_options"]) == (3, 30)
+    assert [cell.counters["copies"] for cell in found.values()] == [0, 4, 4]
+    assert {cell.fingerprint for cell in found.values()} == {"[0, 1, 2]"}
+    assert {cell.against for cell in found.values()} == {"1.0.0"}
+    assert found["2.0.0"].ratio is not None
+    assert all(cell.phases == {"enumerate": 0.25, "other": 0.5} for cell in found.values())
+    # Three turns are rounded up to two pairs.
+    assert {len(cell.cpu_s.samples) for cell in found.values() if cell.cpu_s} == {4}
+    assert LIBRARY not in found["1.0.0"].environment.packages
 
 
 def test_what_was_measured_is_read_again_and_not_measured_again(
-    library: Releases, places: list[Place], tmp_path: Path
+    library: Releases, places: list[Place], path: Path
 ) -> None:
-    path = tmp_path / "history.jsonl"
     first = measured(library, places, path)
     content = path.read_bytes()
-    again = measured(library, places, path)
+    assert measured(library, places, path) == first
     assert path.read_bytes() == content
-    assert again.counts == first.counts
-    assert again.rounds == first.rounds
 
 
-def test_a_history_that_was_cut_short_is_gone_on_with(
-    library: Releases, places: list[Place], tmp_path: Path
+def test_what_a_kill_left_is_gone_on_with(
+    library: Releases, places: list[Place], path: Path
 ) -> None:
-    path = tmp_path / "history.jsonl"
-    whole = measured(library, places, path)
+    first = measured(library, places, path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1][:100])
+    again = measured(library, places, path)
+    assert again["1.0.0"] == first["1.0.0"]
+    assert [calls_of(each) for each in again.values()] == [calls_of(x) for x in first.values()]
+    assert [cell.variant for cell in read_cells(path)] == list(again)
+
+
+def test_another_release_is_measured_beside_those_that_are_stored(
+    library: Releases, places: list[Place], path: Path
+) -> None:
+    first = measured(library, places[:2], path)
     content = path.read_bytes()
-    for length in (10, len(content) // 2, len(content) - 1):
-        path.write_bytes(content[:length])
-        damaged: list[str] = []
-        kept = read_history(path, LIBRARY, environment_of(library), damaged.append)
-        assert len(damaged) == (content[:length].count(b"\n") < 5 and length < len(content) - 1)
-        again = measured(library, places, path)
-        assert again.counts == whole.counts
-        assert len(again.rounds) == 3
-        assert again.rounds[: len(kept.rounds)] == kept.rounds
+    found = measured(library, places, path)
+    assert {name: found[name] for name in first} == first
+    assert path.read_bytes().startswith(content)
+    assert path.read_bytes().count(b"\n") == 3
+    newest = found["3.0.0"]
+    assert (newest.against, newest.ratio is not None) == ("1.0.0", True)
 
 
-def test_another_release_makes_new_rounds_with_all_of_them(
-    library: Releases, places: list[Place], tmp_path: Path
+def test_an_older_release_is_what_all_are_compared_with_from_then_on(
+    library: Releases, places: list[Place], path: Path
 ) -> None:
-    path = tmp_path / "history.jsonl"
-    measured(library, places[:1], path)
-    history = measured(library, places, path)
-    assert [set(each.times) for each in history.rounds] == [{"1.0.0"}] * 3 + [
-        {"1.0.0", "2.0.0"}
-    ] * 3
-    assert len(measured(library, places[1:], path).rounds) == 6
+    measured(library, places[1:], path)
+    found = measured(library, places, path)
+    assert {cell.against for cell in found.values()} == {"1.0.0"}
+    assert measured(library, places, path) == found
 
 
 def test_lines_of_another_environment_are_left_alone(
-    library: Releases, places: list[Place], tmp_path: Path
+    library: Releases, places: list[Place], path: Path
 ) -> None:
-    path = tmp_path / "history.jsonl"
-    measured(library, places, path)
+    measured(library, places[:1], path)
+    content = path.read_bytes()
     library.driver.write_text(DRIVER + "\n# changed\n")
-    history = read_history(path, LIBRARY, environment_of(library))
-    assert (history.counts, history.rounds) == ({}, [])
-    assert read_history(path, "other", environment_of(library)).rounds == []
+    found = measured(library, places[:1], path)
+    assert path.read_bytes().startswith(content)
+    assert [cell.environment.code for cell in read_cells(path)][1] == (
+        found["1.0.0"].environment.code
+    )
+    assert measured(library, places[:1], path) == found
 
 
 @pytest.mark.parametrize(
@@ -130,77 +156,100 @@ def test_lines_of_another_environment_are_left_alone(
         ("raise ImportError('needs CUDA')", "raised ImportError: needs CUDA"),
         ("import os; os._exit(3)", "ended with exit code 3"),
         ("RELEASE = '7.0.0'\nCOPIES = 0\ndef enumerate_options(n): return []", "holds 7.0.0"),
-        ("RELEASE = '9.0.0'\nCOPIES = -1\ndef enumerate_options(n): return []", "whole numbers"),
-        ("RELEASE = '9.0.0'\nimport time\ndef enumerate_options(n): time.sleep(60)", "within 2 s"),
+        ("RELEASE = '9.0.0'\nCOPIES = -1\ndef enumerate_options(n): return []", "counters"),
+        (
+            "RELEASE = '9.0.0'\nimport time\ndef enumerate_options(n): time.sleep(60)",
+            "stopped after 8 s",
+        ),
     ],
 )
 def test_a_release_that_cannot_run_says_why_and_the_others_go_on(
-    library: Releases,
-    places: list[Place],
-    tmp_path: Path,
-    source: str,
-    reason: str,
+    library: Releases, places: list[Place], path: Path, tmp_path: Path, source: str, reason: str
 ) -> None:
-    write_wheel(tmp_path / "wheels", "9.0.0", source=source)
-    broken = installed("9.0.0", tmp_path / "releases", tmp_path / "wheels")
-    rule = Rule(repeat=2, seconds=60, budget=2)
-    history = measured(library, [*places, broken], tmp_path / "history.jsonl", rule)
-    found = history.not_run[PROBLEM, "9.0.0"]
-    assert isinstance(found, NotRun)
-    assert reason in found.reason
-    assert found.reason.endswith(".")
-    assert [set(each.times) for each in history.rounds] == [{"1.0.0", "2.0.0"}] * 2
+    given = [*places[:2], broken(tmp_path, source)]
+    found = measured(library, given, path, settings_of(turns=2, seconds=60, budget=8))
+    assert found["9.0.0"].status in ("failed", "over budget")
+    assert reason in (found["9.0.0"].reason or "")
+    assert [found[each].status for each in ("1.0.0", "2.0.0")] == ["ok", "ok"]
+    assert {cell.variant for cell in read_cells(path)} == {"1.0.0", "2.0.0"}
 
 
-def test_rounds_end_with_the_time_but_two_are_made(
-    library: Releases, places: list[Place], tmp_path: Path
+def test_where_the_oldest_fails_the_others_are_measured_and_it_is_tried_again(
+    library: Releases, places: list[Place], path: Path, tmp_path: Path
 ) -> None:
-    rule = Rule(repeat=50, seconds=1e-6, budget=60)
-    assert len(measured(library, places, tmp_path / "history.jsonl", rule).rounds) == 2
+    given = [broken(tmp_path, "raise ImportError('needs CUDA')", "0.5.0"), *places[:2]]
+    found = measured(library, given, path)
+    assert [cell.status for cell in found.values()] == ["failed", "ok", "ok"]
+    assert all(cell.cpu_s and cell.counters for cell in found.values() if cell.status == "ok")
+    again = measured(library, given, path)
+    assert {name: again[name] for name in ("1.0.0", "2.0.0")} == {
+        name: found[name] for name in ("1.0.0", "2.0.0")
+    }
+    assert "needs CUDA" in (again["0.5.0"].reason or "")
+
+
+def test_what_is_not_there_is_no_reference_and_says_why(
+    library: Releases, places: list[Place], path: Path
+) -> None:
+    found = measured(library, [Missing("0.1.0", "It is gone."), *places[:2]], path)
+    assert (found["0.1.0"].status, found["0.1.0"].reason) == ("failed", "It is gone.")
+    assert {cell.against for cell in found.values()} == {"1.0.0"}
+
+
+def test_turns_end_with_the_time_but_four_are_taken(
+    library: Releases, places: list[Place], path: Path
+) -> None:
+    found = measured(library, places[:2], path, settings_of(turns=50, seconds=1e-6, budget=60))
+    assert [len(cell.cpu_s.samples) for cell in found.values() if cell.cpu_s] == [4, 4]
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("after", "reason"),
     [
-        "no JSON",
-        "[]",
-        '{"schema": 2}',
-        '{"schema": 1, "library": "toylib"}',
-        '{"schema": 1, "library": 3, "environment": {}}',
+        ("answer.pop('phases')", "phases"),
+        ("answer['cpu_s'] = 'long'", "cpu_s"),
+        ("answer['fingerprint'] = ''", "fingerprint"),
+        ("answer['calls'] = {'x': True}", "calls"),
+        ("answer['release'] = 'none'", "'none' is no release"),
     ],
 )
-def test_a_damaged_line_is_told_and_left_out(
-    library: Releases, places: list[Place], tmp_path: Path, line: str
+def test_a_wrong_answer_of_a_driver_is_a_reason(
+    library: Releases, places: list[Place], path: Path, after: str, reason: str
 ) -> None:
-    path = tmp_path / "history.jsonl"
-    first = measured(library, places, path)
-    path.write_text(f"{line}\n{path.read_text()}")
-    damaged: list[str] = []
-    history = read_history(path, LIBRARY, environment_of(library), damaged.append)
-    assert history.rounds == first.rounds
-    assert len(damaged) == 1
-    assert damaged[0].startswith(f"{path}, line 1: it ")
+    library.driver.write_text(
+        f"{DRIVER}\ndef wrong(request):\n    answer = counts(request)\n    {after}\n"
+        "    return answer\n\nHANDLERS['counts'] = wrong\n"
+    )
+    found = measured(library, places[:1], path)["1.0.0"]
+    assert found.status == "failed"
+    assert reason in (found.reason or "")
 
 
-@pytest.mark.parametrize("field", ["counters", "fingerprint", "calls", "quality"])
-@pytest.mark.parametrize("value", [None, 3, ["x"], {"x": "y"}, {"x": True}])
-def test_a_wrong_type_inside_a_line_is_damage(
-    library: Releases, tmp_path: Path, field: str, value: object
-) -> None:
-    path = tmp_path / "history.jsonl"
-    environment = environment_of(library)
-    right = {"counters": {}, "fingerprint": "f", "calls": {}, "quality": {}}
-    line = {"schema": 1, "kind": "counts", "library": LIBRARY, "problem": PROBLEM, "release": "1"}
-    line |= {**right, field: value, "environment": environment}
-    path.write_text(json.dumps(line) + "\n")
-    damaged: list[str] = []
-    assert read_history(path, LIBRARY, environment, damaged.append).counts == {}
-    assert f"must have '{field}' as" in damaged[0]
+def test_no_child_is_left_where_it_is_stopped(places: list[Place], tmp_path: Path) -> None:
+    source = f"import os, pathlib, time\npathlib.Path({str(tmp_path / 'pid')!r}).write_text("
+    endless = broken(tmp_path, f"{source}str(os.getpid()))\ntime.sleep(600)")
+    program = (
+        "import sys\nfrom pathlib import Path\n"
+        f"sys.path[:0] = {sys.path!r}\n"
+        "from test_release_measuring import measured, declared, Place\n"
+        f"measured(declared(Path({str(tmp_path)!r})), [Place('9.0.0', "
+        f"Path({str(endless.folder)!r}), 'index')], Path({str(tmp_path / 'h.jsonl')!r}))\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    child = psutil.Process(int((tmp_path / "pid").read_text()))
+    process.send_signal(signal.SIGINT)
+    process.wait(60)
+    assert psutil.wait_procs([child], timeout=20)[1] == []
 
 
 def test_the_folder_tells_which_releases_it_has(places: list[Place], folder: Path) -> None:
     (folder / "other-1.0.0").mkdir()
-    assert sorted(kept_releases(LIBRARY, folder)) == ["1.0.0", "2.0.0"]
+    assert sorted(kept_releases(LIBRARY, folder)) == ["1.0.0", "2.0.0", "3.0.0"]
     assert kept_releases(LIBRARY, folder / "none") == []
 
 

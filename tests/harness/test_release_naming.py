@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from harness.model.errors import ShardbenchError, UsageError
-from harness.releases.naming import pip_reason, releases_in, releases_on_index
+from harness.releases.naming import is_build_of, pip_reason, releases_in, releases_on_index
 
 KNOWN = ["1.9.2", "1.10.0", "1.5.0", "1.5.1", "1.6.1", "0.9.0"]
 
@@ -58,6 +58,20 @@ def test_what_is_no_release_is_said(word: str) -> None:
 def test_a_range_that_ends_before_it_begins_is_refused() -> None:
     with pytest.raises(UsageError, match=r"The range 1\.9\.2\.\.1\.5\.0 ends before it begins\."):
         releases_in(["1.9.2..1.5.0"], lambda: KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("held", "release", "expected"),
+    [
+        ("1.0.0", "1.0", True),
+        ("2.13.0+cpu", "2.13.0", True),
+        ("2.13.0+cpu", "2.13.0+cpu", True),
+        ("2.13.0", "2.13.0+cpu", False),
+        ("2.13.1", "2.13.0", False),
+    ],
+)
+def test_a_local_version_is_a_build_of_its_release(held: str, release: str, expected: bool) -> None:
+    assert is_build_of(held, release) == expected
 
 
 def test_pips_reason_is_its_last_error_without_the_list_of_versions() -> None:

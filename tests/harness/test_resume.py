@@ -202,7 +202,7 @@ class TestGoingOn:
 LIMITED = """
 import resource, sys
 import run_sweep
-from harness.errors import ShardbenchError
+from harness.model.errors import ShardbenchError
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 try:
     run_sweep.main(sys.argv[1])

@@ -1,44 +1,40 @@
 """A library of several releases as wheels in a folder, a driver of it, and a family that has it."""
 
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.contract import Family
-from harness.contract.recorder import Recorder
-from harness.contract.releases import Releases
+from toy import TOY
+
+from harness.contract import Abilities, Family, Releases
 
 LIBRARY = "toylib"
 
 DRIVER = """
-import os, time
+import time
 import toylib
-from harness.registry import count_calls
-from importlib import metadata
-
-def enumerate_all(size):
-    return toylib.enumerate_options(size)
+from harness.contract.calls import count_calls
 
 def size(request):
     return int(request["workload"].partition("size=")[2].rstrip("]") or 3)
 
 def times(request):
-    start = time.process_time()
-    enumerate_all(size(request))
-    return {"release": toylib.RELEASE, "cpu_s": time.process_time() - start + 0.001,
-            "phases": {"enumerate": 0.25 * float(toylib.RELEASE[0]), "other": 0.5}}
+    wall, cpu = time.perf_counter(), time.process_time()
+    plan = toylib.enumerate_options(size(request))
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return {"release": toylib.RELEASE, "fingerprint": str(plan),
+            "wall_s": wall + 0.001, "cpu_s": cpu + 0.001,
+            "phases": {"enumerate": 0.25, "other": 0.5}}
 
 def counts(request):
-    plan, calls = count_calls(lambda: enumerate_all(size(request)))
-    return {"release": toylib.RELEASE, "counters": {"copies": toylib.COPIES},
-            "fingerprint": str(plan), "quality": {"cost": 1.0}, "calls": calls}
+    _, calls = count_calls(lambda: toylib.enumerate_options(size(request)))
+    return times(request) | {"counters": {"copies": toylib.COPIES}, "quality": {"cost": 1.0},
+                             "calls": calls}
 
 HANDLERS = {"times": times, "counts": counts}
 """
 
 SOURCE = """
-import time
 RELEASE = "{release}"
 COPIES = {copies}
 
@@ -91,21 +87,12 @@ def declared(folder: Path) -> Releases:
 
 def family(releases: Releases) -> Family[Any, Any]:
     """Return a family that has the library, with a reference and nothing else."""
-
-    def observe(_: Recorder) -> Iterator[None]:
-        raise NotImplementedError
-
     found: Family[Any, Any] = Family(
         name="toy-releases",
         summary="",
-        build=lambda workload, topology: None,
-        fingerprint=str,
-        validate=lambda problem, decision: None,
-        quality=lambda problem, decision: {},
-        facts=lambda problem: {},
+        implementation=TOY.implementation,
         qualities=(),
-        observe=observe,  # type: ignore[arg-type]
-        releases=releases,
+        abilities=Abilities(releases=releases),
     )
     found.variant("reference", reference=True)(lambda problem: problem)
     return found

@@ -15,6 +15,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 NOT_DECLARED = {"torch", "torchrec", "colossalai", "paddle"}
 OPTIONAL = {"distributed": "dask", "pynvml": "nvml"}
 """The extra of each module."""
+OTHERWISE_NAMED = {"google": "protobuf"}
+"""The library of a module that is not called so."""
 
 
 def imported(path: Path) -> set[str]:
@@ -33,7 +35,8 @@ def test_what_is_imported_is_declared():
     found = set().union(*map(imported, files)) - sys.stdlib_module_names - {*PACKAGES}
     assert found >= NOT_DECLARED
     declared = {canonicalize_name(Requirement(text).name) for text in PROJECT["dependencies"]}
-    needed = {canonicalize_name(name) for name in found - NOT_DECLARED - set(OPTIONAL)}
+    named = found - NOT_DECLARED - set(OPTIONAL)
+    needed = {canonicalize_name(OTHERWISE_NAMED.get(name, name)) for name in named}
     assert needed <= declared
     assert set(OPTIONAL.values()) == set(PROJECT["optional-dependencies"])
 

@@ -18,10 +18,11 @@ sys.path.append(str(Path(__file__).parents[1] / "harness"))
 
 from made_up_cells import PROBLEM, ended, line
 
+from harness.suites.difference import Deviation
 from harness.suites.expectations import Expectation, Expectations
-from harness.suites.gate import Deviation, GateVerdict, Judged, judge_cells
+from harness.suites.gate import GateVerdict, Judged, judge_cells
+from reports.escaping import code
 from reports.pages.gate import (
-    code,
     failure_markdown,
     headline,
     look_closer,

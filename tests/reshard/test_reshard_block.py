@@ -10,10 +10,10 @@ from planners.reshard.resharding.block import (
     GraphChanged,
 )
 from planners.reshard.resharding.graph import Twin
-from planners.reshard.resharding.syncing import DeltaSync, SyncAfterRemove, SyncEach, SyncOnce
+from planners.reshard.resharding.syncing import DeltaSync, SyncAfterRemove, SyncOnce
 
-ALL = (SyncEach, SyncAfterRemove, SyncOnce, DeltaSync)
-IN_LINE = (SyncEach, SyncAfterRemove, DeltaSync)
+ALL = (Block, SyncAfterRemove, SyncOnce, DeltaSync)
+IN_LINE = (Block, SyncAfterRemove, DeltaSync)
 """Those that take in what others have edited before they go on."""
 
 
@@ -212,7 +212,7 @@ def test_all_that_keep_in_line_end_with_the_same_graph_and_mirror(edits):
 @given(edits=EDITS.map(lambda edits: [e for e in edits if "behind" not in e[0]]))
 def test_one_sync_at_the_end_is_enough_where_nobody_else_edits(edits):
     ends = []
-    for kind in (SyncEach, SyncOnce):
+    for kind in (Block, SyncOnce):
         block = kind(chain(6))
         apply(block, edits)
         block.check()

@@ -13,16 +13,15 @@ from harness.topologies.lookup import find_topology
 from planners.reshard import FAMILY
 from planners.reshard.decision import validate
 from planners.reshard.problem import TransformerProblem, build
-from planners.reshard.resharding.block import GraphChanged
-from planners.reshard.resharding.layouts import ValueLayout
-from planners.reshard.resharding.program import transformer
+from planners.reshard.resharding.block import Block, GraphChanged
+from planners.reshard.resharding.program import ValueLayout, transformer
 from planners.reshard.resharding.resharder import IndexedResharder, Resharder
-from planners.reshard.resharding.syncing import DeltaSync, SyncAfterRemove, SyncEach, SyncOnce
+from planners.reshard.resharding.syncing import DeltaSync, SyncAfterRemove, SyncOnce
 from planners.reshard.suite import LADDER
 
 MACHINE = "dgx_a100_80gb"
 IN_LINE = (
-    (SyncEach, Resharder),
+    (Block, Resharder),
     (SyncAfterRemove, Resharder),
     (DeltaSync, Resharder),
     (DeltaSync, IndexedResharder),

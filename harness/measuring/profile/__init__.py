@@ -1,1 +1,1 @@
-"""Where the time of calls goes, and how two variants differ in that."""
+"""Profiles of calls, and the difference of two variants."""

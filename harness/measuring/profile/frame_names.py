@@ -1,4 +1,4 @@
-"""What a profiler's frames are called: module and qualified name, without this machine's paths."""
+"""Names of a profiler's frames: module and qualified name, without this machine's paths."""
 
 import re
 import sys

@@ -45,8 +45,7 @@ class CheapestSearch(InternedSearch):
     def search(self, source: InternedSpec, target: InternedSpec) -> Conversion:
         """Return the cheapest conversion, from what was found out about its source.
 
-        Raises:
-            UsageError: the specs are of different tensors.
+        Raises UsageError where the specs are of different tensors.
         """
         check_same_tensor(source, target)
         if source.masks == target.masks:

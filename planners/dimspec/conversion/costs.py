@@ -1,4 +1,4 @@
-"""What one step of a conversion costs, as ColossalAI models it, in cost units.
+"""The cost of one step of a conversion, as ColossalAI models it, in cost units.
 
 Source: hpcaitech/ColossalAI v0.4.1, colossalai/device/device_mesh.py and
 colossalai/tensor/comm_spec.py. The order of the operations decides the last bit.

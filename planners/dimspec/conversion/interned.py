@@ -111,9 +111,8 @@ class InternedTensor:
     def search(self, source: InternedSpec, target: InternedSpec) -> Conversion:
         """Return the conversion of one spec into another.
 
-        Raises:
-            InfeasibleDecision: the target is not reached in MOST_STEPS steps.
-            UsageError: they are of different tensors.
+        Raises InfeasibleDecision where the target is not reached in MOST_STEPS steps and UsageError
+        where they are of different tensors.
         """
         check_same_tensor(source, target)
         if source.masks == target.masks:

@@ -91,8 +91,7 @@ def checked_partition(
 ) -> Partition:
     """Return a partition with its dimensions counted from 0; negative ones count from the end.
 
-    Raises:
-        PartitionError: the tensor cannot be partitioned so.
+    Raises PartitionError where the tensor cannot be partitioned so.
     """
     rank = len(shape)
     partition = tuple((dim + rank if -rank <= dim < 0 else dim, tuple(axes)) for dim, axes in pairs)

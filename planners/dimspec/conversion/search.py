@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from harness.contract import InfeasibleDecision, UsageError
 from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost, Pattern, step_cost
 from planners.dimspec.conversion.partition import Mesh, Partition, PartitionError
-from planners.dimspec.conversion.specs import NAMES, DimSpec, ShardingSpec
+from planners.dimspec.conversion.specs import NAMES, DimSpec, ShardingSpec, SharedDimSpec
 
 MOST_STEPS = 21
 _MOST_MESH_AXES = 2
@@ -67,8 +67,7 @@ class GreedySearch:
     def spec(self, mesh: Mesh, shape: tuple[int, ...], partition: Partition) -> ShardingSpec:
         """Return a sharding spec.
 
-        Raises:
-            UsageError: the mesh has more axes than the dictionary of differences knows.
+        Raises UsageError where the mesh has more axes than the dictionary of differences knows.
         """
         if len(mesh.shape) > _MOST_MESH_AXES:
             raise UsageError(
@@ -84,8 +83,7 @@ class GreedySearch:
         A step's cost holds those before it and is added to them, so several steps cost more than
         their sum: upstream's sums are reproduced, not corrected.
 
-        Raises:
-            InfeasibleDecision: the target is not reached in MOST_STEPS steps.
+        Raises InfeasibleDecision where the target is not reached in MOST_STEPS steps.
         """
         if source.difference(target) == 0:
             return Conversion([], [], NOTHING)
@@ -126,6 +124,26 @@ class GreedySearch:
                     continue
                 candidates.append(Candidate(made, comm, cost))
         return candidates
+
+
+class PathCache(GreedySearch):
+    """The search with a cache of paths that is read, as ColossalAI's never is.
+
+    Its key is all that decides: the mesh by its value, because meshes are copied; the tensor's
+    shape; the source with the order of its dimensions, which decides ties; and the target.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(SharedDimSpec.forgotten())
+        self._known: dict[tuple[Mesh, tuple[int, ...], Partition, Partition], Conversion] = {}
+
+    def convert(self, source: ShardingSpec, target: ShardingSpec) -> Conversion:
+        """Return the conversion as `GreedySearch.convert` does, in lists of its own."""
+        key = source.mesh, source.shape, source.partition, tuple(sorted(target.partition))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = super().convert(source, target)
+        return Conversion(list(found.path), list(found.comms), found.cost)
 
 
 _Steps = Iterator[tuple[CommSpec, dict[int, list[int]]]]

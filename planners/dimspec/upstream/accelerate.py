@@ -183,8 +183,7 @@ def accelerate(*, any_release: bool = False) -> AcceleratedConversions:
     Returns:
         What counts the searches, and switches them off again.
 
-    Raises:
-        UsageError: they are on already.
+    Raises UsageError where they are on already.
     """
     installed = colossalai.__version__
     is_supported = RELEASES.allow("accelerate()", installed, any_release=any_release)

@@ -1,30 +1,51 @@
 """One run of the planner with nothing known before, timed or counted."""
 
+from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, TypeVar
 
 from colossalai.tensor.shape_consistency import ShapeConsistencyManager
+from colossalai.tensor.sharding_spec import ShardingSpec, _DimSpec
 
 from planners.dimspec.upstream.accelerate import accelerate
-from planners.dimspec.upstream.counting import counting
-from planners.upstream_run import timed
+from planners.dimspec.upstream.plain_values import query_of
+from planners.instruments import counted, timed
 
 T = TypeVar("T")
 
 ANSWERED_BY = ("colossalai", "interned")
 
 
+def counting() -> AbstractContextManager[Counter[str]]:
+    """Count until left, whatever answers the conversions; `searches` are left to the caller."""
+    distinct: set[Any] = set()
+
+    def conversion(counters: Counter[str], _: Any, source_spec: Any, target_spec: Any) -> None:
+        distinct.add(query_of(source_spec, target_spec))
+        counters["conversions"] += 1
+        counters["distinct_searches"] = len(distinct)
+
+    return counted(
+        (ShapeConsistencyManager, "get_all_one_step_transform_spec", "expansions"),
+        # Release 0.4.0 has the first of the two, and calls it in every constructor.
+        (_DimSpec, "build_difference_2d_dict", "dictionaries_built"),
+        (_DimSpec, "_build_difference_2d_dict", "dictionaries_built"),
+        (_DimSpec, "__init__", "dim_specs_built"),
+        (_DimSpec, "difference", "difference_calls"),
+        (ShardingSpec, "__init__", "sharding_specs_built"),
+        (ShapeConsistencyManager, "shape_consistency", conversion),
+        others=("conversions", "distinct_searches"),
+    )
+
+
 def run(request: dict[str, Any], call: Callable[[], T]) -> tuple[T, dict[str, Any]]:
-    """Call once.
+    """Call once; return the result, with `wall_s`, `cpu_s` (process CPU time) and `counters`.
 
     Args:
         request: `answered_by`, one of ANSWERED_BY, and `count`: whether to take counters. Where
             that is false, nothing of upstream is patched for it.
         call: What is timed and counted.
-
-    Returns:
-        What it returned, and `wall_s`, `cpu_s` (process CPU time) and `counters`.
     """
     answered_by = request.get("answered_by", "colossalai")
     if answered_by not in ANSWERED_BY:

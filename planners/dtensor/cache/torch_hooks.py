@@ -1,15 +1,15 @@
 """Changes to torch that cached plans need: told when to forget, and DTensors made plainly."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._ops import OpOverload
 from torch.distributed.tensor import DTensor
 
 from planners.dtensor.dispatch.torch_path import PROPAGATOR, modes_active
+from planners.instruments import replaced
 
 _REGISTRATIONS = (
     "register_op_strategy",
@@ -18,10 +18,9 @@ _REGISTRATIONS = (
 )
 
 
-@contextmanager
 def following_torch(
     forget: Callable[[], None], give_back: Callable[[OpOverload], None]
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Follow what happens to torch's decisions, until left.
 
     `forget` is called after torch's cache was cleared, `give_back` with an op before torch gets a
@@ -41,17 +40,15 @@ def following_torch(
         return registered
 
     kind = type(PROPAGATOR)
-    with ExitStack() as patches:
-        for owner, name, replacement in (
+    return replaced(
+        (
             (torch._C, "_clear_DTensor_sharding_propagator_cache", cleared),
             *((kind, name, registering(getattr(kind, name))) for name in _REGISTRATIONS),
-        ):
-            patches.enter_context(mock.patch.object(owner, name, replacement))
-        yield
+        )
+    )
 
 
-@contextmanager
-def made_plainly() -> Iterator[None]:
+def made_plainly() -> AbstractContextManager[None]:
     """Let torch make DTensors without the two wrappers around their empty constructor.
 
     Those that are traced or exported have them as ever.
@@ -63,5 +60,4 @@ def made_plainly() -> Iterator[None]:
             wrapped(self, *args, **kwargs)
 
     plain._torchdynamo_disable = True  # type: ignore[attr-defined] # as torch's own is marked
-    with mock.patch.object(DTensor, "__init__", plain):
-        yield
+    return replaced([(DTensor, "__init__", plain)])

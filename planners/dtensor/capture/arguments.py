@@ -17,9 +17,9 @@ from torch.distributed.tensor._utils import (
 from planners.dtensor.cache.plans import make_dtensor
 from planners.dtensor.capture.layout_tensor import LayoutTensor, layout_of
 from planners.dtensor.capture.records import TYPES, placement_of, regular_ranks
-from planners.dtensor.capture.step_file import ArgumentRecord, CallRecord, StepRecord, TensorRecord
 from planners.dtensor.dispatch.torch_path import on_meta_device
 from planners.dtensor.programs.world import DEVICE
+from planners.dtensor.step_file import ArgumentRecord, CallRecord, StepRecord, TensorRecord
 
 
 class CannotBeMade(Exception):

@@ -24,15 +24,15 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.utils._pytree import tree_leaves
 
 from harness.contract import Names
-from planners.dtensor.capture import step_file
-from planners.dtensor.capture.step_file import (
+from planners.dtensor import step_file
+from planners.dtensor.decision import Redistribution
+from planners.dtensor.step_file import (
     ArgumentRecord,
     CallRecord,
     Move,
     ResultRecord,
     StepRecord,
 )
-from planners.dtensor.decision import Redistribution
 
 TYPES = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 """The types of arguments that are written by their names in torch."""

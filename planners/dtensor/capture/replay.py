@@ -32,11 +32,11 @@ from planners.dtensor.capture.arguments import (
     Locals,
 )
 from planners.dtensor.capture.recording import decided_ops
-from planners.dtensor.capture.step_file import CallRecord, StepRecord, read_step
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
 from planners.dtensor.programs.build import OpProgram, RecordedDecisions
 from planners.dtensor.programs.world import playing_one_rank, start_world
 from planners.dtensor.search.dispatches import ExactMiss
+from planners.dtensor.step_file import CallRecord, StepRecord, read_step
 from planners.dtensor.workloads import check_ranks, parameters_of
 
 _MOST_PIECES = 2**16
@@ -46,9 +46,8 @@ _READS_A_VALUE = torch.ops.aten._local_scalar_dense.default
 def replayed(workload: WorkloadSpec, topology: Topology) -> OpProgram:
     """Return the program of a captured step, without the calls that cannot be made here.
 
-    Raises:
-        UsageError: the file cannot be read, it was recorded in a world of another size, or nothing
-            in it can be called.
+    Raises UsageError where the file cannot be read, it was recorded in a world of another size, or
+    nothing in it can be called.
     """
     path, parameters = Path(workload.name), parameters_of(workload)
     step = read_step(path)

@@ -1,7 +1,6 @@
 """DTensor specs that are put together once: later ones take their attributes from a table."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -43,8 +42,7 @@ class SpecTable:
         self._known.clear()
         self._of_any_size.clear()
 
-    @contextmanager
-    def filled(self) -> Iterator[None]:
+    def filled(self) -> AbstractContextManager[Any]:
         """Let torch make its specs with this table until left."""
         make = DTensorSpec.__init__
         known, of_any_size = self._known.entries, self._of_any_size.entries
@@ -80,5 +78,4 @@ class SpecTable:
             keep((key, tensor_meta), dict(vars(self)))
 
         keep, keep_any_size = self._known.add, self._of_any_size.add
-        with mock.patch.object(DTensorSpec, "__init__", from_table):
-            yield
+        return mock.patch.object(DTensorSpec, "__init__", from_table)

@@ -1,4 +1,4 @@
-"""What `shardbench releases torch` measures."""
+"""The declaration of torch for `shardbench releases`."""
 
 from pathlib import Path
 

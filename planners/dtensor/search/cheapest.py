@@ -17,8 +17,8 @@ in keyword arguments, ...) is left to torch's own function.
 """
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Container, Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -253,8 +253,7 @@ def cheapest_strategy(
     return _expand_exhaustively(mesh, op_schema, single_mesh_dim_strategies, **options)
 
 
-@contextmanager
-def searched_exactly(but_for: Container[OpOverload] = ()) -> Iterator[None]:
+def searched_exactly(but_for: Container[OpOverload] = ()) -> AbstractContextManager[Any]:
     """Make torch use `cheapest_strategy`, but for the ops in `but_for`, which may change meanwhile.
 
     Modules that have imported torch's function by name keep using that one.
@@ -265,8 +264,7 @@ def searched_exactly(but_for: Container[OpOverload] = ()) -> Iterator[None]:
         search = replaced if schema.op in but_for else cheapest_strategy
         return search(mesh, schema, *rest, **options)
 
-    with mock.patch.object(utils, "expand_to_full_mesh_op_strategy", searched):
-        yield
+    return mock.patch.object(utils, "expand_to_full_mesh_op_strategy", searched)
 
 
 def encode(placement: Placement | None) -> int:

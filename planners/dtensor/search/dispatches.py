@@ -1,7 +1,7 @@
 """Torch's dispatch with another search for the cheapest strategy after a miss."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 from unittest import mock
 
@@ -29,13 +29,11 @@ class Dijkstra(Dispatch):
     what it finds no strategy for.
     """
 
-    @contextmanager
-    def installed(self) -> Iterator[None]:
+    def installed(self) -> AbstractContextManager[Any]:
         """Let torch expand strategies with it."""
-        with mock.patch.object(
+        return mock.patch.object(
             _sharding_prop, "_expand_single_dim_strategy_to_mesh", _expand_by_dijkstra
-        ):
-            yield
+        )
 
 
 def _expand_by_dijkstra(

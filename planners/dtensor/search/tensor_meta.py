@@ -5,8 +5,8 @@ for shapes it has not seen, up to several. For matrix products, pointwise ops an
 the meta device gives the same answer at once: all of it is the op's own code in C++.
 """
 
-from collections.abc import Container, Iterator
-from contextlib import contextmanager
+from collections.abc import Container
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -54,8 +54,7 @@ def is_asked_directly(op: OpOverload) -> bool:
     return of_op.makes_one_tensor and (op in _VIEWS or op in PRODUCTS or is_pointwise(op))
 
 
-@contextmanager
-def asked_directly(but_for: Container[OpOverload] = ()) -> Iterator[None]:
+def asked_directly(but_for: Container[OpOverload] = ()) -> AbstractContextManager[Any]:
     """Let torch ask the meta device in plain cases, but not for `but_for`, which may change."""
     ask_fake_tensors = PROPAGATOR._propagate_tensor_meta_non_cached
 
@@ -72,8 +71,7 @@ def asked_directly(but_for: Container[OpOverload] = ()) -> Iterator[None]:
                 return meta
         return ask_fake_tensors(schema)
 
-    with mock.patch.object(PROPAGATOR, "_propagate_tensor_meta_non_cached", ask, create=True):
-        yield
+    return mock.patch.object(PROPAGATOR, "_propagate_tensor_meta_non_cached", ask, create=True)
 
 
 def meta_of(schema: OpSchema) -> TensorMeta | None:

@@ -38,14 +38,12 @@ class Mirror(Struct, frozen=True):
     kinds: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
-    def of(cls, held: Any) -> Self:
-        """Return what is captured of an object of torchrec's."""
-        fields = {name: getattr(held, name) for name in cls.__struct_fields__}
+    def of(cls, held: Any, **given: Any) -> Self:
+        """Return what is captured of an object of torchrec's, with the fields that are given."""
+        fields = {name: getattr(held, name) for name in cls.__struct_fields__} | given
         for name, kind in cls.kinds.items():
-            if fields[name] is not None:
-                fields[name] = (
-                    fields[name].name if issubclass(kind, Enum) else kind.of(fields[name])
-                )
+            if (inner := fields[name]) is not None:
+                fields[name] = inner.name if issubclass(kind, Enum) else kind.of(inner)
         return cls(**fields)
 
     def make(self) -> Any:
@@ -75,7 +73,7 @@ class CacheStatistics(Mirror, frozen=True):
     miss_ratios: Annotated[list[Number], Meta(max_length=100_000)]
 
     @classmethod
-    def of(cls, held: EmbeddingOffloadStats) -> Self:
+    def of(cls, held: Any, **_: Any) -> Self:
         """Return what is captured of torchrec's."""
         cacheability, ratios = float(held.cacheability), held.hist.tolist()
         return cls(cacheability, held.expected_lookups, held.height, ratios)
@@ -147,27 +145,22 @@ class CapturedConstraints(Mirror, frozen=True):
 def captured_constraints(
     constraints: ParameterConstraints, table: str, features: Mapping[str, str]
 ) -> CapturedConstraints:
-    """Return what is captured of a table's constraints, with features as they are written.
-
-    Raises:
-        ShardbenchError: they hold what cannot be written down.
-    """
+    """Return what is captured of constraints; raises ShardbenchError for what cannot be."""
     stats = constraints.cache_params and constraints.cache_params.stats
     if stats is not None and type(stats) is not EmbeddingOffloadStats:
         raise ShardbenchError(
             f"The cache statistics of table '{table}' are a {type(stats).__name__}; only "
             "torchrec's EmbeddingOffloadStats can be captured."
         )
-    captured = CapturedConstraints.of(constraints)
-    group, names = captured.device_group, captured.feature_names
-    return structs.replace(
-        captured,
-        sharding_types=_known(captured.sharding_types, SHARDING_TYPES),
-        compute_kernels=_known(captured.compute_kernels, KERNELS),
-        is_weighted=bool(captured.is_weighted),
+    group, names = constraints.device_group, constraints.feature_names
+    return CapturedConstraints.of(
+        constraints,
+        sharding_types=_known(constraints.sharding_types, SHARDING_TYPES),
+        compute_kernels=_known(constraints.compute_kernels, KERNELS),
+        is_weighted=bool(constraints.is_weighted),
         feature_names=None if names is None else [features[name] for name in names],
         device_group=group if not group or group in _DEVICES else "unknown",
-        use_virtual_table=bool(captured.use_virtual_table),
+        use_virtual_table=bool(constraints.use_virtual_table),
     )
 
 

@@ -71,20 +71,12 @@ class CapturedProblem(_CapturedMachines, kw_only=True):
 
 
 def read_problem(path: str | Path) -> CapturedProblem:
-    """Read a captured file.
-
-    Raises:
-        UsageError: it is none of this family, or what it says cannot be so.
-    """
+    """Read a captured file; raises UsageError for one that is damaged or of another family."""
     return _read(path, CapturedProblem)
 
 
 def read_machines(path: str | Path) -> Machines:
-    """Read the machines of a captured file, as the harness describes them.
-
-    Raises:
-        UsageError: it is none of this family, or what it says of them cannot be so.
-    """
+    """Read the machines of a captured file for the harness; raises UsageError as `read_problem`."""
     return _read(path, _CapturedMachines).topology.machines()
 
 

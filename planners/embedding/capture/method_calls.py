@@ -3,7 +3,7 @@
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 
@@ -29,19 +29,13 @@ def listening(base: type, method: str, listener: Callable[..., Any]) -> Iterator
 
         return call
 
-    replaced = {
-        kind: original
-        for kind in _derived(base)
-        if callable(original := vars(kind).get(method))
-        and not getattr(original, "__isabstractmethod__", False)
-    }
-    for kind, original in replaced.items():
-        setattr(kind, method, replacement(original))
-    try:
+    with ExitStack() as restored:
+        for kind in _derived(base):
+            original = vars(kind).get(method)
+            if callable(original) and not getattr(original, "__isabstractmethod__", False):
+                restored.callback(setattr, kind, method, original)
+                setattr(kind, method, replacement(original))
         yield
-    finally:
-        for kind, original in replaced.items():
-            setattr(kind, method, original)
 
 
 def _derived(base: type) -> set[type]:

@@ -95,11 +95,7 @@ class CapturedOptions:
     fed: bool = False
 
     def applied(self, options: Sequence[ShardingOption]) -> list[ShardingOption]:
-        """Return options that torchrec enumerated as the live planner had them.
-
-        Raises:
-            UsageError: one of the file's is not among them, or has other shards.
-        """
+        """Return enumerated options as the live planner had them; raises UsageError for others."""
         waiting: dict[tuple[str, str, str], deque[ShardingOption]] = defaultdict(deque)
         for option in options:
             waiting[option.fqn, option.sharding_type, option.compute_kernel].append(option)

@@ -93,15 +93,15 @@ class _PlanRecorder:
         try:
             result = make()
         except BaseException as error:
-            self._record(_RecordedPlan.failed, error)
+            self._record(module, _RecordedPlan.failed, error)
             raise
-        self._record(_RecordedPlan.found, result)
+        self._record(module, _RecordedPlan.found, result)
         return result
 
     def on_enumerate(self, make: Call, _: Any, module: nn.Module, *__: Any, **___: Any) -> Any:
         """Make an enumerator enumerate, and record its options."""
         options = make()
-        self._record(_RecordedPlan.enumerated, module, options)
+        self._record(module, _RecordedPlan.enumerated, options)
         return options
 
     def on_reserve(self, make: Call, _: Any, *given: Any, **named: Any) -> Any:
@@ -110,13 +110,13 @@ class _PlanRecorder:
         try:
             left = make()
         except PlannerError as error:
-            self._record(_RecordedPlan.reserved, module, None, str(error))
+            self._record(module, _RecordedPlan.reserved, None, str(error))
             raise
-        self._record(_RecordedPlan.reserved, module, left)
+        self._record(module, _RecordedPlan.reserved, left)
         return left
 
-    def _record(self, add: Callable[..., None], *found: Any) -> None:
-        if self._plan is not None:
+    def _record(self, module: nn.Module, add: Callable[..., None], *found: Any) -> None:
+        if self._plan is not None and self._plan.module is module:
             with self._guarded():
                 add(self._plan, *found)
 
@@ -139,7 +139,7 @@ class _RecordedPlan:
         self, names: Names, planner: EmbeddingShardingPlanner, module: nn.Module, sharders: Sharders
     ) -> None:
         self._planner = planner
-        self._module = module
+        self.module = module
         self._hashed = names.hashed
         modules = sharded_modules(module, sharders)
         if not modules:
@@ -168,7 +168,7 @@ class _RecordedPlan:
             sharded.path: ".".join(parts.get(part, "") for part in sharded.path.split("."))
             for sharded in modules
         }
-        topology, by_kind = planner._topology, {each.kind: each.sharder for each in modules}
+        topology = planner._topology
         self.problem = CapturedProblem(
             topology=CapturedTopology.of(topology),
             batch_size=planner._batch_size,
@@ -177,7 +177,7 @@ class _RecordedPlan:
             ),
             sharders=[
                 CapturedSharder.of(sharder, kind, topology.compute_device)
-                for kind, sharder in by_kind.items()
+                for kind, sharder in {each.kind: each.sharder for each in modules}.items()
             ],
             modules=[
                 CapturedModule.of(each, self._paths[each.path], self._tables, features)
@@ -193,10 +193,8 @@ class _RecordedPlan:
             found=None,
         )
 
-    def reserved(self, module: nn.Module, left: Topology | None, refused: str = "") -> None:
+    def reserved(self, left: Topology | None, refused: str = "") -> None:
         """Record what a storage reservation leaves of the devices, or why it refuses to."""
-        if module is not self._module:
-            return
         reservation = self.problem.reservation
         settings = reservation.settings
         if left is not None:
@@ -209,11 +207,9 @@ class _RecordedPlan:
         if dense is not None and settings is not None and "dense_tensor_estimate" in settings:
             settings["dense_tensor_estimate"] = max(int(dense.hbm), int(dense.ddr))
 
-    def enumerated(self, module: nn.Module, options: list[ShardingOption]) -> None:
+    def enumerated(self, options: list[ShardingOption]) -> None:
         """Record the options of all tables, before a proposer or a partitioner changes them."""
-        if module is self._module:
-            found = captured_options(options, self._places)
-            self.problem.options, self.problem.estimates = found
+        self.problem.options, self.problem.estimates = captured_options(options, self._places)
 
     def found(self, result: ShardingPlan) -> None:
         """Record the plan that was found."""

@@ -11,11 +11,7 @@ def is_captured(workload: WorkloadSpec) -> bool:
 
 
 def captured_label(workload: WorkloadSpec) -> WorkloadSpec:
-    """Return the name of a captured file in results.
-
-    Raises:
-        UsageError: it has parameters, cannot be read, or what it says cannot be so.
-    """
+    """Return the name of a captured file in results; raises UsageError where it cannot be used."""
     from planners.embedding.capture.file import read_problem
 
     _check_parameters(workload)
@@ -24,11 +20,7 @@ def captured_label(workload: WorkloadSpec) -> WorkloadSpec:
 
 
 def brought(workload: WorkloadSpec) -> Topology | None:
-    """Return the machines of a captured file; None for any other workload.
-
-    Raises:
-        UsageError: the file has parameters or cannot be used.
-    """
+    """Return a captured file's machines, None for others; raises UsageError for a bad file."""
     if not is_captured(workload):
         return None
     from planners.embedding.capture.file import read_machines

@@ -2,8 +2,9 @@
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import (
     Enumerator,
     Partitioner,
@@ -15,16 +16,13 @@ from torchrec.distributed.planner.types import (
 from typing_extensions import override
 
 from planners.embedding.drop_in import obstacles
-from planners.embedding.drop_in.plan_check import fault_of, without_ranks
+from planners.embedding.drop_in.plan_check import Estimates, fault_of, without_ranks
 from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.enumeration import SharedOption, with_shards
 from planners.embedding.search.outcome import Found, NotFound
 from planners.embedding.search.same_plan.partition import rules_of
 from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space
-
-if TYPE_CHECKING:
-    from planners.embedding.drop_in.planner import Planner
 
 
 class NotCompiled(Exception):
@@ -42,14 +40,28 @@ class CompiledSearch(Proposer, Partitioner):
     that was found, or else the smallest proposal and the last one, which the planner's own
     partitioner refuses again.
 
-    Attributes:
-        tried: how many proposals were tried.
+    With `best` it looks for the best plan, for at most `limit` seconds, with a `seed`. Where the
+    plan is to be checked, `estimates` returns what asks torchrec's estimators, or None where they
+    are not torchrec's own. `tried` is how many proposals were tried.
     """
 
-    def __init__(self, planner: "Planner") -> None:
+    def __init__(
+        self,
+        planner: EmbeddingShardingPlanner,
+        *,
+        best: bool,
+        limit: float | None,
+        seed: int,
+        check: bool,
+        clock: Callable[[], float],
+        estimates: Callable[[], Estimates | None],
+    ) -> None:
         self._planner = planner
         self._proposers = planner._proposers
         self._partitioner = planner._partitioner
+        self._best, self._limit, self._seed = best, limit, seed
+        self._check, self._estimates = check, estimates
+        self._clock = clock
         self._topology: Topology
         self._deadline = Deadline()
         self._same_plan: SamePlan | None = None
@@ -75,12 +87,7 @@ class CompiledSearch(Proposer, Partitioner):
     def load(
         self, search_space: list[ShardingOption], enumerator: Enumerator | None = None
     ) -> None:
-        """Search for a plan; the options are not changed.
-
-        Raises:
-            NotCompiled: torchrec has to search.
-            WrongPlan: the search failed, or the check of its plan did.
-        """
+        """Search for a plan without changing the options; raises NotCompiled and WrongPlan."""
         try:
             self._load(search_space)
         except (NotCompiled, WrongPlan):
@@ -90,9 +97,8 @@ class CompiledSearch(Proposer, Partitioner):
             raise WrongPlan(reason.rstrip(".")) from error
 
     def _load(self, options: list[ShardingOption]) -> None:
-        planner = self._planner
-        if planner._mode == "best-plan":
-            self._deadline = Deadline(planner._limit, planner._clock)
+        if self._best:
+            self._deadline = Deadline(self._limit, self._clock)
         try:
             space = self.flatten(options)
         except ValueError as error:
@@ -104,19 +110,19 @@ class CompiledSearch(Proposer, Partitioner):
         self.tried = outcome.proposals
         if isinstance(outcome, Found):
             plan = _placed(space, outcome)
-            fault = planner._check and fault_of(
+            fault = self._check and fault_of(
                 plan,
                 outcome.rating,
                 {option.fqn for option in options},
                 self._topology,
-                planner._perf_model,
+                self._planner._perf_model,
                 self._partitioner if self._same_plan else None,
-                planner._own_estimates(),
+                self._estimates(),
             )
             if fault:
                 raise WrongPlan(fault)
             self._proposals = [plan]
-            planner._num_plans = outcome.partitions - 1
+            self._planner._num_plans = outcome.partitions - 1
         else:
             failed = [row.tolist() for row in (outcome.smallest, outcome.last) if row is not None]
             self._proposals = [
@@ -124,7 +130,7 @@ class CompiledSearch(Proposer, Partitioner):
                 for row in (failed[:1] if failed[:1] == failed[1:] else failed)
             ]
         # The planner goes on counting from here, and so ends with all that were tried.
-        planner._num_proposals = self.tried - len(self._proposals)
+        self._planner._num_proposals = self.tried - len(self._proposals)
 
     def flatten(self, options: list[ShardingOption]) -> SearchSpace:
         """Return the search space as arrays."""
@@ -132,18 +138,17 @@ class CompiledSearch(Proposer, Partitioner):
 
     def search(self, space: SearchSpace, devices: Devices) -> Found | NotFound:
         """Search as the planner's mode says."""
-        planner = self._planner
-        limit = planner._timeout_seconds or None
-        if planner._mode == "best-plan":
+        limit = self._planner._timeout_seconds or None
+        if self._best:
             from planners.embedding.search.best_plan.search import best_plan
 
-            outcome = best_plan(space, devices, self._deadline, planner._seed)
+            outcome = best_plan(space, devices, self._deadline, self._seed)
             if isinstance(outcome, Found):
                 return outcome
-            limit = None if planner._limit is None else self._deadline.left
+            limit = None if self._limit is None else self._deadline.left
         rules = rules_of(self._partitioner)
         assert rules is not None
-        self._same_plan = SamePlan(self._proposers, rules, Deadline(limit, planner._clock))
+        self._same_plan = SamePlan(self._proposers, rules, Deadline(limit, self._clock))
         return self._same_plan(space, devices)
 
     @override
@@ -171,11 +176,7 @@ class CompiledSearch(Proposer, Partitioner):
         perf_rating: float | None = None,
         storage_constraint: Topology | None = None,
     ) -> None:
-        """Go on, unless torchrec disagrees with the search.
-
-        Raises:
-            WrongPlan: it does.
-        """
+        """Go on, or raise WrongPlan where torchrec disagrees with the search."""
         found = self._outcome.rating if isinstance(self._outcome, Found) else None
         if perf_rating != found:
             if found is None:

@@ -15,7 +15,7 @@ from torchrec.distributed.planner.types import (
 from harness.contract import InfeasibleDecision
 from planners.embedding.search.enumeration import with_shards
 from planners.embedding.search.space import devices_of
-from planners.embedding.shard_checks import check_memory, check_names, check_ranks, check_tiling
+from planners.embedding.shard_checks import ShardedTable, check_memory, check_names
 
 Estimates = Callable[[list[ShardingOption]], None]
 """Fills in the estimates of options that have none."""
@@ -32,16 +32,9 @@ def fault_of(
 ) -> str | None:
     """Return what is wrong with a plan, as a clause, or None.
 
-    Args:
-        plan: the chosen options with the ranks of their shards.
-        rating: the milliseconds that it is said to take.
-        tables: torchrec's names (`fqn`) of all tables.
-        topology: what the ranks can hold.
-        perf_model: torchrec's, which rates it again.
-        partitioner: torchrec's, which must put the shards on the same ranks; None for a plan that
-            it has not made.
-        estimates: asks torchrec's estimators about all shards; None where these are those of the
-            user's own enumerator.
+    The plan, said to take `rating` milliseconds, must place the `tables`, by torchrec's `fqn`. The
+    perf model must rate it the same, the partitioner must put its shards on the same ranks, and the
+    estimates must be equal, as far as they are given.
     """
     try:
         _check_layout(plan, tables, topology)
@@ -86,14 +79,16 @@ def _check_layout(plan: list[ShardingOption], tables: set[str], topology: Topolo
     ranks, host_ranks = topology.world_size, topology.intra_group_size
     hosts: dict[str, int] = {}
     for option in plan:
-        table, kind, shards = option.name, option.sharding_type, option.shards
-        check_tiling(table, kind, shards, tuple(option.tensor.shape), ranks)
-        check_ranks(table, kind, shards, ranks, host_ranks)
+        table = ShardedTable(
+            option.name, option.sharding_type, option.shards, tuple(option.tensor.shape)
+        )
+        table.check_tiling(ranks)
+        table.check_ranks(ranks, host_ranks)
         if option.dependency and option.partition_by == PartitionByType.HOST.value:
-            host = shards[0].rank // host_ranks
+            host = option.shards[0].rank // host_ranks
             if hosts.setdefault(option.dependency, host) != host:
                 raise InfeasibleDecision(
-                    f"Table {table} is on another host than the tables it depends on."
+                    f"Table {option.name} is on another host than the tables it depends on."
                 )
     check_memory(
         [shard for option in plan for shard in option.shards],

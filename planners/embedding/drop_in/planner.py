@@ -49,28 +49,25 @@ class Planner(EmbeddingShardingPlanner):
     and errors; proposers are used as if they were new. In mode `best-plan` it searches for the best
     plan by torchrec's perf model by itself, and does as in `same-plan` only where it finds none.
 
-    Where something is not compiled, such as a proposer that is not torchrec's own, a message is
-    logged once, and torchrec's own search is used. So it is, from then on and after one warning,
-    where the compiled search fails, or torchrec rates its plan otherwise than it does. On a release
-    of torchrec that `RELEASES` does not name, all of it is torchrec's own code, after one warning.
+    Where something is not compiled, such as a proposer of one's own, torchrec's own search is used,
+    and a message is logged once. So it is, from then on and after one warning, where the compiled
+    search fails or torchrec rates its plan otherwise. On a release of torchrec that `RELEASES` does
+    not name, all of it is torchrec's own code, after one warning.
 
     A time limit for the best plan holds for all of `plan` but enumerating the options, within a
-    tenth of it or half a second; the compiled code is loaded when the planner is made. Where the
-    time is up, the best plan so far stands; where there is none, the error is that of torchrec when
-    its `timeout_seconds` are over.
+    tenth of it or half a second. Where the time is up, the best plan so far stands; where there is
+    none, the error is that of torchrec when its `timeout_seconds` are over.
 
     Args:
         mode: which plan to look for.
-        search_seconds: how long to look for the best plan; where it is None, `timeout_seconds`, and
-            where that is None too, as long as the search finds useful: at most some five seconds of
-            CPU, counted as work, so that the same seed gives the same plan.
+        search_seconds: how long to look for the best plan; else `timeout_seconds`; without both as
+            long as is useful: at most some five seconds of CPU, counted as work, so that the same
+            seed gives the same plan.
         seed: of the search for the best plan.
-        check: whether to check each plan before it is returned: that every table is tiled once, on
-            ranks that exist and that its sharding type allows, within their memory; that torchrec's
-            perf model rates it as the search does, and torchrec's estimators all its shards; and
-            in mode `same-plan` that torchrec's partitioner puts them on the same ranks. That no
-            other proposal is better, and the estimates of options that were not chosen, are not
-            checked. It costs one partition, and one estimate of each shard of the plan.
+        check: whether to check each plan: that every table is tiled once, on ranks that exist and
+            that its sharding type allows, within their memory; that torchrec's perf model and
+            estimators rate it the same; and in mode `same-plan` that torchrec's partitioner puts
+            it on the same ranks. That no other proposal is better is not checked.
         any_release: whether to search on a release that this was not tested with, too.
 
     Raises:
@@ -162,11 +159,7 @@ class Planner(EmbeddingShardingPlanner):
 
     @override
     def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
-        """Return a plan for the module.
-
-        Raises:
-            PlannerError: there is no plan, as torchrec says it.
-        """
+        """Return a plan for the module; raises PlannerError as torchrec does."""
         if not self._supported:
             return super().plan(module, sharders)
         from planners.embedding.drop_in.compiled_search import NotCompiled, WrongPlan
@@ -219,7 +212,15 @@ class Planner(EmbeddingShardingPlanner):
         from planners.embedding.drop_in.compiled_search import CompiledSearch
 
         reservation = self._storage_reservation
-        stand_in = CompiledSearch(self)
+        stand_in = CompiledSearch(
+            self,
+            best=self._mode == "best-plan",
+            limit=self._limit,
+            seed=self._seed,
+            check=self._check,
+            clock=self._clock,
+            estimates=self._own_estimates,
+        )
         reserve = stand_in.keeping_topology(reservation.reserve)
         with (
             _replaced(reservation, reserve=reserve),

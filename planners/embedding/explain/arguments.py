@@ -59,11 +59,7 @@ class Reasons:
 
 
 def reasons(space: SearchSpace, devices: Devices) -> Reasons:
-    """Return what the lower bound of a problem rests on; some plan must be possible.
-
-    Raises:
-        ValueError: a table fits nowhere.
-    """
+    """Return what the lower bound rests on; raises ValueError where a table fits nowhere."""
     found = candidates(space, devices)
     if len(found.without_options):
         raise ValueError("a table fits nowhere")

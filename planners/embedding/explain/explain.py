@@ -41,21 +41,13 @@ _ROUNDING = 1e-9
 
 
 def explain(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> Explanation:
-    """Say why a valid plan is as it is.
-
-    Raises:
-        UsageError: there is no such rank.
-    """
+    """Say why a valid plan is as it is; raises UsageError where there is no such rank."""
     found = explained(problem, plan, question)
     return Explanation(tuple(sentences(found)), tuple(sections(found, question.top)), asdict(found))
 
 
 def explained(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> PlanExplained:
-    """Work out the figures of an explanation.
-
-    Raises:
-        UsageError: there is no such rank.
-    """
+    """Work out the figures of an explanation; raises UsageError where there is no such rank."""
     space, devices = arrays(problem)
     placed = PlacedPlan(plan.options, devices.ranks)
     load = placed.load()
@@ -210,7 +202,6 @@ def _alternative(
 ) -> Alternative:
     """Describe an option of a table, with the load of all ranks or what stands against it."""
     perf = np.array([shard.perf.total for shard in option.shards], np.float64)
-    why_not = obstacle or Obstacle("")
     return Alternative(
         sharding_type=option.sharding_type,
         compute_kernel=option.compute_kernel,
@@ -223,10 +214,7 @@ def _alternative(
         slowest_rank=None if load is None else int(load.perf.argmax()),
         slowest_rank_ms=None if load is None else float(load.perf.max()),
         this_rank_ms=None if load is None else float(load.perf[rank]),
-        why_not=why_not.clause,
-        lacking=why_not.kind,
-        needed_bytes=why_not.needed,
-        free_bytes=why_not.free,
+        **asdict(obstacle or Obstacle("")),
     )
 
 
@@ -245,22 +233,20 @@ def _left_out(
             break
     there = {name for each in enumerated for name in (each.sharding_type, each.compute_kernel)}
 
-    def reason(name: str, allowed: list[str] | None, offered: set[str]) -> str:
+    def reason(name: str, allowed: list[str] | None) -> str:
         if allowed and name not in allowed:
             return "its constraints do not allow it"
-        if name not in offered:
+        if name not in types | kernels:
             return "its sharder does not offer it"
         return "torchrec enumerates none here"
 
-    return {
-        **{
-            each.value: reason(each.value, constraint and constraint.sharding_types, types)
-            for each in ShardingType
-            if each.value not in there
-        },
-        **{
-            each.value: reason(each.value, constraint and constraint.compute_kernels, kernels)
-            for each in EmbeddingComputeKernel
-            if each.value in kernels - there
-        },
+    found = {
+        each.value: reason(each.value, constraint and constraint.sharding_types)
+        for each in ShardingType
     }
+    found |= {
+        each.value: reason(each.value, constraint and constraint.compute_kernels)
+        for each in EmbeddingComputeKernel
+        if each.value in kernels
+    }
+    return {name: why for name, why in found.items() if name not in there}

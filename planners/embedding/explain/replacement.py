@@ -24,16 +24,12 @@ class Load:
 
 @dataclass(eq=False)
 class Obstacle(Exception):
-    """An option cannot be placed; `clause` says why.
+    """An option cannot be placed; the fields are those of an `Alternative`."""
 
-    Where that is memory, a shard needs `needed` bytes of `kind`, and the ranks that it may go to
-    have `free` at most.
-    """
-
-    clause: str
-    kind: str = ""
-    needed: int = 0
-    free: int = 0
+    why_not: str
+    lacking: str = ""
+    needed_bytes: int = 0
+    free_bytes: int = 0
 
     @classmethod
     def of_memory(cls, needed: Ints, free: Ints) -> "Obstacle":

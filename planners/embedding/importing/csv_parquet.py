@@ -1,17 +1,14 @@
 """Tables of somebody else's CSV or Parquet file, whatever its columns are called."""
 
-import csv
-import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from harness.contract import ImportRequest, UsageError
 from harness.model.errors import unknown
 from harness.model.files import read_file
 from planners.embedding.importing.drafts import Draft, Notes, known_dtype
-from planners.embedding.tables import MOST_TABLES
+from planners.embedding.tables import as_text, cells_of
 
 # As torchrec, FBGEMM, TorchEasyRec, DLRM, HugeCTR, Merlin and published lists call them.
 SYNONYMS = {
@@ -27,35 +24,26 @@ SYNONYMS = {
 }
 FIELDS = tuple(SYNONYMS)
 _NEEDED = ("rows", "dim")
-_DELIMITERS = ",;\t"
 _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
 
 
-class _Cells(NamedTuple):
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
 def drafts_of(request: ImportRequest, is_parquet: bool, notes: Notes) -> Iterator[Draft]:
-    """Yield the tables of a file, one for each row.
-
-    Raises:
-        UsageError: the file or a cell cannot be used, or it is not clear which column is meant.
-    """
+    """Yield the table of each row of a file; raises UsageError for cells or columns in doubt."""
     source, assumed = request.source, request.assumed
-    cells = (_parquet if is_parquet else _csv)(read_file(source), source)
-    places = _places(cells.columns, source, request.columns)
+    rows = cells_of(read_file(source), source, is_parquet=is_parquet, delimiters=",;\t")
+    columns = [as_text(cell) for cell in next(rows)]
+    places = _places(columns, source, request.columns)
     for role in _NEEDED:
         if role not in places and role not in assumed:
             raise UsageError(
                 f"{source}: no column is called like {role}; name it with --column {role}=..., or "
                 f"its value with --assume {role}=...; the columns are "
-                f"{', '.join(cells.columns) or 'none'}."
+                f"{', '.join(columns) or 'none'}."
             )
     others = {"pooling_factor": "1", "dtype": "fp32", **assumed}
-    for number, row in enumerate(cells.rows):
+    for number, row in enumerate(rows):
         place = f"{source}, row {number + 1}"
-        texts = {role: row[at].strip() if at < len(row) else "" for role, at in places.items()}
+        texts = {role: _text(row[at]) if at < len(row) else "" for role, at in places.items()}
         name = texts.get("name", "")
         called = name or f"table_{number}"
         for role, text in others.items():
@@ -64,8 +52,13 @@ def drafts_of(request: ImportRequest, is_parquet: bool, notes: Notes) -> Iterato
                 reason = f"{role} {text} where {source} does not say it"
                 notes.assumed[reason].append(called if role in places else "every table")
         if dtype := known_dtype(texts["dtype"], called, notes):
-            rows, dim = (whole(texts.get(role, ""), place, role) for role in _NEEDED)
-            yield Draft(place, name, rows, dim, factors(texts["pooling_factor"], place), dtype)
+            row_count, dim = (whole(texts.get(role, ""), place, role) for role in _NEEDED)
+            pooling = factors(texts["pooling_factor"], place)
+            yield Draft(place, name, row_count, dim, pooling, dtype)
+
+
+def _text(cell: object) -> str:
+    return "|".join(map(str, cell)) if isinstance(cell, list) else as_text(cell)
 
 
 def whole(text: str, place: str, role: str) -> int:
@@ -126,57 +119,3 @@ def _places(columns: Sequence[str], source: str, chosen: Mapping[str, str]) -> d
         if found:
             places[role] = found[0]
     return places
-
-
-def _csv(data: bytes, source: str) -> _Cells:
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"{source} cannot be read: a CSV file must be UTF-8 text.") from None
-    lines = (line for line in io.StringIO(text, newline="") if not line.startswith("#"))
-    header = next((line for line in lines if line.strip()), "")
-    delimiter = max(_DELIMITERS, key=header.count)
-    rows = []
-    try:
-        columns = [cell.strip() for cell in next(csv.reader([header], delimiter=delimiter), [])]
-        for cells in filter(any, csv.reader(lines, delimiter=delimiter)):
-            rows.append(cells)
-            _check_number(len(rows), source)
-            if any(cells[len(columns) :]):
-                raise UsageError(
-                    f"{source}, row {len(rows)}: it must have at most {len(columns)} cells, "
-                    f"one per column, not {len(cells)}."
-                )
-    except csv.Error as error:
-        raise UsageError(f"{source} cannot be read as CSV: {error}.") from None
-    if not rows:
-        raise UsageError(f"{source} lists no table; it must have one row per table.")
-    return _Cells(columns, rows)
-
-
-def _parquet(data: bytes, source: str) -> _Cells:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(io.BytesIO(data)) as opened:
-            _check_number(opened.metadata.num_rows, source)
-            columns = opened.schema_arrow.names
-            held = opened.read()
-            texts = [[_text(cell) for cell in column.to_pylist()] for column in held.columns]
-    except (pa.ArrowException, OSError, ValueError):
-        raise UsageError(f"{source} cannot be read: it must be a Parquet file.") from None
-    if not held.num_rows:
-        raise UsageError(f"{source} lists no table; it must have one row per table.")
-    return _Cells(columns, list(zip(*texts, strict=True)))
-
-
-def _text(cell: object) -> str:
-    if isinstance(cell, list):
-        return "|".join(map(str, cell))
-    return "" if cell is None or cell != cell else str(cell)
-
-
-def _check_number(rows: int, source: str) -> None:
-    if rows > MOST_TABLES:
-        raise UsageError(f"{source} lists more tables than {MOST_TABLES:,}.")

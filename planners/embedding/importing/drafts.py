@@ -2,7 +2,8 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import NamedTuple
 
 from harness.contract import UsageError
@@ -71,18 +72,22 @@ def known_dtype(text: str, name: str, notes: Notes) -> str | None:
 
 
 def finished(drafts: Iterable[Draft], source: str, notes: Notes) -> tuple[Table, ...]:
-    """Return the tables, with names and dimensions that the planner and torch take.
+    """Return the tables as planner and torch take them; raises UsageError for none or too many."""
+    from torch import nn
 
-    Raises:
-        UsageError: there is none, there are too many, or one is out of every bound.
-    """
-    free_name = _FreeNames(notes)
+    # Torch refuses the names of what its own modules have, such as `type`.
+    taken = set(dir(nn.ModuleDict()))
+    numbers: dict[str, Iterator[int]] = defaultdict(lambda: count(2))
     tables: list[Table] = []
     for number, draft in enumerate(drafts):
         if number == MOST_TABLES:
             raise UsageError(f"{source} lists more tables than {MOST_TABLES:,}.")
         _check(draft)
-        name = free_name(draft.name or f"table_{number}")
+        wanted = draft.name or f"table_{number}"
+        name = _free_name(wanted, taken, numbers)
+        if name != wanted:
+            reason = "names were changed to such as torch and files of tables take, each once"
+            notes.changed[reason].append(f"{_short(wanted)} to {_short(name)}")
         dim = -(-draft.dim // _DIM_STEP) * _DIM_STEP
         if dim != draft.dim:
             reason = f"dim was rounded up to a multiple of {_DIM_STEP}, which fbgemm's kernels need"
@@ -110,30 +115,14 @@ def _check(draft: Draft) -> None:
             )
 
 
-class _FreeNames:
-    """Gives names that torch and files of tables take, each once."""
-
-    def __init__(self, notes: Notes) -> None:
-        from torch import nn
-
-        self._notes = notes
-        # Torch refuses the names of what its own modules have, such as `type`.
-        self._taken = set(dir(nn.ModuleDict()))
-        self._numbers: dict[str, int] = {}
-
-    def __call__(self, name: str) -> str:
-        """Return a name that is like this one and free, and take it."""
-        usable = "".join(letter if letter.isprintable() else "_" for letter in name.strip())
-        usable = usable.replace(".", "_") or "_"
-        if usable[0] in _NOT_FIRST:
-            usable = f"_{usable}"
-        free, number = usable, self._numbers.get(usable, 1)
-        while free in self._taken:
-            number += 1
-            free = f"{usable}_{number}"
-        self._numbers[usable] = number
-        self._taken.add(free)
-        if free != name:
-            reason = "names were changed to such as torch and files of tables take, each once"
-            self._notes.changed[reason].append(f"{_short(name)} to {_short(free)}")
-        return free
+def _free_name(name: str, taken: set[str], numbers: Mapping[str, Iterator[int]]) -> str:
+    """Return a name like this one that torch and files of tables take, and take it."""
+    usable = "".join(letter if letter.isprintable() else "_" for letter in name.strip())
+    usable = usable.replace(".", "_") or "_"
+    if usable[0] in _NOT_FIRST:
+        usable = f"_{usable}"
+    free = usable
+    while free in taken:
+        free = f"{usable}_{next(numbers[usable])}"
+    taken.add(free)
+    return free

@@ -59,11 +59,7 @@ class _SharedTable:
 
 
 def drafts_of(config: Config, source: str, defaults: Defaults, notes: Notes) -> Iterator[Draft]:
-    """Yield the tables of a config, in the order of its features.
-
-    Raises:
-        UsageError: it is no config of features, or contradicts itself.
-    """
+    """Yield the tables of a config in its order; raises UsageError where it contradicts itself."""
     if not config.message.feature_configs:
         raise UsageError(f"{source} has no feature_configs, so it is no config of TorchEasyRec.")
     tables = _shared_tables(config, defaults, notes)

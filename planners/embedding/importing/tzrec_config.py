@@ -101,11 +101,7 @@ def parse_text(data: bytes, file: str) -> Config:
 
 
 def parse_json(held: Mapping[str, Any], file: str) -> Config:
-    """Return a config in protobuf's JSON form, whose names are camelCase or snake_case.
-
-    Raises:
-        UsageError: a field holds what it cannot.
-    """
+    """Return a config in protobuf's JSON form; raises UsageError where a field is wrong."""
     message, places = _prepared(_json_messages(held), file)
     try:
         json_format.ParseDict(held, message, ignore_unknown_fields=True)

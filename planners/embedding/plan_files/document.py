@@ -13,12 +13,7 @@ from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Stor
 from torchrec.distributed.types import CacheParams
 
 from harness.contract import InfeasibleDecision, UsageError
-from planners.embedding.shard_checks import (
-    check_kernel,
-    check_layout,
-    check_memory,
-    check_tiling,
-)
+from planners.embedding.shard_checks import ShardedTable, check_memory
 from planners.embedding.tables import ITEM_BYTES, MOST_DIM, MOST_ROWS, Table
 
 # Kernels that keep all weights in memory; of others a part may be on disk, or not exist yet.
@@ -132,10 +127,11 @@ class TableEntry(_Entry, frozen=True):
 
     def check(self, world_size: int, local_world_size: int, compute_device: str) -> None:
         """Check that DistributedModelParallel trains it; raises InfeasibleDecision."""
-        shards, size = [entry.shard() for entry in self.shards], (self.rows, self.dim)
-        check_kernel(self.name, self.sharding_type, self.compute_kernel, compute_device)
-        check_tiling(self.name, self.sharding_type, shards, size, world_size)
-        check_layout(self.name, self.sharding_type, shards, size, world_size, local_world_size)
+        shards = [entry.shard() for entry in self.shards]
+        sharded = ShardedTable(self.name, self.sharding_type, shards, (self.rows, self.dim))
+        sharded.check_kernel(self.compute_kernel, compute_device)
+        sharded.check_tiling(world_size)
+        sharded.check_layout(world_size, local_world_size)
         for number, shard in enumerate(shards):
             if compute_device == "cpu" and 0 in shard.size:
                 raise InfeasibleDecision(
@@ -162,13 +158,8 @@ class PlanDocument(_Entry, frozen=True):
     tables: Annotated[list[TableEntry], Meta(min_length=1)]
 
     def check(self, topology: Topology | None) -> None:
-        """Check that it can be trained, on the topology if there is one.
-
-        Raises:
-            InfeasibleDecision: it cannot; says which table and shard, or which rank.
-        """
-        names = Counter(table.name for table in self.tables)
-        name, times = names.most_common(1)[0]
+        """Check that it can be trained, on the topology if there is one, or InfeasibleDecision."""
+        [(name, times)] = Counter(table.name for table in self.tables).most_common(1)
         if times > 1:
             raise InfeasibleDecision(f"It places table {name} {times} times.")
         device = topology.compute_device if topology else "cuda"
@@ -177,11 +168,9 @@ class PlanDocument(_Entry, frozen=True):
             if topology:
                 table.check(self.world_size, topology.local_world_size, device)
         if topology:
-            check_memory(
-                [entry.shard() for table in self.tables for entry in table.shards],
-                [device.storage.hbm for device in topology.devices],
-                [device.storage.ddr for device in topology.devices],
-            )
+            shards = [entry.shard() for table in self.tables for entry in table.shards]
+            held = [device.storage for device in topology.devices]
+            check_memory(shards, [each.hbm for each in held], [each.ddr for each in held])
 
 
 def read_plan(
@@ -193,8 +182,7 @@ def read_plan(
     """Return the plan that a file has as its content.
 
     Raises:
-        UsageError: it is no plan, or one that cannot be trained, or it is for other ranks than
-            these or those of the topology.
+        UsageError: it is no plan, cannot be trained, or is not for these ranks or this topology.
     """
     try:
         held = msgspec.json.decode(data)

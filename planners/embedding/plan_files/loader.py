@@ -29,8 +29,6 @@ from planners.embedding.quality import quality
 def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
     """Return a valid plan of the problem as plain JSON types, as `PlanDocument` declares them.
 
-    `quality` is as `quality.quality` gives it.
-
     Raises:
         UsageError: two modules have a table of one name, by which a plan file knows tables.
     """
@@ -38,6 +36,7 @@ def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
         if times > 1:
             raise UsageError(f"Table {name} is in {times} modules; a plan knows tables by name.")
     options = {option.fqn: option for option in plan.options}
+    tables = zip(problem.fqns, problem.tables, strict=True)
     written: dict[str, Any] = msgspec.to_builtins(
         PlanDocument(
             format="shardbench-plan",
@@ -45,21 +44,14 @@ def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
             world_size=problem.topology.world_size,
             local_world_size=problem.topology.local_world_size,
             quality=quality(problem, plan),
-            tables=[
-                TableEntry.of(table, options[fqn])
-                for fqn, table in zip(problem.fqns, problem.tables, strict=True)
-            ],
+            tables=[TableEntry.of(table, options[fqn]) for fqn, table in tables],
         )
     )
     return written
 
 
 def plan_constraints(path: str | Path) -> dict[str, ParameterConstraints]:
-    """Return constraints, by table, under which torchrec enumerates a plan's options alone.
-
-    Raises:
-        UsageError: the file cannot be used.
-    """
+    """Return constraints, by table, under which torchrec enumerates a plan's options alone."""
     return {
         table.name: ParameterConstraints(
             sharding_types=[table.sharding_type],
@@ -76,27 +68,24 @@ class JsonPlanLoader(PlanLoader):
     """Gives a planner the plan of a file, for the training job's own model.
 
     Pass it as `EmbeddingShardingPlanner(plan_loader=...)`; the planner then enumerates the options
-    of the model and takes those of the plan, without a search. Tables are found by their names in
-    the EmbeddingBagCollections and EmbeddingCollections of the model, wherever these are in it.
-    The file is read, checked and compared with the model at once, so that every rank of a job
-    fails together where it cannot be trained.
+    of the model and takes those of the plan, without a search. Tables are found by name in the
+    EmbeddingBagCollections and EmbeddingCollections of the model. The file is read, checked and
+    compared with the model at once, so that every rank of a job fails together.
 
     With `plan_constraints(path)` the planner enumerates the options of the plan alone. Without them
-    it must be constrained as the planner of the plan was: where it enumerates no such option
-    (another width of column-wise shards, say), torchrec refuses the plan.
+    it must be constrained as the planner of the plan was: torchrec refuses a plan with an option
+    that is not enumerated, such as another width of column-wise shards.
 
     Args:
         path: The file.
         module: The model.
         world_size: How many ranks the plan must be for; None is what it says itself.
-        topology: What the planner is given, which does not pass it on to loaders: the plan must be
-            for its ranks, hosts and kind of devices, and fit into their memory. What a reservation
-            leaves of a topology is one, too.
+        topology: What the planner is given, or what a reservation leaves of it: the plan must be
+            for its ranks, hosts and kind of devices, and fit into their memory.
 
     Raises:
-        UsageError: the file is no plan that DistributedModelParallel can train, or its tables are
-            not those of the model by name, rows, dim, dtype and features, or it is for others than
-            these ranks or this topology.
+        UsageError: the file is no plan that DistributedModelParallel can train, or not one for this
+            model, these ranks or this topology.
     """
 
     def __init__(

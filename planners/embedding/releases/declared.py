@@ -1,4 +1,4 @@
-"""What `shardbench releases torchrec` measures."""
+"""The declaration of torchrec for `shardbench releases`."""
 
 from pathlib import Path
 

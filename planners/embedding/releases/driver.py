@@ -56,12 +56,12 @@ def counts(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _problem(request: dict[str, Any]) -> ReleaseProblem:
-    """Build a problem, once in a child, and enumerate it, so that what is imported late is."""
+    """Build a problem, once in a child, and plan it, since a first call is no like the others."""
     key = f"{request['workload']} {request['topology']}"
     if key not in _problems:
         workload = WorkloadSpec.parse(request["workload"])
         problem = build(workload, Topology(**request["topology"]))
-        problem.enumerate()
+        problem.plan()
         _problems[key] = problem
     return _problems[key]
 

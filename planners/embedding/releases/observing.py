@@ -5,41 +5,49 @@ deepcopy in another way.
 """
 
 import copy
-import importlib.util
-import pkgutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import ModuleType
+from functools import wraps
 from typing import Any
 from unittest import mock
 
-from torchrec.distributed import planner as planner_package
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
-from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import ShardingOption
 
 from harness.contract import Recorder
 
-# What a release imports of its annotations by name is looked up under the same name.
 _LOOKUPS = ("_get_annotated_method", "_get_coefficient_method")
 
 
+def replace_timed(
+    recorder: Recorder, component: Any, method: str, phase: str, counter: str = ""
+) -> None:
+    """Have a component's method timed as a phase, and its calls counted if a counter is given."""
+    setattr(component, method, recorder.timed(phase, getattr(component, method), counter))
+
+
+def observe_components(planner: EmbeddingShardingPlanner, recorder: Recorder) -> None:
+    """Record the phases of a planner's components, with a few wrapped calls for each proposal."""
+    replace_timed(recorder, planner._enumerator, "enumerate", "enumerate")
+    replace_timed(recorder, planner._perf_model, "rate", "rate")
+    replace_timed(recorder, planner._partitioner, "partition", "partition", "partitions")
+    for proposer in planner._proposers:
+        replace_timed(recorder, proposer, "load", "propose")
+        replace_timed(recorder, proposer, "feedback", "propose")
+        proposer.propose = recorder.timed("propose", _counted_proposals(recorder, proposer))
+
+
 @contextmanager
-def phases(recorder: Recorder) -> Iterator[None]:
-    """Record the phases of every plan made inside, with a few wrapped calls for each proposal."""
+def phases(
+    recorder: Recorder,
+    observe: Callable[[EmbeddingShardingPlanner, Recorder], None] = observe_components,
+) -> Iterator[None]:
+    """Have the components of every planner observed that plans inside."""
     plan = EmbeddingShardingPlanner.plan
 
     def observed_plan(planner: EmbeddingShardingPlanner, *args: Any, **kwargs: Any) -> Any:
-        def replace(component: Any, method: str, phase: str, counter: str = "") -> None:
-            setattr(component, method, recorder.timed(phase, getattr(component, method), counter))
-
-        replace(planner._enumerator, "enumerate", "enumerate")
-        replace(planner._perf_model, "rate", "rate")
-        replace(planner._partitioner, "partition", "partition", "partitions")
-        for proposer in planner._proposers:
-            replace(proposer, "load", "propose")
-            replace(proposer, "feedback", "propose")
-            proposer.propose = recorder.timed("propose", counted_proposals(recorder, proposer))
+        observe(planner, recorder)
         return plan(planner, *args, **kwargs)
 
     with mock.patch.object(EmbeddingShardingPlanner, "plan", observed_plan):
@@ -49,60 +57,44 @@ def phases(recorder: Recorder) -> Iterator[None]:
 @contextmanager
 def counted(recorder: Recorder) -> Iterator[None]:
     """Record counters too, which slows planning down."""
-    deepcopy = counted_deepcopy(recorder, copy.deepcopy)
+    original, deepcopy = copy.deepcopy, _counted_deepcopy(recorder, copy.deepcopy)
+    modules = [
+        module
+        for name, module in list(sys.modules.items())
+        if name.startswith("torchrec.distributed.planner")
+    ]
     with ExitStack() as patches:
 
         def replace(owner: Any, name: str, by: Callable[..., Any]) -> None:
             patches.enter_context(mock.patch.object(owner, name, by))
 
-        for module in _modules():
-            # Some call `copy.deepcopy`, others have imported it by name.
-            for name in [name for name, value in vars(module).items() if value is copy.deepcopy]:
-                replace(module, name, deepcopy)
-            for name in set(_LOOKUPS) & set(vars(module)):
-                looked = recorder.counted("annotation_lookups", getattr(module, name))
-                replace(module, name, looked)
-        replace(EmbeddingShardingPlanner, "plan", _with_counted_estimates(recorder))
-        replace(copy, "deepcopy", deepcopy)
+        # Modules call `copy.deepcopy`, or have imported this and others by name.
+        for module in (copy, *modules):
+            for name, value in list(vars(module).items()):
+                if value is original:
+                    replace(module, name, deepcopy)
+                elif name in _LOOKUPS:
+                    replace(module, name, recorder.counted("annotation_lookups", value))
+                elif name == "EmbeddingPerfEstimator" and value.__module__ == module.__name__:
+                    replace(value, "estimate", _counted_estimates(recorder, value.estimate))
         yield
 
 
-def _modules() -> list[ModuleType]:
-    """Return the modules of torchrec's planner, all imported."""
-    found = [importlib.import_module(planner_package.__name__)]
-    for path in ("", ".estimator"):
-        package = importlib.util.find_spec(f"{planner_package.__name__}{path}")
-        if package is None:
-            continue
-        for each in pkgutil.iter_modules(
-            package.submodule_search_locations, f"{planner_package.__name__}{path}."
-        ):
-            if not each.ispkg:
-                found.append(importlib.import_module(each.name))
-    return found
+def _counted_estimates(recorder: Recorder, estimate: Callable[..., None]) -> Callable[..., None]:
+    """Return an estimator's `estimate`, which counts the shards that it is asked for."""
+
+    @wraps(estimate)
+    def counted(
+        estimator: Any, sharding_options: list[ShardingOption], *args: Any, **kwargs: Any
+    ) -> None:
+        if recorder.current is not None:
+            recorder.counters["estimates"] += sum(len(each.shards) for each in sharding_options)
+        estimate(estimator, sharding_options, *args, **kwargs)
+
+    return counted
 
 
-def _with_counted_estimates(recorder: Recorder) -> Callable[..., Any]:
-    """Return `plan`, which counts the shards that the planner's perf estimators are asked for."""
-    plan = EmbeddingShardingPlanner.plan
-
-    def counting(estimate: Callable[..., None]) -> Callable[..., None]:
-        def counted(options: list[ShardingOption], *args: Any, **kwargs: Any) -> None:
-            recorder.counters["estimates"] += sum(len(each.shards) for each in options)
-            estimate(options, *args, **kwargs)
-
-        return counted
-
-    def counted_plan(planner: EmbeddingShardingPlanner, *args: Any, **kwargs: Any) -> Any:
-        for estimator in planner._enumerator._estimators:
-            if not isinstance(estimator, EmbeddingStorageEstimator):
-                estimator.estimate = counting(estimator.estimate)
-        return plan(planner, *args, **kwargs)
-
-    return counted_plan
-
-
-def counted_proposals(
+def _counted_proposals(
     recorder: Recorder, proposer: Any
 ) -> Callable[[], list[ShardingOption] | None]:
     """Return a proposer's `propose`, which counts what is put forward."""
@@ -117,7 +109,7 @@ def counted_proposals(
     return counted
 
 
-def counted_deepcopy(recorder: Recorder, deepcopy: Callable[..., Any]) -> Callable[..., Any]:
+def _counted_deepcopy(recorder: Recorder, deepcopy: Callable[..., Any]) -> Callable[..., Any]:
     """Return a deepcopy that counts outermost copies and their objects, and tells plans apart.
 
     The search space that the enumerator stores is part of its own phase.

@@ -43,11 +43,6 @@ class ReleaseProblem:
             topology=self.topology, batch_size=BATCH_SIZE, constraints=self.constraints
         )
 
-    def enumerate(self) -> list[ShardingOption]:
-        """Return all options of all tables."""
-        found: list[ShardingOption] = self.enumerator().enumerate(self.module, self.sharders)
-        return found
-
     def plan(self) -> list[ShardingOption]:
         """Plan with a new planner and the greedy proposer; a second plan of one may be wrong."""
         planner = EmbeddingShardingPlanner(

@@ -1,13 +1,13 @@
 """The search space and the devices as arrays, for compiled code."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from torchrec.distributed.planner.types import PartitionByType, Shard, ShardingOption, Topology
+from torchrec.distributed.planner.types import PartitionByType, ShardingOption, Topology
 from torchrec.distributed.types import ShardingType
 
 Ints = npt.NDArray[np.int64]
@@ -116,65 +116,45 @@ def devices_of(topology: Topology) -> Devices:
 
 
 def search_space(options: Sequence[ShardingOption]) -> SearchSpace:
-    """Return options with estimates as arrays; the options are kept and not changed.
-
-    Raises:
-        ValueError: an estimate is not in whole bytes.
-    """
-    tables: dict[str, int] = {}
-    groups: dict[str, int] = {}
-    modules: dict[str, int] = {}
-    group: list[int] = []
-    module: list[int] = []
-    table: list[int] = []
-    estimate: list[int] = []
-    distinct: list[Shard] = []
-    numbers: dict[tuple[int, int], int] = {}  # shards of equal size may share their estimates
+    """Return options with estimates as arrays; ValueError where these are not in whole bytes."""
+    tables: dict[str, ShardingOption] = {}
     for option in options:
-        fqn = option.fqn
-        if fqn not in tables:
-            tables[fqn] = len(tables)
-            group.append(groups.setdefault(option.dependency or fqn, len(groups)))
-            module.append(modules.setdefault(option.path, len(modules)))
-        table.append(tables[fqn])
-        for shard in option.shards:
-            key = (id(shard.perf), id(shard.storage))
-            number = numbers.get(key)
-            if number is None:
-                number = numbers[key] = len(distinct)
-                distinct.append(shard)
-            estimate.append(number)
-    estimates = np.array(estimate, np.int64)
-    counts = [len(option.shards) for option in options]
-    first_shard = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-    held = [(s.storage.hbm, s.storage.ddr, s.storage.ssd) for s in distinct]
-    storage = np.array(held).reshape(-1, 3)
-    if storage.size and storage.dtype.kind != "i":
+        tables.setdefault(option.fqn, option)
+    shards = [shard for option in options for shard in option.shards]
+    keys = [(id(shard.perf), id(shard.storage)) for shard in shards]  # equal shards may share them
+    distinct = list(dict(zip(keys, shards, strict=True)).values())
+    estimate = _numbers(keys)
+    first_shard = np.cumsum([0, *(len(option.shards) for option in options)], dtype=np.int64)
+    held = np.array([(s.storage.hbm, s.storage.ddr, s.storage.ssd) for s in distinct])
+    if held.size and held.dtype.kind != "i":
         raise ValueError("an estimate is not in whole bytes")
-    storage = storage.astype(np.int64)
+    storage = held.reshape(-1, 3).astype(np.int64)
     perf = [shard.perf for shard in distinct]
     total = np.array([each.total for each in perf], np.float64)
+    parts = [
+        (p.fwd_compute, p.bwd_compute, p.fwd_comms, p.bwd_comms, p.prefetch_compute) for p in perf
+    ]
     return SearchSpace(
         options=options,
-        table=np.array(table, np.int64),
+        table=_numbers(option.fqn for option in options),
         first_shard=first_shard,
-        estimate=estimates,
+        estimate=estimate,
         storage=storage,
-        perf=np.array(
-            [
-                (p.fwd_compute, p.bwd_compute, p.fwd_comms, p.bwd_comms, p.prefetch_compute)
-                for p in perf
-            ],
-            np.float64,
-        ).reshape(-1, 5),
+        perf=np.array(parts, np.float64).reshape(-1, 5),
         total=total,
         placement=np.array([_placement(option) for option in options], np.int64),
-        group=np.array(group, np.int64),
-        module=np.array(module, np.int64),
-        option_storage=np.add.reduceat(storage[estimates], first_shard[:-1]),
-        option_perf=_sums_in_order(total[estimates], first_shard),
-        largest_shard=np.maximum.reduceat(total[estimates], first_shard[:-1]),
+        group=_numbers(option.dependency or fqn for fqn, option in tables.items()),
+        module=_numbers(option.path for option in tables.values()),
+        option_storage=np.add.reduceat(storage[estimate], first_shard[:-1]),
+        option_perf=_sums_in_order(total[estimate], first_shard),
+        largest_shard=np.maximum.reduceat(total[estimate], first_shard[:-1]),
     )
+
+
+def _numbers(keys: Iterable[Hashable]) -> Ints:
+    """Number keys as they first appear."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
 
 def _placement(option: ShardingOption) -> Placement:

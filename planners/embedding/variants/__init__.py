@@ -1,8 +1,5 @@
-"""The variants, which register in the order in which they are listed."""
+"""The variants, which register in the order in which they are listed: the ladder comes first."""
 
-from importlib import import_module
+from planners.embedding.variants import ladder, planners
 
-_ORDER = ("ladder", "proposers", "planners")
-
-for _name in _ORDER:
-    import_module(f"{__name__}.{_name}")
+__all__ = ["ladder", "planners"]

@@ -86,10 +86,9 @@ def prepare(
     whole_options: bool = False,
     topology: bool = True,
 ) -> Prepared[Plan]:
-    """Prepare torchrec's planner with the greedy proposer, and with these deep copies.
+    """Prepare torchrec's planner with the greedy proposer and these copies of each proposal.
 
-    They are made for each proposal, beside those of devices that torchrec makes. `whole_options`
-    says that the copy of an option takes its tensor and its module along.
+    `whole_options` says that the copy of an option takes its tensor and its module along.
     """
     if in_partitioner:
         partitioner = ProposalCopyingPartitioner

@@ -1,9 +1,8 @@
 """The copying ladder: how torchrec's planner stopped copying, one published step at a time.
 
 Every rung decides exactly the same. Up to torchrec 1.3.0 the partitioner also copied the whole
-topology for each proposal; 1.4.0 copies only the devices' figures, which is the last rung. Since
-1.9.0 devices and estimates copy themselves field by field, which makes each of these copies cheaper
-on every rung than it was in the releases that it stands for.
+topology for each proposal; 1.4.0 copies only the devices' figures, which is the last rung. Copies
+are cheaper here than in the releases of the rungs: since 1.9.0 classes copy their own fields.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""Other planners: that of the job which a problem was captured from, and the drop-in one."""
+"""Planners that decide for themselves, by their proposers, and those that are compiled."""
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.contract import NotApplicable, Prepared
 from planners.embedding.family import FAMILY
@@ -9,6 +9,70 @@ from planners.embedding.family import FAMILY
 if TYPE_CHECKING:
     from planners.embedding.decision import Plan
     from planners.embedding.problem import EmbeddingProblem
+
+
+def _proposing(problem: "EmbeddingProblem", name: str, **arguments: Any) -> "Prepared[Plan]":
+    """Prepare torchrec's planner with the proposer of torchrec that has this name."""
+    from torchrec.distributed.planner import proposers
+
+    from planners.embedding.decision import prepare
+
+    return prepare(problem, proposer=lambda: getattr(proposers, name)(**arguments))
+
+
+def _compiled(
+    problem: "EmbeddingProblem", proposer: Any = None, **options: Any
+) -> "Prepared[Plan]":
+    """Prepare the drop-in planner with these options, and with torchrec's proposers or this one."""
+    from planners.embedding.decision import prepare
+    from planners.embedding.drop_in.planner import Planner
+    from planners.embedding.search.warm_up import warm_up
+
+    warm_up()
+    return prepare(problem, partial(Planner, **options), proposer=proposer)
+
+
+@FAMILY.variant("uniform", source="torchrec 1.9.2")
+def uniform(problem: "EmbeddingProblem") -> "Prepared[Plan]":
+    """One sharding type for all tables (UniformProposer)"""
+    return _proposing(problem, "UniformProposer")
+
+
+@FAMILY.variant("greedy-sum", source="torchrec 1.9.2")
+def greedy_sum(problem: "EmbeddingProblem") -> "Prepared[Plan]":
+    """GreedyProposer that orders options by the sum over shards"""
+    return _proposing(problem, "GreedyProposer", use_depth=False)
+
+
+@FAMILY.variant("default", source="torchrec 1.9.2")
+def default(problem: "EmbeddingProblem") -> "Prepared[Plan]":
+    """The four proposers that torchrec uses when none is named"""
+    from planners.embedding.decision import prepare
+
+    return prepare(problem)
+
+
+@FAMILY.variant("dp-torchrec", source="meta-pytorch/torchrec#2286")
+def dp_torchrec(problem: "EmbeddingProblem") -> "Prepared[Plan]":
+    """Dynamic programming over total HBM (DynamicProgrammingProposer)"""
+    return _proposing(problem, "DynamicProgrammingProposer")
+
+
+@FAMILY.variant("dp-tzrec", source="alibaba/TorchEasyRec@54cac31")
+def dp_tzrec(problem: "EmbeddingProblem") -> "Prepared[Plan]":
+    """Dynamic programming over total HBM, or DDR without GPUs, in plain Python"""
+    from planners.embedding.decision import prepare
+    from planners.embedding.search.same_plan.bin_proposer import BinProposer
+
+    return prepare(problem, proposer=BinProposer)
+
+
+@FAMILY.variant("dp-compiled", same_as="dp-tzrec", source="shardbench", requires=("numba",))
+def dp_compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
+    """TorchEasyRec's dynamic programming, partitioner included, compiled"""
+    from planners.embedding.search.same_plan.bin_proposer import BinProposer
+
+    return _compiled(problem, BinProposer)
 
 
 @FAMILY.variant("as-captured", source="the captured file")
@@ -35,21 +99,10 @@ def compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """TorchRec's planner with its greedy proposer and its partitioner compiled"""
     from torchrec.distributed.planner.proposers import GreedyProposer
 
-    from planners.embedding.decision import prepare
-    from planners.embedding.drop_in.planner import Planner
-    from planners.embedding.search.warm_up import warm_up
-
-    warm_up()
-    return prepare(problem, Planner, proposer=GreedyProposer)
+    return _compiled(problem, GreedyProposer)
 
 
 @FAMILY.variant("certified", source="shardbench", requires=("numba", "highspy"))
 def certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Linear programme and local search, down to a proven gap"""
-    from planners.embedding.decision import prepare
-    from planners.embedding.drop_in.planner import Planner
-    from planners.embedding.search.warm_up import warm_up
-
-    warm_up()
-    best_plan = partial(Planner, mode="best-plan", search_seconds=problem.search_seconds)
-    return prepare(problem, best_plan)
+    return _compiled(problem, mode="best-plan", search_seconds=problem.search_seconds)

@@ -102,9 +102,8 @@ class Block:
     ) -> Op:
         """Insert an op so that it is number `place` of the block.
 
-        Raises:
-            BlockError: there is no such place, it reads a value that the block does not have or
-                only later, or makes one that it has already.
+        Raises BlockError where there is no such place, it reads a value that the block does not
+        have or only later, or makes one that it has already.
         """
         self.before_edit()
         if not 0 <= place <= len(self.ops):
@@ -137,8 +136,7 @@ class Block:
     def rename_input(self, op: Op, old: str, new: str) -> None:
         """Let an op read value `new` wherever it reads `old`.
 
-        Raises:
-            BlockError: the block has no such value, or makes it behind the op.
+        Raises BlockError where the block has no such value, or makes it behind the op.
         """
         handle = self._readable(new, op.type, op)
         for index, name in enumerate(op.inputs):
@@ -150,8 +148,7 @@ class Block:
     def remove(self, ops: Sequence[Op]) -> None:
         """Remove ops, given in their order, and what they make.
 
-        Raises:
-            BlockError: something that they make is read by an op that stays.
+        Raises BlockError where something that they make is read by an op that stays.
         """
         self.before_edit()
         leaving = {op.node for op in ops}

@@ -1,4 +1,4 @@
-"""Where a value lies: on which pipeline stage, and how its tensor-parallel ranks share it."""
+"""Layouts of values: their pipeline stage, and how tensor-parallel ranks share them."""
 
 from typing import NamedTuple
 

@@ -9,7 +9,34 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from planners.reshard.resharding.graph import Twin
-from planners.reshard.resharding.layouts import REPLICATED, ValueKind, ValueLayout
+
+REPLICATED = -1
+
+
+class ValueLayout(NamedTuple):
+    """Where a value lies.
+
+    `sharded` is the dimension that the ranks of the stage share, REPLICATED where each has all of
+    it; `partial` says that it is the sum of what they have.
+    """
+
+    stage: int
+    sharded: int = REPLICATED
+    partial: bool = False
+
+
+class ValueKind(NamedTuple):
+    """What a value is: the elements of the whole tensor, bytes of each, and whether it is bool."""
+
+    elements: int
+    item_bytes: int
+    is_bool: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return self.elements * self.item_bytes
+
 
 HIDDEN, SEQUENCE, BATCH = 64, 32, 4
 _BY_SEQUENCE, _BY_HIDDEN, _BY_HEAD = 1, 2, 1

@@ -10,8 +10,7 @@ from typing import Any
 
 from planners.reshard.resharding.block import Block, GraphChanged, Op
 from planners.reshard.resharding.graph import Attribute
-from planners.reshard.resharding.layouts import REPLICATED, ValueKind, ValueLayout
-from planners.reshard.resharding.program import DistProgram
+from planners.reshard.resharding.program import REPLICATED, DistProgram, ValueKind, ValueLayout
 
 _NOWHERE = ValueLayout(-1)
 """Where the output of an op without one lies."""
@@ -64,8 +63,8 @@ class Resharder:
     def parse(self, op: Op, name: str, need: ValueLayout) -> None:
         """Insert what brings a value where an op needs it, also for others that need it so.
 
-        Raises:
-            GraphChanged: somebody else edits the graph, and the block does not take that in.
+        Raises GraphChanged where somebody else edits the graph, and the block does not take that
+        in.
         """
         if self.block.is_outdated:
             self.block.before_edit()

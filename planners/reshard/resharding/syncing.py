@@ -1,13 +1,9 @@
-"""When a block is brought in line with its graph, and how much of it is looked at then."""
+"""Four ways to bring a block in line with its graph: when, and how much is looked at."""
 
 from collections.abc import Sequence
 
 from planners.reshard.resharding.block import Block, GraphChanged, Op
 from planners.reshard.resharding.graph import Twin, outputs_of
-
-
-class SyncEach(Block):
-    """The whole block before every insertion and after every removal."""
 
 
 class SyncAfterRemove(Block):

@@ -1,4 +1,4 @@
-"""What a Resharder decided: the programs as it leaves them."""
+"""A Resharder's decision: the programs as it leaves them."""
 
 import hashlib
 import json
@@ -12,8 +12,7 @@ _LEFT_OUT = {"op_callstack"}
 def check_mirror(program: Any) -> None:
     """Compare the Python copy of each block with the C++ one.
 
-    Raises:
-        RuntimeError: they differ.
+    Raises RuntimeError where they differ.
     """
     for block in program.blocks:
         ops = [block.desc.op(index) for index in range(block.desc.op_size())]

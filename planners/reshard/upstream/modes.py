@@ -1,4 +1,4 @@
-"""How a Resharder keeps the Python copy of a block in step with the C++ one: what is compared.
+"""Ways in which a Resharder keeps the Python copy of a block in step with the C++ one.
 
 A release either has no batches at all, and both parts of upstream's change are emulated on it; or
 it has both parts, but calls the second one in a way that leaves it without effect.
@@ -49,11 +49,7 @@ else:
 
 
 def resharder_of(mode: str) -> type[Resharder]:
-    """Return the class for a mode.
-
-    Raises:
-        ValueError: this release does not have the mode.
-    """
+    """Return the class for a mode; raises ValueError where this release does not have the mode."""
     if mode not in RESHARDERS:
         raise ValueError(f"mode is '{mode}'; this release has: {', '.join(RESHARDERS)}")
     return RESHARDERS[mode]

@@ -61,8 +61,7 @@ def partitioned(layers: int, pipeline: int, tensor: int, rank: int) -> Partition
         tensor: Ranks of a stage, over which it is sharded.
         rank: Which of the `pipeline * tensor` ranks it is for.
 
-    Raises:
-        ValueError: there can be no such program.
+    Raises ValueError where there can be no such program.
     """
     if not 1 <= pipeline <= layers:
         raise ValueError(f"pipeline is {pipeline}, which is not from 1 to {layers}, the layers")

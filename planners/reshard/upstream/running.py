@@ -1,13 +1,34 @@
 """One run of the Resharder on a program built for it, timed or counted."""
 
-from contextlib import ExitStack
+from collections import Counter
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from planners.reshard.upstream.counting import counting
+from paddle.base.framework import Block
+from paddle.distributed.auto_parallel.static.reshard import Resharder
+
+from planners.instruments import counted, timed
 from planners.reshard.upstream.decision import check_mirror, fingerprint
 from planners.reshard.upstream.modes import resharder_of
 from planners.reshard.upstream.partitioned import fresh_state, partitioned
-from planners.upstream_run import timed
+
+
+def counting() -> AbstractContextManager[Counter[str]]:
+    """Count until left: inserted ops, removed variables, reshardings, and whole-block syncs.
+
+    `ops_visited` and `values_visited` are what blocks have when their syncs begin, summed up.
+    """
+
+    def sync(counters: Counter[str], block: Any) -> None:
+        counters.update(syncs=1, ops_visited=block.desc.op_size(), values_visited=len(block.vars))
+
+    return counted(
+        (Block, "_insert_op_without_sync", "inserts"),  # which `_insert_op` calls as well
+        (Block, "_remove_var", "removals"),
+        (Resharder, "parse_op_desc", "parses"),  # also where none of the ops is for this rank
+        (Block, "_sync_with_cpp", sync),
+        others=("syncs", "ops_visited", "values_visited"),
+    )
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -23,9 +44,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         unless asked for. Of the main block, `ops_before` and `variables_before`, `ops` and
         `variables` as numbers of them; and the decision's `fingerprint`.
 
-    Raises:
-        ValueError: this release does not have the mode, or there can be no such program.
-        RuntimeError: the Python copy of a block differs from the C++ one afterwards.
+    Raises ValueError where this release does not have the mode, or there can be no such program and
+    RuntimeError where the Python copy of a block differs from the C++ one afterwards.
     """
     resharder = resharder_of(request["mode"])
     with ExitStack() as stack:

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from harness.contract import Claim, Measured, NotApplicable, Prepared, Upstream, is_observing
+from harness.contract import Measured, NotApplicable, Prepared, Upstream, is_observing
 from planners.reshard.family import FAMILY
 from planners.reshard.problem import PaddleDecision, PaddleProblem, ReshardProblem
-from planners.reshard.variants.published import PUBLISHED_ON
+from planners.reshard.variants.resharders import CLAIMS
 
 _DRIVER = Path(__file__).parents[1] / "upstream" / "driver.py"
 _BEFORE = "paddle-2.6.2"
@@ -24,7 +24,7 @@ def before(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
     source="PaddlePaddle/Paddle#59912",
     same_as=_BEFORE,
     upstream=_BEFORE,
-    claim=Claim(32.811, 23.889, "s", PUBLISHED_ON),
+    claim=CLAIMS[0],
 )
 def part1(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
     """The same with #59912 put in from outside: variables removed in a batch."""
@@ -36,7 +36,7 @@ def part1(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
     source="PaddlePaddle/Paddle#60022",
     same_as=_BEFORE,
     upstream=_BEFORE,
-    claim=Claim(23.889, 18.928, "s", PUBLISHED_ON),
+    claim=CLAIMS[1],
 )
 def part1_and_2(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
     """The same with #60022 put in too: ops inserted in a batch."""

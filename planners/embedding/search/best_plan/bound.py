@@ -47,8 +47,8 @@ def lower_bound(space: SearchSpace, devices: Devices) -> LowerBound:
 def linear_bound(found: Candidates, deadline: Deadline | None = None) -> LowerBound:
     """Return the bound of the linear relaxation: options in parts, memory and perf in sum.
 
-    It is computed from the dual prices of memory, by exact sums over the tables, so that neither
-    the solver's tolerances enter nor rounding does. A solver that a deadline stops proves less.
+    It is computed from the dual prices of memory by exact sums over the tables, so neither the
+    solver's tolerances nor rounding enter it. A solver that a deadline stops proves less.
     """
     if len(found.without_options):
         return LowerBound(math.inf, np.full(found.space.tables, -1))
@@ -64,8 +64,8 @@ def integer_bound(
 ) -> LowerBound:
     """Return the bound of the relaxation that keeps options whole and each host's memory apart.
 
-    Only the ranks within a host share their memory and their time. `at_least` is a bound that is
-    known already, and saves trying less. A solver that a deadline stops proves less.
+    Only the ranks within a host share memory and time. Less than `at_least`, a bound that is known
+    already, is not tried. A solver that a deadline stops proves less.
     """
 
     def solve(limit: float) -> tuple[float, Ints]:
@@ -90,9 +90,8 @@ def least_possible(
     """Return the least rating that is possible, and the choice of options that reaches it.
 
     `largest` has the milliseconds of the options' largest shards. `solve(z)` says what the cheapest
-    choice of options with shards of at most z costs per rank. It falls with z, so the first step i
-    of the sorted largest shards at which a rating below the next step is possible decides: less
-    than that step is impossible.
+    choice of options with shards of at most z costs per rank, which falls with z. So less than the
+    first of the sorted steps at which a rating below the next is possible is impossible.
     """
     steps = np.unique(largest)
     solved: dict[int, tuple[float, Ints]] = {}

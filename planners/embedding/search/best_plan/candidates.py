@@ -1,8 +1,7 @@
 """The options that a best plan can be made of: those that fit, and that no other one beats."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -40,20 +39,16 @@ class Candidates:
 def candidates(space: SearchSpace, devices: Devices) -> Candidates:
     """Return the options of each table that fit on devices by themselves and are not dominated.
 
-    An option is dominated by another one of its table that has as many shards, each of them at
-    most as large and as dear, and whose shards may go wherever those of the first may. A plan with
-    the first stays a plan, and no dearer, with the other in its place.
+    An option is dominated by another one of its table that has as many shards, each at most as
+    large and as dear, and free to go wherever those of the first may: a plan stays a plan, and no
+    dearer, with the other in its place.
     """
     by_table: list[list[int]] = [[] for _ in range(space.tables)]
     for option in np.flatnonzero(_fitting(space, devices)).tolist():
         by_table[space.table[option]].append(option)
     kept = [_undominated(space, options) for options in by_table]
-    return Candidates(
-        space,
-        devices,
-        options=np.array([option for options in kept for option in options], np.int64),
-        first=np.concatenate([[0], np.cumsum([len(options) for options in kept])]).astype(np.int64),
-    )
+    first = np.cumsum([0, *map(len, kept)], dtype=np.int64)
+    return Candidates(space, devices, np.array([*chain(*kept)], np.int64), first)
 
 
 def _fitting(space: SearchSpace, devices: Devices) -> npt.NDArray[np.bool_]:
@@ -106,11 +101,3 @@ def _dominates(space: SearchSpace, option: int, other: int) -> bool:
         and (space.total[mine] <= space.total[theirs]).all()
         and (space.storage[mine] <= space.storage[theirs]).all()
     )
-
-
-def distinct_shards(space: SearchSpace, option: int) -> Iterator[tuple[int, int]]:
-    """Yield the estimates that an option's shards have, each with how many shards have it."""
-    shards = np.sort(space.estimates_of(option))
-    edges = np.flatnonzero(np.diff(shards, prepend=-1, append=-1))
-    for start, end in pairwise(edges.tolist()):
-        yield int(shards[start]), end - start

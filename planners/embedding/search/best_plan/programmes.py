@@ -1,13 +1,14 @@
 """The linear and the integer programme behind the lower bounds, solved by HiGHS."""
 
 import math
+from collections import Counter
 from itertools import pairwise
 
 import highspy
 import numpy as np
 import numpy.typing as npt
 
-from planners.embedding.search.best_plan.candidates import Candidates, distinct_shards
+from planners.embedding.search.best_plan.candidates import Candidates
 from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.space import Devices, Floats, Ints, Placement
 
@@ -26,16 +27,15 @@ _INTEGER_GAP = 2e-3
 
 
 def least_perf(found: Candidates) -> Floats:
-    """Return what each candidate adds to all ranks together at least, in milliseconds, shape (C,).
+    """Return the milliseconds that each candidate adds to all ranks together at least, shape (C,).
 
-    A rating is the sum of a rank's shards with every rounding on the way, and so may be a little
-    less than they come to, where `option_perf` may be a little more.
+    A rating is a sum with every rounding on the way, and may be a little less than its shards come
+    to, where `option_perf` may be a little more.
     """
     counts = np.diff(found.space.first_shard)[found.options]
     most_on_a_rank = np.maximum.reduceat(counts, found.first[:-1]).sum()
-    perf = found.space.option_perf[found.options]
-    least: Floats = perf * (1 - (counts + most_on_a_rank + 8) * _UNIT)
-    return least
+    rounded = (counts + most_on_a_rank + 8) * _UNIT
+    return np.asarray(found.space.option_perf[found.options] * (1 - rounded))
 
 
 def _capacity(devices: Devices, start: int, end: int) -> Ints:
@@ -74,18 +74,17 @@ class LinearRelaxation:
         self._storage = used[:, kinds] / np.maximum(capacity[kinds], 1)
         self._kinds = len(kinds)
         self._highs = _new_solver()
-        tables = found.space.tables
         for _ in kinds:
             self._highs.addRow(-highspy.kHighsInf, 1.0, 0, [], [])
-        for _ in range(tables):
+        for _ in range(found.space.tables):
             self._highs.addRow(1.0, 1.0, 0, [], [])
         rows = np.arange(self._kinds + 1, dtype=np.int32)
-        table = np.repeat(np.arange(tables), np.diff(found.first))
-        perf = found.space.option_perf[found.options]
+        perf = found.space.option_perf[found.options].tolist()
+        table = found.space.table[found.options]
         for column, storage in enumerate(self._storage):
             rows[-1] = self._kinds + table[column]
             values = np.append(storage, 1.0)
-            self._highs.addCol(float(perf[column]), 0.0, 1.0, len(rows), rows, values)
+            self._highs.addCol(perf[column], 0.0, 1.0, len(rows), rows, values)
 
     def solve(self, limit: float, deadline: Deadline) -> tuple[float, Ints]:
         """Return the least milliseconds per rank with shards of at most `limit`, and its options.
@@ -171,7 +170,7 @@ class HostProgramme:
                 values += host_values
         column = self._integer(rows, values, 1)
         if placement == Placement.DEVICE:
-            for estimate, count in distinct_shards(space, option):
+            for estimate, count in sorted(Counter(shards.tolist()).items()):
                 self._spread(column, count, len(self._hosts), np.array([estimate]))
         elif placement in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
             self._spread(column, 1, self._devices.hosts, shards)

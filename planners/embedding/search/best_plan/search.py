@@ -62,12 +62,10 @@ def best_plan(
 ) -> Found | NotFound:
     """Return a plan as near the bound as the time allows; the same one for the same seed.
 
-    The order in which the options of a table are listed makes no difference. How long it searches
-    is a count of work (`usual_work`), not a time. A deadline ends it as well, and then the best
-    plan so far stands: that may be another one each time, or none.
-
-    No plan is worse than those that torchrec's proposals lead to, as far as these are tried: the
-    uniform ones on large problems, and all of them on small ones and where nothing else is found.
+    How the options of a table are ordered makes no difference. It ends after a count of work
+    (`usual_work`), or at the deadline, and then with the best plan so far or none. No plan is worse
+    than those of torchrec's proposals: of the uniform ones on large problems, and of all on small
+    ones and where nothing else is found.
     """
     order = _canonical_order(space)
     reordered = search_space([space.options[number] for number in order.tolist()])
@@ -83,17 +81,12 @@ def best_plan(
 def _canonical_order(space: SearchSpace) -> Ints:
     """Return option numbers table after table, those of a table by name and figures, shape (O,).
 
-    Up to torchrec 1.8.0 they are listed in the order of a set, which differs from process to
-    process.
+    Up to torchrec 1.8.0 they are listed in the order of a set, which differs between processes.
     """
-    figures = (space.option_perf, space.largest_shard, space.option_storage, space.placement)
-    keys = [
-        (table, option.sharding_type, option.compute_kernel, *each)
-        for table, option, *each in zip(
-            space.table.tolist(), space.options, *(each.tolist() for each in figures), strict=True
-        )
-    ]
-    return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
+    types = [option.sharding_type for option in space.options]
+    kernels = [option.compute_kernel for option in space.options]
+    figures = (space.option_perf, space.largest_shard, *space.option_storage.T, space.placement)
+    return np.lexsort([*reversed(figures), kernels, types, space.table])
 
 
 def _best_plan(
@@ -121,14 +114,11 @@ def _best_plan(
 
 
 def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None) -> int:
-    """Return how many ratings of a rank are usually enough, or usually done within a time limit.
-
-    Without a limit that is at most some four seconds of CPU, and bounds and proposals come to less
-    than another one.
-    """
-    seconds = min(0.5 + space.tables * (16 + devices.ranks) / 1500, _MOST_SECONDS)
+    """Return how many ratings of a rank are usually enough, or usually done within a limit."""
     if limit is not None:
         seconds = _SHARE_OF_LIMIT * limit
+    else:
+        seconds = min(0.5 + space.tables * (16 + devices.ranks) / 1500, _MOST_SECONDS)
     return int(seconds * _WORK_PER_SECOND) + 1
 
 
@@ -247,11 +237,10 @@ class _LocalSearch:
         proposals = self._proposed.proposals + self.rounds
         if self._best is None:
             return replace(self._proposed, proposals=proposals)
-        chosen, slots = self._best.best_chosen, self._tables.slot[:-1].tolist()
+        chosen, slots = self._best.best_chosen, self._tables.slot.tolist()
         shards = [self._space.estimates_of(option) for option in chosen.tolist()]
-        ends = [slot + len(each) for slot, each in zip(slots, shards, strict=True)]
         ranks = np.concatenate(
-            [self._best.best_ranks[a:b] for a, b in zip(slots, ends, strict=True)]
+            [self._best.best_ranks[a : a + len(b)] for a, b in zip(slots, shards, strict=False)]
         )
         perf = np.zeros(self._found.devices.ranks)
         # Shard after shard, as torchrec adds them.

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from harness.contract import UsageError
 from harness.contract.captured_file import read_captured
+from harness.model.declared import checked
 from harness.model.files import read_json
 from planners.dimspec.conversion.costs import Cost
 from planners.dimspec.conversion.partition import (
@@ -95,17 +96,13 @@ def _read(path: Path, kind: type[Record]) -> Record:
     held = read_json(path)
     if "shardbench" in held:
         held = read_captured(path, "dimspec")
-    try:
-        return convert(held, kind)
-    except ValidationError as error:
-        raise UsageError(f"{path}: {error}.") from None
+    return checked(held, kind, str(path))
 
 
 def read_mesh(path: Path) -> Mesh:
     """Return the mesh that a stream was recorded on.
 
-    Raises:
-        UsageError: the file cannot be read, or its mesh cannot be used.
+    Raises UsageError where the file cannot be read, or its mesh cannot be used.
     """
     return _read(path, MeshRecord).mesh()
 

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from harness.contract import UsageError
 from harness.contract.captured_file import read_captured
+from harness.model.declared import checked
 
 MOST_TEXT = 100
 
@@ -236,7 +236,4 @@ class StepRecord(Struct, frozen=True):
 
 def read_step(path: Path) -> StepRecord:
     """Read a captured step; raises UsageError where the file or a value in it cannot be used."""
-    try:
-        return msgspec.convert(read_captured(path, "dtensor"), StepRecord)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{path}: {error}.") from None
+    return checked(read_captured(path, "dtensor"), StepRecord, str(path))

@@ -10,9 +10,9 @@ import colossalai
 import msgspec
 from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 
-from planners.dimspec.capture.stream_file import CostRecord, QueryRecord, StreamRecord
 from planners.dimspec.conversion.partition import Mesh
 from planners.dimspec.conversion.stream import Query
+from planners.dimspec.stream_file import CostRecord, QueryRecord, StreamRecord
 from planners.dimspec.upstream.plain_values import query_of
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.contract import Names, ShardbenchError, Upstream, UsageError
 
-_DRIVER = Path(__file__).parents[1] / "upstream" / "driver.py"
+_DRIVER = Path(__file__).parent / "upstream" / "driver.py"
 _RELEASE = "colossalai-0.4.1"
 
 _switch = Lock()
@@ -26,8 +26,7 @@ _recorded: list[dict[str, Any]] = []
 def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
     """Record every conversion until left; gives what returns the stream in JSON types.
 
-    Raises:
-        UsageError: a stream is captured already.
+    Raises UsageError where a stream is captured already.
     """
     if not _switch.acquire(blocking=False):
         raise UsageError("A stream is captured already; leave that one first.")
@@ -56,7 +55,7 @@ def _recording() -> Any:
     """Return what records this process; None comes of it where it has no ColossalAI."""
     if find_spec("colossalai") is None:
         return nullcontext()
-    from planners.dimspec.capture.recording import recording
+    from planners.dimspec.upstream.recording import recording
 
     return recording()
 
@@ -69,9 +68,8 @@ def record(model: str, mesh_shape: Sequence[int], release: str = _RELEASE) -> No
         mesh_shape: devices along each axis.
         release: a folder that `make upstreams` made.
 
-    Raises:
-        UsageError: nothing is captured.
-        ShardbenchError: the release is not installed, or does not know the model.
+    Raises UsageError where nothing is captured and ShardbenchError where the release is not
+    installed, or does not know the model.
     """
     if not _switch.locked():
         raise UsageError('Record inside `with capture("dimspec", FILE):`.')

@@ -1,0 +1,46 @@
+"""Paddle's resharding as it was and as two changes made it, and ours."""
+
+from harness.contract import Claim, Prepared
+from planners.reshard.family import FAMILY
+from planners.reshard.problem import ReshardProblem, prepare
+from planners.reshard.resharding.block import Block
+from planners.reshard.resharding.resharder import IndexedResharder, Resharded
+from planners.reshard.resharding.syncing import DeltaSync, SyncAfterRemove, SyncOnce
+
+_PUBLISHED_ON = "auto-parallel pass over LLaMA-2 7B, 12 layers, as published"
+CLAIMS = Claim(32.811, 23.889, "s", _PUBLISHED_ON), Claim(23.889, 18.928, "s", _PUBLISHED_ON)
+"""Of PaddlePaddle/Paddle#59912, and of #60022 on top of it."""
+
+
+@FAMILY.variant("sync-each", source="before PaddlePaddle/Paddle#59912", reference=True)
+def sync_each(problem: ReshardProblem) -> "Prepared[Resharded]":
+    """The whole block synchronised before every insertion and after every removal."""
+    return prepare(problem, Block)
+
+
+@FAMILY.variant(
+    "sync-after-remove", source="PaddlePaddle/Paddle#59912", same_as="sync-each", claim=CLAIMS[0]
+)
+def sync_after_remove(problem: ReshardProblem) -> "Prepared[Resharded]":
+    """Removals synchronised once for a batch."""
+    return prepare(problem, SyncAfterRemove)
+
+
+@FAMILY.variant(
+    "sync-once", source="PaddlePaddle/Paddle#60022", same_as="sync-each", claim=CLAIMS[1]
+)
+def sync_once(problem: ReshardProblem) -> "Prepared[Resharded]":
+    """Insertions synchronised once for a batch too."""
+    return prepare(problem, SyncOnce)
+
+
+@FAMILY.variant("delta-sync", source="shardbench", same_as="sync-each")
+def delta_sync(problem: ReshardProblem) -> "Prepared[Resharded]":
+    """A journal of the edits: always in line, and only what changed is looked at."""
+    return prepare(problem, DeltaSync)
+
+
+@FAMILY.variant("indexed", source="shardbench", same_as="sync-each")
+def indexed(problem: ReshardProblem) -> "Prepared[Resharded]":
+    """The journal, and neither a search through the block nor a scan to its end."""
+    return prepare(problem, DeltaSync, IndexedResharder)
