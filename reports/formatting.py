@@ -6,7 +6,8 @@ from typing import Any
 
 MISSING = "—"
 
-_TIME_UNITS = ((1e-6, "ns", 1e9), (1e-3, "µs", 1e6), (1.0, "ms", 1e3), (120.0, "s", 1.0))
+# Below so many seconds a time is written in this unit.
+_UNITS = ((1e-6, "ns"), (1e-3, "µs"), (1.0, "ms"), (120.0, "s"), (7200.0, "min"), (math.inf, "h"))
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _BYTES = (" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB")
 _AMOUNTS = ("", " k", " M", " G", " T", " P")
@@ -53,15 +54,9 @@ def seconds(value: float, *, trim: bool = False) -> str:
     """Write a time given in seconds in ns, µs, ms, s, min or h, whichever reads best."""
     if not math.isfinite(value):
         return MISSING
-    if value == 0:
-        return "0 s"
     size = abs(float(f"{value:.2e}"))
-    for limit, unit, factor in _TIME_UNITS:
-        if size < limit:
-            return f"{number(value * factor, trim=trim)} {unit}"
-    if size < 7200:
-        return f"{number(value / 60, trim=trim)} min"
-    return f"{number(value / 3600, trim=trim)} h"
+    unit = next(unit for limit, unit in _UNITS if size < limit) if value else "s"
+    return f"{number(value / _SECONDS[unit], trim=trim)} {unit}"
 
 
 def in_bytes(value: float) -> str:

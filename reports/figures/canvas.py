@@ -233,27 +233,11 @@ def draw_bar(
     write_beside(axes, end, place, text)
 
 
-def write_beside(
-    axes: Axes,
-    x: float,
-    y: float,
-    text: str,
-    colour: str = "black",
-    size: float = 8.5,
-    **place: Any,
-) -> None:
+def write_beside(axes: Axes, x: float, y: float, text: str, **look: Any) -> None:
     """Write a text to the right of (x, y), on white so that no grid line crosses it."""
-    axes.annotate(
-        text,
-        (x, y),
-        (6, 0),
-        textcoords="offset points",
-        va="center",
-        color=colour,
-        fontsize=size,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
-        **place,
-    )
+    white = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    look = {"va": "center", "fontsize": 8.5, "bbox": white, **look}
+    axes.annotate(text, (x, y), (6, 0), textcoords="offset points", **look)
 
 
 def make_room(axes: Axes) -> None:

@@ -42,13 +42,13 @@ def _ladder(family: FamilyView) -> Iterator[Drawing]:
     claimed = table["published_share"].notna().any()
     for place, row in enumerate(rows_of(table)):
         if claimed and math.isnan(row["published_share"]):
-            canvas.write_beside(axes, 0.0, place - 0.2, "no figure published", GREY)
+            canvas.write_beside(axes, 0.0, place - 0.2, "no figure published", color=GREY)
         elif claimed:
             axes.barh(place - 0.2, row["published_share"], 0.34, color=PALE, edgecolor=GREY)
-            canvas.write_beside(axes, row["published_share"], place - 0.2, _claim(row), GREY)
+            canvas.write_beside(axes, row["published_share"], place - 0.2, _claim(row), color=GREY)
         middle = place + 0.2 if claimed else place
         if math.isnan(row["ratio"]):
-            canvas.write_beside(axes, 0.0, middle, row["outcome"], VERMILION)
+            canvas.write_beside(axes, 0.0, middle, row["outcome"], color=VERMILION)
             continue
         said = "1, the reference" if row["outcome"] == "reference" else number(row["ratio"])
         ends = (row["low"], row["high"])

@@ -63,7 +63,7 @@ def _draw_bars(axes: Axes, bars: Sequence[tuple[float, str]], title: str, size: 
     """Draw a bar for each value, with its text beside it, and no x axis."""
     axes.barh(range(len(bars)), [value for value, _ in bars], height=0.78, color=BLUE)
     for place, (value, text) in enumerate(bars):
-        canvas.write_beside(axes, value, place, text, GREY, size)
+        canvas.write_beside(axes, value, place, text, color=GREY, fontsize=size)
     axes.set_xlim(0, 1.18 * max((value for value, _ in bars), default=1.0) or 1.0)
     axes.xaxis.set_major_locator(NullLocator())
     axes.spines["bottom"].set_visible(False)

@@ -30,8 +30,8 @@ def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
     rows: dict[float, str] = {}
     place = 0.0
     for problem, group in groups:
-        at_left = {"xycoords": ("axes fraction", "data")}
-        canvas.write_beside(axes, 0, place, str(problem), GREY, 8, **at_left)
+        at_left: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "fontsize": 8}
+        canvas.write_beside(axes, 0, place, str(problem), color=GREY, **at_left)
         place += 0.9
         for row in rows_of(group):
             _draw_bar(axes, place, row, canvas.colour_of(family.variants.index(row["variant"])))
@@ -69,7 +69,7 @@ def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
 def _draw_bar(axes: Axes, place: float, row: dict[str, Any], colour: str) -> None:
     reached = row["times_as_fast"]
     if math.isnan(reached):
-        canvas.write_beside(axes, 1.0, place, row["outcome"], VERMILION)
+        canvas.write_beside(axes, 1.0, place, row["outcome"], color=VERMILION)
         return
     look: dict[str, Any] = {"color": colour, "edgecolor": colour}
     if row["projected"]:

@@ -1,6 +1,7 @@
 """The sections of a report about one family."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from reports.figures.family import figures
 from reports.findings.shortfalls import shortcomings
@@ -32,33 +33,24 @@ def family_sections(
     """Yield all that results, and profiles of the ladder's steps, hold about a family."""
     drawn = figures(family)
 
-    def section(
-        name: str, title: str, *tables: CaptionedTable, remarks: Sequence[str] = ()
-    ) -> PageSection:
-        drawings = drawn.get(name, ())
-        return PageSection(f"{family.slug}-{name}", title, drawings, tables, remarks=remarks)
+    def section(name: str, title: str, *tables: CaptionedTable, note: str = "") -> PageSection:
+        return PageSection(f"{family.slug}-{name}", title, drawn.get(name, ()), tables, note)
 
     def where_drawn(name: str, title: str, table: CaptionedTable, missing: str) -> PageSection:
-        found = section(name, title, table)
-        return found if found.drawings else PageSection(found.slug, title, note=missing)
+        return section(name, title, table) if drawn[name] else section(name, title, note=missing)
 
     problems = CaptionedTable(problems_table(family, results), "What was planned, and why.")
     yield section("problems", "Problems", problems)
     goals = CaptionedTable(goals_table(family), "What was to be reached, and whether it was.")
     if goals.table.rows:
-        yield section("goals", "Goals", goals, remarks=shortcomings(family))
+        yield replace(section("goals", "Goals", goals), remarks=shortcomings(family))
     note = "" if drawn["ladder"] else "No two steps could be measured on one problem."
-    yield PageSection(
-        f"{family.slug}-ladder",
-        "The ladder: claimed and measured",
-        drawn["ladder"],
-        list(_ladder_tables(family, steps)),
-        note,
-    )
+    tables = _ladder_tables(family, steps)
+    yield section("ladder", "The ladder: claimed and measured", *tables, note=note)
     others = [name for name in dict.fromkeys(family.against.values()) if name != family.reference]
     if others:
-        tables = (CaptionedTable(table, caption) for caption, table in speedup_tables(family))
-        yield section("against", f"Compared with {listing(others)}", *tables)
+        compared = (CaptionedTable(table, caption) for caption, table in speedup_tables(family))
+        yield section("against", f"Compared with {listing(others)}", *compared)
     yield where_drawn(
         "sizes",
         "Time against size",
@@ -93,7 +85,7 @@ def family_sections(
         yield section("counters", "Counters", counted)
     else:
         note = f"Nothing was counted on {family.ladder_problem}."
-        yield PageSection(f"{family.slug}-counters", "Counters", note=note)
+        yield section("counters", "Counters", note=note)
     cells = CaptionedTable(
         cells_table(family), "Every variant on every problem.", f"{family.slug}-cells", family.cells
     )

@@ -15,6 +15,7 @@ from reports.views.family import FamilyView
 from reports.views.variants import ladder
 
 _MARK = b'content="shardbench profile"'
+_NOT_MADE = Entry("not made yet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +55,18 @@ def ladder_steps(family: FamilyView, profiles: Path | None) -> list[LadderStep]:
     problem = family.ladder_problem
     steps = []
     for number, (variant, before) in enumerate(variant_pairs(family), start=1):
-        page = None
-        if profiles is not None:
-            page = _read_page(profiles, family.name, problem, variant, before)
+        file = profiles and profiles / page_name(family.name, problem, variant, before)
         against = ["--against", before] if before else []
         command = ["shardbench", "profile", f"{family.name}/{variant}@{problem}", *against]
         name = f"{family.slug}-step-{number}.html"
+        page = _read_page(file, problem) if file else None
         steps.append(LadderStep(variant, before, name, page, shlex.join(command)))
     return steps
 
 
-def _read_page(
-    profiles: Path, family: str, problem: str, variant: str, before: str
-) -> bytes | None:
+def _read_page(file: Path, problem: str) -> bytes | None:
     try:
-        page = read_file(profiles / page_name(family, problem, variant, before))
+        page = read_file(file)
     except UsageError:
         return None
     # Two ids may share a file name, in which some characters are replaced.
@@ -78,20 +76,13 @@ def _read_page(
 
 def flames_table(steps: Sequence[LadderStep]) -> Table:
     """Return a row per step, with a link to its page or the command that makes one."""
-    return table_of(
-        steps,
-        code("step", "variant"),
-        text("what it shows", _shown),
-        text("flame graph", _link),
-        code("command"),
-    )
 
+    def shows(step: LadderStep) -> str:
+        return f"what changes from {step.before}" if step.before else "where its time goes"
 
-def _shown(step: LadderStep) -> str:
-    return f"what changes from {step.before}" if step.before else "where its time goes"
+    def link(step: LadderStep) -> Entry:
+        made = step.page is not None
+        return Entry(f"open {step.name}", link=f"flames/{step.name}") if made else _NOT_MADE
 
-
-def _link(step: LadderStep) -> Entry:
-    if step.page is None:
-        return Entry("not made yet")
-    return Entry(f"open {step.name}", link=f"flames/{step.name}")
+    columns = (text("what it shows", shows), text("flame graph", link), code("command"))
+    return table_of(steps, code("step", "variant"), *columns)

@@ -33,15 +33,10 @@ def _page(results: Results, name: str, profiles: Path | None) -> Page:
     told = findings(results)
     if len(found) == 1:
         told = [replace(finding, family="") for finding in told]
-    about = [
-        PageChapter(
-            family.slug,
-            family.name,
-            list(family_sections(family, results, steps)),
-            lead=family.compared_with,
-        )
-        for family, steps in found
-    ]
+    about = []
+    for family, steps in found:
+        sections = list(family_sections(family, results, steps))
+        about.append(PageChapter(family.slug, family.name, sections, family.compared_with))
     machine = CaptionedTable(environment_table(results))
     environment = PageSection("environment", tables=[machine], remarks=results.notes)
     sources = [

@@ -78,11 +78,9 @@ def bar(title: str, value: Value) -> TableColumn:
     return TableColumn(title, "bar", _entries(value))
 
 
-def interval_column(
-    title: str, low: str, high: str, write: Callable[[float], str] = number
-) -> TableColumn:
+def interval_column(title: str, low: str, high: str) -> TableColumn:
     """Return a column of intervals, sorted by their lower ends."""
-    return numbers(title, lambda row: Entry(interval(row[low], row[high], write), row[low]))
+    return numbers(title, lambda row: Entry(interval(row[low], row[high]), row[low]))
 
 
 def outcome_column(title: str = "outcome", value: str = "outcome") -> TableColumn:

@@ -168,16 +168,15 @@ class FamilyView(Results):
 
 def families(results: Results) -> list[FamilyView]:
     """Split results by family, in the order of the results."""
-    return [_family(str(name), results) for name in results.cells["family"].unique()]
-
-
-def _family(name: str, results: Results) -> FamilyView:
-    frames = (results.cells, results.qualities, results.counters, results.phases)
-    cells, qualities, counters, phases = (
-        frame[frame["family"] == name].reset_index(drop=True) for frame in frames
-    )
-    records = tuple(cell for cell in results.records if cell.family == name)
-    return FamilyView(cells, qualities, counters, phases, records, name=name)
+    found = []
+    for name in map(str, results.cells["family"].unique()):
+        cells, qualities, counters, phases = (
+            frame[frame["family"] == name].reset_index(drop=True)
+            for frame in (results.cells, results.qualities, results.counters, results.phases)
+        )
+        records = tuple(cell for cell in results.records if cell.family == name)
+        found.append(FamilyView(cells, qualities, counters, phases, records, name=name))
+    return found
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -53,22 +53,18 @@ def ladder(family: FamilyView) -> pd.DataFrame:
     shares = pd.Series(published_shares(rows_of(claims)), index=rungs, dtype=float)
     if shares.notna().any() and family.reference in shares:
         shares = shares.fillna({family.reference: 1.0})
-    columns = {
-        "variant": pd.Series(rungs, index=rungs, dtype=object),
-        **{
-            f"published_{n}": claims[f"claim_{n}"]
-            for n in ("before", "after", "unit", "conditions")
-        },
-        "published_share": shares,
-        "cpu_s": found["cpu_s"],
-        "ratio": _ratios(found),
-        "low": found["ratio_low"],
-        "high": found["ratio_high"],
-        "pairs": found["pairs"],
-        "outcome": found["outcome"].fillna("not run"),
-        "decision": found["decision"].fillna(""),
-    }
-    return pd.DataFrame(columns).reset_index(drop=True)
+    published = claims[["claim_before", "claim_after", "claim_unit", "claim_conditions"]]
+    table = published.rename(columns=lambda name: name.replace("claim", "published")).assign(
+        published_share=shares,
+        cpu_s=found["cpu_s"],
+        ratio=_ratios(found),
+        low=found["ratio_low"],
+        high=found["ratio_high"],
+        pairs=found["pairs"],
+        outcome=found["outcome"].fillna("not run"),
+        decision=found["decision"].fillna(""),
+    )
+    return table.reset_index()
 
 
 def _ratios(cells: pd.DataFrame) -> "pd.Series[float]":

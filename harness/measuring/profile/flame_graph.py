@@ -55,14 +55,10 @@ NOTHING = Weight(0.0, 0.0)
 class Profile:
     """Where the time of a variant's calls went. All seconds are wall seconds of one call.
 
-    Attributes:
-        family: the variant's family.
-        variant: what was called.
-        stacks: time by stack, outermost frame first; the empty stack is the call itself.
-        calls: how many were profiled.
-        unprofiled_s: what a call took without the profiler, just before.
-        drift: standard error of the mean over the turns, as a share of it; 0 where there was one.
-        is_elsewhere: whether the variant works in another process, which is not seen here.
+    `stacks` is time by stack, outermost frame first; the empty stack is the call itself. `calls`
+    were profiled, and one took `unprofiled_s` without the profiler, just before. `drift` is the
+    standard error of the mean over the turns, as a share of it; 0 where there was one. Where the
+    variant works in another process, which is not seen here, it `is_elsewhere`.
     """
 
     family: str

@@ -43,18 +43,11 @@ def profile(
     turn_begins: Callable[[str], None] = lambda name: None,
     turn_ended: Callable[[str], None] = lambda name: None,
 ) -> dict[str, Profiled]:
-    """Profile calls of prepared variants, which take turns.
+    """Profile calls of a family's variants by name, for so many seconds each at least.
 
-    The turns are those that are timed (`timed_turn`), one without the profiler and then one with
+    They take the turns that are timed (`timed_turn`), one without the profiler and then one with
     it. Profiling slows dense Python code two- to threefold: read shares from it, never times.
-
-    Args:
-        family: the variants' family.
-        prepared: variants by name.
-        clock: what turns are timed with.
-        seconds: how long to profile each variant at least; a call that has begun is finished.
-        turn_begins: called with a variant's name before each of its turns.
-        turn_ended: called with a variant's name after each of its turns.
+    `turn_begins` and `turn_ended` are called with a variant's name around each of its turns.
     """
     recordings = {name: _Recording(each, clock) for name, each in prepared.items()}
 
