@@ -7,8 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
 from harness.model.topology import Topology
-from harness.topologies.link_matrix import Matrix
-from reports.figures.canvas import (
+from harness.topologies.gpu_kinds import GB
+from harness.topologies.link_matrix import LinkMatrix
+from reports.drawing import (
     BLUE,
     GREEN,
     GREY,
@@ -22,12 +23,11 @@ from reports.figures.canvas import (
 )
 from reports.formatting import plural
 
-_GB = 1e6
 _PCIE_COLOURS = {"PIX": BLUE, "PXB": BLUE, "PHB": ORANGE, "NODE": ORANGE, "SYS": VERMILION}
 _MOST_DOMAINS, _MOST_HOSTS, _MOST_GPUS = 2, 4, 8
 
 
-def matrix_drawing(name: str, matrix: Matrix) -> Drawing:
+def matrix_drawing(name: str, matrix: LinkMatrix) -> Drawing:
     """Draw the GPUs of a host on a circle, with a line for each pair: the wider, the more links."""
     title = f"What joins the GPUs of {name}"
     count = len(matrix.gpus)
@@ -35,7 +35,6 @@ def matrix_drawing(name: str, matrix: Matrix) -> Drawing:
         (math.sin(2 * math.pi * at / count), math.cos(2 * math.pi * at / count))
         for at in range(count)
     ]
-    rows = []
     with style():
         figure, axes = new_figure(5.2)
         _empty(axes, title)
@@ -45,7 +44,6 @@ def matrix_drawing(name: str, matrix: Matrix) -> Drawing:
             for b, second in enumerate(matrix.gpus[:a]):
                 kind = matrix.link(first, second)
                 links = matrix.nvlinks(first, second)
-                rows.append({"GPU": second, "other GPU": first, "link": kind})
                 colour = GREEN if links else _PCIE_COLOURS.get(kind, GREY)
                 (x, y), (to_x, to_y) = places[b], places[a]
                 axes.plot(
@@ -60,23 +58,20 @@ def matrix_drawing(name: str, matrix: Matrix) -> Drawing:
                 seen.add(kind)
         for gpu, (x, y) in zip(matrix.gpus, places, strict=True):
             axes.scatter([x], [y], s=700, color="white", edgecolor=GREY, zorder=3)
-            label = gpu.removeprefix("GPU")
-            axes.text(x, y, label, ha="center", va="center", zorder=4)
+            axes.text(x, y, gpu.removeprefix("GPU"), ha="center", va="center", zorder=4)
         axes.set_xlim(-1.9, 1.9)
         axes.set_ylim(-1.25, 1.25)
         axes.set_aspect("equal")
         if seen:
             axes.legend(loc="center left", title="joined by")
-        caption = "Solid: NVLink, wider with more links. Dotted: PCIe, and the sockets' link (SYS)."
-        return finish(figure, f"links-{name}", title, caption, pd.DataFrame(rows))
+        return finish(figure, f"links-{name}", title, "", pd.DataFrame())
 
 
 def topology_drawing(found: Topology) -> Drawing:
     """Draw the domains of a topology as boxes of hosts and GPUs, with the bandwidths between."""
     title = f"{found.name}: {plural(found.gpus, 'GPU')}, {found.gpu or 'of a kind not named'}"
-    size = found.gpus_in_domain
+    size, hosts = found.gpus_in_domain, found.hosts_in_domain
     per_host = min(found.gpus_per_host, size)
-    hosts = -(-size // per_host)
     shown_domains = min(found.domains, _MOST_DOMAINS)
     shown_hosts, shown_gpus = min(hosts, _MOST_HOSTS), min(per_host, _MOST_GPUS)
     tall = shown_hosts + 1.6 + (hosts > shown_hosts)
@@ -86,7 +81,7 @@ def topology_drawing(found: Topology) -> Drawing:
         for domain in range(shown_domains):
             top = -domain * (tall + 0.9)
             _box(axes, -0.3, top - tall, 10.6, tall, GREEN)
-            inside = f"{found.intra_host_bw / _GB:,.4g} GB/s one way" if size > 1 else "alone"
+            inside = f"{found.intra_host_bw / GB:,.4g} GB/s one way" if size > 1 else "alone"
             axes.text(0, top - 0.55, f"domain {domain}: {size:,} GPUs, {inside}", color=GREEN)
             for host in range(shown_hosts):
                 low = top - 1.8 - host
@@ -102,33 +97,18 @@ def topology_drawing(found: Topology) -> Drawing:
             if hosts > shown_hosts:
                 axes.text(0, top - tall + 0.45, f"… {hosts - shown_hosts} more hosts", color=GREY)
             if domain:
-                told = (
-                    f"network, {found.inter_host_bw / _GB:,.4g} GB/s for each GPU"
-                    if found.inter_host_bw
-                    else "network, bandwidth not told"
-                )
+                told = "bandwidth not told"
+                if found.inter_host_bw:
+                    told = f"{found.inter_host_bw / GB:,.4g} GB/s for each GPU"
                 axes.plot([5, 5], [top, top + 0.9], color=ORANGE, linewidth=3)
-                axes.text(5.3, top + 0.45, told, va="center", color=VERMILION)
+                axes.text(5.3, top + 0.45, f"network, {told}", va="center", color=VERMILION)
         last = -(shown_domains - 1) * (tall + 0.9) - tall
-        if found.domains > shown_domains:
-            more = f"… {plural(found.domains - shown_domains, 'more domain')}"
-            axes.text(0, last - 0.55, more, color=GREY)
+        if (left := found.domains - shown_domains) > 0:
+            axes.text(0, last - 0.55, f"… {plural(left, 'more domain')}", color=GREY)
             last -= 0.7
         axes.set_xlim(-0.5, 10.5)
         axes.set_ylim(last - 0.2, 0.2)
-        caption = "Bandwidths are one way and for each GPU."
-        data = pd.DataFrame(
-            {
-                "figure": ["intra_host_bw", "inter_host_bw", "hbm_bw", "hbm_to_ddr_bw"],
-                "bytes per ms": [
-                    found.intra_host_bw,
-                    found.inter_host_bw,
-                    found.hbm_bw,
-                    found.hbm_to_ddr_bw,
-                ],
-            }
-        )
-        return finish(figure, f"topology-{found.name}", title, caption, data)
+        return finish(figure, f"topology-{found.name}", title, "", pd.DataFrame())
 
 
 def _empty(axes: Axes, title: str) -> None:
@@ -137,14 +117,6 @@ def _empty(axes: Axes, title: str) -> None:
 
 
 def _box(axes: Axes, x: float, y: float, width: float, height: float, colour: str) -> None:
-    axes.add_patch(
-        FancyBboxPatch(
-            (x, y),
-            width,
-            height,
-            boxstyle="round,pad=0,rounding_size=0.15",
-            facecolor="none" if colour == GREEN else PALE,
-            edgecolor=colour,
-            linewidth=1.2,
-        )
-    )
+    shape, inside = "round,pad=0,rounding_size=0.15", "none" if colour == GREEN else PALE
+    patch = FancyBboxPatch((x, y), width, height, shape, fc=inside, ec=colour, linewidth=1.2)
+    axes.add_patch(patch)

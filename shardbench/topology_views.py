@@ -1,7 +1,8 @@
 """What `shardbench topology` shows: machines, links and findings, for a terminal of 80 columns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec.structs import asdict
 from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -9,14 +10,13 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from harness.contract.topology import TopologyRow, TopologyTrap
 from harness.model.errors import printable
 from harness.model.topology import Topology
-from harness.topologies.capture import Captured
-from harness.topologies.cells import Finding
-from harness.topologies.csv_files import Written
-from harness.topologies.devices import SeenGpu, SeenNic
+from harness.topologies.capture import HostTopology
+from harness.topologies.devices import GpuDevice, NetworkDevice
 from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind
-from harness.topologies.link_matrix import Matrix, nvlinks_of
+from harness.topologies.link_matrix import SELF, LinkMatrix, nvlinks_of
 from harness.topologies.link_shape import all_to_all_bw, near_nics, shape_of
 from reports.formatting import plural
 from reports.tables.terminal import new_table
@@ -34,15 +34,18 @@ _MEANINGS = {
 }
 
 
-def bandwidth(value: float | None) -> str:
+def bandwidth(value: float) -> str:
     """Write bytes per millisecond as GB/s."""
-    return "not known" if value is None else f"{value / GB:,.4g} GB/s"
+    return f"{value / GB:,.4g} GB/s"
 
 
-def seen(
-    gpus: Sequence[SeenGpu], nics: Sequence[SeenNic], memory: int, unseen: Sequence[str]
+def probed(
+    gpus: Sequence[GpuDevice],
+    nics: Sequence[NetworkDevice],
+    memory: int,
+    failures: Mapping[str, str],
 ) -> RenderableType:
-    """Say line by line what can be seen of the machine at hand, and what not."""
+    """Say line by line what can be seen of the machine at hand, and what not and why."""
     lines = [f"Seen: host memory, {memory / 2**30:,.1f} GiB"]
     for nic in nics:
         speed = f"{nic.gbits:g} Gbit/s" if nic.gbits else "no speed told, or no link"
@@ -52,21 +55,20 @@ def seen(
         lines.append(f"Seen: GPU{position}, {gpu.name}, {plural(len(gpu.links), 'active NVLink')}")
     if not nics:
         lines.append("Not seen: no network device")
-    lines += [f"Not seen: {line}" for line in unseen]
+    lines += [f"Not seen: {source}: {reason}" for source, reason in failures.items() if reason]
     return Text("\n".join(lines))
 
 
-def captured(row: Captured) -> RenderableType:
+def captured(row: HostTopology) -> RenderableType:
     """Show each figure of a captured row with its origin."""
     table = new_table("", "figure", "", "from", "how", right=[""])
-    for figure in row.figures:
-        value = _for_people(figure.column, figure.value)
-        style = _STYLES.get(figure.basis, "dim")
-        table.add_row(figure.column, value, Text(figure.basis, style=style), Text(figure.why))
+    for column, (value, basis, why) in row.figures.items():
+        origin = Text(basis, style=_STYLES.get(basis, "dim"))
+        table.add_row(column, _for_people(column, value), origin, Text(why))
     table.columns[0].overflow = "fold"
     title = Text(f"{row.name}: {row.gpu}", style="bold")
     note = [Text(remark, style="yellow") for remark in row.remarks]
-    return Group(title, Text(f"{row.shape.how}; confidence {row.confidence}"), "", table, *note)
+    return Group(title, Text(f"{row.links}; confidence {row.confidence}"), "", table, *note)
 
 
 def _for_people(column: str, value: float | None) -> str:
@@ -79,91 +81,62 @@ def _for_people(column: str, value: float | None) -> str:
 
 def topology(found: Topology) -> RenderableType:
     """Draw a topology: domains, the hosts in each, their GPUs, and what joins them."""
-    domains = found.domains
     gpu = printable(found.gpu) or "GPU not named"
     head = f"{printable(found.name)}: {gpu}, {plural(found.gpus, 'GPU')}"
-    parts: list[RenderableType] = [Text(f"{head} in {plural(domains, 'domain')}", style="bold"), ""]
-    for domain in range(min(domains, _MOST_DOMAINS)):
-        if domain:
-            parts.append(_between(found))
-        parts.append(_domain(found, domain))
-    if domains > _MOST_DOMAINS:
-        parts += [_between(found), Text(f"    … {plural(domains - _MOST_DOMAINS, 'more domain')}")]
-    return Group(*parts, "", _figures(found), "", *_origins(found))
-
-
-def _between(found: Topology) -> RenderableType:
-    speed = bandwidth(found.inter_host_bw)
-    told = f"{speed} for each GPU" if found.inter_host_bw else "not told: the planner's default"
-    return Text(f"    ║ network, {told}", style="yellow")
+    told = "not told: the planner's default"
+    if found.inter_host_bw:
+        told = f"{bandwidth(found.inter_host_bw)} for each GPU"
+    between = Text(f"    ║ network, {told}", style="yellow")
+    parts: list[RenderableType] = [
+        Text(f"{head} in {plural(found.domains, 'domain')}", style="bold"),
+        "",
+        _domain(found, 0),
+    ]
+    for domain in range(1, min(found.domains, _MOST_DOMAINS)):
+        parts += [between, _domain(found, domain)]
+    if found.domains > _MOST_DOMAINS:
+        parts += [between, f"    … {plural(found.domains - _MOST_DOMAINS, 'more domain')}"]
+    figures = new_table("", "for each GPU", "", "stored", right=["", "stored"])
+    for column, value in asdict(found).items():
+        if column.endswith("_bytes") or "_bw" in column:
+            unit = "bytes/ms" if "_bw" in column else "bytes"
+            stored = "blank" if value is None else f"{value:.0f} {unit}"
+            figures.add_row(column, _for_people(column, value), stored)
+    basis = f"Confidence: {found.confidence}. HBM: {found.hbm_basis or 'not stated'}."
+    source = Text(printable(f"Source: {found.source}"), style="dim")
+    return Group(*parts, "", figures, "", Text(printable(basis)), source)
 
 
 def _domain(found: Topology, domain: int) -> RenderableType:
-    size = found.gpus_in_domain
+    size, per_host, hosts = found.gpus_in_domain, found.gpus_per_host, found.hosts_in_domain
     first = domain * size
-    per_host = min(found.gpus_per_host, size)
-    hosts = -(-size // per_host)
     table = Table.grid(padding=(0, 2))
     for host in range(min(hosts, _MOST_HOSTS)):
-        start = first + host * per_host
-        count = min(per_host, first + size - start)
-        table.add_row(f"host {domain * hosts + host}", _gpus(start, count))
+        gpus = range(first + host * per_host, first + min(size, (host + 1) * per_host))
+        boxes = [f"[{gpu}]" for gpu in gpus]
+        if len(boxes) > _MOST_GPUS:
+            boxes[2:-1] = [" … "]
+        table.add_row(f"host {domain * hosts + host}", "─".join(boxes))
     if hosts > _MOST_HOSTS:
-        last = first + size - 1
-        table.add_row("…", f"{hosts - _MOST_HOSTS} more hosts, up to GPU {last}")
+        table.add_row("…", f"{hosts - _MOST_HOSTS} more hosts, up to GPU {first + size - 1}")
     title = f"domain {domain}: {plural(size, 'GPU')} of {plural(hosts, 'host')}"
     inside = f"{bandwidth(found.intra_host_bw)} inside, one way" if size > 1 else "alone"
+    title = f"{title}, {inside}"
     return Panel(
-        table,
-        title=f"{title}, {inside}",
-        title_align="left",
-        box=box.ROUNDED,
-        width=_WIDTH,
-        border_style="green",
+        table, box.ROUNDED, title=title, title_align="left", width=_WIDTH, border_style="green"
     )
 
 
-def _gpus(start: int, count: int) -> str:
-    if count <= _MOST_GPUS:
-        return "─".join(f"[{number}]" for number in range(start, start + count))
-    return f"[{start}]─[{start + 1}]─ … ─[{start + count - 1}]"
-
-
-def _figures(found: Topology) -> RenderableType:
-    table = new_table("", "for each GPU", "", "stored", right=["", "stored"])
-    for column, said in (
-        ("hbm_bytes", "bytes"),
-        ("ddr_bytes", "bytes"),
-        ("intra_host_bw", "bytes/ms"),
-        ("intra_host_bw_nccl", "bytes/ms"),
-        ("inter_host_bw", "bytes/ms"),
-        ("hbm_bw", "bytes/ms"),
-        ("hbm_to_ddr_bw", "bytes/ms"),
-    ):
-        value = getattr(found, column)
-        stored = "blank" if value is None else f"{value:.0f} {said}"
-        table.add_row(column, _for_people(column, value), stored)
-    return table
-
-
-def _origins(found: Topology) -> Iterator[RenderableType]:
-    told = f"Confidence: {found.confidence}. HBM: {found.hbm_basis or 'not stated'}."
-    yield Text(printable(told))
-    yield Text(printable(f"Source: {found.source}"), style="dim")
-
-
-def matrix(name: str, links: Matrix, kind: GpuKind | None) -> RenderableType:
+def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType:
     """Draw a saved matrix: what joins each pair of GPUs, what is near them, and what follows."""
     shape = shape_of(links, kind.nvlinks if kind else None)
     title = Text(f"{printable(name)}: {plural(len(links.gpus), 'GPU')}, {shape.how}", style="bold")
     parts: list[RenderableType] = [title, "", _pairs(links), ""]
-    kinds = {links.link(a, b) for a in links.gpus for b in links.gpus if a != b}
-    used = [each for each in _MEANINGS if each in kinds]
-    says = [f"{each} {_MEANINGS[each]}" for each in used]
-    if any(nvlinks_of(each) for each in kinds):
-        says.insert(0, "NV# so many NVLinks")
+    kinds = set(links.gpu_links())
+    says = ["NV# so many NVLinks"] if any(map(nvlinks_of, kinds)) else []
+    says += [f"{kind} {meaning}" for kind, meaning in _MEANINGS.items() if kind in kinds]
     parts.append(Text(f"Joined by: {'; '.join(says)}." if says else "A single GPU.", style="dim"))
-    if len(shape.islands) > 1 and any(len(island) > 1 for island in shape.islands):
+    if 1 < len(shape.islands) < len(links.gpus):
         groups = (", ".join(island) for island in shape.islands)
         parts.append(Text("NVLink joins: " + "; ".join(groups) + "."))
     parts += _nics(links)
@@ -176,32 +149,29 @@ def matrix(name: str, links: Matrix, kind: GpuKind | None) -> RenderableType:
     return Group(*parts)
 
 
-def _pairs(links: Matrix) -> RenderableType:
+def _pairs(links: LinkMatrix) -> RenderableType:
     is_wide = 6 * len(links.gpus) + 6 > _WIDTH
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     table.add_column("")
     for gpu in links.gpus:
         table.add_column(gpu.removeprefix("GPU"), justify="center", no_wrap=True)
     for one in links.gpus:
-        table.add_row(one.removeprefix("GPU") if is_wide else one, *_cells(links, one, is_wide))
+        cells = []
+        for kind in (links.link(one, other) for other in links.gpus):
+            if kind == SELF:
+                cells.append(Text("·", style="dim"))
+            elif nvlinks_of(kind):
+                cells.append(Text(kind[2:] if is_wide else kind, style="bold green"))
+            else:
+                cells.append(Text(kind[:3] if is_wide else kind, style=_LINK_STYLES[kind]))
+        table.add_row(one.removeprefix("GPU") if is_wide else one, *cells)
     return table
 
 
-def _cells(links: Matrix, one: str, is_wide: bool) -> Iterator[Text]:
-    for other in links.gpus:
-        kind = links.link(one, other)
-        if one == other:
-            yield Text("·", style="dim")
-        elif nvlinks_of(kind):
-            yield Text(kind[2:] if is_wide else kind, style="bold green")
-        else:
-            yield Text(kind[:3] if is_wide else kind, style=_LINK_STYLES.get(kind, ""))
-
-
-def _nics(links: Matrix) -> Iterator[RenderableType]:
+def _nics(links: LinkMatrix) -> Iterator[RenderableType]:
     near: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for each in near_nics(links):
-        near.setdefault((each.nics, each.kind), []).append(each.gpu)
+    for gpu, nearest in near_nics(links).items():
+        near.setdefault(nearest, []).append(gpu)
     if not near:
         yield Text("Network devices: none in the matrix.")
         return
@@ -211,31 +181,27 @@ def _nics(links: Matrix) -> Iterator[RenderableType]:
     yield from ("", table, "")
 
 
-def findings(found: Sequence[tuple[Written, Sequence[Finding]]]) -> RenderableType:
-    """Show the findings of each topology, or that there are none and what was compared."""
+def traps(found: Sequence[tuple[TopologyRow, Sequence[TopologyTrap]]]) -> RenderableType:
+    """Show the traps of each topology, or that there are none and what was compared."""
     parts: list[RenderableType] = []
     clean = []
     for row, wrong in found:
-        gpu = printable(row.cells.get("gpu", "").strip()[:60])
+        gpu = printable(row.cells.get("gpu", "")[:60])
         sheet = find_gpu_kind(gpu)
-        compared = (
-            f"compared with the data sheet of {sheet.name}"
-            if sheet
-            else (
-                f"no data sheet is known for '{gpu}', so its figures were not compared"
-                if gpu
-                else "no GPU is named, so its figures were not compared with a data sheet"
-            )
-        )
+        if sheet:
+            compared = f"compared with the data sheet of {sheet.name}"
+        elif gpu:
+            compared = f"no data sheet is known for '{gpu}', so its figures were not compared"
+        else:
+            compared = "no GPU is named, so its figures were not compared with a data sheet"
         if not wrong:
             clean.append(Text(f"{row.where}: nothing found; {compared}."))
             continue
         count = plural(len(wrong), "finding")
         parts.append(Text(f"{row.where}: {count}; {compared}", style="bold"))
-        for finding in wrong:
-            head = Text.assemble((finding.column, "bold red"), f": {printable(finding.wrong)}")
+        for trap in wrong:
+            head = Text.assemble((trap.column, "bold red"), f": {printable(trap.wrong)}")
             parts.append(Padding(head, (0, 0, 0, 2)))
-            write = Text.assemble(("write ", "green"), (finding.write, "green"))
-            parts.append(Padding(write, (0, 0, 0, 6)))
+            parts.append(Padding(Text(f"write {trap.write}", style="green"), (0, 0, 0, 6)))
         parts.append("")
     return Group(*parts, *clean)

@@ -8,6 +8,7 @@ from harness.contract.inventory import Column, Imported, Importing, ImportReques
 from harness.contract.recorder import Recorder, is_observing
 from harness.contract.releases import Releases
 from harness.contract.supported_releases import SupportedReleases
+from harness.contract.topology import LibraryTopology, TopologyRow, TopologyTrap
 from harness.contract.variants import Measured, Prepared
 from harness.execution.upstream import Upstream
 from harness.model.cell import Claim, Goal, Progress, Quality, RankTable
@@ -35,6 +36,7 @@ __all__ = [
     "Importing",
     "InfeasibleDecision",
     "Inventory",
+    "LibraryTopology",
     "Measured",
     "Names",
     "NotApplicable",
@@ -52,6 +54,8 @@ __all__ = [
     "Study",
     "SupportedReleases",
     "Topology",
+    "TopologyRow",
+    "TopologyTrap",
     "Upstream",
     "UsageError",
     "Workload",

@@ -22,6 +22,7 @@ from harness.contract.explanation import Explaining
 from harness.contract.inventory import Importing, Inventory
 from harness.contract.recorder import Recorder
 from harness.contract.releases import Releases
+from harness.contract.topology import LibraryTopology
 from harness.contract.variants import Prepared, Variant
 from harness.model.cell import Claim, Goal, Quality
 from harness.model.errors import (
@@ -99,6 +100,8 @@ class Abilities(Generic[P, D]):
             UsageError where that depends on the machines and none are given.
         importing: how `shardbench workload import` reads what was written for others.
         releases: the library whose releases `shardbench releases` measures.
+        topology: the arguments that its library takes a topology by, and the traps there, for
+            `shardbench topology check` and `show`.
     """
 
     planning: Planning[P, D] | str | None = None
@@ -107,6 +110,7 @@ class Abilities(Generic[P, D]):
     inventory: Callable[[WorkloadSpec, Topology | None], Inventory] | str | None = None
     importing: Importing | str | None = None
     releases: Releases | str | None = None
+    topology: LibraryTopology | str | None = None
 
 
 def load(named: Any) -> Any:

@@ -1,38 +1,55 @@
-"""The machines a workload is sharded over: presets with their sources, checked on load."""
+"""The machines that a workload is sharded over."""
 
-from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from harness.model.errors import UsageError
 
 MOST_GPUS = 2**17
 """More than any cluster has; planners keep an object for each."""
 
+MOST_IN_DOMAIN = 2**12
+
 CAPTURED = "captured"
 """The topology that a captured workload brings, in ids."""
 
+_MS = "bytes per millisecond"
+_NAME = f"without '/', ':' and '@', which ids are made with, and not '{CAPTURED}'"
+Name = Annotated[str, Meta(pattern=rf"^(?!{CAPTURED}$)[^/:@]+$", description=_NAME)]
+Count = Annotated[int, Meta(ge=1, le=MOST_IN_DOMAIN, description="a whole number")]
+Bytes = Annotated[int, Meta(ge=2**30, le=2**42, description="a whole number of bytes per GPU")]
+# Narrow enough that the same figure in bytes per second or in GB/s falls outside: that confusion
+# is the commonest mistake in topology files.
+HostBandwidth = Annotated[float, Meta(ge=1_000_000, le=4_000_000_000, description=_MS)]
+NetworkBandwidth = Annotated[float, Meta(ge=100_000, le=400_000_000, description=_MS)]
+MemoryBandwidth = Annotated[float, Meta(ge=10_000_000, le=40_000_000_000, description=_MS)]
+HostLinkBandwidth = Annotated[float, Meta(ge=1_000_000, le=1_000_000_000, description=_MS)]
 
-@dataclass(frozen=True, slots=True)
-class Topology:
+
+class Topology(Struct, frozen=True, kw_only=True):
     """A kind of machine, and how many of its GPUs a problem uses.
 
     Capacities are bytes per GPU, bandwidths bytes per millisecond and one way; None means that no
-    sourced figure exists and the library's own default applies. `gpus` is 0 in a bare preset.
+    sourced figure exists and the library's own default applies. All fields but `gpus`, which is 0
+    in a bare preset, are the columns of a topology file in their order; the limits hold there.
     """
 
-    name: str
-    gpus_per_host: int
-    hosts_per_nvlink_domain: int
-    hbm_bytes: int
-    ddr_bytes: int | None
-    intra_host_bw: float
-    intra_host_bw_nccl: float | None
-    inter_host_bw: float | None
-    hbm_bw: float
-    hbm_to_ddr_bw: float
-    gpu: str
-    hbm_basis: str
-    confidence: str
-    source: str
+    name: Name
+    gpu: str = ""
+    gpus_per_host: Count
+    hosts_per_nvlink_domain: Count = 1
+    hbm_bytes: Bytes
+    hbm_basis: str = ""
+    ddr_bytes: Bytes | None = None
+    intra_host_bw: HostBandwidth
+    intra_host_bw_nccl: HostBandwidth | None = None
+    inter_host_bw: NetworkBandwidth | None = None
+    hbm_bw: MemoryBandwidth
+    hbm_to_ddr_bw: HostLinkBandwidth
+    confidence: str = "not stated"
+    source: str = "not stated"
     gpus: int = 0
 
     @property
@@ -44,6 +61,11 @@ class Topology:
     def gpus_in_domain(self) -> int:
         """GPUs of this problem in each fast domain."""
         return min(self.gpus, self.domain_size)
+
+    @property
+    def hosts_in_domain(self) -> int:
+        """Hosts that the problem's GPUs in a fast domain are in."""
+        return -(-self.gpus_in_domain // self.gpus_per_host)
 
     @property
     def domains(self) -> int:
@@ -62,13 +84,10 @@ class Topology:
             return (self.gpus,)
         shape = [self.domains] if self.domains > 1 else []
         rest = self.gpus_in_domain
-        while len(shape) < ndim - 1:
-            factor = next((n for n in range(2, rest) if rest % n == 0), None)
-            if factor is None:
-                break
-            shape.append(factor)
-            rest //= factor
-        if len(shape) < ndim - 1 or rest < 2:
+        while len(shape) < ndim - 1 and rest > 1:
+            shape.append(next(n for n in range(2, rest + 1) if rest % n == 0))
+            rest //= shape[-1]
+        if rest < 2:
             raise UsageError(
                 f"{self.gpus} GPUs in hosts of {self.gpus_in_domain} do not make a mesh of "
                 f"{ndim} dimensions with at least 2 GPUs in each."
@@ -86,45 +105,26 @@ class Topology:
             raise UsageError(f"Topology '{self.name}' needs at least 1 GPU, not {gpus}.")
         if gpus > MOST_GPUS:
             raise UsageError(f"Topology '{self.name}' can have {MOST_GPUS:,} GPUs at most.")
-        if gpus > self.domain_size and gpus % self.domain_size:
+        if gpus > (size := self.domain_size) and gpus % size:
             raise UsageError(
-                f"Topology '{self.name}' joins {self.domain_size} GPUs at a time: --gpus must be "
-                f"at most {self.domain_size} or a multiple of it, not {gpus}."
+                f"Topology '{self.name}' joins {size} GPUs at a time: --gpus must be at most "
+                f"{size} or a multiple of it, not {gpus}."
             )
         return replace(self, gpus=gpus)
 
 
-def captured_topology(
-    gpus: int,
-    gpus_per_host: int,
-    *,
-    hosts_per_nvlink_domain: int = 1,
-    hbm_bytes: int = 0,
-    ddr_bytes: int | None = None,
-    intra_host_bw: float = 0.0,
-    inter_host_bw: float | None = None,
-    hbm_bw: float = 0.0,
-    hbm_to_ddr_bw: float = 0.0,
-) -> Topology:
-    """Return the topology that a captured workload brings, as far as its file tells of machines.
+def captured_topology(gpus: int, gpus_per_host: int, **figures: Any) -> Topology:
+    """Return the topology that a captured workload brings, with the figures that its file tells.
 
-    Units are those of `Topology`; 0 is what a file does not tell. A family that needs more of its
-    own machines reads it from its file where it is given a topology of this name.
+    What it does not tell is 0. A family that needs more of its own machines reads it from its file
+    where it is given a topology of this name.
     """
+    unknown = {"hbm_bytes": 0, "intra_host_bw": 0.0, "hbm_bw": 0.0, "hbm_to_ddr_bw": 0.0}
     return Topology(
         name=CAPTURED,
         gpus_per_host=gpus_per_host,
-        hosts_per_nvlink_domain=hosts_per_nvlink_domain,
-        hbm_bytes=hbm_bytes,
-        ddr_bytes=ddr_bytes,
-        intra_host_bw=intra_host_bw,
-        intra_host_bw_nccl=None,
-        inter_host_bw=inter_host_bw,
-        hbm_bw=hbm_bw,
-        hbm_to_ddr_bw=hbm_to_ddr_bw,
-        gpu="",
-        hbm_basis="",
         confidence="captured",
         source="the captured file",
         gpus=gpus,
+        **(unknown | figures),
     )

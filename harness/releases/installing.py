@@ -28,6 +28,23 @@ class Place:
     by: str
 
 
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A release that could not be installed, and why, as a sentence."""
+
+    release: str
+    reason: str
+
+
+def kept_releases(library: str, folder: Path) -> list[str]:
+    """Return the releases of a library that a folder holds, by the names of their folders."""
+    if not folder.is_dir():
+        return []
+    beginning = f"{library}-"
+    names = [each.name for each in folder.iterdir() if each.is_dir()]
+    return [name.removeprefix(beginning) for name in names if name.startswith(beginning)]
+
+
 def installed_place(library: str) -> Place:
     """Return the release of this environment; raises UsageError where there is none."""
     release = installed_release(library)

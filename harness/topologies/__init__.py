@@ -1,1 +1,1 @@
-"""What a machine is seen to be made of, its row in a topology file, and the traps in such rows."""
+"""Topologies: presets, files of users, capture of a machine, and the traps in them."""

@@ -1,46 +1,37 @@
-"""What a kind of GPU has by its data sheet: memory, bandwidths and links, with their sources."""
+"""Data sheets: the memory, bandwidths and links of the known kinds of GPU, with their sources."""
 
-import csv
-import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+
+import msgspec
 
 from harness.model.errors import UsageError
+from harness.topologies.csv_files import data_text, read_table
 
 GB = 1e6
 """Bytes per millisecond in a GB/s, a decimal one, as bandwidths are stored."""
 
-# Raw rate of a lane in GT/s by generation, and what coding leaves of it: 8b/10b, 128b/130b, and
-# 242 bytes of each 256 in the flits of the sixth (PCI-SIG's base specifications).
-_PCIE = {
-    1: (2.5, 0.8),
-    2: (5.0, 0.8),
-    3: (8.0, 128 / 130),
-    4: (16.0, 128 / 130),
-    5: (32.0, 128 / 130),
-    6: (64.0, 242 / 256),
-}
+# Gbit/s of a lane by generation, as coding leaves them: 8b/10b, 128b/130b, and 242 bytes of each
+# 256 in the flits of the sixth (PCI-SIG's base specifications).
+_PCIE = {1: 2.0, 2: 4.0, **{n: 2**n * (128 / 130) for n in (3, 4, 5)}, 6: 64 * (242 / 256)}
 
 
-@dataclass(frozen=True, slots=True)
-class GpuKind:
+class GpuKind(msgspec.Struct, frozen=True):
     """A row of `data/gpus.csv`: bytes, and bytes per millisecond one way; None is not known."""
 
     name: str
-    aliases: tuple[frozenset[str], ...]
-    memory_bytes: int | None
-    memory_basis: str
+    names: str
     hbm_bw: float
     nvlinks: int
-    nvlink_bw: float | None
-    nccl_link_bw: float | None
     host_link_bw: float
-    most_per_host: int | None
-    domain: int | None
     source: str
+    memory_bytes: int | None = None
+    memory_basis: str = ""
+    nvlink_bw: float | None = None
+    nccl_link_bw: float | None = None
+    most_per_host: int | None = None
+    domain: int | None = None
 
     @property
     def all_links_bw(self) -> float | None:
@@ -49,7 +40,7 @@ class GpuKind:
 
     @property
     def has_own_host_link(self) -> bool:
-        """Whether the link to the host is no PCIe, but a CPU's and a GPU's own (NVLink-C2C)."""
+        """Whether a CPU's and a GPU's own link (NVLink-C2C) joins it with the host, not PCIe."""
         return self.host_link_bw > 2 * pcie_bw(5, 16)
 
 
@@ -61,39 +52,21 @@ def pcie_bw(generation: int, width: int) -> float:
     """
     if generation not in _PCIE or width not in (1, 2, 4, 8, 12, 16, 32):
         raise UsageError(f"PCIe generation {generation} x{width} is not known.")
-    rate, kept = _PCIE[generation]
-    return rate * kept / 8 * width * GB
+    return _PCIE[generation] / 8 * width * GB
 
 
 @cache
 def gpu_kinds() -> tuple[GpuKind, ...]:
     """Return the kinds of GPUs whose data sheets are known."""
-    text = (resources.files("harness.topologies") / "data/gpus.csv").read_text("utf-8")
-    lines = (line for line in io.StringIO(text) if not line.startswith("#"))
-    return tuple(_kind(row) for row in csv.DictReader(lines))
-
-
-def _kind(row: dict[str, str]) -> GpuKind:
-    def bandwidth(field: str) -> float | None:
-        return float(row[field]) * GB if row[field] else None
-
-    hbm_bw, host_link_bw = bandwidth("hbm_gb_s"), bandwidth("host_link_gb_s")
-    assert hbm_bw
-    assert host_link_bw
-    return GpuKind(
-        name=row["gpu"],
-        aliases=tuple(frozenset(alias.split()) for alias in row["names"].split("|")),
-        memory_bytes=int(row["memory_bytes"]) if row["memory_bytes"] else None,
-        memory_basis=row["memory_basis"],
-        hbm_bw=hbm_bw,
-        nvlinks=int(row["nvlinks"]),
-        nvlink_bw=bandwidth("nvlink_gb_s"),
-        nccl_link_bw=bandwidth("nccl_link_gb_s"),
-        host_link_bw=host_link_bw,
-        most_per_host=int(row["most_per_host"]) if row["most_per_host"] else None,
-        domain=int(row["domain"]) if row["domain"] else None,
-        source=row["source"],
-    )
+    kinds = []
+    for row in read_table(data_text("gpus.csv"), "gpus.csv"):
+        filled = {
+            column.replace("_gb_s", "_bw"): float(cell) * GB if "_gb_s" in column else cell
+            for column, cell in row.items()
+            if cell
+        }
+        kinds.append(msgspec.convert(filled, GpuKind, strict=False))
+    return tuple(kinds)
 
 
 def find_gpu_kind(name: str) -> GpuKind | None:
@@ -105,11 +78,11 @@ def find_gpu_kind(name: str) -> GpuKind | None:
     words = set(_words(name))
     found: dict[int, list[GpuKind]] = {}
     for kind in gpu_kinds():
-        fitting = [len(alias) for alias in kind.aliases if alias <= words]
-        if fitting:
-            found.setdefault(max(fitting), []).append(kind)
-    best = found[max(found)] if found else []
-    return best[0] if len(best) == 1 else None
+        aliases = (set(alias.split()) for alias in kind.names.split("|"))
+        longest = max((len(alias) for alias in aliases if alias <= words), default=0)
+        found.setdefault(longest, []).append(kind)
+    best = found[max(found)]
+    return best[0] if max(found) and len(best) == 1 else None
 
 
 def _words(name: str) -> Iterator[str]:
@@ -126,12 +99,10 @@ def require_gpu_kind(name: str) -> GpuKind:
     Raises:
         UsageError: none or several; says which are known.
     """
-    kind = find_gpu_kind(name)
-    if kind is None:
-        words = set(_words(name))
-        near = [each.name for each in gpu_kinds() if words & set(_words(each.name))]
-        if near:
-            raise UsageError(f"A GPU '{name}' may be any of {', '.join(near)}: say which.")
-        known = ", ".join(each.name for each in gpu_kinds())
-        raise UsageError(f"No data sheet is known for a GPU '{name}'; known are: {known}.")
-    return kind
+    if kind := find_gpu_kind(name):
+        return kind
+    words = set(_words(name))
+    if near := [each.name for each in gpu_kinds() if words & set(_words(each.name))]:
+        raise UsageError(f"A GPU '{name}' may be any of {', '.join(near)}: say which.")
+    known = ", ".join(each.name for each in gpu_kinds())
+    raise UsageError(f"No data sheet is known for a GPU '{name}'; known are: {known}.")

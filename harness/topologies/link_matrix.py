@@ -1,7 +1,7 @@
 """The matrix that `nvidia-smi topo -m` prints: what joins each pair of GPUs and network devices."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harness.model.errors import UsageError, printable
@@ -20,7 +20,7 @@ _MOST_DEVICES = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
+class LinkMatrix:
     """What joins the devices of one host, by their names.
 
     `links` holds each ordered pair of different devices: `NV4` for four NVLinks, or one of
@@ -40,6 +40,10 @@ class Matrix:
         """Return how many NVLinks join two GPUs."""
         return nvlinks_of(self.link(one, other))
 
+    def gpu_links(self) -> list[str]:
+        """Return what joins each pair of GPUs, once in each direction."""
+        return [self.links[a, b] for a in self.gpus for b in self.gpus if a != b]
+
     def name_of(self, nic: str) -> str:
         """Return what the system calls a network device."""
         return self.nic_names.get(nic, nic)
@@ -55,7 +59,7 @@ def distance(kind: str) -> int:
     return 1 + PCIE_KINDS.index(kind) if kind in PCIE_KINDS else 0
 
 
-def parse_matrix(text: str, file: str) -> Matrix:
+def parse_matrix(text: str, file: str) -> LinkMatrix:
     """Read the output of `nvidia-smi topo -m`, as printed, copied or saved with more around it.
 
     Tabs or spaces may be between the cells, escape sequences around the header, and columns of
@@ -65,7 +69,7 @@ def parse_matrix(text: str, file: str) -> Matrix:
         UsageError: no matrix, or one that is cut, wrapped or contradicts itself; names the line.
     """
     lines = [
-        (number, _ESCAPE.sub("", line).strip())
+        (f"{file}, line {number}", _ESCAPE.sub("", line).strip())
         for number, line in enumerate(text.splitlines(), start=1)
         if not line.startswith("#")
     ]
@@ -74,14 +78,31 @@ def parse_matrix(text: str, file: str) -> Matrix:
         raise UsageError(
             f"{file}: no matrix of `nvidia-smi topo -m` is in it, whose first line names GPU0."
         )
-    devices = _devices(lines[at][1], f"{file}, line {lines[at][0]}")
-    links = _links(devices, lines[at + 1 :], file)
+    devices = _devices(*lines[at])
+    rows = [(where, line.split()) for where, line in lines[at + 1 :] if line]
+    links: dict[tuple[str, str], str] = {}
+    for position, device in enumerate(devices):
+        if position >= len(rows):
+            raise UsageError(f"{lines[-1][0]}: the matrix ends before its row of {device}.")
+        where, words = rows[position]
+        for other, kind in zip(devices, _kinds(where, device, words, len(devices)), strict=True):
+            if (device == other) != (kind == SELF):
+                raise UsageError(
+                    f"{where}: {device} is joined with {other} by '{kind}': only a device with "
+                    f"itself is '{SELF}', so the line is wrapped or columns are missing."
+                )
+            links[device, other] = kind
+            if links.get((other, device), kind) != kind:
+                raise UsageError(
+                    f"{where}: {device} is joined with {other} by {kind}, but {other} with "
+                    f"{device} by {links[other, device]}."
+                )
     gpus = tuple(device for device in devices if _GPU.fullmatch(device))
     found = (_NIC_NAME.fullmatch(line) for _, line in lines[at + 1 :])
-    return Matrix(
+    return LinkMatrix(
         gpus=gpus,
         nics=tuple(device for device in devices if device not in gpus),
-        links=links,
+        links={pair: kind for pair, kind in links.items() if kind != SELF},
         nic_names={match[1]: printable(match[2]) for match in found if match},
     )
 
@@ -93,9 +114,8 @@ def _is_header(line: str) -> bool:
     return len(words) == 1 or not _LINK.fullmatch(words[1])
 
 
-def _devices(header: str, where: str) -> tuple[str, ...]:
-    header = _AFFINITIES.sub("", header)
-    devices = tuple(header.split())
+def _devices(where: str, header: str) -> tuple[str, ...]:
+    devices = tuple(_AFFINITIES.sub("", header).split())
     if len(set(devices)) < len(devices):
         raise UsageError(f"{where}: a device is named twice in the header of the matrix.")
     if len(devices) > _MOST_DEVICES:
@@ -106,60 +126,16 @@ def _devices(header: str, where: str) -> tuple[str, ...]:
     return devices
 
 
-def _links(
-    devices: Sequence[str], lines: Sequence[tuple[int, str]], file: str
-) -> dict[tuple[str, str], str]:
-    """Read a row for each device, in the order of the header; blank lines are passed over."""
-    links: dict[tuple[str, str], str] = {}
-    rows = _rows(devices, lines, file)
-    for device, (number, kinds) in zip(devices, rows, strict=True):
-        where = f"{file}, line {number}"
-        for other, kind in zip(devices, kinds, strict=True):
-            if (device == other) != (kind == SELF):
-                raise UsageError(
-                    f"{where}: {device} is joined with {other} by '{kind}': only a device with "
-                    f"itself is '{SELF}', so the line is wrapped or columns are missing."
-                )
-            if device == other:
-                continue
-            links[device, other] = kind
-            if links.get((other, device), kind) != kind:
-                raise UsageError(
-                    f"{where}: {device} is joined with {other} by {kind}, but {other} with "
-                    f"{device} by {links[other, device]}."
-                )
-    return links
-
-
-def _rows(
-    devices: Sequence[str], lines: Sequence[tuple[int, str]], file: str
-) -> Iterator[tuple[int, list[str]]]:
-    filled = [(number, line.split()) for number, line in lines if line]
-    last = lines[-1][0] if lines else 0
-    for position, device in enumerate(devices):
-        if position >= len(filled):
-            raise UsageError(f"{file}, line {last}: the matrix ends before its row of {device}.")
-        number, words = filled[position]
-        if words[0] != device:
-            raise UsageError(
-                f"{file}, line {number}: the row of {device} must be here, not '{words[0]}': the "
-                "matrix is cut or its lines are wrapped; save it with `nvidia-smi topo -m > FILE`."
-            )
-        kinds = [_OLD_NAMES.get(word, word) for word in words[1 : 1 + len(devices)]]
-        wrong = next((kind for kind in kinds if not _LINK.fullmatch(kind)), None)
-        if wrong is not None or len(kinds) < len(devices):
-            what = f"has '{wrong}' in it" if wrong else "ends"
-            known = sum(1 for _ in _until_wrong(kinds))
-            raise UsageError(
-                f"{file}, line {number}: the row of {device} {what} after {known} of "
-                f"{len(devices)} links: the matrix is cut or its lines are wrapped; save it with "
-                "`nvidia-smi topo -m > FILE`."
-            )
-        yield number, kinds
-
-
-def _until_wrong(kinds: Sequence[str]) -> Iterator[str]:
-    for kind in kinds:
-        if not _LINK.fullmatch(kind):
-            return
-        yield kind
+def _kinds(where: str, device: str, words: list[str], count: int) -> list[str]:
+    """Return the kinds of a device's links, one for each column of the header."""
+    cut = "the matrix is cut or its lines are wrapped; save it with `nvidia-smi topo -m > FILE`."
+    if words[0] != device:
+        raise UsageError(f"{where}: the row of {device} must be here, not '{words[0]}': {cut}")
+    kinds = [_OLD_NAMES.get(word, word) for word in words[1 : 1 + count]]
+    known = next((at for at, kind in enumerate(kinds) if not _LINK.fullmatch(kind)), len(kinds))
+    if known < count:
+        what = f"has '{kinds[known]}' in it" if known < len(kinds) else "ends"
+        raise UsageError(
+            f"{where}: the row of {device} {what} after {known} of {count} links: {cut}"
+        )
+    return kinds

@@ -1,15 +1,68 @@
-"""Which machines a problem is on: those that are named, or those that its workload brings."""
+"""The topology that a name, a file or a workload means."""
 
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from harness.contract import Family
+from harness.contract.topology import TopologyRow
 from harness.model.errors import UsageError, unknown
 from harness.model.files import read_file
 from harness.model.ids import WorkloadSpec
 from harness.model.topology import CAPTURED, Topology
-from harness.topologies.csv_files import read_topologies
+from harness.topologies.csv_files import data_text, read_rows, read_topologies
+
+
+@cache
+def presets() -> dict[str, Topology]:
+    """Return the machines that come with shardbench, by name."""
+    return read_topologies(data_text("topologies.csv"), "topologies.csv")
+
+
+def _text(path: str) -> str:
+    """Return the text of a user's file; raises UsageError where it is none."""
+    try:
+        return read_file(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} cannot be read: it must be UTF-8 text.") from None
+
+
+def find_topology(name: str, gpus: int) -> Topology:
+    """Return a preset, or the topology in a CSV file (`FILE.csv` or `FILE.csv#NAME`), sized.
+
+    Raises:
+        UsageError: no such topology, an unreadable file, or a number of GPUs it cannot have.
+    """
+    path, _, wanted = name.partition("#")
+    if not path.endswith(".csv"):
+        if name not in presets():
+            raise unknown("topology", name, presets())
+        return presets()[name].sized(gpus)
+    found = read_topologies(_text(path), path)
+    if wanted not in ("", *found):
+        raise unknown(f"topology in {path}", wanted, found)
+    if not wanted and len(found) > 1:
+        raise UsageError(
+            f"{path} lists {len(found)} topologies; write {path}#NAME for one of them."
+        )
+    return found[wanted or next(iter(found))].sized(gpus)
+
+
+def find_rows(name: str) -> list[TopologyRow]:
+    """Return the rows that a preset, `FILE.csv` or `FILE.csv#NAME` means, whatever is in them.
+
+    Raises:
+        UsageError: no such row, or an unreadable file.
+    """
+    path, _, wanted = name.partition("#")
+    if not path.endswith(".csv"):
+        find_topology(name, 1)  # an unknown name is told as everywhere
+        rows = read_rows(data_text("topologies.csv"), name)
+        return [TopologyRow(name, row.cells) for row in rows if row.cells["name"] == name]
+    rows = read_rows(_text(path), path)
+    chosen = [row for row in rows if wanted in ("", row.cells["name"])]
+    if not chosen:
+        raise unknown(f"topology in {path}", wanted, {row.cells["name"] for row in rows})
+    return chosen
 
 
 def placed_on(
@@ -20,8 +73,7 @@ def placed_on(
 ) -> Topology:
     """Return the topology of a problem: the one of that name, sized, or what the workload brings.
 
-    A captured workload brings the machines that it was captured with. They are called `captured`,
-    and stand in unless others are named, on which it is then planned instead.
+    A captured workload brings the machines that it was captured with, which are called `captured`.
 
     Raises:
         UsageError: no topology is named and the workload brings none, `captured` is named with
@@ -49,41 +101,3 @@ def placed_on(
             "to plan it for others."
         )
     return brought
-
-
-@cache
-def presets() -> dict[str, Topology]:
-    """Return the machines that come with shardbench, by name."""
-    text = (
-        resources.files("harness.topologies")
-        .joinpath("data/topologies.csv")
-        .read_text(encoding="utf-8")
-    )
-    return read_topologies(text, "topologies.csv")
-
-
-def find_topology(name: str, gpus: int) -> Topology:
-    """Return a preset, or the topology in a CSV file (`FILE.csv` or `FILE.csv#NAME`), sized.
-
-    Raises:
-        UsageError: no such topology, an unreadable file, or a number of GPUs it cannot have.
-    """
-    path, _, wanted = name.partition("#")
-    if not path.endswith(".csv"):
-        if name not in presets():
-            raise unknown("topology", name, presets())
-        return presets()[name].sized(gpus)
-    try:
-        text = read_file(path).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} cannot be read: a CSV file must be UTF-8 text.") from None
-    found = read_topologies(text, path)
-    if wanted:
-        if wanted not in found:
-            raise unknown(f"topology in {path}", wanted, found)
-        return found[wanted].sized(gpus)
-    if len(found) > 1:
-        raise UsageError(
-            f"{path} lists {len(found)} topologies; write {path}#NAME for one of them."
-        )
-    return next(iter(found.values())).sized(gpus)

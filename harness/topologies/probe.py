@@ -1,20 +1,22 @@
 """Reading of the machine at hand: NVML, torch, `/sys` and psutil; nothing is decided here."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ctypes import byref
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
 from harness.model.errors import one_line
-from harness.topologies.devices import Place, SeenGpu, SeenNic, path_below_devices, rate_gbits
+from harness.topologies.devices import GpuDevice, NetworkDevice, PciPlace
 from harness.topologies.gpu_kinds import GB
 
 SYS = Path("/sys")
+_ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]"
 
 
 def host_memory_bytes() -> int:
@@ -22,27 +24,25 @@ def host_memory_bytes() -> int:
     return int(psutil.virtual_memory().total)
 
 
-def read_nics(system: Path = SYS) -> list[SeenNic]:
+def read_nics(system: Path = SYS) -> list[NetworkDevice]:
     """Return the network devices: ports of InfiniBand or RoCE, then Ethernet cards without them.
 
     What has no device behind it (`lo`, bridges, a container's end of a pair) is none.
     """
-    found: dict[Path, SeenNic] = {}
+    found: dict[Path, NetworkDevice] = {}
     for port in sorted(system.glob("class/infiniband/*/ports/*")):
         card = port.parents[1]
-        is_up = "ACTIVE" in _text(port / "state")
-        gbits = rate_gbits(_text(port / "rate")) if is_up else None
         device = (card / "device").resolve()
-        before = found.get(device)
-        total = (before.gbits or 0 if before else 0) + (gbits or 0)
-        found[device] = SeenNic(card.name, total or None, True, _place(device))
+        gbits = found[device].gbits or 0 if device in found else 0
+        if "ACTIVE" in _text(port / "state"):
+            gbits += rate_gbits(_text(port / "rate"))
+        found[device] = NetworkDevice(card.name, gbits or None, True, _place(device))
     for card in sorted(system.glob("class/net/*")):
         device = (card / "device").resolve()
-        if not (card / "device").exists() or device in found:
-            continue
-        speed = _text(card / "speed").strip()  # Mbit/s; -1 or an error without a link
-        gbits = int(speed) / 1000 if re.fullmatch(r"[1-9]\d*", speed) else None
-        found[device] = SeenNic(card.name, gbits, False, _place(device))
+        if (card / "device").exists() and device not in found:
+            speed = _text(card / "speed").strip()  # Mbit/s; -1 or an error without a link
+            gbits = int(speed) / 1000 if re.fullmatch(r"[1-9]\d*", speed) else 0
+            found[device] = NetworkDevice(card.name, gbits or None, False, _place(device))
     return list(found.values())
 
 
@@ -53,63 +53,68 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _place(device: Path) -> Place:
+def rate_gbits(text: str) -> float:
+    """Return Gbit/s from a port's rate as the kernel writes it (`400 Gb/sec (4X NDR)`), or 0."""
+    found = re.match(r"\s*(\d+(?:\.\d+)?)\s*Gb/sec", text)
+    return float(found[1]) if found else 0
+
+
+def path_below_devices(resolved: str) -> tuple[str, ...]:
+    """Return the path from the host bridge on, of a resolved `/sys/devices/...` link."""
+    found = re.search(rf"/pci\w+:\w+(/{_ADDRESS}(?=/|$))*", resolved)
+    return tuple(found[0].split("/")[1:]) if found else ()
+
+
+def _place(device: Path) -> PciPlace:
     numa = _text(device / "numa_node").strip()
-    return Place(path_below_devices(str(device)), int(numa) if numa.lstrip("-").isdigit() else -1)
+    path = path_below_devices(str(device))
+    return PciPlace(path, int(numa) if numa.lstrip("-").isdigit() else -1)
 
 
-@dataclass(frozen=True, slots=True)
-class SeenByNvml:
+class NvmlAnswers(NamedTuple):
     """The GPUs, NVML's common ancestor of each pair, and the pairs without peer-to-peer access.
 
-    `unseen` says line by line what could not be seen; without NVML the others are empty.
+    `failure` says why there is no GPU.
     """
 
-    gpus: tuple[SeenGpu, ...] = ()
-    levels: dict[tuple[int, int], int] = field(default_factory=dict)
+    gpus: tuple[GpuDevice, ...] = ()
+    levels: Mapping[tuple[int, int], int] = {}
     without_p2p: tuple[str, ...] = ()
-    unseen: tuple[str, ...] = ()
+    failure: str = ""
 
 
-def read_gpus(system: Path = SYS) -> SeenByNvml:
+def read_gpus(system: Path = SYS) -> NvmlAnswers:
     """Return what NVML tells of the GPUs, and where the kernel has them."""
     try:
         import pynvml
     except ImportError:
-        return _nothing("the package nvidia-ml-py is not installed (pip's extra `nvml`)")
+        return NvmlAnswers(failure="the package nvidia-ml-py is not installed (pip's extra `nvml`)")
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return _nothing(f"no driver answers ({one_line(error)})")
+        return NvmlAnswers(failure=f"no driver answers ({one_line(error)})")
     try:
-        handles = [
-            pynvml.nvmlDeviceGetHandleByIndex(position)
-            for position in range(pynvml.nvmlDeviceGetCount())
-        ]
-        gpus = [_gpu(pynvml, handle, system) for handle in handles]
-        levels: dict[tuple[int, int], int] = {}
-        without: list[str] = []
-        for a, first in enumerate(handles):
-            for b, second in enumerate(handles[:a]):
-                level = _ask(pynvml, "TopologyCommonAncestor", first, second)
-                if level is not None:
-                    levels[a, b] = int(level)
-                # pynvml's NVML_P2P_CAPS_INDEX_READ is a tuple by mistake; the index is 0.
-                status = _ask(pynvml, "P2PStatus", first, second, 0)
-                if status not in (None, pynvml.NVML_P2P_STATUS_OK):
-                    without.append(f"GPU{b}-GPU{a}")
-        if not gpus:
-            return _nothing("it answers, but sees no GPU")
-        return SeenByNvml(tuple(gpus), levels, tuple(without))
+        return _answers(pynvml, system)
     except pynvml.NVMLError as error:
-        return _nothing(f"the GPUs cannot be read ({one_line(error)})")
+        return NvmlAnswers(failure=f"the GPUs cannot be read ({one_line(error)})")
     finally:
         with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
 
 
-def _nothing(why: str) -> SeenByNvml:
-    return SeenByNvml(unseen=(f"NVML: {why}",))
+def _answers(nvml: Any, system: Path) -> NvmlAnswers:
+    handles = [nvml.nvmlDeviceGetHandleByIndex(at) for at in range(nvml.nvmlDeviceGetCount())]
+    levels, without = {}, []
+    for (a, first), (b, second) in combinations(enumerate(handles), 2):
+        level = _ask(nvml, "TopologyCommonAncestor", first, second)
+        if level is not None:
+            levels[a, b] = int(level)
+        # pynvml's NVML_P2P_CAPS_INDEX_READ is a tuple by mistake; the index is 0.
+        if _ask(nvml, "P2PStatus", first, second, 0) not in (None, nvml.NVML_P2P_STATUS_OK):
+            without.append(f"GPU{a}-GPU{b}")
+    gpus = tuple(_gpu(nvml, handle, system) for handle in handles)
+    failure = "" if gpus else "it answers, but sees no GPU"
+    return NvmlAnswers(gpus, levels, tuple(without), failure)
 
 
 def _ask(nvml: Any, what: str, *arguments: Any) -> Any:
@@ -120,14 +125,13 @@ def _ask(nvml: Any, what: str, *arguments: Any) -> Any:
         return None
 
 
-def _gpu(nvml: Any, handle: Any, system: Path) -> SeenGpu:
+def _gpu(nvml: Any, handle: Any, system: Path) -> GpuDevice:
     address = _address(nvml.nvmlDeviceGetPciInfo(handle).busId)
     memory = _ask(nvml, "MemoryInfo", handle)
     clock = _ask(nvml, "MaxClockInfo", handle, nvml.NVML_CLOCK_MEM)
     links = _links(nvml, handle)
-    name = nvml.nvmlDeviceGetName(handle)
-    return SeenGpu(
-        name=name.decode() if isinstance(name, bytes) else str(name),
+    return GpuDevice(
+        name=_decoded(nvml.nvmlDeviceGetName(handle)),
         address=address,
         memory_bytes=int(memory.total) if memory else None,
         memory_from="NVML" if memory else "",
@@ -142,11 +146,14 @@ def _gpu(nvml: Any, handle: Any, system: Path) -> SeenGpu:
     )
 
 
-def _address(bus_id: Any) -> str:
+def _address(bus_id: str | bytes) -> str:
     """Return a PCI address as the kernel writes it: four digits of domain, small letters."""
-    text = bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)
-    domain, _, rest = text.partition(":")
+    domain, _, rest = _decoded(bus_id).partition(":")
     return f"{domain[-4:]}:{rest}".lower()
+
+
+def _decoded(text: str | bytes) -> str:
+    return text.decode() if isinstance(text, bytes) else text
 
 
 def _links(nvml: Any, handle: Any) -> tuple[str, ...]:
@@ -166,12 +173,11 @@ def _links(nvml: Any, handle: Any) -> tuple[str, ...]:
 
 
 def _link_speed(nvml: Any, handle: Any) -> float | None:
-    field = nvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON
-    values = _ask(nvml, "FieldValues", handle, [field])
+    values = _ask(nvml, "FieldValues", handle, [nvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON])
     if not values or values[0].nvmlReturn != nvml.NVML_SUCCESS:
         return None
     megabytes = int(values[0].value.uiVal)  # MB/s one way
-    return megabytes / 1000 * GB if megabytes else None
+    return megabytes / 1000 * GB or None
 
 
 def _has_fabric(nvml: Any, handle: Any) -> bool:
@@ -183,7 +189,7 @@ def _has_fabric(nvml: Any, handle: Any) -> bool:
     return bool(is_complete and any(bytes(info.clusterUuid)))
 
 
-def with_torch(gpus: Sequence[SeenGpu]) -> tuple[Sequence[SeenGpu], list[str]]:
+def with_torch(gpus: Sequence[GpuDevice]) -> tuple[Sequence[GpuDevice], str]:
     """Take over what torch's CUDA reports: the memory that programs get, clock and bus width.
 
     The second value says why there is nothing to take over.
@@ -191,24 +197,21 @@ def with_torch(gpus: Sequence[SeenGpu]) -> tuple[Sequence[SeenGpu], list[str]]:
     try:
         import torch
     except ImportError:
-        return gpus, ["torch: not installed"]
+        return gpus, "not installed"
     if not torch.version.cuda:
-        return gpus, [f"torch: {torch.__version__} is built without CUDA"]
+        return gpus, f"{torch.__version__} is built without CUDA"
     if not torch.cuda.is_available():
-        return gpus, [f"torch: {torch.__version__} sees no CUDA device"]
-    if torch.cuda.device_count() != len(gpus):
-        seen = torch.cuda.device_count()
-        return gpus, [f"torch: it sees {seen} GPUs, NVML {len(gpus)}, so NVML's memory is taken"]
-    found = []
-    for position, gpu in enumerate(gpus):
-        properties = torch.cuda.get_device_properties(position)
-        found.append(
-            replace(
-                gpu,
-                memory_bytes=int(properties.total_memory),
-                memory_from="torch",
-                memory_clock=getattr(properties, "memory_clock_rate", None) or gpu.memory_clock,
-                bus_width=getattr(properties, "memory_bus_width", None) or gpu.bus_width,
-            )
+        return gpus, f"{torch.__version__} sees no CUDA device"
+    count = torch.cuda.device_count()
+    if count != len(gpus):
+        return gpus, f"it sees {count} GPUs, NVML {len(gpus)}, so NVML's memory is taken"
+    return [
+        replace(
+            gpu,
+            memory_bytes=int(told.total_memory),
+            memory_from="torch",
+            memory_clock=getattr(told, "memory_clock_rate", None) or gpu.memory_clock,
+            bus_width=getattr(told, "memory_bus_width", None) or gpu.bus_width,
         )
-    return found, []
+        for gpu, told in zip(gpus, map(torch.cuda.get_device_properties, range(count)), strict=True)
+    ], ""

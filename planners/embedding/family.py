@@ -82,5 +82,6 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         inventory=inventory,
         importing=IMPORTING,
         releases=RELEASES,
+        topology="planners.embedding.topology_arguments:TOPOLOGY",
     ),
 )

@@ -2,31 +2,26 @@
 
 import math
 import re
-from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from harness.contract.family import load
+from harness.contract.topology import LibraryTopology, TopologyRow
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import read_file
-from harness.model.topology import MOST_GPUS
+from harness.model.topology import MOST_GPUS, Topology
 from harness.topologies import probe
-from harness.topologies.capture import GIVEN, Machine, capture, usable_gbits
-from harness.topologies.csv_files import (
-    Written,
-    read_rows,
-    read_topologies,
-    read_torchrec_arguments,
-)
-from harness.topologies.devices import SeenGpu, matrix_of
+from harness.topologies.capture import Host, capture, usable_gbits
+from harness.topologies.csv_files import read_topologies
+from harness.topologies.devices import GpuDevice, matrix_of
 from harness.topologies.gpu_kinds import require_gpu_kind
-from harness.topologies.link_matrix import Matrix, parse_matrix
-from harness.topologies.lookup import find_topology, presets
-from harness.topologies.traps import check as check_topology
+from harness.topologies.link_matrix import LinkMatrix, parse_matrix
+from harness.topologies.lookup import find_rows, find_topology, presets
+from harness.topologies.traps import find_traps
 from shardbench import display, topology_views
-from shardbench.options import check_writable, messages, write
+from shardbench.options import check_writable, found_registry, messages, write
 
 _DRAWN = (".svg", ".png")
 _NO_GPU = (
@@ -75,14 +70,8 @@ def capture_command(
     name = name or out.stem
     if not re.fullmatch(r"[\w.+-]+", name):
         raise UsageError(f"A topology's name must be of letters, digits and '_.+-', not '{name}'.")
-    machine = _saved(from_topo, gpu) if from_topo else _seen(gpu)
-    if nic_gbits is not None:
-        speeds = dict.fromkeys(machine.matrix.nics, nic_gbits)
-        machine = replace(machine, nic_gbits=speeds, nic_basis=GIVEN)
-    if host_memory_gib is not None:
-        memory = int(host_memory_gib * 2**30)
-        machine = replace(machine, host_memory=memory, memory_basis=GIVEN)
-    captured = capture(machine, name, hosts_per_domain)
+    host = _saved_host(from_topo, gpu) if from_topo else _this_host(gpu)
+    captured = capture(host, name, hosts_per_domain, nic_gbits, host_memory_gib)
     text = captured.as_csv()
     read_topologies(text, str(out))
     write(out, text)
@@ -90,22 +79,19 @@ def capture_command(
     messages.print(f"Wrote {out}", soft_wrap=True)
 
 
-def _saved(file: Path, gpu: str) -> Machine:
-    """Return the machine of a saved matrix: of the machine at hand nothing is taken."""
+def _saved_host(file: Path, gpu: str) -> Host:
+    """Return the host of a saved matrix: of the machine at hand nothing is taken."""
     matrix = _read_matrix(file)
     if not gpu:
         raise UsageError(f"{file} does not tell which GPUs it joins: name them with --gpu.")
-    kind = require_gpu_kind(gpu)
-    return Machine(
-        gpus=tuple(SeenGpu(kind.name) for _ in matrix.gpus),
+    return Host(
+        gpus=(GpuDevice(require_gpu_kind(gpu).name),) * len(matrix.gpus),
         matrix=matrix,
-        nic_gbits={},
-        host_memory=None,
         source=f"the saved matrix {file.name} of `nvidia-smi topo -m` and the GPU's data sheet",
     )
 
 
-def _seen(gpu: str) -> Machine:
+def _this_host(gpu: str) -> Host:
     """Return the machine at hand, and say line by line what can be seen of it and what not."""
     if gpu:
         raise UsageError("--gpu goes with --from-topo; on this machine the GPUs name themselves.")
@@ -113,23 +99,24 @@ def _seen(gpu: str) -> Machine:
     gpus, without_torch = probe.with_torch(nvml.gpus)
     nics = probe.read_nics()
     memory = probe.host_memory_bytes()
-    messages.print(topology_views.seen(gpus, nics, memory, [*nvml.unseen, *without_torch]))
+    failures = {"NVML": nvml.failure, "torch": without_torch}
+    messages.print(topology_views.probed(gpus, nics, memory, failures))
     if not gpus:
         raise ShardbenchError(_NO_GPU)
     pairs = ", ".join(nvml.without_p2p[:4])
     more = "" if len(nvml.without_p2p) <= 4 else f" and {len(nvml.without_p2p) - 4} more pairs"
     remark = f"No peer-to-peer access between {pairs}{more}: what they send goes through the host."
-    return Machine(
+    return Host(
         gpus=tuple(gpus),
         matrix=matrix_of(gpus, nics, nvml.levels),
-        nic_gbits=usable_gbits(nics),
-        host_memory=memory,
         source="the machine it ran on",
+        nic_gbits=usable_gbits(nics),
+        memory=memory,
         remarks=(remark,) if nvml.without_p2p else (),
     )
 
 
-def _read_matrix(file: Path | str) -> Matrix:
+def _read_matrix(file: Path) -> LinkMatrix:
     text = read_file(file).decode("utf-8", errors="replace")
     return parse_matrix(text, str(file))
 
@@ -153,37 +140,31 @@ def show(
         if out.suffix.lower() not in _DRAWN:
             raise UsageError(f"{out} must end in {' or '.join(_DRAWN)}.")
         check_writable(out)
-    saved = _read_matrix(topology) if _is_saved(topology) else None
-    if saved is not None:
+    path = Path(topology)
+    is_topology = path.suffix == ".csv" or ".csv#" in topology or topology in presets()
+    drawn: LinkMatrix | Topology
+    if not is_topology and (path.suffix == ".txt" or path.exists()):
+        drawn = _read_matrix(path)
         if gpus is not None:
             raise UsageError("--gpus goes with a topology; a matrix has the GPUs that it has.")
         kind = require_gpu_kind(gpu) if gpu else None
-        display.show(topology_views.matrix(Path(topology).name, saved, kind))
+        display.show(topology_views.matrix(path.name, drawn, kind))
     else:
         if gpu:
             raise UsageError("--gpu goes with a saved matrix; a topology names its GPU.")
-        found = find_topology(topology, 1)
-        found = find_topology(topology, gpus or 2 * found.domain_size)
-        display.show(topology_views.topology(found))
+        drawn = find_topology(topology, 1)
+        drawn = drawn.sized(gpus or 2 * drawn.domain_size)
+        display.show(topology_views.topology(drawn))
     if out is None:
         return
     from reports import topology_figures  # matplotlib takes a second to import
 
-    drawing = (
-        topology_figures.matrix_drawing(Path(topology).stem, saved)
-        if saved is not None
-        else topology_figures.topology_drawing(found)
-    )
+    if isinstance(drawn, Topology):
+        drawing = topology_figures.topology_drawing(drawn)
+    else:
+        drawing = topology_figures.matrix_drawing(path.stem, drawn)
     write(out, drawing.svg if out.suffix.lower() == ".svg" else drawing.png)
     messages.print(f"Wrote {out}", soft_wrap=True)
-
-
-def _is_saved(name: str) -> bool:
-    """Whether a name means a file that holds a matrix, rather than a topology."""
-    path = Path(name)
-    if path.suffix == ".csv" or ".csv#" in name or name in presets():
-        return False
-    return path.suffix == ".txt" or path.exists()
 
 
 @topology_app.command("check")
@@ -200,35 +181,27 @@ def check(
 
     Exits with 0 where it is clean, with 1 where something was found, with 2 if it cannot be read.
     """
-    rows = _written(topology)
-    found = [(row, check_topology(row, gpus)) for row in rows]
-    display.show(topology_views.findings(found))
-    if any(findings for _, findings in found):
+    libraries: list[LibraryTopology] = [
+        load(family.abilities.topology)
+        for family in found_registry().families
+        if family.abilities.topology
+    ]
+    if topology.endswith(".json"):
+        rows = [_read_arguments(topology, libraries)]
+    else:
+        rows = find_rows(topology)
+    found = [(row, find_traps(row, gpus, libraries)) for row in rows]
+    display.show(topology_views.traps(found))
+    if any(traps for _, traps in found):
         raise typer.Exit(1)
 
 
-def _written(name: str) -> list[Written]:
-    path, _, wanted = name.partition("#")
-    if path.endswith(".json"):
-        return [read_torchrec_arguments(_text(path), path)]
-    if path.endswith(".csv"):
-        rows = read_rows(_text(path), path)
-        chosen = [row for row in rows if row.cells["name"].strip() == wanted]
-        if wanted and not chosen:
-            raise UsageError(f"{path} lists no topology '{wanted}'.")
-        return chosen or rows
-    find_topology(name, 1)  # an unknown name is told as everywhere
-    text = (
-        resources.files("harness.topologies")
-        .joinpath("data/topologies.csv")
-        .read_text(encoding="utf-8")
-    )
-    rows = read_rows(text, "the preset")
-    return [replace(row, where=name) for row in rows if row.cells["name"] == name]
-
-
-def _text(path: str) -> str:
-    try:
-        return read_file(path).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} cannot be read: it must be UTF-8 text.") from None
+def _read_arguments(file: str, libraries: list[LibraryTopology]) -> TopologyRow:
+    """Return a library's own arguments, of the first library that can read them."""
+    error = UsageError(f"{file} cannot be read: no family reads topologies from JSON.")
+    for library in libraries:
+        try:
+            return library.read(read_file(file), file)
+        except UsageError as refused:
+            error = refused
+    raise error

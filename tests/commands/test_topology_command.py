@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from harness.topologies import probe
-from harness.topologies.devices import SeenGpu, SeenNic
+from harness.topologies.devices import GpuDevice, NetworkDevice
 from harness.topologies.gpu_kinds import require_gpu_kind
 from harness.topologies.link_matrix import parse_matrix
 from harness.topologies.lookup import find_topology, presets
@@ -56,7 +56,7 @@ class TestCapture:
     def test_without_a_gpu_it_says_what_can_be_seen_and_writes_nothing(
         self, topology, monkeypatch, tmp_path
     ):
-        unseen = probe.SeenByNvml(unseen=("NVML: no driver answers",))
+        unseen = probe.NvmlAnswers(failure="no driver answers")
         monkeypatch.setattr(probe, "read_gpus", lambda: unseen)
         code, _, err = topology("capture", "-o", "mine.csv")
         assert code == 1
@@ -69,7 +69,7 @@ class TestCapture:
     def test_with_gpus_all_is_taken_from_them(self, topology, monkeypatch):
         """Recorded answers in place of a driver's; what reads them needs a machine with GPUs."""
         gpus = tuple(
-            SeenGpu(
+            GpuDevice(
                 "NVIDIA A100-SXM4-40GB",
                 f"0000:0{n}:00.0",
                 memory_bytes=42505076736,
@@ -83,11 +83,11 @@ class TestCapture:
             )
             for n in range(8)
         )
-        seen = probe.SeenByNvml(gpus, {}, ("GPU0-GPU1",))
+        seen = probe.NvmlAnswers(gpus, {}, ("GPU0-GPU1",))
         monkeypatch.setattr(probe, "read_gpus", lambda: seen)
-        monkeypatch.setattr(probe, "with_torch", lambda gpus: (gpus, []))
+        monkeypatch.setattr(probe, "with_torch", lambda gpus: (gpus, ""))
         monkeypatch.setattr(probe, "host_memory_bytes", lambda: 2**40)
-        nics = [SeenNic(f"mlx5_{n}", 200.0, True) for n in range(8)]
+        nics = [NetworkDevice(f"mlx5_{n}", 200.0, True) for n in range(8)]
         monkeypatch.setattr(probe, "read_nics", lambda: nics)
         code, out, _ = topology("capture", "-o", "a100.csv", "--name", "ours")
         assert code == 0
@@ -210,7 +210,7 @@ class TestCheck:
         assert topology("check", "two.csv")[0] == 1
         assert topology("check", "two.csv#good")[0] == 0
         code, _, err = topology("check", "two.csv#none")
-        assert (code, err.strip()) == (2, "two.csv lists no topology 'none'.")
+        assert (code, "Unknown topology in two.csv 'none'" in err) == (2, True)
 
     def test_what_cannot_be_read_ends_with_2(self, topology, tmp_path):
         (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")

@@ -50,7 +50,7 @@ def test_the_file_that_is_changed_here_can_be_read(path):
     assert read(path, written(COLUMNS).encode()).gpus_per_host == 8
 
 
-@settings(max_examples=50)
+@settings(max_examples=15)
 @given(content=st.binary(max_size=100) | st.text('namegpus_,"\n\r\x0b\x1c\u2028#', max_size=80))
 def test_any_content_is_read_or_refused(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "any.csv"
@@ -58,7 +58,7 @@ def test_any_content_is_read_or_refused(tmp_path_factory, content):
     read_or_refused(lambda: read(path, data), str(path))
 
 
-@settings(max_examples=50)
+@settings(max_examples=15)
 @given(
     changed=st.dictionaries(
         st.sampled_from([*COLUMNS, "another", ""]),
@@ -102,14 +102,12 @@ def test_text_in_quotes_may_have_lines_of_its_own(path):
         ("x" * 2**18, "line 1: field larger than field limit (131072)."),
         (written(COLUMNS).replace("gpu,", "name,"), "column 'name' must be there once"),
         (
-            written(COLUMNS) + "b,8,80,000\n",
+            written(COLUMNS) + "b,8,1,85020639232\n",
             "mine.csv, row 2 (b): intra_host_bw is missing.",
         ),
         (written(COLUMNS)[:-2] + ",x\n", "it must have at most 12 cells, one per column, not 13."),
-        (written(COLUMNS | {"gpus_per_host": "1e18"}), "must be at most 4,096."),
-        (written(COLUMNS | {"gpus_per_host": "1e300"}), "must be at most 4,096."),
-        (written(COLUMNS | {"hosts_per_nvlink_domain": "1000"}), "must be at most 4,096."),
-        (written(COLUMNS | {"gpus_per_host": "1e400"}), "must be a positive number, not '1e400'."),
+        (written(COLUMNS | {"gpus_per_host": "1e18"}), "from 1 to 4,096, not '1e18'."),
+        (written(COLUMNS | {"gpus_per_host": "1e400"}), "from 1 to 4,096, not '1e400'."),
         (written(COLUMNS, COLUMNS), "topology 'mine' is listed twice."),
     ],
 )

@@ -10,25 +10,23 @@ from public_outputs import output
 
 from harness.model.errors import UsageError
 from harness.topologies import probe
-from harness.topologies.capture import ASSUMED, QUERIED, SHEET, Machine, capture, usable_gbits
+from harness.topologies.capture import ASSUMED, QUERIED, SHEET, Host, capture, usable_gbits
 from harness.topologies.csv_files import read_rows, read_topologies
 from harness.topologies.devices import (
-    Place,
-    SeenGpu,
-    SeenNic,
+    GpuDevice,
+    NetworkDevice,
+    PciPlace,
     matrix_of,
-    path_below_devices,
     path_kind,
-    rate_gbits,
 )
 from harness.topologies.gpu_kinds import find_gpu_kind, gpu_kinds, pcie_bw, require_gpu_kind
 from harness.topologies.link_matrix import parse_matrix
 from harness.topologies.lookup import find_topology, presets
-from harness.topologies.traps import check
+from harness.topologies.traps import find_traps
 
 # An H100 as `deviceQuery` of thamada/nvidia-smi nvsim/H100SXMx8_deviceQuery.py has it: 85045477376
 # bytes, memory clock 2619 MHz, bus width 5120 bits.
-H100 = SeenGpu(
+H100 = GpuDevice(
     "NVIDIA H100 80GB HBM3",
     memory_bytes=85045477376,
     memory_from="torch",
@@ -41,30 +39,30 @@ H100 = SeenGpu(
 )
 
 
-def at(switch: int, slot: int, numa: int = 0) -> Place:
+def at(switch: int, slot: int, numa: int = 0) -> PciPlace:
     """A device behind a PCIe switch of its own socket, as on most servers."""
     root = f"pci0000:{10 * numa + switch:02d}"
     bus = f"0000:{10 * numa + switch:02d}"
-    return Place(
+    return PciPlace(
         (root, f"{bus}:01.0", f"{bus}:02.0", f"{bus}:{3 + slot:02d}.0", f"{bus}:{slot}f.0"), numa
     )
 
 
-def eight_h100() -> tuple[list[SeenGpu], list[SeenNic]]:
+def eight_h100() -> tuple[list[GpuDevice], list[NetworkDevice]]:
     gpus = [
         replace(H100, address=f"0000:{n:02x}:00.0", place=at(n % 4, 0, n // 4)) for n in range(8)
     ]
-    nics = [SeenNic(f"mlx5_{n}", 400.0, True, at(n % 4, 1, n // 4)) for n in range(8)]
+    nics = [NetworkDevice(f"mlx5_{n}", 400.0, True, at(n % 4, 1, n // 4)) for n in range(8)]
     storage = [
-        SeenNic("mlx5_8", 200.0, True, at(9, 1, 0)),
-        SeenNic("eno1", 10.0, False, at(8, 1, 1)),
+        NetworkDevice("mlx5_8", 200.0, True, at(9, 1, 0)),
+        NetworkDevice("eno1", 10.0, False, at(8, 1, 1)),
     ]
     return gpus, [*nics, *storage]
 
 
-def machine(gpus: list[SeenGpu], nics: list[SeenNic], memory: int | None = 2**41) -> Machine:
-    return Machine(
-        tuple(gpus), matrix_of(gpus, nics, {}), usable_gbits(nics), memory, "a recorded machine"
+def machine(gpus: list[GpuDevice], nics: list[NetworkDevice], memory: int | None = 2**41) -> Host:
+    return Host(
+        tuple(gpus), matrix_of(gpus, nics, {}), "a recorded machine", usable_gbits(nics), memory
     )
 
 
@@ -82,7 +80,7 @@ class TestMatrixOfAMachine:
         ends = {0: (1, 1, 2), 1: (0, 0), 2: (0,)}
         addresses = [f"0000:0{n}:00.0" for n in range(3)]
         gpus = [
-            SeenGpu("V100", addresses[n], links=tuple(addresses[end] for end in ends[n]))
+            GpuDevice("V100", addresses[n], links=tuple(addresses[end] for end in ends[n]))
             for n in range(3)
         ]
         matrix = matrix_of(gpus, [], {(1, 2): 30})
@@ -98,52 +96,54 @@ class TestMatrixOfAMachine:
         [(0, "PIX"), (10, "PIX"), (20, "PXB"), (30, "PHB"), (40, "NODE"), (50, "SYS")],
     )
     def test_without_nvlink_the_common_ancestor_tells(self, level: int, kind: str):
-        gpus = [SeenGpu("T4", f"a{n}") for n in range(2)]
+        gpus = [GpuDevice("T4", f"a{n}") for n in range(2)]
         assert matrix_of(gpus, [], {(1, 0): level}).link("GPU0", "GPU1") == kind
 
     def test_paths_are_told_apart_as_nvidia_smi_does(self):
         port = ("pci0000:00", "0000:00:01.0", "0000:01:00.0")
-        one = Place((*port, "0000:02:00.0", "0000:03:00.0"), 0)
-        assert path_kind(one, Place((*port, "0000:02:01.0", "0000:04:00.0"), 0)) == "PIX"
+        one = PciPlace((*port, "0000:02:00.0", "0000:03:00.0"), 0)
+        assert path_kind(one, PciPlace((*port, "0000:02:01.0", "0000:04:00.0"), 0)) == "PIX"
         deep = ("0000:02:02.0", "0000:05:00.0", "0000:06:00.0", "0000:07:00.0")
-        assert path_kind(one, Place((*port, *deep), 0)) == "PXB"
-        assert path_kind(one, Place(("pci0000:00", "0000:00:02.0", "0000:08:00.0"), 0)) == "PHB"
-        assert path_kind(one, Place(("pci0000:40", "0000:40:01.0"), 0)) == "NODE"
-        assert path_kind(one, Place(("pci0000:80", "0000:80:01.0"), 1)) == "SYS"
-        assert path_kind(Place(()), Place(())) == "SYS"
+        assert path_kind(one, PciPlace((*port, *deep), 0)) == "PXB"
+        assert path_kind(one, PciPlace(("pci0000:00", "0000:00:02.0", "0000:08:00.0"), 0)) == "PHB"
+        assert path_kind(one, PciPlace(("pci0000:40", "0000:40:01.0"), 0)) == "NODE"
+        assert path_kind(one, PciPlace(("pci0000:80", "0000:80:01.0"), 1)) == "SYS"
+        assert path_kind(PciPlace(()), PciPlace(())) == "SYS"
 
     def test_paths_end_at_the_pci_device(self):
         below = "/sys/devices/pci0000:00/0000:00:03.0/virtio2/net/eth0"
-        assert path_below_devices(below) == ("pci0000:00", "0000:00:03.0")
-        assert path_below_devices("/sys/devices/virtual/net/lo") == ()
+        assert probe.path_below_devices(below) == ("pci0000:00", "0000:00:03.0")
+        assert probe.path_below_devices("/sys/devices/virtual/net/lo") == ()
 
     @pytest.mark.parametrize(
         ("text", "gbits"),
         [
             ("400 Gb/sec (4X NDR)\n", 400),
             ("2.5 Gb/sec (1X SDR)", 2.5),
-            ("", None),
-            ("0 Gb/sec", None),
+            ("", 0),
+            ("0 Gb/sec", 0),
         ],
     )
-    def test_rates_of_ports(self, text: str, gbits: float | None):
-        assert rate_gbits(text) == gbits
+    def test_rates_of_ports(self, text: str, gbits: float):
+        assert probe.rate_gbits(text) == gbits
 
 
 class TestCapture:
     def test_a_dgx_h100_gives_the_figures_of_its_preset(self):
         row = capture(machine(*eight_h100()), "mine")
         preset = presets()["dgx_h100"]
-        assert row.value("gpus_per_host") == 8
+        assert row.figures["gpus_per_host"].value == 8
         for column in ("intra_host_bw", "intra_host_bw_nccl", "inter_host_bw", "hbm_to_ddr_bw"):
-            assert row.value(column) == pytest.approx(getattr(preset, column), rel=0.001), column
-        assert row.value("hbm_bytes") == 85045477376
-        assert row.value("hbm_bw") == pytest.approx(3352.32e6)
-        assert row.value("ddr_bytes") == 2**41 // 8
-        bases = {figure.column: figure.basis for figure in row.figures}
+            assert row.figures[column].value == pytest.approx(getattr(preset, column), rel=0.001), (
+                column
+            )
+        assert row.figures["hbm_bytes"].value == 85045477376
+        assert row.figures["hbm_bw"].value == pytest.approx(3352.32e6)
+        assert row.figures["ddr_bytes"].value == 2**41 // 8
+        bases = {column: figure.basis for column, figure in row.figures.items()}
         assert bases["hbm_bytes"] == bases["hbm_bw"] == bases["inter_host_bw"] == QUERIED
         assert bases["intra_host_bw"] == SHEET
-        inter = next(figure.why for figure in row.figures if figure.column == "inter_host_bw")
+        inter = row.figures["inter_host_bw"].why
         assert "mlx5_7" in inter
         assert "mlx5_8" not in inter
 
@@ -155,16 +155,16 @@ class TestCapture:
         assert (found.name, found.domains, found.gpu) == ("mine", 2, H100.name)
         assert found.intra_host_bw == 450e6
         text = row.as_csv()
-        for figure in row.figures:
-            assert f"# {figure.column}: {figure.basis}: " in text
-        assert check(read_rows(text, "machine.csv")[0], 16) == []
+        for column, figure in row.figures.items():
+            assert f"# {column}: {figure.basis}: " in text
+        assert find_traps(read_rows(text, "machine.csv")[0], 16) == []
 
     def test_a_gpu_of_no_data_sheet_is_captured_from_what_nvml_tells(self):
         gpus, nics = eight_h100()
         strange = [replace(gpu, name="NVIDIA Z1000") for gpu in gpus]
         row = capture(machine(strange, nics), "strange")
-        assert row.value("intra_host_bw") == 18 * 26.5625e6
-        assert row.value("hbm_to_ddr_bw") == pytest.approx(pcie_bw(5, 16) / 2)
+        assert row.figures["intra_host_bw"].value == 18 * 26.5625e6
+        assert row.figures["hbm_to_ddr_bw"].value == pytest.approx(pcie_bw(5, 16) / 2)
         assert row.confidence == "high"
 
     @pytest.mark.parametrize(
@@ -193,31 +193,29 @@ class TestCapture:
 
     def test_a_rack_needs_to_be_told(self):
         tray = parse_matrix(output("gb200_4_tray"), "tray")
-        gpus = tuple(SeenGpu("NVIDIA GB200") for _ in tray.gpus)
-        alone = capture(Machine(gpus, tray, {}, None, "a test"), "tray")
+        gpus = tuple(GpuDevice("NVIDIA GB200") for _ in tray.gpus)
+        alone = capture(Host(gpus, tray, "a test"), "tray")
         assert alone.confidence == "low"
-        hosts = next(figure for figure in alone.figures if "hosts" in figure.column)
+        hosts = alone.figures["hosts_per_nvlink_domain"]
         assert (hosts.value, hosts.basis) == (1, ASSUMED)
         assert "18 for a whole rack" in hosts.why
-        rack = capture(Machine(gpus, tray, {}, None, "a test"), "rack", hosts_per_domain=18)
+        rack = capture(Host(gpus, tray, "a test"), "rack", hosts_per_domain=18)
         topology = read_topologies(rack.as_csv(), "rack.csv")["rack"]
         assert topology.domain_size == 72
         assert (topology.inter_host_bw, topology.ddr_bytes) == (None, None)
 
     def test_a_mesh_names_both_of_its_figures(self):
         mesh = parse_matrix(output("v100_8_hybrid_cube_mesh"), "mesh")
-        row = capture(
-            Machine(tuple(SeenGpu("V100") for _ in mesh.gpus), mesh, {}, None, "a test"), "mesh"
-        )
-        assert row.value("intra_host_bw") == 36.75e6
+        row = capture(Host(tuple(GpuDevice("V100") for _ in mesh.gpus), mesh, "a test"), "mesh")
+        assert row.figures["intra_host_bw"].value == 36.75e6
         assert "(its NVLinks together carry 150 GB/s)" in row.as_csv()
-        assert row.value("intra_host_bw_nccl") is None
+        assert row.figures["intra_host_bw_nccl"].value is None
 
     def test_ports_without_a_link_do_not_count(self):
         nics = [
-            SeenNic("mlx5_0", 100, True),
-            SeenNic("mlx5_1", None, True),
-            SeenNic("eth0", 25, False),
+            NetworkDevice("mlx5_0", 100, True),
+            NetworkDevice("mlx5_1", None, True),
+            NetworkDevice("eth0", 25, False),
         ]
         assert usable_gbits(nics) == {"NIC0": 100}
         assert usable_gbits(nics[1:]) == {"NIC1": 25}
@@ -237,7 +235,7 @@ def test_any_recorded_machine_gives_a_row_that_is_read_or_a_sentence(
     gpu = replace(
         H100, name="Z1000", links=("switch",) * links, pcie_generation=generation, pcie_width=width
     )
-    nics = [SeenNic(f"mlx5_{n}", speed, True) for n, speed in enumerate(speeds)]
+    nics = [NetworkDevice(f"mlx5_{n}", speed, True) for n, speed in enumerate(speeds)]
     row = capture(machine([replace(gpu, address=f"a{n}") for n in range(count)], nics), "any")
     refused = ""
     try:
@@ -246,7 +244,7 @@ def test_any_recorded_machine_gives_a_row_that_is_read_or_a_sentence(
         refused = str(error)
     else:
         assert found.gpus_per_host == count
-        assert found.intra_host_bw == round(row.value("intra_host_bw") or 0)
+        assert found.intra_host_bw == round(row.figures["intra_host_bw"].value or 0)
     # Only a narrower link than any planner's is refused.
     assert not refused or "must be bytes per millisecond" in refused
 
@@ -330,7 +328,7 @@ class TestReading:
         found = {nic.name: nic for nic in probe.read_nics(system)}
         assert set(found) == {"mlx5_0", "eno1", "eno2"}
         assert (found["mlx5_0"].gbits, found["mlx5_0"].is_rdma) == (200, True)
-        assert found["mlx5_0"].place == Place(("pci0000:40", "0000:40:01.0", "0000:41:00.0"), 1)
+        assert found["mlx5_0"].place == PciPlace(("pci0000:40", "0000:40:01.0", "0000:41:00.0"), 1)
         assert (found["eno1"].gbits, found["eno2"].gbits) == (25, None)
 
     def test_a_system_without_any_is_empty(self, tmp_path: Path):
@@ -339,7 +337,7 @@ class TestReading:
     def test_this_machine_is_read_without_failing(self):
         assert probe.host_memory_bytes() > 2**28
         nvml = probe.read_gpus()
-        assert bool(nvml.gpus) != bool(nvml.unseen)
+        assert bool(nvml.gpus) != bool(nvml.failure)
         gpus, unseen = probe.with_torch(nvml.gpus)
         assert len(gpus) == len(nvml.gpus)
         assert unseen or gpus

@@ -1,6 +1,6 @@
 """Drives DTensor of one release of torch, in a child process that has it on its import path.
 
-`harness.releases` asks, with the requests that `harness.releases.declaration.Releases` describes.
+`harness.releases` asks, with the requests that `harness.contract.Releases` describes.
 The programs are `ops` and `mlp` of the family, on what releases from 2.5 on have in public, but for
 the fake process group and the caches, which no release lets a program reach otherwise. One step on
 cold caches is the phase `miss`; the step after it is the phase `hit`.
@@ -42,44 +42,33 @@ def times(request: dict[str, Any]) -> dict[str, Any]:
     gc.collect()
     gc.disable()
     try:
-        start = time.process_time()
-        step()
+        wall, start = time.perf_counter(), time.process_time()
+        outputs = step()
         between = time.process_time()
         step()
-        end = time.process_time()
+        wall, end = time.perf_counter() - wall, time.process_time()
     finally:
         gc.enable()
     return {
-        "release": _release(),
+        "release": str(torch.__version__),
+        "fingerprint": _fingerprint(outputs),
+        "wall_s": wall,
         "cpu_s": end - start,
         "phases": {"miss": between - start, "hit": end - between},
     }
 
 
 def counts(request: dict[str, Any]) -> dict[str, Any]:
-    """Run a step on cold caches, and the same again, counted."""
+    """Run a step on cold caches, and the same again, timed and then counted."""
+    answer = times(request)  # what is imported late is imported then
     step = _step(request)
-    step()  # what is imported late is imported
     _forget()
-    outputs, calls = count_calls(step)
+    _, calls = count_calls(step)
     hits = _hits()
     _, warm = count_calls(step)
     hits = _hits() - hits
-    return {
-        "release": _release(),
-        "counters": {
-            "misses": _misses(step),
-            "hits": hits,
-            "warm_calls": sum(warm.values()),
-        },
-        "fingerprint": _fingerprint(outputs),
-        "quality": {},
-        "calls": calls,
-    }
-
-
-def _release() -> str:
-    return str(torch.__version__)
+    counters = {"misses": _misses(step), "hits": hits, "warm_calls": sum(warm.values())}
+    return answer | {"counters": counters, "calls": calls}
 
 
 def _forget() -> None:

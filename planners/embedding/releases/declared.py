@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.contract import Releases
+from harness.contract import Quality, Releases
 
 RELEASES = Releases(
     library="torchrec",
@@ -13,6 +13,7 @@ RELEASES = Releases(
     ),
     profiled="enumerate",
     phases=("enumerate", "propose", "partition", "rate", "other"),
+    qualities=(Quality("max_rank_ms", "ms", "lower", "cost of the slowest rank, by its estimate"),),
     counters={
         "deepcopy_calls": "calls of copy.deepcopy, inner ones left out",
         "objects_copied": "objects that these calls copied",

@@ -1,7 +1,7 @@
 """Drives one release of torchrec's planner, in a child process that has it on its import path.
 
-`harness.releases` asks, with the requests that `harness.releases.declaration.Releases` describes.
-What is timed is planned in a request of its own, since counting slows down what it counts.
+`harness.releases` asks, with the requests that `harness.contract.Releases` describes. What is timed
+is planned in a call of its own, since counting slows down what it counts.
 """
 
 import gc
@@ -25,30 +25,31 @@ def times(request: dict[str, Any]) -> dict[str, Any]:
     gc.disable()
     try:
         with phases(recorder), recorder.call():
-            cpu = time.process_time()
-            problem.plan()
-            cpu = time.process_time() - cpu
+            wall, cpu = time.perf_counter(), time.process_time()
+            plan = problem.plan()
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     finally:
         gc.enable()
     return {
         "release": metadata.version("torchrec"),
+        "fingerprint": fingerprint(plan),
+        "wall_s": wall,
         "cpu_s": cpu,
         "phases": dict(recorder.phases),
     }
 
 
 def counts(request: dict[str, Any]) -> dict[str, Any]:
-    """Plan once, counted, and enumerate once more with every call counted."""
+    """Plan once timed and once counted, and enumerate once more with every call counted."""
+    answer = times(request)
     problem = _problem(request)
     recorder = Recorder()
     with phases(recorder), counted(recorder), recorder.call():
         plan = problem.plan()
     enumerator = problem.enumerator()
     _, calls = count_calls(lambda: enumerator.enumerate(problem.module, problem.sharders))
-    return {
-        "release": metadata.version("torchrec"),
+    return answer | {
         "counters": dict(recorder.counters),
-        "fingerprint": fingerprint(plan),
         "quality": {"max_rank_ms": max_rank_ms(problem, plan)},
         "calls": calls,
     }

@@ -1,14 +1,16 @@
 """The history of a library over its releases: what each one costs more than the one before."""
 
 import math
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from packaging.version import Version
 
 from harness.contract.releases import Releases
-from harness.releases.history import Counts, History, Round
+from harness.model.cell import Cell, Environment
+from harness.model.ids import ProblemId
+from harness.releases.variants import CALLS, calls_of
 from reports.formatting import listing, number, seconds
 
 # A step in the number of calls that is worth a sentence.
@@ -29,127 +31,139 @@ class Span:
         return seconds(self.median)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Release:
-    """One release on one problem; `counts` is None where it was not run, and `reason` says why.
+    """One release on one problem, by its cell; `decision` compares it with the one before.
 
-    `profiled` are CPU seconds of the phase whose calls are counted, `rest` those of all others.
+    `reason` says why it was not run; then there is nothing else.
     """
 
-    name: str
-    counts: Counts | None = None
-    profiled: Span | None = None
-    rest: Span | None = None
+    cell: Cell
+    profiled_phase: str
     decision: str = ""
     reason: str = ""
 
+    @property
+    def name(self) -> str:
+        """The release."""
+        return self.cell.variant
 
-@dataclass(frozen=True, slots=True)
+    @cached_property
+    def calls(self) -> dict[str, int]:
+        """Calls while the profiled phase runs, by the function that makes them."""
+        return calls_of(self.cell)
+
+    @cached_property
+    def all_calls(self) -> int:
+        """Calls of the profiled phase, by whomever."""
+        return sum(self.calls.values())
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What else was counted."""
+        return {k: v for k, v in self.cell.counters.items() if not k.startswith(CALLS)}
+
+    @property
+    def profiled(self) -> Span | None:
+        """CPU seconds of the phase whose calls are counted, None where it was not timed."""
+        return self._span(self._share)
+
+    @property
+    def rest(self) -> Span | None:
+        """CPU seconds of all other phases."""
+        return self._span(1 - self._share)
+
+    @property
+    def _share(self) -> float:
+        phases = self.cell.phases
+        whole = sum(phases.values())
+        return phases.get(self.profiled_phase, 0.0) / whole if whole else 0.0
+
+    def _span(self, share: float) -> Span | None:
+        spent = self.cell.cpu_s
+        if spent is None:
+            return None
+        return Span(share * spent.median, share * min(spent.samples), share * max(spent.samples))
+
+
+@dataclass(frozen=True)
 class Chapter:
-    """All releases on one problem, oldest first; `rounds` are those that all took part in."""
+    """All releases on one problem, oldest first."""
 
     problem: str
     profiled: str
     releases: tuple[Release, ...]
-    rounds: tuple[Round, ...]
 
     @property
     def run(self) -> tuple[Release, ...]:
         """The releases that were run."""
-        return tuple(each for each in self.releases if each.counts is not None)
+        return tuple(each for each in self.releases if not each.reason)
 
     @property
-    def load(self) -> float:
-        """The highest machine load per core of the rounds; NaN without any."""
-        return max((each.load for each in self.rounds), default=math.nan)
+    def rounds(self) -> int:
+        """How often each release was timed at most."""
+        return max(
+            (len(each.cell.cpu_s.samples) for each in self.run if each.cell.cpu_s), default=0
+        )
+
+    @property
+    def environment(self) -> Environment:
+        """What the last of them was measured in."""
+        return self.releases[-1].cell.environment
 
     def steps(self) -> Iterator[tuple[Release, Release]]:
         """Yield each release that was run with the one before."""
         yield from zip(self.run, self.run[1:], strict=False)
 
 
-def chapters(
-    declared: Releases, history: History, problems: Sequence[str], releases: Sequence[str]
-) -> list[Chapter]:
-    """Return what a history holds of these problems and releases."""
-    ordered = sorted(dict.fromkeys(releases), key=Version)
-    return [_chapter(declared, history, problem, ordered) for problem in problems]
+def chapters(declared: Releases, cells: Sequence[Cell]) -> list[Chapter]:
+    """Return a chapter for each problem of some cells."""
+    by_problem: dict[ProblemId, dict[str, Cell]] = {}
+    for cell in cells:
+        by_problem.setdefault(cell.problem, {})[cell.variant] = cell
+    return [
+        _chapter(declared, str(problem), sorted(found.values(), key=lambda c: Version(c.variant)))
+        for problem, found in by_problem.items()
+    ]
 
 
-def _chapter(
-    declared: Releases, history: History, problem: str, releases: Sequence[str]
-) -> Chapter:
-    counted = {each: history.counts.get((problem, each)) for each in releases}
-    run = {each for each, counts in counted.items() if counts is not None}
-    failed = {
-        each: missed
-        for each in releases
-        if (missed := history.not_run.get((problem, each)) or history.not_run.get(("", each)))
-    }
-    rounds = tuple(history.rounds_of(problem, run - set(failed)))
+def _chapter(declared: Releases, problem: str, cells: Sequence[Cell]) -> Chapter:
     found: list[Release] = []
-    before: Counts | None = None
-    for each in releases:
-        counts = counted[each]
-        if counts is None or each in failed:
-            reason = failed[each].reason if each in failed else "not measured yet."
-            found.append(Release(each, reason=reason))
+    before: Cell | None = None
+    for cell in cells:
+        if cell.status != "ok":
+            reason = (cell.reason or cell.status).rstrip(".") + "."
+            found.append(Release(cell, declared.profiled, reason=reason))
             continue
-        same = before is None or before.fingerprint == counts.fingerprint
+        same = before is None or before.fingerprint == cell.fingerprint
         decision = "first" if before is None else "same" if same else "changed"
-        if same and before is not None and before.quality != counts.quality:
+        if same and before is not None and before.quality != cell.quality:
             decision = "same*"
-        before = counts
-        found.append(
-            Release(
-                each,
-                counts,
-                _span([_part(each, turn, declared.profiled) for turn in rounds]),
-                _span([_rest(each, turn, declared.profiled) for turn in rounds]),
-                decision,
-            )
-        )
-    return Chapter(problem, declared.profiled, tuple(found), rounds)
-
-
-def _part(release: str, turn: Round, phase: str) -> float:
-    return turn.times[release].phases.get(phase, 0.0)
-
-
-def _rest(release: str, turn: Round, phase: str) -> float:
-    return sum(v for name, v in turn.times[release].phases.items() if name != phase)
-
-
-def _span(values: Sequence[float]) -> Span | None:
-    return Span(statistics.median(values), min(values), max(values)) if values else None
+        before = cell
+        found.append(Release(cell, declared.profiled, decision))
+    return Chapter(problem, declared.profiled, tuple(found))
 
 
 def makers(chapter: Chapter) -> dict[str, dict[str, int]]:
     """Return by release the calls by the module that makes them, the greatest modules first."""
     found: dict[str, dict[str, int]] = {}
     for each in chapter.run:
-        assert each.counts is not None
         modules: dict[str, int] = {}
-        for function, calls in each.counts.calls.items():
+        for function, calls in each.calls.items():
             module = function.partition(".")[0]
             modules[module] = modules.get(module, 0) + calls
         found[each.name] = dict(sorted(modules.items(), key=lambda item: -item[1]))
     return found
 
 
-def findings(chapter: Chapter) -> list[str]:
+def history_findings(chapter: Chapter) -> list[str]:
     """Say in sentences what changed from release to release on a problem."""
     said = [text for before, after in chapter.steps() if (text := _step(chapter, before, after))]
-    said += _whole(chapter)
-    said += _counters(chapter)
-    said += _decisions(chapter)
-    return said
+    return [*said, *_whole(chapter), *_counters(chapter), *_decisions(chapter)]
 
 
 def _step(chapter: Chapter, before: Release, after: Release) -> str:
-    assert before.counts is not None
-    assert after.counts is not None
-    one, two = before.counts.all_calls, after.counts.all_calls
+    one, two = before.all_calls, after.all_calls
     if not one or 1 / _STEP < two / one < _STEP:
         return ""
     text = (
@@ -157,9 +171,9 @@ def _step(chapter: Chapter, before: Release, after: Release) -> str:
         f"{before.name} ({two:,} after {one:,})"
     )
     grown = {
-        name: calls - before.counts.calls.get(name, 0)
-        for name, calls in after.counts.calls.items()
-        if calls > before.counts.calls.get(name, 0)
+        name: calls - before.calls.get(name, 0)
+        for name, calls in after.calls.items()
+        if calls > before.calls.get(name, 0)
     }
     if two < one or not grown:
         return f"{text}."
@@ -175,14 +189,10 @@ def _step(chapter: Chapter, before: Release, after: Release) -> str:
 
 
 def _whole(chapter: Chapter) -> list[str]:
-    if len(chapter.run) < 2:
+    if len(chapter.run) < 2 or not chapter.run[0].all_calls:
         return []
     first, last = chapter.run[0], chapter.run[-1]
-    assert first.counts is not None
-    assert last.counts is not None
-    if not first.counts.all_calls:
-        return []
-    ratio = last.counts.all_calls / first.counts.all_calls
+    ratio = last.all_calls / first.all_calls
     text = f"From {first.name} to {last.name}: {_ratio(ratio)} times the calls"
     if first.profiled and last.profiled and first.profiled.median:
         in_time = last.profiled.median / first.profiled.median
@@ -190,15 +200,16 @@ def _whole(chapter: Chapter) -> list[str]:
             f", and {_ratio(in_time)} times the CPU time of {chapter.profiled} "
             f"({first.profiled} to {last.profiled})"
         )
+    if last.cell.ratio:
+        low, high = (_ratio(each) for each in last.cell.ratio.interval)
+        text += f"; the whole takes {_ratio(last.cell.ratio.value)} times as long ({low} to {high})"
     return [f"{text}."]
 
 
 def _counters(chapter: Chapter) -> list[str]:
     said = []
     for before, after in chapter.steps():
-        assert before.counts is not None
-        assert after.counts is not None
-        old, new = before.counts.counters, after.counts.counters
+        old, new = before.counters, after.counters
         changed = [
             f"{name} {old.get(name, 0):,} to {new.get(name, 0):,}"
             for name in dict.fromkeys([*old, *new])
@@ -230,9 +241,9 @@ def _ratio(value: float) -> str:
 
 def ratio_to(one: Release | None, other: Release) -> float:
     """Return how many times the calls of `one` the other makes; NaN where that is not known."""
-    if one is None or one.counts is None or other.counts is None or not one.counts.all_calls:
+    if one is None or not one.all_calls:
         return math.nan
-    return other.counts.all_calls / one.counts.all_calls
+    return other.all_calls / one.all_calls
 
 
 def times_text(ratio: float) -> str:
@@ -240,14 +251,14 @@ def times_text(ratio: float) -> str:
     return f"{ratio:#.3g}".rstrip(".") if math.isfinite(ratio) else "-"
 
 
-def rows(chapter: Chapter, counters: Mapping[str, str]) -> list[dict[str, str | float]]:
+def history_rows(chapter: Chapter, counters: Mapping[str, str]) -> list[dict[str, str | float]]:
     """Return a chapter as rows of a CSV file: counts, ratios, CPU seconds, the reason if any."""
     found: list[dict[str, str | float]] = []
     before: Release | None = None
     for each in chapter.releases:
         row: dict[str, str | float] = {"problem": chapter.problem, "release": each.name}
-        if each.counts is not None:
-            row["calls"] = each.counts.all_calls
+        if not each.reason:
+            row["calls"] = each.all_calls
             row["times_previous"] = ratio_to(before, each)
             row["times_oldest"] = ratio_to(chapter.run[0], each)
             for name, span in (("profiled", each.profiled), ("rest", each.rest)):
@@ -255,8 +266,11 @@ def rows(chapter: Chapter, counters: Mapping[str, str]) -> list[dict[str, str | 
                     row[f"{name}_cpu_s"] = span.median
                     row[f"{name}_cpu_s_low"] = span.low
                     row[f"{name}_cpu_s_high"] = span.high
-            row |= {name: each.counts.counters.get(name, 0) for name in counters}
-            row |= {**each.counts.quality, "fingerprint": each.counts.fingerprint}
+            if each.cell.ratio:
+                row["ratio"] = each.cell.ratio.value
+                row["ratio_low"], row["ratio_high"] = each.cell.ratio.interval
+            row |= {name: each.counters.get(name, 0) for name in counters}
+            row |= {**each.cell.quality, "fingerprint": each.cell.fingerprint or ""}
             row["decision"] = each.decision.rstrip("*")
             before = each
         row["not_run"] = each.reason

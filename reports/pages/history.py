@@ -1,6 +1,7 @@
 """A library's history as a figure and as one Markdown page."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from harness.contract.releases import Releases
+from reports.escaping import markdown
 from reports.figures.canvas import (
     PALE,
     WIDTH,
@@ -21,8 +23,19 @@ from reports.figures.canvas import (
     short,
     style,
 )
-from reports.formatting import plural, seconds
-from reports.history import Chapter, Span, findings, makers, ratio_to, rows, times_text
+from reports.formatting import MISSING, count, plural, seconds
+from reports.tables.markdown import as_markdown
+from reports.tables.table import Entry, Table, code, numbers, table_of, text
+from reports.views.history import (
+    Chapter,
+    Release,
+    Span,
+    history_findings,
+    history_rows,
+    makers,
+    ratio_to,
+    times_text,
+)
 
 _MOST_MODULES = 4
 _LEGEND: dict[str, Any] = {"columnspacing": 1.0, "handlelength": 1.2, "handletextpad": 0.5}
@@ -31,7 +44,7 @@ _ROW_INCHES, _AROUND_INCHES = 0.26, 1.05
 
 def data(declared: Releases, chapters: Sequence[Chapter]) -> pd.DataFrame:
     """Return all rows of a history."""
-    return pd.DataFrame([row for each in chapters for row in rows(each, declared.counters)])
+    return pd.DataFrame([row for each in chapters for row in history_rows(each, declared.counters)])
 
 
 def draw(declared: Releases, chapters: Sequence[Chapter]) -> Drawing | None:
@@ -55,7 +68,7 @@ def draw(declared: Releases, chapters: Sequence[Chapter]) -> Drawing | None:
         title = f"{declared.library}: calls and CPU time by release"
         caption = (
             f"Left: Python calls of {declared.profiled}, exact, by the module that makes them. "
-            "Right: CPU time of one plan, the median of rounds in which the releases took turns, "
+            "Right: CPU time of one plan, the median of the turns that each release took, "
             f"with the least and the most of {declared.profiled}."
         )
         return finish(figure, "history", title, caption, data(declared, chapters))
@@ -100,7 +113,7 @@ def _in_short(value: float) -> str:
 def _times(axes: Axes, chapter: Chapter) -> None:
     timed = [(place, each) for place, each in enumerate(chapter.run) if each.profiled and each.rest]
     name_rows(axes, [each.name for each in chapter.run])
-    axes.set_title(f"\nCPU time, {plural(len(chapter.rounds), 'round')}", loc="left")
+    axes.set_title(f"\nCPU time, {plural(chapter.rounds, 'turn')}", loc="left")
     axes.grid(axis="x")
     for place, each in timed:
         assert each.profiled is not None
@@ -130,36 +143,30 @@ def _times(axes: Axes, chapter: Chapter) -> None:
         linear_time(axes)
 
 
-def page(
-    declared: Releases,
-    chapters: Sequence[Chapter],
-    environment: Mapping[str, Any],
-    command: str,
-    figure: str,
-) -> str:
+def page(declared: Releases, chapters: Sequence[Chapter], command: str, figure: str = "") -> str:
     """Return the history as Markdown.
 
     Args:
         declared: The library.
         chapters: A chapter for each problem.
-        environment: What it was measured with.
         command: What measures it.
         figure: The figure's file, beside the page; empty without one.
     """
-    packages = ", ".join(f"{name} {version}" for name, version in environment["packages"].items())
+    environment = chapters[-1].environment
+    packages = ", ".join(f"{name} {version}" for name, version in environment.packages.items())
     lines = [f"# {declared.library}, release by release", ""]
     if figure:
         lines += [f"![Calls and CPU time by release]({figure})", ""]
     for chapter in chapters:
-        lines += [f"## {chapter.problem}", "", *markdown_table(declared, chapter), ""]
-        lines += [*(f"* {_escaped(each)}" for each in findings(chapter)), ""]
+        lines += [f"## {chapter.problem}", "", as_markdown(history_table(declared, chapter)), ""]
+        lines += [*(f"* {markdown(each)}" for each in history_findings(chapter)), ""]
     lines += [
         "## How it was measured",
         "",
         f"`{command}`",
         "",
-        f"Each release ran in a child process of its own on Python {environment['python']} with "
-        f"{packages or 'no other package'}, on {environment['cpu']} ({environment['cores']} "
+        f"Each release ran in a child process of its own on Python {environment.python} with "
+        f"{packages or 'no other package'}, on {environment.cpu} ({environment.cores} "
         "cores). Calls are Python calls, built-in functions included, counted in a call of their "
         f"own; they are exact. {load_note(chapters)}",
         "",
@@ -169,50 +176,47 @@ def page(
 
 def load_note(chapters: Sequence[Chapter]) -> str:
     """Say how CPU times came about, and whether the machine was quiet."""
-    rounds = max((len(each.rounds) for each in chapters), default=0)
+    rounds = max((each.rounds for each in chapters), default=0)
     if not rounds:
         return "CPU times were not measured."
-    load = max(each.load for each in chapters if each.rounds)
+    load = max(each.environment.load or 0.0 for each in chapters)
     quiet = load <= 1.1
     return (
-        f"CPU times are medians of up to {plural(rounds, 'round')} in which the releases took "
+        f"CPU times are medians of up to {plural(rounds, 'turn')} that the releases took in "
         f"turns; the load was {'at most' if quiet else 'up to'} {load:g} a core"
         + ("." if quiet else ", so that they are unquiet: compare counts.")
     )
 
 
-def markdown_table(declared: Releases, chapter: Chapter) -> list[str]:
-    """Return a chapter's table as lines of Markdown."""
-    counter = next(iter(declared.counters))
-    profiled = chapter.profiled
-    head = ["release", f"calls of {profiled}", "to previous", "to oldest"]
-    head += [f"CPU of {profiled}", "CPU of the rest", counter, "decision"]
-    lines = [f"| {' | '.join(head)} |", "| --- |" + " ---: |" * 6 + " --- |"]
-    before = None
-    for each in chapter.releases:
-        if each.counts is None:
-            lines.append(f"| {each.name} | | | | | | | not run: {_escaped(each.reason)} |")
-            continue
-        cells = [
-            each.name,
-            f"{each.counts.all_calls:,}",
-            times_text(ratio_to(before, each)),
-            times_text(ratio_to(chapter.run[0], each)),
-            _span_text(each.profiled),
-            _span_text(each.rest),
-            f"{each.counts.counters.get(counter, 0):,}",
-            each.decision,
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-        before = each
-    return lines
+def history_table(declared: Releases, chapter: Chapter) -> Table:
+    """Return a chapter's table, a row for each release."""
+    counter, profiled = next(iter(declared.counters)), chapter.profiled
+    before = dict(zip(chapter.run[1:], chapter.run, strict=False))
+
+    def ratio(one: Release | None, other: Release) -> Entry:
+        found = math.nan if other.reason else ratio_to(one, other)
+        return Entry(times_text(found), found)
+
+    def amount(value: int, each: Release) -> Entry:
+        return Entry(MISSING) if each.reason else Entry(count(value), value)
+
+    return table_of(
+        chapter.releases,
+        code("release", lambda each: each.name),
+        numbers(f"calls of\n{profiled}", lambda each: amount(each.all_calls, each)),
+        numbers("to\nprevious", lambda each: ratio(before.get(each), each)),
+        numbers("to\noldest", lambda each: ratio(chapter.run[0], each)),
+        numbers(f"CPU of\n{profiled}", lambda each: _span_entry(each.profiled)),
+        numbers("CPU of\nthe rest", lambda each: _span_entry(each.rest)),
+        numbers(
+            counter.replace("_", "\n"), lambda each: amount(each.counters.get(counter, 0), each)
+        ),
+        text("decision", lambda each: each.decision or "not run"),
+    )
 
 
-def _span_text(span: Span | None) -> str:
+def _span_entry(span: Span | None) -> Entry:
     if span is None:
-        return "-"
-    return f"{span} ({seconds(span.low)} to {seconds(span.high)})"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+        return Entry(MISSING)
+    low, high = (seconds(each, trim=True) for each in (span.low, span.high))
+    return Entry(f"{span}\n{low} to {high}", span.median)

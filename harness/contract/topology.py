@@ -1,0 +1,54 @@
+"""Topologies as users write them, the traps in them, and how libraries are told of machines."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import Struct
+
+
+class TopologyTrap(Struct, frozen=True):
+    """A column of a topology that misleads a planner: how it does, and what to write instead."""
+
+    column: str
+    wrong: str
+    write: str
+
+
+class TopologyRow(Struct, frozen=True):
+    """A topology as a user wrote it, right or wrong: the text of each cell by its column.
+
+    `where` is how messages name it. What was written as the arguments of a library has that
+    `library`, and in `gpus` the number that they name.
+    """
+
+    where: str
+    cells: Mapping[str, str]
+    library: "LibraryTopology | None" = None
+    gpus: int | None = None
+
+    def called(self, column: str) -> str:
+        """Return what the one who wrote it calls a column."""
+        return self.library.arguments.get(column, column) if self.library else column
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryTopology:
+    """How a library is told of machines, for `shardbench topology check`.
+
+    Attributes:
+        library: its name, for messages.
+        read: reads a JSON document of its arguments, given what errors call it; raises UsageError.
+        traps: finds what misleads this library alone, given a row of its arguments, the values of
+            the sound columns, and the number of GPUs where that is known.
+        arguments: what it calls a column; `gpus_per_host` is what it plans as one fast domain.
+        defaults: what it plans with where a column is left out.
+        sources: what says so, for the checks of a column that follow its rules.
+    """
+
+    library: str
+    read: Callable[[bytes, str], TopologyRow]
+    traps: Callable[[TopologyRow, Mapping[str, Any], int | None], Iterator[TopologyTrap]]
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)

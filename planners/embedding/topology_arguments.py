@@ -1,0 +1,93 @@
+"""The arguments of torchrec's own `Topology`: read from JSON, and the traps that only they have."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from harness.registry import LibraryTopology, TopologyRow, TopologyTrap
+
+from harness.contract import UsageError
+
+_Figure = int | float | str | None
+
+
+class _Arguments(
+    msgspec.Struct,
+    rename={
+        "gpus": "world_size",
+        "gpus_per_host": "local_world_size",
+        "hosts_per_nvlink_domain": "pod_size",
+        "hbm_bytes": "hbm_cap",
+        "ddr_bytes": "ddr_cap",
+        "hbm_bw": "hbm_mem_bw",
+        "hbm_to_ddr_bw": "hbm_to_ddr_mem_bw",
+    },
+):
+    """The columns of a topology file as torchrec calls them, each with what was written."""
+
+    name: str = "torchrec"
+    gpu: str = ""
+    gpus: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    gpus_per_host: _Figure = None
+    hosts_per_nvlink_domain: _Figure = None
+    hbm_bytes: _Figure = None
+    ddr_bytes: _Figure = None
+    intra_host_bw: _Figure = None
+    inter_host_bw: _Figure = None
+    hbm_bw: _Figure = None
+    hbm_to_ddr_bw: _Figure = None
+
+
+def _read(content: bytes, file: str) -> TopologyRow:
+    try:
+        found = msgspec.json.decode(content.decode("utf-8-sig"), type=_Arguments, strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{file} must hold a JSON object of torchrec's arguments: {error}."
+        ) from None
+    cells = {
+        column: str(value)
+        for column, value in msgspec.structs.asdict(found).items()
+        if value is not None and column != "gpus"
+    }
+    return TopologyRow(file, cells, TOPOLOGY, found.gpus)
+
+
+def _traps(row: TopologyRow, values: Mapping[str, Any], gpus: int | None) -> Iterator[TopologyTrap]:
+    if "gpus_per_host" not in row.cells and (row.gpus or 1) > 1:
+        wrong = f"is left out, so torchrec takes all {row.gpus} ranks to be in one host"
+        yield TopologyTrap("gpus_per_host", wrong, "the GPUs that NVLink joins")
+    local, hosts = values.get("gpus_per_host"), values.get("hosts_per_nvlink_domain", 1)
+    if not local or hosts == 1:
+        return
+    domain = local * hosts
+    wrong = (
+        f"pod_size changes no bandwidth in torchrec 1.9.2: with local_world_size={local}, what "
+        f"more than {local} ranks exchange is planned at inter_host_bw, though NVLink joins "
+        f"{domain}"
+    )
+    if gpus and domain > gpus:
+        wrong += (
+            f"; and the {domain} GPUs of a domain are more than the world of {gpus}, so "
+            "table-row-wise sharding finds no place at all"
+        )
+    fits = f"local_world_size={min(domain, gpus or domain)}, without pod_size"
+    yield TopologyTrap("hosts_per_nvlink_domain", wrong, fits)
+
+
+TOPOLOGY = LibraryTopology(
+    library="torchrec",
+    read=_read,
+    traps=_traps,
+    arguments={each.name: each.encode_name for each in msgspec.structs.fields(_Arguments)},
+    # Of torchrec 1.9.2 (its planner/constants.py): one machine's memory and another one's NVLink,
+    # both ways together.
+    defaults={
+        "hbm_bytes": "32 GiB",
+        "intra_host_bw": "600 GiB/s",
+        "inter_host_bw": "12.5 GiB/s",
+        "hbm_bw": "897 GiB/s",
+        "hbm_to_ddr_bw": "32 GiB/s",
+    },
+    sources={"hbm_to_ddr_bw": "pytorch/torchrec#2589"},
+)
