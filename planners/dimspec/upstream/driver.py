@@ -1,6 +1,6 @@
 """Drives one release of ColossalAI's planner, in a child process that has it on its import path.
 
-`harness.registry.Upstream` asks. What is timed is timed here, and counters are taken in a request
+`harness.contract.Upstream` asks. What is timed is timed here, and counters are taken in a request
 of their own, since they slow down what they count.
 """
 
