@@ -1,28 +1,17 @@
-"""The decision of a stream: how each question was answered last, and the cost of every call."""
+"""The decision of a stream: how each query was answered last, and the cost of every call."""
 
 import hashlib
 import math
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.contract import InfeasibleDecision
+from planners.dimspec.answers import Answers
 from planners.dimspec.conversion.costs import NOTHING, CommSpec, Pattern
 from planners.dimspec.conversion.partition import PartitionError, checked_partition
 from planners.dimspec.conversion.search import Conversion
-from planners.dimspec.conversion.stream import Question, Stream
+from planners.dimspec.conversion.stream import Query, Stream
 from planners.dimspec.problem import DimSpecProblem, StreamProblem
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """The last conversion for each question, and the total cost that every call reported.
-
-    ColossalAI's constructor keeps no more than the cost of a call either.
-    """
-
-    conversions: Sequence[Conversion]
-    costs: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +22,7 @@ class Construction:
     nodes: int
     strategies: int
     resharding_costs: int
-    total_cost: float
+    total_resharding_cost: float
 
 
 Decision = Answers | Construction
@@ -42,7 +31,7 @@ Decision = Answers | Construction
 def fingerprint(decision: Decision) -> str:
     """Return a hash of the specs and steps of all paths, and of all costs to the last bit."""
     if isinstance(decision, Construction):
-        return decision.fingerprint
+        return decision.fingerprint[:16]
     digest = hashlib.sha256()
     for conversion in decision.conversions:
         path = tuple(spec.partition for spec in conversion.path)
@@ -63,33 +52,33 @@ def validate(problem: DimSpecProblem, decision: Decision) -> None:
 
 
 def _validate(stream: Stream, answers: Answers) -> None:
-    if len(answers.conversions) != len(stream.questions):
+    if len(answers.conversions) != len(stream.queries):
         raise InfeasibleDecision(
-            f"{len(answers.conversions)} conversions answer {len(stream.questions)} questions."
+            f"{len(answers.conversions)} conversions answer {len(stream.queries)} queries."
         )
     totals = []
-    for number, (question, conversion) in enumerate(
-        zip(stream.questions, answers.conversions, strict=True)
+    for number, (query, conversion) in enumerate(
+        zip(stream.queries, answers.conversions, strict=True)
     ):
-        if reason := _wrong(question, conversion):
+        if reason := _wrong(query, conversion):
             raise InfeasibleDecision(f"Conversion {number}: {reason}.")
         totals.append(conversion.cost.total)
     if list(answers.costs) != [totals[index] for index in stream.sequence]:
         raise InfeasibleDecision("A call reported another cost than that of its conversion.")
 
 
-def _wrong(question: Question, conversion: Conversion) -> str:
-    source, target = dict(question.source), dict(question.target)
+def _wrong(query: Query, conversion: Conversion) -> str:
+    source, target = dict(query.source), dict(query.target)
     if not all(math.isfinite(cost) and cost >= 0 for cost in conversion.cost):
         return f"its cost is {conversion.cost}"
     if source == target:
         is_nothing = not conversion.path and not conversion.comms and conversion.cost == NOTHING
         return "" if is_nothing else "it has steps although its source is its target"
     for spec in conversion.path:
-        if (spec.mesh, tuple(spec.shape)) != (question.mesh, question.shape):
+        if (spec.mesh, tuple(spec.shape)) != (query.mesh, query.shape):
             return f"its path leads over a tensor of shape {tuple(spec.shape)} on mesh {spec.mesh}"
         try:
-            checked_partition(question.mesh, question.shape, spec.partition)
+            checked_partition(query.mesh, query.shape, spec.partition)
         except PartitionError as error:
             return str(error).rstrip(".")
     layouts = [dict(spec.partition) for spec in conversion.path]

@@ -7,14 +7,14 @@ from unittest import mock
 
 from harness.contract import Progress, Recorder
 from planners.dimspec import answers
-from planners.dimspec.answers import Asked, Search
+from planners.dimspec.answers import Answers, Search
 from planners.dimspec.conversion import specs
-from planners.dimspec.conversion.cheapest import Cheapest
+from planners.dimspec.conversion.cheapest import CheapestSearch
 from planners.dimspec.conversion.interned import InternedSpec, InternedTensor
 from planners.dimspec.conversion.search import GreedySearch, Spec
 from planners.dimspec.conversion.specs import DimSpec, ShardingSpec
+from planners.dimspec.conversion.stream import Stream
 from planners.dimspec.conversion.transitions import Transitions
-from planners.dimspec.decision import Answers
 
 
 @contextmanager
@@ -28,28 +28,28 @@ def observe(recorder: Recorder) -> Iterator[None]:
         def noted(search: Search, source: Any, target: Any) -> Any:
             if recorder.current is not None:
                 recorder.counters["conversions"] += 1
-                question = _question(source), _question(target)
-                if question not in asked:
-                    asked.add(question)
+                query = _query(source), _query(target)
+                if query not in asked:
+                    asked.add(query)
                     recorder.counters["distinct_searches"] += 1
             return convert(search, source, target)
 
         return noted
 
-    ask = answers.ask
+    answer = answers.answer
 
-    def ask_told(asked_for: Asked, search: Search) -> Answers:
-        total = len(asked_for.sequence)
+    def answer_counted(stream: Stream, search: Search) -> Answers:
+        total = len(stream.sequence)
         recorder.progress = lambda: Progress(recorder.counters["conversions"], total, "conversions")
         with mock.patch.object(type(search), "convert", noting(type(search).convert)):
-            return ask(asked_for, search)
+            return answer(stream, search)
 
     with ExitStack() as patches:
 
         def replace(owner: Any, name: str, by: Callable[..., Any]) -> None:
             patches.enter_context(mock.patch.object(owner, name, by))
 
-        replace(answers, "ask", ask_told)
+        replace(answers, "answer", answer_counted)
         for name in ("build_differences", "build_copied_differences"):
             build = getattr(specs, name)
             replace(specs, name, recorder.timed("dictionaries", build, "dictionaries_built"))
@@ -60,7 +60,7 @@ def observe(recorder: Recorder) -> Iterator[None]:
         for owner, name, counter in (
             (GreedySearch, "convert", "searches"),
             (InternedTensor, "search", "searches"),
-            (Cheapest, "search", "searches"),
+            (CheapestSearch, "search", "searches"),
             (Transitions, "expand", "expansions"),
             (DimSpec, "__init__", "dim_specs_built"),
             (DimSpec, "difference", "difference_calls"),
@@ -71,5 +71,5 @@ def observe(recorder: Recorder) -> Iterator[None]:
         yield
 
 
-def _question(spec: Spec) -> Any:
+def _query(spec: Spec) -> Any:
     return spec.mesh, spec.shape, spec.partition

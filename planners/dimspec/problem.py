@@ -11,7 +11,7 @@ from planners.dimspec.conversion.stream import (
     all_pairs,
     batch_of_eight,
     once_each,
-    random_questions,
+    random_queries,
 )
 
 
@@ -25,7 +25,7 @@ class StreamProblem:
         """Describe the problem; `conversions` is its size."""
         facts: dict[str, float | str] = {
             "conversions": len(self.stream.sequence),
-            "distinct": len(self.stream.questions),
+            "distinct": len(self.stream.queries),
             "mesh": self.stream.meshes,
         }
         if self.stream.left_out:
@@ -58,10 +58,15 @@ def build(spec: WorkloadSpec, topology: Topology) -> DimSpecProblem:
     if spec.name == workloads.CONSTRUCTOR:
         mesh = Mesh.of(*workloads.mesh_shape(spec, topology))
         return ConstructorProblem(workloads.model(spec), mesh)
-    return StreamProblem(_stream(spec, topology))
+    return StreamProblem(stream_of(spec, topology))
 
 
-def _stream(spec: WorkloadSpec, topology: Topology) -> Stream:
+def stream_of(spec: WorkloadSpec, topology: Topology | None) -> Stream:
+    """Return the stream of a workload, on the mesh that it names or was recorded on if on no other.
+
+    Raises:
+        UsageError: there is no such mesh, or none without a topology.
+    """
     if path := workloads.stream_path(spec):
         return read_stream(
             path,
@@ -71,7 +76,7 @@ def _stream(spec: WorkloadSpec, topology: Topology) -> Stream:
     if spec.name == "all-pairs-batch":
         return once_each(tuple(batch_of_eight()))
     if spec.name == "random":
-        return once_each(tuple(random_questions(*workloads.random_conversions(spec))))
+        return once_each(tuple(random_queries(*workloads.random_conversions(spec))))
     mesh = Mesh.of(*workloads.mesh_shape(spec, topology))
     shape = workloads.shape(spec)
     conversions = sum(1 for _ in all_partitions(mesh, shape)) ** 2

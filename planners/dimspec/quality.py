@@ -4,13 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
-from planners.dimspec.answers import answer
-from planners.dimspec.conversion.cheapest import Cheapest
+from planners.dimspec.answers import Answers, answer
+from planners.dimspec.conversion.cheapest import CheapestSearch
 from planners.dimspec.conversion.costs import step_cost
 from planners.dimspec.conversion.partition import local_elements, sequence_name
 from planners.dimspec.conversion.search import Conversion
-from planners.dimspec.conversion.stream import Question, Recorded, Stream
-from planners.dimspec.decision import Answers, Construction, Decision
+from planners.dimspec.conversion.stream import Query, RecordedAnswer, Stream
+from planners.dimspec.decision import Construction, Decision
 from planners.dimspec.problem import DimSpecProblem, StreamProblem
 
 # Sums of the same costs in another order differ by less than this share.
@@ -25,7 +25,7 @@ def quality(problem: DimSpecProblem, decision: Decision) -> Mapping[str, float]:
     made of them costs less. What ColossalAI's constructor made is told by its sum alone.
     """
     if isinstance(decision, Construction):
-        return {"reported_millions": decision.total_cost / _MILLION}
+        return {"reported_millions": decision.total_resharding_cost / _MILLION}
     assert isinstance(problem, StreamProblem)
     return _quality(problem.stream, decision)
 
@@ -36,7 +36,7 @@ def _quality(stream: Stream, answers: Answers) -> Mapping[str, float]:
     cost = cheapest = reported = 0.0
     dearer = 0
     for number, conversion in enumerate(answers.conversions):
-        paid = true_cost(stream.questions[number], conversion)
+        paid = true_cost(stream.queries[number], conversion)
         cost += asked[number] * paid
         cheapest += asked[number] * least[number]
         reported += asked[number] * conversion.cost.total
@@ -49,17 +49,17 @@ def _quality(stream: Stream, answers: Answers) -> Mapping[str, float]:
     }
     if stream.recorded is not None:
         found["unlike_recorded"] = sum(
-            not _is_as_recorded(question, conversion, recorded)
-            for question, conversion, recorded in zip(
-                stream.questions, answers.conversions, stream.recorded, strict=True
+            not _is_as_recorded(query, conversion, recorded)
+            for query, conversion, recorded in zip(
+                stream.queries, answers.conversions, stream.recorded, strict=True
             )
         )
     return found
 
 
-def true_cost(question: Question, conversion: Conversion) -> float:
+def true_cost(query: Query, conversion: Conversion) -> float:
     """Return what the steps of a conversion cost in sum, in cost units, forward and backward."""
-    mesh, shape = question.mesh, question.shape
+    mesh, shape = query.mesh, query.shape
     return math.fsum(
         step_cost(
             mesh,
@@ -72,15 +72,15 @@ def true_cost(question: Question, conversion: Conversion) -> float:
 
 
 def _cheapest(stream: Stream) -> list[float]:
-    found = answer(stream, Cheapest()).conversions
+    found = answer(stream, CheapestSearch()).conversions
     return [
-        true_cost(question, conversion)
-        for question, conversion in zip(stream.questions, found, strict=True)
+        true_cost(query, conversion)
+        for query, conversion in zip(stream.queries, found, strict=True)
     ]
 
 
-def _is_as_recorded(question: Question, conversion: Conversion, recorded: Recorded) -> bool:
-    rank = len(question.shape)
+def _is_as_recorded(query: Query, conversion: Conversion, recorded: RecordedAnswer) -> bool:
+    rank = len(query.shape)
     path = tuple(sequence_name(rank, spec.partition) for spec in conversion.path)
     patterns = tuple(str(step.pattern) for step in conversion.comms)
     return (path, patterns, tuple(conversion.cost)) == tuple(recorded)

@@ -1,7 +1,7 @@
 """The workloads of the dimspec family: which conversions are asked for, on which mesh."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from harness.contract import Topology, UsageError, Workload, WorkloadSpec
@@ -110,11 +110,8 @@ def checked(spec: WorkloadSpec) -> WorkloadSpec:
         spec.check_parameters(_OF_STREAM)
     else:
         spec.check_known("dimspec", {**_PARAMETERS, "FILE.json.gz": _OF_STREAM})
-    shape(spec)
-    asked_mesh(spec)
-    calls(spec)
-    random_conversions(spec)
-    model(spec)
+    for parameter in (shape, asked_mesh, calls, random_conversions, model):
+        parameter(spec)
     return spec
 
 
@@ -127,45 +124,39 @@ def stream_path(spec: WorkloadSpec) -> Path | None:
 
 def shape(spec: WorkloadSpec) -> tuple[int, ...]:
     """Return the shape of the tensor of `all-pairs`, in elements."""
-    if "shape" in spec.parameters and "rank" in spec.parameters:
-        raise UsageError(f"Parameters 'rank' and 'shape' of workload '{spec}' exclude each other.")
-    rank = spec.get(
-        "rank", at_most(MOST_RANK), _DEFAULT_RANK, f"a whole number from 1 to {MOST_RANK}"
-    )
-    return spec.get(
-        "shape",
-        _sizes(MOST_RANK),
-        (_SIZE,) * rank,
-        f"1 to {MOST_RANK} sizes up to 2^31 with x between, e.g. 8x12x128x64",
-    )
+    _check_apart(spec, "rank", "shape")
+    rank = _number(spec, "rank", MOST_RANK, _DEFAULT_RANK)
+    return _sizes(spec, "shape", MOST_RANK, "8x12x128x64") or (_SIZE,) * rank
 
 
 def asked_mesh(spec: WorkloadSpec) -> tuple[int, ...] | None:
     """Return the mesh that a workload asks for, None where it leaves that to others."""
-    if "mesh" in spec.parameters and "dims" in spec.parameters:
-        raise UsageError(f"Parameters 'mesh' and 'dims' of workload '{spec}' exclude each other.")
-    dims(spec)
-    return spec.get(
-        "mesh",
-        _sizes(MOST_MESH_AXES),
-        None,
-        f"1 to {MOST_MESH_AXES} sizes up to 2^31 with x between, e.g. 2x4",
-    )
+    _check_apart(spec, "mesh", "dims")
+    _dims(spec)
+    return _sizes(spec, "mesh", MOST_MESH_AXES, "2x4")
 
 
 def mesh_shape(
-    spec: WorkloadSpec, topology: Topology, recorded: tuple[int, ...] = ()
+    spec: WorkloadSpec, topology: Topology | None, recorded: tuple[int, ...] = ()
 ) -> tuple[int, ...]:
     """Return the mesh of a workload: the one it asks for, or was recorded on, or the topology's.
 
     Raises:
-        UsageError: the mesh that it asks for has not as many devices as the topology has GPUs.
+        UsageError: the mesh that it asks for has not as many devices as the topology has GPUs, or
+            nothing says which one it is.
     """
     asked = asked_mesh(spec)
+    if topology is None:
+        if not recorded:
+            raise UsageError(
+                f"The mesh of workload '{spec}' depends on the machines; name them with --topology "
+                "and --gpus."
+            )
+        return asked or recorded
     if asked is None:
         if recorded and math.prod(recorded) == topology.gpus:
             return recorded
-        return topology.mesh_shape(len(recorded) or dims(spec))
+        return topology.mesh_shape(len(recorded) or _dims(spec))
     devices = math.prod(asked)
     if devices != topology.gpus:
         raise UsageError(
@@ -175,13 +166,6 @@ def mesh_shape(
     return asked
 
 
-def dims(spec: WorkloadSpec) -> int:
-    """Return how many dimensions of the topology's mesh it takes."""
-    return spec.get(
-        "dims", at_most(MOST_MESH_AXES), 2, f"a whole number from 1 to {MOST_MESH_AXES}"
-    )
-
-
 def calls(spec: WorkloadSpec) -> int | None:
     """Return how many calls of a stream are made, None for all."""
     return spec.get("calls", positive_int, None, "a whole number of at least 1")
@@ -189,13 +173,8 @@ def calls(spec: WorkloadSpec) -> int | None:
 
 def random_conversions(spec: WorkloadSpec) -> tuple[int, int]:
     """Return how many conversions `random` draws, and the seed."""
-    count = spec.get(
-        "conversions",
-        at_most(MOST_CONVERSIONS),
-        1000,
-        f"a whole number from 1 to {MOST_CONVERSIONS:,}",
-    )
-    return count, spec.get("seed", whole_number, 0, "a whole number of at least 0")
+    seed = spec.get("seed", whole_number, 0, "a whole number of at least 0")
+    return _number(spec, "conversions", MOST_CONVERSIONS, 1000), seed
 
 
 def model(spec: WorkloadSpec) -> str:
@@ -203,11 +182,28 @@ def model(spec: WorkloadSpec) -> str:
     return spec.get("model", one_of(MODELS), MODELS[0], f"one of {', '.join(MODELS)}")
 
 
-def _sizes(most: int) -> Callable[[str], tuple[int, ...]]:
+def _dims(spec: WorkloadSpec) -> int:
+    """Return how many dimensions of the topology's mesh it takes."""
+    return _number(spec, "dims", MOST_MESH_AXES, 2)
+
+
+def _number(spec: WorkloadSpec, name: str, most: int, default: int) -> int:
+    return spec.get(name, at_most(most), default, f"a whole number from 1 to {most:,}")
+
+
+def _sizes(spec: WorkloadSpec, name: str, most: int, example: str) -> tuple[int, ...] | None:
     def convert(text: str) -> tuple[int, ...]:
         sizes = tuple(map(at_most(MOST_SIZE), text.split("x")))
         if len(sizes) > most:
             raise ValueError(text)
         return sizes
 
-    return convert
+    allowed = f"1 to {most} sizes up to 2^31 with x between, e.g. {example}"
+    return spec.get(name, convert, None, allowed)
+
+
+def _check_apart(spec: WorkloadSpec, *names: str) -> None:
+    if spec.parameters.keys() >= set(names):
+        raise UsageError(
+            f"Parameters '{names[0]}' and '{names[1]}' of workload '{spec}' exclude each other."
+        )

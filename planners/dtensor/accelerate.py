@@ -7,9 +7,8 @@ train()
 print(accelerated.cache_info())
 """
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from threading import Lock
-from types import TracebackType
 
 import torch
 
@@ -21,7 +20,7 @@ SUPPORTED = SupportedReleases("torch", ("2.13.0", "2.15.0"))
 _switch = Lock()
 
 
-class Accelerated:
+class AcceleratedDTensor(AbstractContextManager["AcceleratedDTensor"]):
     """DTensor's dispatch while it is accelerated, in all threads of the process.
 
     Ops on DTensors decide and compute as they do in torch; what differs is how long that takes.
@@ -35,19 +34,15 @@ class Accelerated:
         if not _switch.acquire(blocking=False):
             raise UsageError("DTensor's dispatch is accelerated already; stop that one first.")
         self._dispatch = Dispatch()
-        self._installed = ExitStack()
-        try:
+        with ExitStack() as installed:
+            installed.callback(_switch.release)
             if SUPPORTED.allow("accelerate()", torch.__version__, any_release=any_release):
                 # Another release may not have all that is imported there.
                 from planners.dtensor.cache.self_checking import SelfChecking
 
                 self._dispatch = SelfChecking(check)
-            self._installed.enter_context(self._dispatch.installed())
-        except BaseException:
-            self._installed.close()
-            _switch.release()
-            raise
-        self._is_on = True
+            installed.enter_context(self._dispatch.installed())
+            self._installed = installed.pop_all()
 
     def cache_info(self) -> CacheInfo:
         """Return hits, misses, entries and bytes of the cache so far, checks and differences.
@@ -63,24 +58,13 @@ class Accelerated:
 
     def stop(self) -> None:
         """Give torch its dispatch back; what was counted can still be read."""
-        if self._is_on:
-            self._is_on = False
-            self._installed.close()
-            _switch.release()
+        self._installed.close()
 
-    def __enter__(self) -> "Accelerated":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
-def accelerate(*, check: float = 0.0, any_release: bool = False) -> Accelerated:
+def accelerate(*, check: float = 0.0, any_release: bool = False) -> AcceleratedDTensor:
     """Switch quicker sharding decisions on, for all DTensors of this process.
 
     On a release of torch that it was not tested with it warns once and changes nothing.
@@ -97,4 +81,4 @@ def accelerate(*, check: float = 0.0, any_release: bool = False) -> Accelerated:
     Raises:
         UsageError: they are on already, or `check` is no share.
     """
-    return Accelerated(check=check, any_release=any_release)
+    return AcceleratedDTensor(check=check, any_release=any_release)

@@ -17,7 +17,10 @@ from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from harness.contract import InfeasibleDecision
 from planners.dtensor.dispatch.torch_path import DISPATCHER
-from planners.dtensor.programs.build import Program
+from planners.dtensor.programs.build import OpProgram
+
+Rewritten = tuple[OpInfo, OpSchema]
+"""An op whose arguments torch is asked to rewrite, and the schema that they are to have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,36 +35,36 @@ class Redistribution:
 
 
 class Redistributions:
-    """What torch is asked to redistribute on the way through an op, written down."""
+    """Records what torch is asked to redistribute on the way through an op."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[OpInfo, OpSchema]] = []
+        self.rewritten: list[Rewritten] = []
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Write down, until left, every op whose arguments torch is asked to rewrite."""
+        """Record, until left, every op whose arguments torch is asked to rewrite."""
         redistribute = DISPATCHER.redistribute_local_args
 
         def recorded(info: OpInfo, suggested: OpSchema, *rest: Any) -> None:
-            self.seen.append((info, suggested))
+            self.rewritten.append((info, suggested))
             redistribute(info, suggested, *rest)
 
         with mock.patch.object(DISPATCHER, "redistribute_local_args", recorded, create=True):
             yield
 
-    def taken(self) -> tuple[tuple[OpInfo, OpSchema], ...]:
-        """Return what was written down since the last time."""
-        seen, self.seen = self.seen, []
-        return tuple(seen)
+    def taken(self) -> list[Rewritten]:
+        """Return what was recorded since the last time."""
+        rewritten, self.rewritten = self.rewritten, []
+        return rewritten
 
 
 @dataclass(frozen=True)
 class Decision:
     """What one call of a program made, and what was redistributed for it."""
 
-    program: Program
+    program: OpProgram
     outputs: tuple[torch.Tensor, ...]
-    rewritten: tuple[tuple[OpInfo, OpSchema], ...]
+    rewritten: list[Rewritten]
 
     @cached_property
     def redistributions(self) -> tuple[Redistribution, ...]:
@@ -72,15 +75,14 @@ class Decision:
 
 def redistribution(info: OpInfo, suggested: OpSchema) -> Redistribution:
     """Return what torch was asked to rewrite for an op as the inputs that change placements."""
-    targets = (
-        suggested.args_schema if info.args_tree_spec is None else tree_leaves(suggested.args_schema)
-    )
+    args, targets = tuple(info.flat_args_schema), suggested.args_schema
+    if info.args_tree_spec is not None:
+        targets = tree_leaves(targets)
     moves = tuple(
         (source, target)
-        for source, target in zip(info.flat_args_schema, targets, strict=False)
+        for source, target in zip(args, targets, strict=False)
         if isinstance(source, DTensorSpec) and source.placements != target.placements
     )
-    args = tuple(info.flat_args_schema)
     if info.args_tree_spec is not None:
         args = tree_unflatten(list(args), info.args_tree_spec)
     schema = info.schema or OpSchema(
@@ -115,22 +117,17 @@ def fingerprint(decision: Decision) -> str:
 
 
 def validate(decision: Decision) -> None:
-    """Check that every result is a tensor of the right global shape, and its shard of it.
-
-    Raises:
-        InfeasibleDecision: a result has another global shape than plain torch gives it, or a shard
-            that does not fit its placements.
-    """
+    """Raise InfeasibleDecision unless every result has its global shape, and its shard fits it."""
     program = decision.program
     if len(decision.outputs) != len(program.names):
         raise InfeasibleDecision(
             f"The program made {len(decision.outputs)} results instead of {len(program.names)}."
         )
-    for index, (name, output) in enumerate(zip(program.names, decision.outputs, strict=True)):
-        if program.shapes is not None and output.shape != program.shapes[index]:
+    shapes = program.shapes or [output.shape for output in decision.outputs]
+    for name, output, shape in zip(program.names, decision.outputs, shapes, strict=True):
+        if output.shape != shape:
             raise InfeasibleDecision(
-                f"The result of {name} has shape {tuple(output.shape)} instead of "
-                f"{tuple(program.shapes[index])}."
+                f"The result of {name} has shape {tuple(output.shape)} instead of {tuple(shape)}."
             )
         # Where torch's own op leaves a tensor and its shard apart, a captured step has that too.
         if not isinstance(output, DTensor) or program.recorded is not None:

@@ -1,4 +1,4 @@
-"""Counts the work of any dispatch, from outside."""
+"""Count the work of any dispatch, from outside."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,52 +15,66 @@ from harness.contract import Recorder
 from planners.dtensor import problem
 from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch
-from planners.dtensor.dispatch.size import bytes_held
+from planners.dtensor.dispatch.tables import bytes_held
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
-from planners.dtensor.programs.build import Program
+from planners.dtensor.programs.build import OpProgram
+
+_PASSES = (
+    (_pytree, "tree_flatten"),
+    (_pytree, "tree_leaves"),
+    (_op_schema, "tree_leaves"),
+    (_pytree.TreeSpec, "unflatten"),
+)
 
 
 @contextmanager
 def observe(recorder: Recorder) -> Iterator[None]:
     """Record counters and phases of every call of a program inside."""
+    counters = recorder.counters
     decided: list[OutputSharding] = []
     propagate = recorder.timed("propagate", PROPAGATOR.propagate_op_sharding_non_cached)
+    redistribute = recorder.timed("redistribute", DISPATCHER.redistribute_local_args)
+    select, call = _sharding_prop._select_min_cost_strategy, problem.call
 
     def propagated(*args: Any) -> OutputSharding:
         decided.append(propagate(*args))
         if recorder.current is not None:
-            recorder.counters["misses"] += 1
+            counters["misses"] += 1
         return decided[-1]
-
-    select = _sharding_prop._select_min_cost_strategy
 
     def selected(strategy: OpStrategy, *rest: Any) -> OpSpec:
         if recorder.current is not None:
-            recorder.counters["strategies_expanded"] += len(strategy.strategies)
+            counters["strategies_expanded"] += len(strategy.strategies)
         return select(strategy, *rest)
 
+    def called(
+        program: OpProgram, dispatch: Dispatch, redistributions: Redistributions
+    ) -> Decision:
+        """Read the caches before and after a call: only they know their hits."""
+        if recorder.current is None:
+            return call(program, dispatch, redistributions)
+        before = 0 if program.cold else _hits(dispatch)
+        decision = call(program, dispatch, redistributions)
+        counters["hits"] += _hits(dispatch) - before
+        counters["lookups"] += counters["hits"] + counters["misses"]
+        own = dispatch.cache_info()
+        _, in_cpp = torch._C._get_DTensor_sharding_propagator_cache_stats()
+        counters["cache_entries"] = own.entries + in_cpp
+        kept = in_cpp if own.bytes else counters["cache_entries"]
+        counters["cache_bytes"] = own.bytes + bytes_held(decided[len(decided) - kept :])
+        return decision
+
+    replacements: list[tuple[Any, str, Any]] = [
+        (PROPAGATOR, "propagate_op_sharding_non_cached", propagated),
+        (_sharding_prop, "_select_min_cost_strategy", selected),
+        (DISPATCHER, "redistribute_local_args", redistribute),
+        (DTensorSpec, "__init__", recorder.counted("specs_built", DTensorSpec.__init__)),
+        *((owner, name, _counted_pass(recorder, getattr(owner, name))) for owner, name in _PASSES),
+        (problem, "call", called),
+    ]
     with ExitStack() as patches:
-
-        def replace(owner: Any, name: str, by: Callable[..., Any], **options: Any) -> None:
-            patches.enter_context(mock.patch.object(owner, name, by, **options))
-
-        replace(PROPAGATOR, "propagate_op_sharding_non_cached", propagated, create=True)
-        replace(_sharding_prop, "_select_min_cost_strategy", selected)
-        replace(
-            DISPATCHER,
-            "redistribute_local_args",
-            recorder.timed("redistribute", DISPATCHER.redistribute_local_args),
-            create=True,
-        )
-        replace(DTensorSpec, "__init__", recorder.counted("specs_built", DTensorSpec.__init__))
-        for owner, name in (
-            (_pytree, "tree_flatten"),
-            (_pytree, "tree_leaves"),
-            (_op_schema, "tree_leaves"),
-            (_pytree.TreeSpec, "unflatten"),
-        ):
-            replace(owner, name, _counted_pass(recorder, getattr(owner, name)))
-        replace(problem, "call", _counted_call(recorder, problem.call, decided))
+        for owner, name, replacement in replacements:
+            patches.enter_context(mock.patch.object(owner, name, replacement, create=True))
         yield
 
 
@@ -78,29 +92,6 @@ def _counted_pass(recorder: Recorder, function: Callable[..., Any]) -> Callable[
             return function(*args, **kwargs)
         finally:
             is_inside = False
-
-    return counted
-
-
-def _counted_call(
-    recorder: Recorder, call: Callable[..., Decision], decided: list[OutputSharding]
-) -> Callable[..., Decision]:
-    """Read the caches before and after a call: only they know their hits."""
-
-    def counted(program: Program, dispatch: Dispatch, redistributions: Redistributions) -> Decision:
-        if recorder.current is None:
-            return call(program, dispatch, redistributions)
-        before = 0 if program.cold else _hits(dispatch)
-        decision = call(program, dispatch, redistributions)
-        counters = recorder.counters
-        counters["hits"] += _hits(dispatch) - before
-        counters["lookups"] += counters["hits"] + counters["misses"]
-        own = dispatch.cache_info()
-        _, in_cpp = torch._C._get_DTensor_sharding_propagator_cache_stats()
-        counters["cache_entries"] = own.entries + in_cpp
-        kept = in_cpp if own.bytes else counters["cache_entries"]
-        counters["cache_bytes"] = own.bytes + bytes_held(decided[len(decided) - kept :])
-        return decision
 
     return counted
 

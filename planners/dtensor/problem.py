@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 
 from harness.contract import Prepared, Topology, WorkloadSpec
 from harness.contract.captured_file import is_captured_file
@@ -10,38 +11,38 @@ from planners.dtensor.capture.replay import replayed
 from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
-from planners.dtensor.programs.build import Program, build_program
+from planners.dtensor.programs.build import OpProgram, build_program
 from planners.dtensor.programs.world import playing_one_rank
-from planners.dtensor.workloads import checked
 
 
 @dataclass(frozen=True, slots=True)
 class DTensorProblem:
     """A program, and how many ranks share a host."""
 
-    program: Program
+    program: OpProgram
     ranks_per_host: int
 
     def facts(self) -> dict[str, float | str]:
         """Describe the problem; `ops` is its size."""
-        mesh = self.program.mesh
         return {
             "ops": self.program.size,
-            "mesh": " x ".join(str(size) for size in mesh.shape),
+            "mesh": " x ".join(map(str, self.program.mesh.shape)),
             "ranks per host": self.ranks_per_host,
             "caches": "cold" if self.program.cold else "warm",
             **self.program.notes,
         }
 
+    def under(self, dispatch: str) -> Prepared[Decision]:
+        """Return the program to be called under a dispatch, named as its module here and class."""
+        module, _, name = dispatch.partition(":")
+        made = getattr(import_module(f"planners.dtensor.{module}"), name)()
+        return prepare(self, made)
+
 
 def build(workload: WorkloadSpec, topology: Topology) -> DTensorProblem:
-    """Build the program of a workload on a topology's mesh.
-
-    Raises:
-        UsageError: the workload is unknown or malformed, or no such mesh is possible.
-    """
+    """Build the program of a workload; raises UsageError where it or such a mesh is impossible."""
     make = replayed if is_captured_file(workload.name) else build_program
-    return DTensorProblem(make(checked(workload), topology), topology.gpus_in_domain)
+    return DTensorProblem(make(workload, topology), topology.gpus_in_domain)
 
 
 def prepare(problem: DTensorProblem, dispatch: Dispatch) -> Prepared[Decision]:
@@ -73,7 +74,7 @@ def prepare(problem: DTensorProblem, dispatch: Dispatch) -> Prepared[Decision]:
     )
 
 
-def call(program: Program, dispatch: Dispatch, redistributions: Redistributions) -> Decision:
+def call(program: OpProgram, dispatch: Dispatch, redistributions: Redistributions) -> Decision:
     """Call a program once; a cold one forgets everything first."""
     redistributions.taken()
     if program.cold:

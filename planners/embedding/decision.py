@@ -1,4 +1,4 @@
-"""The decision: a sharding plan, its fingerprint and its validation."""
+"""The decision: a sharding plan, how a planner makes it, its fingerprint and its validation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import PlannerError, ShardingOption
 
-from harness.contract import InfeasibleDecision
+from harness.contract import InfeasibleDecision, Prepared
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.shard_checks import check_memory, check_tiling, storage_of
+from planners.embedding.shard_checks import check_memory, check_names, check_tiling, storage_of
 from planners.embedding.torchrec_objects import fingerprint_of, said_by
 
 
@@ -66,6 +66,16 @@ def new_planner(
     return make
 
 
+def prepare(
+    problem: EmbeddingProblem,
+    planner: Callable[..., EmbeddingShardingPlanner] = EmbeddingShardingPlanner,
+    **components: object,
+) -> Prepared[Plan]:
+    """Prepare a variant that plans with a new planner each time; arguments as `new_planner`."""
+    make = new_planner(problem, planner, **components)
+    return Prepared(run=lambda: plan_with(problem, make()))
+
+
 def fingerprint(plan: Plan) -> str:
     """Hash what a plan says about each table: sharding type, kernel, and every shard's place."""
     return fingerprint_of(said_by(option, option.fqn) for option in plan.options)
@@ -77,37 +87,25 @@ def validate(problem: EmbeddingProblem, plan: Plan) -> None:
     Raises:
         InfeasibleDecision: it does not; says which table or rank.
     """
-    placed = [option.fqn for option in plan.options]
     tables = dict(zip(problem.fqns, problem.tables, strict=True))
-    expected = list(tables)
-    if sorted(placed) != sorted(expected):
-        wrong = sorted(set(placed) ^ set(expected)) or sorted(
-            name for name in set(placed) if placed.count(name) > 1
-        )
-        raise InfeasibleDecision(
-            f"The plan does not place each table once: {wrong[0].lstrip('.')}."
-        )
+    check_names([option.fqn for option in plan.options], tables)
     for option in plan.options:
         if option.compute_kernel not in problem.kernels:
             raise InfeasibleDecision(
                 f"Table {option.name} uses kernel '{option.compute_kernel}', which is not allowed."
             )
-        table = tables[option.fqn]
-        check_tiling(
-            option.name,
-            option.sharding_type,
-            option.shards,
-            (table.rows, table.dim),
-            problem.topology.world_size,
-        )
+        size = tables[option.fqn].rows, tables[option.fqn].dim
+        ranks = problem.topology.world_size
+        check_tiling(option.name, option.sharding_type, option.shards, size, ranks)
     shards = [shard for option in plan.options for shard in option.shards]
     check_memory(shards, problem.usable_hbm, problem.usable_ddr)
 
 
 def storage_by_rank(problem: EmbeddingProblem, plan: Plan) -> tuple[list[int], list[int]]:
     """Return the bytes of HBM and of DDR that each rank needs."""
-    shards = (shard for option in plan.options for shard in option.shards)
-    return storage_of(shards, problem.topology.world_size)
+    shards = [shard for option in plan.options for shard in option.shards]
+    hbm, ddr = (storage_of(shards, problem.topology.world_size, kind) for kind in ("hbm", "ddr"))
+    return hbm, ddr
 
 
 def perf_by_rank(problem: EmbeddingProblem, plan: Plan) -> list[float]:
@@ -115,7 +113,5 @@ def perf_by_rank(problem: EmbeddingProblem, plan: Plan) -> list[float]:
     perf = [0.0] * problem.topology.world_size
     for option in plan.options:
         for shard in option.shards:
-            assert shard.rank is not None
-            assert shard.perf is not None
             perf[shard.rank] += shard.perf.total
     return perf

@@ -1,6 +1,6 @@
 """Checks of shards: that they tile their table, fit, and are cut and placed as can be trained."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import torch
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
@@ -9,6 +9,21 @@ from torchrec.distributed.sharding_plan import calculate_shard_sizes_and_offsets
 from torchrec.distributed.types import ShardingType
 
 from harness.contract import InfeasibleDecision
+
+
+def check_names(placed: Sequence[str], expected: Collection[str]) -> None:
+    """Check that a plan places each table once, by torchrec's `fqn`.
+
+    Raises:
+        InfeasibleDecision: it does not; says which table.
+    """
+    wrong = set(placed).symmetric_difference(expected) or {
+        name for name in placed if placed.count(name) > 1
+    }
+    if wrong:
+        raise InfeasibleDecision(
+            f"The plan does not place each table once: {min(wrong).lstrip('.')}."
+        )
 
 
 def check_tiling(
@@ -66,33 +81,28 @@ def _overlap(boxes: list[tuple[int, int, int, int, int]]) -> tuple[int, int] | N
     return None
 
 
-def check_memory(
-    shards: Iterable[Shard], usable_hbm: Sequence[int], usable_ddr: Sequence[int]
-) -> None:
-    """Check that ranks can hold their shards; `usable_hbm` and `usable_ddr` are bytes of each.
+def check_memory(shards: Sequence[Shard], *usable: Sequence[int]) -> None:
+    """Check that ranks can hold their shards; `usable` has bytes of HBM, DDR, SSD of each rank.
 
     Raises:
         InfeasibleDecision: one cannot; says which, and of what memory.
     """
-    hbm, ddr = storage_of(shards, len(usable_hbm))
-    for kind, used, usable in (("HBM", hbm, usable_hbm), ("DDR", ddr, usable_ddr)):
-        over = [part - whole for part, whole in zip(used, usable, strict=True)]
+    for kind, capacity in zip(("HBM", "DDR", "SSD"), usable, strict=False):
+        used = storage_of(shards, len(capacity), kind.lower())
+        over = [part - whole for part, whole in zip(used, capacity, strict=True)]
         rank = max(range(len(over)), key=over.__getitem__)
         if over[rank] > 0:
             raise InfeasibleDecision(
-                f"Rank {rank} needs {used[rank]} bytes of {kind} and has {usable[rank]}."
+                f"Rank {rank} needs {used[rank]} bytes of {kind} and has {capacity[rank]}."
             )
 
 
-def storage_of(shards: Iterable[Shard], world_size: int) -> tuple[list[int], list[int]]:
-    """Return the bytes of HBM and of DDR that each rank needs for its shards."""
-    hbm, ddr = [0] * world_size, [0] * world_size
+def storage_of(shards: Iterable[Shard], world_size: int, kind: str) -> list[int]:
+    """Return the bytes of `hbm`, `ddr` or `ssd` that each rank needs for its shards."""
+    used = [0] * world_size
     for shard in shards:
-        assert shard.rank is not None
-        assert shard.storage is not None
-        hbm[shard.rank] += shard.storage.hbm
-        ddr[shard.rank] += shard.storage.ddr
-    return hbm, ddr
+        used[shard.rank] += getattr(shard.storage, kind)
+    return used
 
 
 def check_kernel(table: str, sharding_type: str, kernel: str, compute_device: str) -> None:

@@ -2,21 +2,21 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from harness.contract import UsageError
 from harness.model.files import read_file
-
-T = TypeVar("T")
+from harness.model.ids import one_of
 
 ITEM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 SUFFIXES = (".csv", ".parquet")
 COLUMNS = ("rows", "dim", "pooling_factor")
-_KNOWN = (*COLUMNS, "name", "dtype")
+
+_Cells = Mapping[str, str]
 
 # Wide of every published model; within them, a table's bytes fit the 64 bits that torch has.
 MOST_ROWS = 10**12
@@ -54,47 +54,16 @@ class Table:
         return len(self.pooling_factors)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    file: str
-    number: int
-    cells: Mapping[str, str]
-
-    def __str__(self) -> str:
-        return f"{self.file}, row {self.number}"
-
-    def read(self, field: str, convert: Callable[[str], T], allowed: str) -> T:
-        text = self.cells.get(field, "")
-        if not text:
-            raise UsageError(f"{self}: {field} is missing; it must be {allowed}.")
-        try:
-            return convert(text)
-        except ValueError:
-            raise UsageError(f"{self}: {field} must be {allowed}, not '{text}'.") from None
-
-
-def _whole(text: str) -> int:
+def _whole(text: str, most: int, step: int = 1) -> int:
     try:
-        return int(text)
+        number = int(text)
     except ValueError:  # 1e6, and 1000.0 as pandas has it where the column also has an empty cell
-        number = float(text)
-        if not number.is_integer():
+        if not float(text).is_integer():
             raise
-        return int(number)
-
-
-def _rows(text: str) -> int:
-    rows = _whole(text)
-    if not 1 <= rows <= MOST_ROWS:
+        number = int(float(text))
+    if not 1 <= number <= most or number % step:
         raise ValueError(text)
-    return rows
-
-
-def _dim(text: str) -> int:
-    dim = _whole(text)
-    if not 1 <= dim <= MOST_DIM or dim % 4:
-        raise ValueError(text)
-    return dim
+    return number
 
 
 def _pooling_factors(text: str) -> tuple[float, ...]:
@@ -104,38 +73,43 @@ def _pooling_factors(text: str) -> tuple[float, ...]:
     return factors
 
 
-def _dtype(text: str) -> str:
-    if text not in ITEM_BYTES:
-        raise ValueError(text)
-    return text
-
-
 def _name(text: str) -> str:
     if "." in text:
         raise ValueError(text)
     return text
 
 
-def _table(row: _Row) -> Table:
-    return Table(
-        name=row.read("name", _name, "without '.', which torch reserves in parameter names")
-        if row.cells.get("name")
-        else f"table_{row.number - 1}",
-        rows=row.read("rows", _rows, f"a whole number from 1 to {MOST_ROWS:,}"),
-        # fbgemm's kernels read four elements at a time.
-        dim=row.read("dim", _dim, f"a multiple of 4 from 4 to {MOST_DIM:,}"),
-        pooling_factors=row.read(
-            "pooling_factor",
-            _pooling_factors,
-            f"a positive number up to {MOST_POOLING:,}, or one per feature with '|' between them",
-        ),
-        dtype=row.read("dtype", _dtype, f"one of {', '.join(ITEM_BYTES)}")
-        if row.cells.get("dtype")
-        else "fp32",
-    )
+# How the cells of a column are read, and in words what they may be.
+_FIELDS: Mapping[str, tuple[Callable[[str], object], str]] = {
+    "name": (_name, "without '.', which torch reserves in parameter names"),
+    "rows": (partial(_whole, most=MOST_ROWS), f"a whole number from 1 to {MOST_ROWS:,}"),
+    # fbgemm's kernels read four elements at a time.
+    "dim": (partial(_whole, most=MOST_DIM, step=4), f"a multiple of 4 from 4 to {MOST_DIM:,}"),
+    "pooling_factor": (
+        _pooling_factors,
+        f"a positive number up to {MOST_POOLING:,}, or one per feature with '|' between them",
+    ),
+    "dtype": (one_of(ITEM_BYTES), f"one of {', '.join(ITEM_BYTES)}"),
+}
 
 
-def _parse_csv(data: bytes, file: str) -> tuple[list[str], list[_Row]]:
+def _table(cells: _Cells, number: int, file: str) -> Table:
+    values: dict[str, Any] = {"name": f"table_{number - 1}"}
+    for field, (convert, allowed) in _FIELDS.items():
+        text = cells.get(field, "")
+        try:
+            if text:
+                values[field] = convert(text)
+            elif field in COLUMNS:
+                raise UsageError(f"{file}, row {number}: {field} is missing; it must be {allowed}.")
+        except ValueError:
+            raise UsageError(
+                f"{file}, row {number}: {field} must be {allowed}, not '{text}'."
+            ) from None
+    return Table(pooling_factors=values.pop("pooling_factor"), **values)
+
+
+def _parse_csv(data: bytes, file: str) -> tuple[list[str], list[_Cells]]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -147,19 +121,16 @@ def _parse_csv(data: bytes, file: str) -> tuple[list[str], list[_Row]]:
         raise UsageError(f"{file} cannot be read as CSV: {error}.") from None
     columns = [column.strip() for column in header]
     _check_number(len(body), file)
-    rows = []
     for number, cells in enumerate(body, start=1):
         if any(cells[len(columns) :]):
             raise UsageError(
                 f"{file}, row {number}: it must have at most {len(columns)} cells, "
                 f"one per column, not {len(cells)}."
             )
-        texts = chain((cell.strip() for cell in cells), repeat(""))
-        rows.append(_Row(file, number, dict(zip(columns, texts, strict=False))))
-    return columns, rows
+    return columns, [dict(zip(columns, map(str.strip, cells), strict=False)) for cells in body]
 
 
-def _parse_parquet(data: bytes, file: str) -> tuple[list[str], list[_Row]]:
+def _parse_parquet(data: bytes, file: str) -> tuple[list[str], list[_Cells]]:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -168,14 +139,10 @@ def _parse_parquet(data: bytes, file: str) -> tuple[list[str], list[_Row]]:
             columns = opened.schema_arrow.names
             _check_columns(columns, file)
             _check_number(opened.metadata.num_rows, file)
-            held = opened.read([column for column in _KNOWN if column in columns])
-            cells = [map(_as_text, held[column].to_pylist()) for column in held.column_names]
+            rows = opened.read([column for column in _FIELDS if column in columns]).to_pylist()
     except (pa.ArrowException, OSError, ValueError):
         raise UsageError(f"{file} cannot be read: it must be a Parquet file.") from None
-    return columns, [
-        _Row(file, number, dict(zip(held.column_names, row, strict=True)))
-        for number, row in enumerate(zip(*cells, strict=True), start=1)
-    ]
+    return columns, [{column: _as_text(cell) for column, cell in row.items()} for row in rows]
 
 
 def _as_text(cell: object) -> str:
@@ -187,15 +154,14 @@ def _check_number(rows: int, file: str) -> None:
         raise UsageError(f"{file} lists {rows:,} tables; it must have {MOST_TABLES:,} at most.")
 
 
-def _check_columns(columns: Iterable[str], file: str) -> None:
-    found = list(columns)
+def _check_columns(columns: Sequence[str], file: str) -> None:
     for column in COLUMNS:
-        if column not in found:
+        if column not in columns:
             raise UsageError(
                 f"{file}: column '{column}' is missing; needed are {', '.join(COLUMNS)}."
             )
-    for column in _KNOWN:
-        if found.count(column) > 1:
+    for column in _FIELDS:
+        if columns.count(column) > 1:
             raise UsageError(f"{file}: column '{column}' must be there once, not several times.")
 
 
@@ -235,22 +201,18 @@ def parse_tables(data: bytes, file: str) -> tuple[Table, ...]:
     Raises:
         UsageError: as `read_tables`.
     """
-    columns: list[str] = []
-    rows: list[_Row] = []
-    if data:
-        parse = _parse_csv if file.lower().endswith(".csv") else _parse_parquet
-        columns, rows = parse(data, file)
+    parse = _parse_csv if file.lower().endswith(".csv") else _parse_parquet
+    columns, rows = parse(data, file) if data else ([], [])
     if columns:
         _check_columns(columns, file)
     if not rows:
         raise UsageError(f"{file} lists no table; it must have one row per table.")
-    tables = tuple(_table(row) for row in rows)
+    tables = tuple(_table(cells, number, file) for number, cells in enumerate(rows, start=1))
     first: dict[str, int] = {}
-    for row, table in zip(rows, tables, strict=True):
-        if table.name in first:
+    for number, table in enumerate(tables, start=1):
+        if first.setdefault(table.name, number) != number:
             raise UsageError(
-                f"{row}: name must be unique, but row {first[table.name]} "
+                f"{file}, row {number}: name must be unique, but row {first[table.name]} "
                 f"is called '{table.name}' too."
             )
-        first[table.name] = row.number
     return tables

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
-from harness.registry import LibraryTopology, TopologyRow, TopologyTrap
 
-from harness.contract import UsageError
+from harness.contract import LibraryTopology, TopologyRow, TopologyTrap, UsageError
 
 _Figure = int | float | str | None
 

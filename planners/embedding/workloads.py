@@ -1,12 +1,16 @@
 """The workloads of the embedding family: published models, generated ones, a user's files."""
 
+import csv
 import random
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from importlib import resources
+from itertools import count
 
 from harness.contract import UsageError, Workload, WorkloadSpec
 from harness.model.errors import unknown
 from harness.model.ids import at_most, one_of, whole_number
-from planners.embedding.published_tables import POOLING_FACTORS, PUBLISHED, Published
 from planners.embedding.tables import (
     MOST_TABLES,
     SUFFIXES,
@@ -29,6 +33,110 @@ _SYNTHETIC = Workload(
     "random.Random(seed), three draws per table",
 )
 
+_Record = Mapping[str, str]
+
+_ADS_DIMS = (32, 64, 128, 256)
+# The weights, in percent, have a mean of 15.82 indices per sample. The dataset's own mean is 15.81:
+# 887,017,990 indices in a batch of 65,536 over 856 tables (its locality_stats.txt).
+_POOLING_FACTORS = (1, 2, 5, 10, 20, 50, 100)
+_ADS_POOLING_WEIGHTS = (27, 15, 15, 16, 12, 9, 6)
+
+
+def _ads(records: tuple[_Record, ...]) -> Iterator[Table]:
+    for record in records:
+        index, rows = record["table_index"], int(record["rows_max_index_plus_1"])
+        if rows == 1:  # the list's mark for a table that no sample looks up
+            continue
+        # A generator of its own: a sampled table keeps what it was assigned.
+        rng = random.Random(f"dlrm-856/{index}")
+        dim = rng.choice(_ADS_DIMS)
+        (pooling_factor,) = rng.choices(_POOLING_FACTORS, _ADS_POOLING_WEIGHTS)
+        yield Table(f"table_{index}", rows, dim, (float(pooling_factor),))
+
+
+def _merlin(records: tuple[_Record, ...], model: str) -> Iterator[Table]:
+    index = count()
+    for kind in records:
+        if kind["model"] == model:
+            pooling_factors = tuple(float(part) for part in kind["nnz_per_feature"].split("|"))
+            for _ in range(int(kind["num_tables"])):
+                name = f"table_{next(index)}"
+                yield Table(name, int(kind["rows"]), int(kind["dim"]), pooling_factors)
+
+
+def _criteo(records: tuple[_Record, ...], workload: str) -> Iterator[Table]:
+    for record in records:
+        if record["workload"] == workload:
+            yield Table(
+                f"table_{record['table_index']}",
+                int(record["rows"]),
+                int(record["dim"]),
+                (float(record["pooling_factor"]),),
+                record["dtype"],
+            )
+
+
+@cache
+def _read(file: str) -> tuple[str, tuple[_Record, ...]]:
+    """Return the source and the records of a packaged data file."""
+    text = resources.files("planners.embedding").joinpath("data", file).read_text("utf-8")
+    comment, *lines = text.splitlines()
+    return comment.removeprefix("# source: "), tuple(csv.DictReader(lines))
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """A workload whose tables, or part of their attributes, come from a packaged data file.
+
+    `assigned` names the attributes that the file lacks and that are assigned here.
+    """
+
+    file: str
+    about: str
+    build: Callable[[tuple[_Record, ...]], Iterator[Table]]
+    assigned: str = ""
+
+    def tables(self) -> tuple[Table, ...]:
+        """Build the tables, in the order of the data file."""
+        return tuple(self.build(_read(self.file)[1]))
+
+    def described(self, name: str) -> Workload:
+        """Return what a listing says of it."""
+        tables = self.tables()
+        gib = sum(table.bytes for table in tables) / 2**30
+        text = f"{self.about}: {len(tables)} tables, {gib:,.1f} GiB"
+        if self.assigned:
+            text += f"; assigned, not published: {self.assigned}"
+        return Workload(name, text, _read(self.file)[0])
+
+
+_PUBLISHED = {
+    "dlrm-856": _Published(
+        "dlrm_datasets_2021_t856_rows.csv",
+        "the tables of Meta's 856-table ads dataset of 2021 that are not empty",
+        _ads,
+        assigned="dimension, pooling factor",
+    ),
+    **{
+        f"merlin-{model}": _Published(
+            "merlin_synthetic_v3.csv",
+            f"Merlin's synthetic ads model '{model}', with tables that features share",
+            partial(_merlin, model=model),
+        )
+        for model in ("tiny", "small", "medium", "large", "jumbo", "colossal")
+    },
+    "dlrm-dcnv2": _Published(
+        "criteo_mlperf_tables.csv",
+        "MLPerf's DLRM-DCNv2 on multi-hot Criteo Terabyte",
+        partial(_criteo, workload="mlperf_dlrm_dcnv2"),
+    ),
+    "criteo-kaggle": _Published(
+        "criteo_mlperf_tables.csv",
+        "DLRM on one-hot Criteo Kaggle",
+        partial(_criteo, workload="criteo_kaggle"),
+    ),
+}
+
 
 def synthetic(tables: int, seed: int) -> tuple[Table, ...]:
     """Return generated tables of ads scale; more of them extend fewer of the same seed.
@@ -42,25 +150,15 @@ def synthetic(tables: int, seed: int) -> tuple[Table, ...]:
             name=f"table_{index}",
             rows=round(10 ** rng.uniform(3, 8)),
             dim=rng.choice(_SYNTHETIC_DIMS),
-            pooling_factors=(float(rng.choice(POOLING_FACTORS)),),
+            pooling_factors=(float(rng.choice(_POOLING_FACTORS)),),
         )
         for index in range(tables)
     )
 
 
-def _summary(workload: Published) -> str:
-    tables = workload.tables()
-    gib = sum(table.bytes for table in tables) / 2**30
-    text = f"{workload.about}: {len(tables)} tables, {gib:,.1f} GiB"
-    return f"{text}; assigned, not published: {workload.assigned}" if workload.assigned else text
-
-
 def list_workloads() -> tuple[Workload, ...]:
     """Return the named workloads; a user's file is a workload too, named by its path."""
-    return (
-        *(Workload(name, _summary(known), known.source) for name, known in PUBLISHED.items()),
-        _SYNTHETIC,
-    )
+    return (*(known.described(name) for name, known in _PUBLISHED.items()), _SYNTHETIC)
 
 
 def assigned(name: str) -> str:
@@ -70,7 +168,7 @@ def assigned(name: str) -> str:
     """
     if name == _SYNTHETIC.name:
         return "rows, dimension, pooling factor"
-    return PUBLISHED[name].assigned if name in PUBLISHED else ""
+    return _PUBLISHED[name].assigned if name in _PUBLISHED else ""
 
 
 def memory_setting(spec: WorkloadSpec) -> str | None:
@@ -79,10 +177,7 @@ def memory_setting(spec: WorkloadSpec) -> str | None:
     Raises:
         UsageError: it is something else.
     """
-    if "memory" not in spec.parameters:
-        return None
-    *others, last = MEMORY
-    return spec.get("memory", one_of(MEMORY), last, f"{', '.join(others)} or {last}")
+    return spec.get("memory", one_of(MEMORY), "", "roomy, tight or mixed") or None
 
 
 def _sampled(tables: tuple[Table, ...], spec: WorkloadSpec, seed: int) -> tuple[Table, ...]:
@@ -94,8 +189,8 @@ def _sampled(tables: tuple[Table, ...], spec: WorkloadSpec, seed: int) -> tuple[
             )
         return tables
     allowed = f"a whole number from 1 to {len(tables)}, the tables that it has"
-    count = spec.get("tables", at_most(len(tables)), len(tables), allowed)
-    chosen = random.Random(seed).sample(range(len(tables)), count)
+    wanted = spec.get("tables", at_most(len(tables)), len(tables), allowed)
+    chosen = random.Random(seed).sample(range(len(tables)), wanted)
     return tuple(tables[index] for index in sorted(chosen))
 
 
@@ -110,21 +205,17 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
         UsageError: no such workload, a parameter it does not have, or a file that cannot be used.
     """
     is_file = is_table_file(spec.name)
-    names = (*PUBLISHED, _SYNTHETIC.name)
+    names = (*_PUBLISHED, _SYNTHETIC.name)
     if not is_file and spec.name not in names:
-        raise unknown(
-            "workload",
-            spec.name,
-            (*names, *(f"FILE{suffix}" for suffix in (*SUFFIXES, ".json", ".json.gz"))),
-        )
+        files = (f"FILE{suffix}" for suffix in (*SUFFIXES, ".json", ".json.gz"))
+        raise unknown("workload", spec.name, (*names, *files))
     spec.check_parameters(PARAMETERS)
     memory_setting(spec)
     seed = spec.get("seed", whole_number, 0, "a whole number of at least 0")
     if spec.name == _SYNTHETIC.name:
         allowed = f"a whole number from 1 to {MOST_TABLES:,}"
-        count = spec.get("tables", at_most(MOST_TABLES), 100, allowed)
-        return synthetic(count, seed)
-    tables = read_tables(spec.name) if is_file else PUBLISHED[spec.name].tables()
+        return synthetic(spec.get("tables", at_most(MOST_TABLES), 100, allowed), seed)
+    tables = read_tables(spec.name) if is_file else _PUBLISHED[spec.name].tables()
     return _sampled(tables, spec, seed)
 
 

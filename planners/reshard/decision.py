@@ -11,7 +11,7 @@ from planners.reshard.problem import (
 )
 from planners.reshard.resharding.block import GraphChanged
 from planners.reshard.resharding.graph import attributes_of, inputs_of, kind_of, outputs_of
-from planners.reshard.resharding.layouts import Layout
+from planners.reshard.resharding.layouts import ValueLayout
 
 
 def fingerprint(decision: ReshardDecision) -> str:
@@ -41,7 +41,7 @@ def validate(problem: ReshardProblem, decision: ReshardDecision) -> None:
     if not isinstance(problem, TransformerProblem):
         return
     for op in block.ops:
-        needs: tuple[Layout, ...] = problem.program.needs.get((op.outputs or [""])[0], ())
+        needs: tuple[ValueLayout, ...] = problem.program.needs.get((op.outputs or [""])[0], ())
         for name, need in zip(op.inputs, needs, strict=False):
             if program.layouts[name] != need:
                 raise InfeasibleDecision(

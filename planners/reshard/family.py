@@ -36,6 +36,7 @@ FAMILY: Family["ReshardProblem", "ReshardDecision"] = Family(
     phases=("syncing", "searching", "inserting", "removing", "other"),
     workloads=list_workloads,
     requires=("torch",),
+    preload=("torch",),
     benchmarks=("transformer/dgx_a100_80gb:4",),
     abilities=Abilities(inventory="planners.reshard.inventory:inventory"),
     studies=STUDIES,

@@ -1,13 +1,10 @@
-"""What a reshard workload holds: the ops of its program, and the inputs that lie otherwise."""
+"""The ops of a reshard workload, and the inputs that lie otherwise than their op needs."""
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import NamedTuple
 
 from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
 from planners.reshard.problem import PaddleProblem, TransformerProblem, build
 from planners.reshard.resharding.graph import inputs_of, kind_of, outputs_of
-from planners.reshard.resharding.program import Program
 from planners.reshard.workloads import checked
 
 _COLUMNS = (
@@ -17,13 +14,6 @@ _COLUMNS = (
     Column("conversions", title="to convert", unit="inputs", kind="count"),
     Column("bytes", title="makes", unit="bytes of whole tensors", kind="bytes", scale="log"),
 )
-
-
-class _Op(NamedTuple):
-    kind: str
-    stage: int
-    conversions: int
-    bytes: int
 
 
 def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
@@ -44,36 +34,30 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
             f"Workload '{workload}' is Paddle's own program; what it holds is known once Paddle "
             "has run."
         )
-    ops = list(_ops(problem.program))
-    number, conversions, made = (Counter[tuple[str, int]]() for _ in range(3))
-    for op in ops:
-        key = (op.kind, op.stage)
-        number[key] += 1
-        conversions[key] += op.conversions
-        made[key] += op.bytes
+    program = problem.program
+    ops, conversions, made = (Counter[tuple[str, int]]() for _ in range(3))
+    for node in program.twin.nodes():
+        inputs, outputs = (
+            [value.debugName() for value in values(node)] for values in (inputs_of, outputs_of)
+        )
+        stage = next(
+            (program.layouts[name].stage for name in outputs if name in program.layouts), 0
+        )
+        key = kind_of(node), stage
+        needs = program.needs.get(outputs[0], ()) if outputs else ()
+        ops[key] += 1
+        conversions[key] += sum(
+            program.layouts.get(name) != need for name, need in zip(inputs, needs, strict=False)
+        )
+        made[key] += sum(program.kinds[name].nbytes for name in outputs if name in program.kinds)
     layers = f"{problem.layers:,} layers, " if isinstance(problem, TransformerProblem) else ""
     return Inventory(
         title=f"Ops of {workload}",
         part="op kind",
         columns=_COLUMNS,
-        rows=tuple((*key, number[key], conversions[key], made[key]) for key in number),
-        summary=f"{layers}{len(ops):,} ops on {problem.program.stages:,} x "
-        f"{problem.program.tensor_parallel:,} ranks (pipeline x tensor), "
-        f"{sum(conversions.values()):,} inputs to convert",
+        rows=tuple((*key, ops[key], conversions[key], made[key]) for key in ops),
+        summary=f"{layers}{ops.total():,} ops on {program.stages:,} x "
+        f"{program.tensor_parallel:,} ranks (pipeline x tensor), "
+        f"{conversions.total():,} inputs to convert",
         sort="ops",
     )
-
-
-def _ops(program: Program) -> Iterator[_Op]:
-    for node in program.twin.nodes():
-        outputs = [value.debugName() for value in outputs_of(node)]
-        inputs = [value.debugName() for value in inputs_of(node)]
-        needs = program.needs.get(outputs[0], ()) if outputs else ()
-        lies = [program.layouts.get(name) for name in inputs]
-        made = [program.layouts[name] for name in outputs if name in program.layouts]
-        yield _Op(
-            kind_of(node),
-            made[0].stage if made else 0,
-            sum(one != other for one, other in zip(lies, needs, strict=False)),
-            sum(program.kinds[name].nbytes for name in outputs if name in program.kinds),
-        )

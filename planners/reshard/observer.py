@@ -1,91 +1,84 @@
 """Counts the work of any block and any resharder, from outside."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
 from harness.contract import Progress, Recorder
 from planners.reshard.resharding.block import Block
-from planners.reshard.resharding.graph import Twin
+from planners.reshard.resharding.graph import Attribute, Twin
 from planners.reshard.resharding.resharder import IndexedResharder, Resharder
 from planners.reshard.resharding.syncing import DeltaSync
+
+
+def _synced(block: Block) -> dict[str, int]:
+    names = [name for op in block.ops for name in (*op.inputs, *op.outputs)]
+    return {
+        "syncs": 1,
+        "ops_visited": len(block.ops),
+        "values_visited": len(block.values),
+        "crossed_bytes": sum(map(len, names)),
+    }
+
+
+def _replayed(_: Block, journal: Any) -> dict[str, int]:
+    names = [name for op, _ in journal for name in op.outputs]
+    return {
+        "ops_visited": len(journal),
+        "values_visited": len(names),
+        "crossed_bytes": sum(map(len, names)),
+    }
+
+
+def _created(
+    _: Twin, kind: str, __: Any, outputs: Any, attributes: Mapping[str, Attribute], *___: Any
+) -> dict[str, int]:
+    names = (kind, *outputs, *attributes)
+    return {"crossed_bytes": sum(map(len, names)) + sum(map(_bytes, attributes.values()))}
+
+
+def _bytes(value: Attribute) -> int:
+    """Return the bytes of an attribute, 8 for a number."""
+    if isinstance(value, int):
+        return 8
+    return len(value) if isinstance(value, str) else 8 * len(value)
 
 
 @contextmanager
 def observe(recorder: Recorder) -> Iterator[None]:
     """Record counters, phases and progress of every pass inside."""
-    count = recorder.counters
-    recorder.progress = lambda: Progress(count["edits"], None, "edits")
+    counters = recorder.counters
+    recorder.progress = lambda: Progress(counters["edits"], None, "edits")
 
-    def edit(called: Callable[..., Any], counter: str) -> Callable[..., Any]:
+    def added(called: Callable[..., Any], work: Callable[..., dict[str, int]]) -> Any:
+        """Return a function that adds to the counters what its call was in work."""
+
         def counted(*arguments: Any) -> Any:
-            count[counter] += 1
-            count["edits"] += 1
-            return called(*arguments)
-
-        return counted
-
-    def sync(called: Callable[..., None]) -> Callable[..., None]:
-        def counted(block: Block) -> None:
-            called(block)
-            count["syncs"] += 1
-            count["ops_visited"] += len(block.ops)
-            count["values_visited"] += len(block.values)
-            count["crossed_bytes"] += sum(
-                len(name) for op in block.ops for name in (*op.inputs, *op.outputs)
-            )
-
-        return counted
-
-    def replay(called: Callable[..., None]) -> Callable[..., None]:
-        def counted(block: DeltaSync, journal: Any) -> None:
-            called(block, journal)
-            count["ops_visited"] += len(journal)
-            names = [name for op, _ in journal for name in op.outputs]
-            count["values_visited"] += len(names)
-            count["crossed_bytes"] += sum(map(len, names))
-
-        return counted
-
-    def create(called: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(
-            twin: Twin, kind: str, inputs: Any, outputs: Any, attributes: Any, before: Any = None
-        ) -> Any:
+            result = called(*arguments)
             if recorder.current is not None:
-                count["crossed_bytes"] += len(kind) + sum(map(len, outputs))
-                count["crossed_bytes"] += sum(map(_bytes, attributes.items()))
-            return called(twin, kind, inputs, outputs, attributes, before)
+                counters.update(work(*arguments))
+            return result
 
         return counted
 
+    def edit(called: Callable[..., Any], counter: str) -> Any:
+        return recorder.counted("edits", recorder.counted(counter, called))
+
+    timed = recorder.timed
     with ExitStack() as patches:
-
-        def replace(owner: Any, name: str, by: Callable[..., Any]) -> None:
-            patches.enter_context(mock.patch.object(owner, name, by))
-
-        replace(Block, "sync", recorder.timed("syncing", sync(Block.sync)))
-        replace(DeltaSync, "replay", recorder.timed("syncing", replay(DeltaSync.replay)))
-        replace(Block, "remove", recorder.timed("removing", Block.remove, "batches"))
-        replace(Block, "insert", recorder.timed("inserting", edit(Block.insert, "inserts")))
-        replace(Block, "destroy", edit(Block.destroy, "removals"))
-        replace(Block, "finish", recorder.counted("batches", Block.finish))
-        replace(DeltaSync, "finish", recorder.counted("batches", DeltaSync.finish))
-        replace(Twin, "create", create(Twin.create))
-        replace(Resharder, "parse", recorder.counted("parses", Resharder.parse))
-        for owner, name, phase in (
-            (Resharder, "place_of", "searching"),
-            (Resharder, "readers", "searching"),
-            (IndexedResharder, "readers", "searching"),
+        for owner, name, replacement in (
+            (Block, "sync", timed("syncing", added(Block.sync, _synced))),
+            (DeltaSync, "replay", timed("syncing", added(DeltaSync.replay, _replayed))),
+            (Block, "remove", timed("removing", Block.remove, "batches")),
+            (Block, "insert", timed("inserting", edit(Block.insert, "inserts"))),
+            (Block, "destroy", edit(Block.destroy, "removals")),
+            (Block, "finish", recorder.counted("batches", Block.finish)),
+            (Twin, "create", added(Twin.create, _created)),
+            (Resharder, "parse", recorder.counted("parses", Resharder.parse)),
+            (Resharder, "place_of", timed("searching", Resharder.place_of)),
+            (Resharder, "readers", timed("searching", Resharder.readers)),
+            (IndexedResharder, "readers", timed("searching", IndexedResharder.readers)),
         ):
-            replace(owner, name, recorder.timed(phase, getattr(owner, name)))
+            patches.enter_context(mock.patch.object(owner, name, replacement))
         yield
-
-
-def _bytes(attribute: tuple[str, Any]) -> int:
-    """Bytes of an attribute's name and value, 8 for a number."""
-    name, value = attribute
-    held = (
-        len(value) if isinstance(value, str) else 8 * len(value) if isinstance(value, tuple) else 8
-    )
-    return len(name) + held

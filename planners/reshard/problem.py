@@ -8,7 +8,7 @@ from harness.contract import NotApplicable, Prepared, Topology, WorkloadSpec
 from planners.reshard import workloads
 from planners.reshard.resharding.block import Block
 from planners.reshard.resharding.graph import Twin
-from planners.reshard.resharding.program import Program, transformer
+from planners.reshard.resharding.program import DistProgram, transformer
 from planners.reshard.resharding.resharder import Resharded, Resharder
 
 
@@ -16,7 +16,7 @@ from planners.reshard.resharding.resharder import Resharded, Resharder
 class TransformerProblem:
     """A program with its dist attributes, and the stage whose ranks it is made for."""
 
-    program: Program
+    program: DistProgram
     layers: int
     stage: int
 
@@ -35,7 +35,7 @@ class TransformerProblem:
 class MicroProblem:
     """A chain of ops, and the places that ops are put in front of, first to last."""
 
-    program: Program
+    program: DistProgram
     places: tuple[int, ...]
 
     def facts(self) -> dict[str, float | str]:
@@ -92,12 +92,12 @@ def build(spec: WorkloadSpec, topology: Topology) -> ReshardProblem:
     return TransformerProblem(transformer(layers, stages, ranks), layers, stage)
 
 
-def _chain(ops: int) -> Program:
+def _chain(ops: int) -> DistProgram:
     twin = Twin()
     last = twin.create("feed", [], ["v0"], {})
     for number in range(1, ops + 1):
         last = twin.create("step", [last.outputsAt(0)], [f"v{number}"], {"number": number})
-    return Program(twin, stages=1, tensor_parallel=1)
+    return DistProgram(twin, stages=1, tensor_parallel=1)
 
 
 def prepare(
@@ -113,7 +113,7 @@ def prepare(
     if isinstance(problem, PaddleProblem):
         raise NotApplicable("It edits its own programs; Paddle's are for the variants named so.")
     whole = problem.program
-    fresh: list[tuple[Program, Block]] = []
+    fresh: list[tuple[DistProgram, Block]] = []
 
     def renew() -> None:
         program = whole.copy()
@@ -128,7 +128,7 @@ def prepare(
     return Prepared(run, renew=renew)
 
 
-def _insert_all(program: Program, block: Block, places: tuple[int, ...]) -> Resharded:
+def _insert_all(program: DistProgram, block: Block, places: tuple[int, ...]) -> Resharded:
     """Put an op in front of each place, which then reads what the new one makes."""
     for number, place in enumerate(places):
         before = block.ops[place + number - 1].outputs[0]

@@ -17,13 +17,13 @@ from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 from planners.dimspec import FAMILY
 from planners.dimspec.answers import Search
-from planners.dimspec.conversion.cheapest import Cheapest
-from planners.dimspec.conversion.interned import Interned
+from planners.dimspec.conversion.cheapest import CheapestSearch
+from planners.dimspec.conversion.interned import InternedSearch
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 from planners.dimspec.conversion.path_cache import PathCache
 from planners.dimspec.conversion.search import Conversion, GreedySearch
 from planners.dimspec.conversion.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec
-from planners.dimspec.conversion.stream import Question, Stream
+from planners.dimspec.conversion.stream import Query, Stream
 from planners.dimspec.problem import DimSpecProblem, StreamProblem
 
 SEARCHES = {
@@ -31,8 +31,8 @@ SEARCHES = {
     "lazy-dict": lambda: GreedySearch(LazyDimSpec),
     "shared-dict": lambda: GreedySearch(SharedDimSpec),
     "path-cache": PathCache,
-    "interned": Interned,
-    "optimal": Cheapest,
+    "interned": InternedSearch,
+    "optimal": CheapestSearch,
 }
 GREEDY = tuple(SEARCHES)[:-1]
 
@@ -71,8 +71,8 @@ def is_a_sentence(text: str) -> bool:
     return text.endswith(".") and ". " not in text.replace("e.g. ", "") and "\n" not in text
 
 
-def asked(search: Search, question: Question) -> Conversion:
-    mesh, shape, source, target = question
+def asked(search: Search, query: Query) -> Conversion:
+    mesh, shape, source, target = query
     return search.convert(search.spec(mesh, shape, source), search.spec(mesh, shape, target))
 
 
@@ -153,9 +153,9 @@ class Expansion(NamedTuple):
     taken: Candidate
 
 
-def greedy(question: Question) -> list[Expansion]:
+def greedy(query: Query) -> list[Expansion]:
     """Return the steps of ColossalAI's search."""
-    mesh, shape, here, target = question
+    mesh, shape, here, target = query
     rank = len(shape)
     taken = []
     while difference(rank, here, target):
@@ -187,7 +187,7 @@ def meshes(draw: st.DrawFn, most_axes: int = 2) -> Mesh:
 
 
 @st.composite
-def questions(draw: st.DrawFn, most_axes: int = 2, most_rank: int = 5) -> Question:
+def queries(draw: st.DrawFn, most_axes: int = 2, most_rank: int = 5) -> Query:
     """Draw a conversion; dimensions are in any order, sizes are mostly such that much divides."""
     mesh = draw(meshes(most_axes))
     whole = prod(mesh.shape)
@@ -197,4 +197,4 @@ def questions(draw: st.DrawFn, most_axes: int = 2, most_rank: int = 5) -> Questi
     source, target = (
         tuple(draw(st.permutations(draw(st.sampled_from(partitions))))) for _ in range(2)
     )
-    return Question(mesh, shape, source, target)
+    return Query(mesh, shape, source, target)

@@ -6,12 +6,12 @@ from math import fsum, inf
 
 import pytest
 from hypothesis import given, settings
-from small_streams import Candidate, asked, candidates, divides, questions, told
+from small_streams import Candidate, asked, candidates, divides, queries, told
 
 from planners.dimspec.answers import answer
-from planners.dimspec.conversion.cheapest import Cheapest
+from planners.dimspec.conversion.cheapest import CheapestSearch
 from planners.dimspec.conversion.costs import NOTHING
-from planners.dimspec.conversion.interned import Interned
+from planners.dimspec.conversion.interned import InternedSearch
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 from planners.dimspec.conversion.search import GreedySearch
 from planners.dimspec.conversion.specs import (
@@ -20,7 +20,7 @@ from planners.dimspec.conversion.specs import (
     SharedDimSpec,
     difference_points,
 )
-from planners.dimspec.conversion.stream import Question, all_pairs, once_each
+from planners.dimspec.conversion.stream import Query, all_pairs, once_each
 from planners.dimspec.decision import validate
 from planners.dimspec.problem import StreamProblem
 from planners.dimspec.quality import true_cost
@@ -65,53 +65,53 @@ def least_costs(mesh: Mesh, shape: tuple[int, ...], source: Partition) -> dict[P
     ],
 )
 def test_no_conversion_is_cheaper(mesh, shape):
-    search = Cheapest()
+    search = CheapestSearch()
     partitions = list(all_partitions(mesh, shape))
     for source in partitions:
         least = least_costs(mesh, shape, source)
         for target in partitions:
-            question = Question(mesh, shape, source, target)
-            conversion = asked(search, question)
-            assert true_cost(question, conversion) == pytest.approx(least[target], rel=1e-12)
+            query = Query(mesh, shape, source, target)
+            conversion = asked(search, query)
+            assert true_cost(query, conversion) == pytest.approx(least[target], rel=1e-12)
             assert conversion.cost.total == pytest.approx(least[target], rel=1e-12)
 
 
 @settings(max_examples=40, deadline=None)
-@given(questions(most_rank=3))
-def test_no_drawn_conversion_is_cheaper(question):
-    least = least_costs(question.mesh, question.shape, question.source)
-    found = asked(Cheapest(), question).cost.total
-    assert found == pytest.approx(least[tuple(sorted(question.target))], rel=1e-12, abs=1e-12)
+@given(queries(most_rank=3))
+def test_no_drawn_conversion_is_cheaper(query):
+    least = least_costs(query.mesh, query.shape, query.source)
+    found = asked(CheapestSearch(), query).cost.total
+    assert found == pytest.approx(least[tuple(sorted(query.target))], rel=1e-12, abs=1e-12)
 
 
 @settings(max_examples=30)
-@given(questions(most_axes=3, most_rank=4))
-def test_its_cost_is_the_true_sum_and_greed_never_finds_less(question):
-    cheapest, greedy = asked(Cheapest(), question), asked(Interned(), question)
-    least, paid = true_cost(question, cheapest), true_cost(question, greedy)
+@given(queries(most_axes=3, most_rank=4))
+def test_its_cost_is_the_true_sum_and_greed_never_finds_less(query):
+    cheapest, greedy = asked(CheapestSearch(), query), asked(InternedSearch(), query)
+    least, paid = true_cost(query, cheapest), true_cost(query, greedy)
     assert cheapest.cost.total == pytest.approx(least, rel=1e-12)
     assert cheapest.cost.forward + cheapest.cost.backward == pytest.approx(least, rel=1e-12)
     assert least <= paid * (1 + 1e-12)
-    assert bool(cheapest.path) == (dict(question.source) != dict(question.target))
+    assert bool(cheapest.path) == (dict(query.source) != dict(query.target))
 
 
 def test_no_way_leads_through_the_same_sharding_twice():
-    mesh, search = Mesh.of(2, 2), Cheapest()
+    mesh, search = Mesh.of(2, 2), CheapestSearch()
     for source, target in product(all_partitions(mesh, (8, 8)), repeat=2):
-        question = Question(mesh, (8, 8), source, target)
-        conversion = asked(search, question)
+        query = Query(mesh, (8, 8), source, target)
+        conversion = asked(search, query)
         dicts = [dict(spec.partition) for spec in conversion.path]
         assert all(dicts.count(each) == 1 for each in dicts)
 
 
 def test_greed_pays_more_than_twice_too_much_where_it_is_worst():
     mesh, shape = Mesh.of(2, 2), (64, 64, 64, 64)
-    cheapest, nearest = Cheapest(), Interned()
+    cheapest, nearest = CheapestSearch(), InternedSearch()
     ratios = []
-    for question in all_pairs(mesh, shape):
-        least = true_cost(question, asked(cheapest, question))
+    for query in all_pairs(mesh, shape):
+        least = true_cost(query, asked(cheapest, query))
         if least:
-            ratios.append(true_cost(question, asked(nearest, question)) / least)
+            ratios.append(true_cost(query, asked(nearest, query)) / least)
     dearer = sum(ratio > 1 + 1e-9 for ratio in ratios) / len(ratios)
     assert 0.25 < dearer < 0.45
     assert 2 < max(ratios) < 5
@@ -129,7 +129,7 @@ MESHES = {
 
 
 @cache
-def asked_all(name: str, search: type[Interned] | type[Cheapest]):
+def asked_all(name: str, search: type[InternedSearch] | type[CheapestSearch]):
     mesh_shape, shape = MESHES[name]
     stream = once_each(tuple(all_pairs(Mesh.of(*mesh_shape), shape)))
     return stream, answer(stream, search())
@@ -140,32 +140,32 @@ def steps_from(ndim: int, rank: int, partition: Partition) -> frozenset[Candidat
     return frozenset(candidates(ndim, rank, partition))
 
 
-@pytest.mark.parametrize("search", [Interned, Cheapest])
+@pytest.mark.parametrize("search", [InternedSearch, CheapestSearch])
 @pytest.mark.parametrize("name", MESHES)
 def test_every_target_is_reached_by_legal_steps(name, search):
     stream, answers = asked_all(name, search)
     validate(StreamProblem(stream), answers)
-    for question, conversion in zip(stream.questions, answers.conversions, strict=True):
+    for query, conversion in zip(stream.queries, answers.conversions, strict=True):
         for before, step, after in zip(
             conversion.path, conversion.comms, conversion.path[1:], strict=False
         ):
-            known = steps_from(len(question.mesh.shape), len(question.shape), before.partition)
+            known = steps_from(len(query.mesh.shape), len(query.shape), before.partition)
             assert ((str(step.pattern), *step[1:]), after.partition) in known
-            assert divides(question.mesh, question.shape, after.partition)
+            assert divides(query.mesh, query.shape, after.partition)
 
 
 @pytest.mark.parametrize("name", MESHES)
 def test_the_cheapest_is_nowhere_dearer_than_the_nearest(name):
-    stream, cheapest = asked_all(name, Cheapest)
-    _, nearest = asked_all(name, Interned)
+    stream, cheapest = asked_all(name, CheapestSearch)
+    _, nearest = asked_all(name, InternedSearch)
     dearer = 0
-    for question, least, other in zip(
-        stream.questions, cheapest.conversions, nearest.conversions, strict=True
+    for query, least, other in zip(
+        stream.queries, cheapest.conversions, nearest.conversions, strict=True
     ):
-        found = true_cost(question, least)
-        assert found <= true_cost(question, other) * (1 + 1e-12)
+        found = true_cost(query, least)
+        assert found <= true_cost(query, other) * (1 + 1e-12)
         assert found == pytest.approx(least.cost.total, rel=1e-12)
-        dearer += found < true_cost(question, other) * (1 - 1e-9)
+        dearer += found < true_cost(query, other) * (1 - 1e-9)
     assert dearer or name == "8"
 
 
@@ -179,10 +179,10 @@ class AnyDimSpec(DimSpec):
 @pytest.mark.parametrize("name", ["2x2x2", "2x3x2", "2x1x3x2"])
 def test_with_more_axes_the_nearest_is_what_the_objects_would_find(name):
     """The reference search itself, given a DimSpec that ends in no KeyError."""
-    stream, answers = asked_all(name, Interned)
+    stream, answers = asked_all(name, InternedSearch)
     search = GreedySearch(AnyDimSpec)
-    for number in range(0, len(stream.questions), 7):
-        mesh, shape, *partitions = stream.questions[number]
+    for number in range(0, len(stream.queries), 7):
+        mesh, shape, *partitions = stream.queries[number]
         source, target = (
             ShardingSpec(mesh, shape, {dim: list(axes) for dim, axes in each}, AnyDimSpec)
             for each in partitions
@@ -191,25 +191,25 @@ def test_with_more_axes_the_nearest_is_what_the_objects_would_find(name):
 
 
 @settings(max_examples=25, deadline=None)
-@given(questions(most_axes=4, most_rank=2))
-def test_any_target_is_reached_and_the_way_there_is_valid(question):
-    stream = once_each([question])
-    for search in (Interned(), Cheapest()):
+@given(queries(most_axes=4, most_rank=2))
+def test_any_target_is_reached_and_the_way_there_is_valid(query):
+    stream = once_each([query])
+    for search in (InternedSearch(), CheapestSearch()):
         validate(StreamProblem(stream), answer(stream, search))
 
 
 def test_the_cheapest_may_lead_far_around():
     """The largest mesh axis is kept sharded, from one dimension to the other and back."""
     mesh = Mesh.of(1, 2, 3, 6)
-    question = Question(mesh, (36, 36), ((0, (0, 1, 2, 3)),), ((1, (0, 1)),))
-    nearest, cheapest = asked(Interned(), question), asked(Cheapest(), question)
+    query = Query(mesh, (36, 36), ((0, (0, 1, 2, 3)),), ((1, (0, 1)),))
+    nearest, cheapest = asked(InternedSearch(), query), asked(CheapestSearch(), query)
     assert (len(nearest.comms), len(cheapest.comms)) == (5, 9)
-    assert true_cost(question, cheapest) < true_cost(question, nearest)
+    assert true_cost(query, cheapest) < true_cost(query, nearest)
 
 
 def test_costs_are_summed_exactly_over_the_phases():
-    question = Question(Mesh.of(4, 4), (64, 32, 16), ((1, (0, 1)),), ((0, (0, 1)),))
-    conversion = asked(Cheapest(), question)
+    query = Query(Mesh.of(4, 4), (64, 32, 16), ((1, (0, 1)),), ((0, (0, 1)),))
+    conversion = asked(CheapestSearch(), query)
     assert conversion.cost.total == pytest.approx(
         fsum([conversion.cost.forward, conversion.cost.backward])
     )

@@ -13,13 +13,13 @@ from harness.measuring.clock import SystemClock
 from planners.dimspec import FAMILY, answers
 from planners.dimspec.answers import answer
 from planners.dimspec.conversion import specs
-from planners.dimspec.conversion.cheapest import Cheapest
-from planners.dimspec.conversion.interned import Interned, InternedSpec, InternedTensor
+from planners.dimspec.conversion.cheapest import CheapestSearch
+from planners.dimspec.conversion.interned import InternedSearch, InternedSpec, InternedTensor
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 from planners.dimspec.conversion.path_cache import PathCache
 from planners.dimspec.conversion.search import GreedySearch
 from planners.dimspec.conversion.specs import DimSpec, ShardingSpec
-from planners.dimspec.conversion.stream import Question, Stream, all_pairs, once_each
+from planners.dimspec.conversion.stream import Query, Stream, all_pairs, once_each
 from planners.dimspec.conversion.transitions import Transitions
 from planners.dimspec.decision import fingerprint
 from planners.dimspec.observer import observe
@@ -28,10 +28,10 @@ from planners.dimspec.problem import StreamProblem
 PATCHED: tuple[type | ModuleType, ...] = (
     answers,
     specs,
-    Cheapest,
+    CheapestSearch,
     DimSpec,
     GreedySearch,
-    Interned,
+    InternedSearch,
     InternedSpec,
     InternedTensor,
     PathCache,
@@ -47,14 +47,14 @@ def ordered(partition: Partition) -> Iterable[Partition]:
 @pytest.fixture(scope="module")
 def stream() -> Stream:
     """Conversions that change something, from dimensions in both orders, some asked again."""
-    questions = tuple(
-        Question(mesh, shape, source, pair.target)
+    queries = tuple(
+        Query(mesh, shape, source, pair.target)
         for mesh, shape in ((Mesh.of(2, 4), (8, 12, 6)), (Mesh.of(2, 2), (16, 4)))
         for pair in all_pairs(mesh, shape)
         if pair.source != pair.target
         for source in sorted(ordered(pair.source))
     )
-    return Stream(questions, [*range(len(questions)), 5, 3, 40, 3, 5])
+    return Stream(queries, [*range(len(queries)), 5, 3, 40, 3, 5])
 
 
 def observed(name: str, stream: Stream) -> Mapping[str, int]:
@@ -76,9 +76,7 @@ class Spelled:
 
     def __init__(self, stream: Stream) -> None:
         specs_of_stream = {
-            (mesh, shape, partition)
-            for mesh, shape, *both in stream.questions
-            for partition in both
+            (mesh, shape, partition) for mesh, shape, *both in stream.queries for partition in both
         }
         self.specs = len(specs_of_stream)
         self.dim_specs = sum(1 + len(partition) for *_, partition in specs_of_stream)
@@ -86,14 +84,14 @@ class Spelled:
         self.lazy_dictionaries = sum(
             objects(len(shape), source)
             for _, shape, source in {
-                each[:3] for index in stream.sequence for each in [stream.questions[index]]
+                each[:3] for index in stream.sequence for each in [stream.queries[index]]
             }
         )
         for index in stream.sequence:
-            question = stream.questions[index]
-            rank = len(question.shape)
+            query = stream.queries[index]
+            rank = len(query.shape)
             self.differences += rank
-            for step in greedy(question):
+            for step in greedy(query):
                 self.expansions += 1
                 self.specs += len(step.candidates)
                 self.dim_specs += sum(1 + len(each.partition) for each in step.candidates)
@@ -118,7 +116,7 @@ def test_a_search_without_memory_does_what_the_text_says(name, counted, spelled,
         "difference_calls": spelled.differences,
         "conversions": len(stream.sequence),
         "searches": len(stream.sequence),
-        "distinct_searches": len(stream.questions),
+        "distinct_searches": len(stream.queries),
         "expansions": spelled.expansions,
     }
     assert (
@@ -142,8 +140,8 @@ def test_the_published_change_builds_fewer_dictionaries_and_far_from_one(counted
 def test_the_path_cache_searches_each_conversion_once(counted, stream):
     found = counted["path-cache"]
     assert found["conversions"] == len(stream.sequence)
-    assert found["searches"] == found["distinct_searches"] == len(set(stream.questions))
-    assert found["expansions"] == sum(len(greedy(question)) for question in stream.questions)
+    assert found["searches"] == found["distinct_searches"] == len(set(stream.queries))
+    assert found["expansions"] == sum(len(greedy(query)) for query in stream.queries)
     assert found["dictionaries_built"] == 1
 
 
@@ -151,19 +149,19 @@ def test_interned_builds_no_dictionary_and_each_layout_and_spec_once(counted, st
     found = counted["interned"]
     assert found["dictionaries_built"] == found["dim_specs_built"] == 0
     assert found["difference_calls"] == 0
-    assert found["searches"] == found["distinct_searches"] == len(stream.questions)
-    tensors = {question[:2] for question in stream.questions}
+    assert found["searches"] == found["distinct_searches"] == len(stream.queries)
+    tensors = {query[:2] for query in stream.queries}
     # Two orders of the same dimensions are two layouts.
     assert found["expansions"] == sum(
         factorial(len(partition)) for tensor in tensors for partition in all_partitions(*tensor)
     )
     met = {
-        (*question[:2], partition)
-        for question in stream.questions
+        (*query[:2], partition)
+        for query in stream.queries
         for partition in (
-            question.source,
-            question.target,
-            *(step.taken.partition for step in greedy(question)),
+            query.source,
+            query.target,
+            *(step.taken.partition for step in greedy(query)),
         )
     }
     assert found["sharding_specs_built"] == len(met)
@@ -173,14 +171,14 @@ def test_tensors_that_divide_alike_share_their_layouts():
     mesh = Mesh.of(2, 2)
     alone, more = (
         tuple(
-            Question(mesh, shape, (), ((0, (0,)),))
+            Query(mesh, shape, (), ((0, (0,)),))
             for shape in [(8, 8), (16, 64), (4, 12), (8, 6)][:count]
         )
         for count in (1, 4)
     )
     expansions = [
-        observed("interned", Stream(questions, range(len(questions))))["expansions"]
-        for questions in (alone, more)
+        observed("interned", Stream(queries, range(len(queries))))["expansions"]
+        for queries in (alone, more)
     ]
     # 6 by 4 devices is the only one that does not divide.
     others = sum(factorial(len(each)) for each in all_partitions(mesh, (8, 6)))
@@ -190,14 +188,14 @@ def test_tensors_that_divide_alike_share_their_layouts():
 
 def test_optimal_searches_each_conversion_once(counted, stream):
     found = counted["optimal"]
-    by_target = {(*question[:3], tuple(sorted(question.target))) for question in stream.questions}
+    by_target = {(*query[:3], tuple(sorted(query.target))) for query in stream.queries}
     assert found["searches"] == len(by_target)
     assert found["conversions"] == len(stream.sequence)
 
 
 def test_what_shards_alike_is_searched_for_by_all_or_by_none():
     both = ((0, (0,)),)
-    stream = Stream((Question(Mesh.of(2, 2), (8, 8), both, both),), [0, 0])
+    stream = Stream((Query(Mesh.of(2, 2), (8, 8), both, both),), [0, 0])
     found = {name: observed(name, stream)["searches"] > 0 for name in SEARCHES}
     assert len(set(found.values())) == 1, found
 
@@ -229,14 +227,14 @@ def test_nothing_stays_replaced_after_observing(name, stream):
     before = held()
     with observe(Recorder()):
         assert held() != before
-        FAMILY.find(name).prepared(StreamProblem(once_each(stream.questions[:10]))).run()
+        FAMILY.find(name).prepared(StreamProblem(once_each(stream.queries[:10]))).run()
     assert held() == before
 
 
 def test_nothing_stays_replaced_after_an_error():
     before = held()
-    question = Question(Mesh.of(2, 2, 2), (8, 8), (), ((0, (0,)),))
-    problem = StreamProblem(Stream((question,), [0]))
+    query = Query(Mesh.of(2, 2, 2), (8, 8), (), ((0, (0,)),))
+    problem = StreamProblem(Stream((query,), [0]))
     recorder = Recorder()
     with pytest.raises(Exception, match="KeyError"), observe(recorder), recorder.call():
         FAMILY.reference.prepared(problem).run()
@@ -246,7 +244,7 @@ def test_nothing_stays_replaced_after_an_error():
 def test_nothing_is_counted_outside_of_the_call(stream):
     recorder = Recorder()
     with observe(recorder):
-        FAMILY.find("eager-dict").prepared(StreamProblem(once_each(stream.questions[:20]))).run()
+        FAMILY.find("eager-dict").prepared(StreamProblem(once_each(stream.queries[:20]))).run()
     assert not +recorder.counters
 
 

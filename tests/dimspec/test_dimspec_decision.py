@@ -10,12 +10,12 @@ import pytest
 from small_streams import GREEDY, SEARCHES, candidates, divides, is_a_sentence, stream_of
 
 from harness.contract import InfeasibleDecision
-from planners.dimspec.answers import answer
+from planners.dimspec.answers import Answers, answer
 from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost, Pattern
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 from planners.dimspec.conversion.search import Conversion
-from planners.dimspec.conversion.stream import Question, Recorded, Stream, all_pairs, once_each
-from planners.dimspec.decision import Answers, Construction, fingerprint, validate
+from planners.dimspec.conversion.stream import Query, RecordedAnswer, Stream, all_pairs, once_each
+from planners.dimspec.decision import Construction, fingerprint, validate
 from planners.dimspec.problem import ConstructorProblem, StreamProblem
 from planners.dimspec.quality import quality, true_cost
 
@@ -50,7 +50,7 @@ def answered(path, comms, cost=PAID) -> Answers:
 
 
 def check(answers: Answers, source: Partition = FROM, target: Partition = TO) -> None:
-    validate(StreamProblem(once_each([Question(MESH, SHAPE, source, target)])), answers)
+    validate(StreamProblem(once_each([Query(MESH, SHAPE, source, target)])), answers)
 
 
 RIGHT = {
@@ -121,12 +121,12 @@ def test_what_is_no_way_is_refused_in_one_sentence(path, comms, cost, said):
 
 def test_a_step_to_what_does_not_divide_is_refused():
     shape, partitions = (2, 3), ((), ((1, (0,)),), ((0, (0,)),))
-    question = Question(MESH, shape, partitions[0], partitions[-1])
+    query = Query(MESH, shape, partitions[0], partitions[-1])
     path = [Spec(partition, shape) for partition in partitions]
     comms = [split(1, 0), CommSpec(Pattern.ALL_TO_ALL, 1, 0, 0)]
     answers = Answers([Conversion(path, comms, PAID)], [PAID.total])
     with pytest.raises(InfeasibleDecision) as refused:
-        validate(StreamProblem(once_each([question])), answers)
+        validate(StreamProblem(once_each([query])), answers)
     assert str(refused.value) == (
         "Conversion 0: Partition {1: [0]} shares dimension 1, of size 3, between 2 devices, which "
         "do not divide it."
@@ -238,24 +238,24 @@ def test_a_step_is_valid_exactly_where_colossalai_takes_it(mesh, shape):
                 continue
             path = [Spec(source, shape, mesh), Spec(target, shape, mesh)]
             answers = Answers([Conversion(path, [comm], PAID)], [PAID.total])
-            problem = StreamProblem(once_each([Question(mesh, shape, source, target)]))
+            problem = StreamProblem(once_each([Query(mesh, shape, source, target)]))
             with suppress(InfeasibleDecision):
                 validate(problem, answers)
                 valid.add((source, (str(comm.pattern), *comm[1:]), target))
     assert valid == known
 
 
-def test_a_question_without_an_answer_is_refused():
+def test_a_query_without_an_answer_is_refused():
     with pytest.raises(InfeasibleDecision) as refused:
         check(Answers([], []))
-    assert str(refused.value) == "0 conversions answer 1 questions."
+    assert str(refused.value) == "0 conversions answer 1 queries."
 
 
 @pytest.fixture(scope="module")
 def stream() -> Stream:
     """All pairs of a small tensor, some of them asked again."""
-    questions = tuple(all_pairs(Mesh.of(2, 4), (8, 16, 6)))
-    return Stream(questions, [*range(len(questions)), 5, 3, 3, 7])
+    queries = tuple(all_pairs(Mesh.of(2, 4), (8, 16, 6)))
+    return Stream(queries, [*range(len(queries)), 5, 3, 3, 7])
 
 
 @pytest.fixture(scope="module")
@@ -393,7 +393,7 @@ def test_qualities_are_sums_over_all_calls(stream, answers):
     paid, cheapest, reported = (
         sum(figures[index] for index in stream.sequence)
         for figures in (
-            [true_cost(*each) for each in zip(stream.questions, answers.conversions, strict=True)],
+            [true_cost(*each) for each in zip(stream.queries, answers.conversions, strict=True)],
             [each.cost.total for each in least.conversions],
             [each.cost.total for each in answers.conversions],
         )
@@ -402,9 +402,9 @@ def test_qualities_are_sums_over_all_calls(stream, answers):
     assert found["cheapest_millions"] == pytest.approx(cheapest / 1e6)
     assert found["reported_millions"] == pytest.approx(reported / 1e6)
     assert found["dearer_conversions"] == sum(
-        true_cost(question, conversion) > other.cost.total * 1.000001
-        for question, conversion, other in zip(
-            stream.questions, answers.conversions, least.conversions, strict=True
+        true_cost(query, conversion) > other.cost.total * 1.000001
+        for query, conversion, other in zip(
+            stream.queries, answers.conversions, least.conversions, strict=True
         )
     )
     assert "unlike_recorded" not in found
@@ -412,11 +412,11 @@ def test_qualities_are_sums_over_all_calls(stream, answers):
 
 def test_what_is_asked_more_often_weighs_more(stream):
     alone = quality(
-        StreamProblem(replace(stream, sequence=[*range(len(stream.questions))])),
+        StreamProblem(replace(stream, sequence=[*range(len(stream.queries))])),
         answer(stream, SEARCHES["interned"]()),
     )
     often = quality(
-        StreamProblem(replace(stream, sequence=[*range(len(stream.questions))] * 3)),
+        StreamProblem(replace(stream, sequence=[*range(len(stream.queries))] * 3)),
         answer(stream, SEARCHES["interned"]()),
     )
     for name in ("cost_millions", "cheapest_millions", "reported_millions"):
@@ -433,11 +433,11 @@ def test_what_is_asked_more_often_weighs_more(stream):
     ],
 )
 def test_one_recorded_answer_that_differs_is_counted(change):
-    question = Question(Mesh.of(4, 4), (64, 32), ((1, (0, 1)),), ((0, (0, 1)),))
-    stream = once_each([question])
+    query = Query(Mesh.of(4, 4), (64, 32), ((1, (0, 1)),), ((0, (0, 1)),))
+    stream = once_each([query])
     given = answer(stream, SEARCHES["interned"]())
     (conversion,) = given.conversions
-    told = Recorded(
+    told = RecordedAnswer(
         ("[R, S01]", "[R, S0]", "[S0, R]", "[S01, R]"),
         tuple(step.pattern.value for step in conversion.comms),
         tuple(conversion.cost),

@@ -9,12 +9,8 @@ from hypothesis import strategies as st
 from small_streams import is_a_sentence, meshes
 
 from planners.dimspec.conversion.partition import (
-    AxesNotRising,
-    AxisUsedTwice,
-    DimensionOutOfRange,
     Mesh,
     PartitionError,
-    SizeNotDivisible,
     all_partitions,
     check_partition,
     checked_partition,
@@ -27,90 +23,80 @@ SHAPE = (8, 12, 6)
 
 
 @pytest.mark.parametrize(
-    ("pairs", "error", "said"),
+    ("pairs", "said"),
     [
         (
             [(0, [0]), (1, [0])],
-            AxisUsedTwice,
             "Partition {0: [0], 1: [0]} uses mesh axis 0 twice.",
         ),
-        ([(2, [1, 1])], AxisUsedTwice, "Partition {2: [1, 1]} uses mesh axis 1 twice."),
+        ([(2, [1, 1])], "Partition {2: [1, 1]} uses mesh axis 1 twice."),
         (
             [(3, [1])],
-            DimensionOutOfRange,
             "Partition {3: [1]} names dimension 3 of a tensor that has 3, counted from 0.",
         ),
         (
             [(-4, [1])],
-            DimensionOutOfRange,
             "Partition {-4: [1]} names dimension -4 of a tensor that has 3, counted from 0.",
         ),
         (
             [(1, [2])],
-            DimensionOutOfRange,
             "Partition {1: [2]} names mesh axis 2, and mesh 2x4 has 2, counted from 0.",
         ),
         (
             [(0, [0]), (1, [-1])],
-            DimensionOutOfRange,
             "Partition {0: [0], 1: [-1]} names mesh axis -1, and mesh 2x4 has 2, counted from 0.",
         ),
         (
             [(2, [1])],
-            SizeNotDivisible,
             "Partition {2: [1]} shares dimension 2, of size 6, between 4 devices, which do not "
             "divide it.",
         ),
         (
             [(1, [0, 1])],
-            SizeNotDivisible,
             "Partition {1: [0, 1]} shares dimension 1, of size 12, between 8 devices, which do "
             "not divide it.",
         ),
         (
             [(1, [0]), (1, [1])],
-            DimensionOutOfRange,
             "Partition {1: [0], 1: [1]} names a dimension twice.",
         ),
         (
             [(1, [0]), (-2, [1])],
-            DimensionOutOfRange,
             "Partition {1: [0], 1: [1]} names a dimension twice.",
         ),
         (
             [(0, [1, 0])],
-            AxesNotRising,
             "Partition {0: [1, 0]} shards dimension 0 by mesh axes in the order 1, 0; a "
             "conversion knows rising axes only.",
         ),
-        ([(0, [])], PartitionError, "Partition {0: []} names dimension 0 without mesh axes."),
+        ([(0, [])], "Partition {0: []} names dimension 0 without mesh axes."),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence_that_names_it(pairs, error, said):
-    with pytest.raises(error) as refused:
+def test_what_is_wrong_is_said_in_one_sentence_that_names_it(pairs, said):
+    with pytest.raises(PartitionError) as refused:
         checked_partition(Mesh.of(2, 4), SHAPE, pairs)
     assert str(refused.value) == said
     assert is_a_sentence(said)
 
 
 @pytest.mark.parametrize(
-    ("partition", "error"),
+    ("partition", "said"),
     [
-        (((0, (0,)), (1, (0,))), AxisUsedTwice),
-        (((0, (0, 0)),), AxisUsedTwice),
-        (((3, (1,)),), DimensionOutOfRange),
-        (((-1, (1,)),), DimensionOutOfRange),
-        (((2, (1,)),), SizeNotDivisible),
+        (((0, (0,)), (1, (0,))), "uses mesh axis 0 twice"),
+        (((0, (0, 0)),), "uses mesh axis 0 twice"),
+        (((3, (1,)),), "names dimension 3"),
+        (((-1, (1,)),), "names dimension -1"),
+        (((2, (1,)),), "which do not divide it"),
     ],
 )
-def test_a_partition_of_an_object_is_checked_too(partition, error):
-    with pytest.raises(error) as refused:
+def test_a_partition_of_an_object_is_checked_too(partition, said):
+    with pytest.raises(PartitionError, match=said) as refused:
         check_partition(Mesh.of(2, 4), SHAPE, partition)
     assert is_a_sentence(str(refused.value))
 
 
 def test_a_mesh_axis_is_looked_at_before_what_it_would_divide():
-    with pytest.raises(DimensionOutOfRange, match="mesh axis 1, and mesh 8 has 1, "):
+    with pytest.raises(PartitionError, match="mesh axis 1, and mesh 8 has 1, "):
         checked_partition(Mesh.of(8), (7, 7), [(0, [0]), (1, [1])])
 
 
@@ -122,7 +108,7 @@ def test_negative_dimensions_count_from_the_end_and_the_order_is_kept():
 def test_a_scalar_has_the_one_partition_that_shards_nothing():
     assert checked_partition(Mesh.of(2, 4), (), []) == ()
     assert list(all_partitions(Mesh.of(2, 4), ())) == [()]
-    with pytest.raises(DimensionOutOfRange, match="dimension 0 of a tensor that has 0"):
+    with pytest.raises(PartitionError, match="dimension 0 of a tensor that has 0"):
         checked_partition(Mesh.of(2, 4), (), [(0, [0])])
 
 

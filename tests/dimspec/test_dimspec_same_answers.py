@@ -7,38 +7,38 @@ from math import prod
 
 import pytest
 from hypothesis import given, settings
-from small_streams import GREEDY, SEARCHES, asked, questions, told
+from small_streams import GREEDY, SEARCHES, asked, queries, told
 
 from harness.contract import UsageError
 from planners.dimspec.conversion.partition import Mesh, check_partition
 from planners.dimspec.conversion.path_cache import PathCache
-from planners.dimspec.conversion.stream import Question, batch_of_eight, random_questions
+from planners.dimspec.conversion.stream import Query, batch_of_eight, random_queries
 
 OTHERS = GREEDY[1:]
 
 
 @cache
-def some(kind: str) -> tuple[Question, ...]:
+def some(kind: str) -> tuple[Query, ...]:
     if kind == "all pairs of eight":
         return tuple(batch_of_eight())
-    return tuple(random_questions(1000, seed=11))
+    return tuple(random_queries(1000, seed=11))
 
 
 @cache
 def expected(kind: str) -> list[tuple[object, ...]]:
     """Return what all are to answer, by the reference with the dictionary that takes least time."""
     search = SEARCHES["shared-dict"]()
-    return [told(asked(search, question)) for question in some(kind)]
+    return [told(asked(search, query)) for query in some(kind)]
 
 
 KINDS = ("all pairs of eight", "random")
 
 
-def test_the_questions_are_as_many_and_as_different_as_is_said():
+def test_the_queries_are_as_many_and_as_different_as_is_said():
     assert len(some("all pairs of eight")) == 4164
     drawn = some("random")
-    assert {len(question.shape) for question in drawn} == set(range(1, 7))
-    assert {question.mesh.shape for question in drawn} > {(2, 2), (8,), (3, 2), (1, 8)}
+    assert {len(query.shape) for query in drawn} == set(range(1, 7))
+    assert {query.mesh.shape for query in drawn} > {(2, 2), (8,), (3, 2), (1, 8)}
     unsorted = [each for each in drawn if list(each.source) != sorted(each.source)]
     assert len(unsorted) > 50
     assert max(len(path) for path, *_ in expected("random")) >= 4
@@ -48,8 +48,8 @@ def test_the_questions_are_as_many_and_as_different_as_is_said():
 @pytest.mark.parametrize("name", ["path-cache", "interned"])
 def test_it_answers_as_the_reference_does(name, kind):
     search = SEARCHES[name]()
-    for question, answer in zip(some(kind), expected(kind), strict=True):
-        assert told(asked(search, question)) == answer, question
+    for query, answer in zip(some(kind), expected(kind), strict=True):
+        assert told(asked(search, query)) == answer, query
 
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
@@ -58,18 +58,18 @@ def test_it_answers_as_the_reference_does(name, kind):
 def test_it_answers_the_same_however_many_dictionaries_it_builds(name, kind, every):
     search = SEARCHES[name]()
     pairs = zip(some(kind)[::every], expected(kind)[::every], strict=True)
-    for question, answer in pairs:
-        assert told(asked(search, question)) == answer, question
+    for query, answer in pairs:
+        assert told(asked(search, query)) == answer, query
 
 
 @settings(max_examples=40, deadline=None)
-@given(questions())
-def test_it_answers_anything_as_the_reference_does(question):
-    answer = told(asked(SEARCHES["eager-dict"](), question))
+@given(queries())
+def test_it_answers_anything_as_the_reference_does(query):
+    answer = told(asked(SEARCHES["eager-dict"](), query))
     for name in OTHERS:
         search = SEARCHES[name]()
-        assert told(asked(search, question)) == answer, name
-        assert told(asked(search, question)) == answer, name
+        assert told(asked(search, query)) == answer, name
+        assert told(asked(search, query)) == answer, name
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,22 +79,22 @@ def test_what_was_asked_before_does_not_matter(name, kind):
     order = [*range(len(some(kind)))] * 2
     random.Random(3).shuffle(order)
     for index in order[:600]:
-        question = some(kind)[index]
-        assert told(asked(search, question)) == expected(kind)[index], question
+        query = some(kind)[index]
+        assert told(asked(search, query)) == expected(kind)[index], query
 
 
 @pytest.mark.parametrize("name", ["path-cache", "interned", "optimal"])
 def test_each_search_knows_nothing_of_the_others(name):
-    question = some("random")[7]
+    query = some("random")[7]
     first, second = SEARCHES[name](), SEARCHES[name]()
-    one, other = asked(first, question), asked(second, question)
+    one, other = asked(first, query), asked(second, query)
     assert told(one) == told(other)
     assert {id(spec) for spec in one.path}.isdisjoint(id(spec) for spec in other.path)
 
 
 def test_optimal_answers_the_same_whatever_was_asked_before():
     drawn = some("random")[:200]
-    alone = [told(asked(SEARCHES["optimal"](), question)) for question in drawn]
+    alone = [told(asked(SEARCHES["optimal"](), query)) for query in drawn]
     order = [*range(len(drawn))] * 2
     random.Random(5).shuffle(order)
     search = SEARCHES["optimal"]()
@@ -105,8 +105,8 @@ def test_optimal_answers_the_same_whatever_was_asked_before():
 @pytest.mark.parametrize("name", SEARCHES)
 def test_specs_that_are_given_back_tell_what_is_held_where(name):
     search = SEARCHES[name]()
-    for question in islice(random_questions(10_000, seed=2), 120):
-        mesh, shape, source, target = question
+    for query in islice(random_queries(10_000, seed=2), 120):
+        mesh, shape, source, target = query
         spec = search.spec(mesh, shape, source)
         assert spec.partition == source
         conversion = search.convert(spec, search.spec(mesh, shape, target))
@@ -144,28 +144,28 @@ def test_meshes_that_are_equal_are_one(name):
     target = ((1, (0,)),)
     source = search.spec(Mesh((2, 2), (0.5, 1.0), (2.0, 1.0)), (8, 8), ())
     same = search.convert(source, search.spec(Mesh((2, 2), (0.5, 1.0), (2.0, 1.0)), (8, 8), target))
-    other = asked(search, Question(Mesh.of(2, 2), (8, 8), (), target))
+    other = asked(search, Query(Mesh.of(2, 2), (8, 8), (), target))
     assert told(same)[:2] == told(other)[:2]
     assert same.cost != other.cost
 
 
 def test_the_path_cache_hands_out_lists_of_its_own():
     search = PathCache()
-    question = Question(Mesh.of(2, 2), (8, 8), ((1, (0, 1)),), ((0, (0, 1)),))
-    first = asked(search, question)
+    query = Query(Mesh.of(2, 2), (8, 8), ((1, (0, 1)),), ((0, (0, 1)),))
+    first = asked(search, query)
     answer = told(first)
     first.path.clear()
     first.comms.append(None)
-    second = asked(search, question)
+    second = asked(search, query)
     assert told(second) == answer
-    assert second.path is not asked(search, question).path
+    assert second.path is not asked(search, query).path
 
 
 def test_the_path_cache_tells_apart_all_that_decides():
-    """Each pair differs in one part of the question, and is answered differently."""
+    """Each pair differs in one part of the query, and is answered differently."""
     search = PathCache()
     two = ((0, (0,)), (1, (1,)))
-    asked_first = Question(Mesh.of(2, 2), (8, 8), two, ())
+    asked_first = Query(Mesh.of(2, 2), (8, 8), two, ())
     before = told(asked(search, asked_first))
     for other in (
         asked_first._replace(mesh=Mesh.of(2, 4)),
@@ -185,16 +185,16 @@ def test_the_path_cache_tells_apart_all_that_decides():
 def test_20_000_random_conversions_are_answered_as_the_reference_does():
     searches = {name: SEARCHES[name]() for name in OTHERS}
     reference = SEARCHES["eager-dict"]()
-    for question in random_questions(20_000, seed=2024):
-        answer = told(asked(reference, question))
+    for query in random_queries(20_000, seed=2024):
+        answer = told(asked(reference, query))
         for name, search in searches.items():
-            assert told(asked(search, question)) == answer, (name, question)
+            assert told(asked(search, query)) == answer, (name, query)
 
 
 @pytest.mark.slow
 @settings(max_examples=5000, deadline=None)
-@given(questions(most_rank=6))
-def test_thousands_of_drawn_conversions_are_answered_as_the_reference_does(question):
-    answer = told(asked(SEARCHES["eager-dict"](), question))
+@given(queries(most_rank=6))
+def test_thousands_of_drawn_conversions_are_answered_as_the_reference_does(query):
+    answer = told(asked(SEARCHES["eager-dict"](), query))
     for name in ("path-cache", "interned"):
-        assert told(asked(SEARCHES[name](), question)) == answer, name
+        assert told(asked(SEARCHES[name](), query)) == answer, name

@@ -12,7 +12,7 @@ from small_streams import (
     divides,
     greedy,
     is_a_sentence,
-    questions,
+    queries,
     stream_of,
 )
 
@@ -22,7 +22,7 @@ from planners.dimspec.conversion.costs import NOTHING, Cost, Pattern, step_cost
 from planners.dimspec.conversion.partition import Mesh, local_elements, sequence_name
 from planners.dimspec.conversion.search import GreedySearch
 from planners.dimspec.conversion.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec
-from planners.dimspec.conversion.stream import Question, once_each
+from planners.dimspec.conversion.stream import Query, once_each
 from planners.dimspec.quality import true_cost
 
 SQUARE = Mesh.of(2, 2)
@@ -46,18 +46,18 @@ def expanded(shape, partition, mesh=SQUARE):
 )
 def test_all_that_was_recorded_is_reproduced_to_the_last_bit(workload, distinct, calls, kind):
     stream = stream_of(f"{workload}/dgx_a100_80gb:4")
-    assert (len(stream.questions), len(stream.sequence)) == (distinct, calls)
+    assert (len(stream.queries), len(stream.sequence)) == (distinct, calls)
     assert stream.recorded is not None
-    conversions = answer(once_each(stream.questions), GreedySearch(kind)).conversions
-    for question, conversion, recorded in zip(
-        stream.questions, conversions, stream.recorded, strict=True
+    conversions = answer(once_each(stream.queries), GreedySearch(kind)).conversions
+    for query, conversion, recorded in zip(
+        stream.queries, conversions, stream.recorded, strict=True
     ):
-        rank = len(question.shape)
+        rank = len(query.shape)
         path = tuple(sequence_name(rank, spec.partition) for spec in conversion.path)
-        assert path == recorded.path, question
-        assert tuple(str(step.pattern) for step in conversion.comms) == recorded.patterns, question
+        assert path == recorded.path, query
+        assert tuple(str(step.pattern) for step in conversion.comms) == recorded.patterns, query
         costs = [cost.hex() for cost in conversion.cost]
-        assert costs == [cost.hex() for cost in recorded.cost], question
+        assert costs == [cost.hex() for cost in recorded.cost], query
 
 
 @pytest.mark.parametrize(
@@ -137,18 +137,18 @@ def test_candidates_come_in_the_order_of_colossalai(shape, partition, expected):
     assert expanded(shape, partition) == expected
 
 
-@given(questions())
-def test_candidates_are_those_of_the_text_that_divide(question):
-    mesh, shape, partition, _ = question
+@given(queries())
+def test_candidates_are_those_of_the_text_that_divide(query):
+    mesh, shape, partition, _ = query
     found = candidates(len(mesh.shape), len(shape), partition)
     assert expanded(shape, partition, mesh) == [
         (*each.step, each.partition) for each in found if divides(mesh, shape, each.partition)
     ]
 
 
-@given(questions())
-def test_a_candidate_costs_its_step_on_top_of_what_came_before(question):
-    mesh, shape, partition, _ = question
+@given(queries())
+def test_a_candidate_costs_its_step_on_top_of_what_came_before(query):
+    mesh, shape, partition, _ = query
     search = GreedySearch(SharedDimSpec)
     spec = search.spec(mesh, shape, partition)
     elements = local_elements(mesh, shape, partition)
@@ -187,25 +187,25 @@ def test_steps_cost_what_the_text_says_to_the_last_bit(size, alpha, beta, elemen
         assert step_cost(mesh, pattern, 1, elements) == (*costs, sum(costs))
 
 
-@given(questions())
-def test_the_first_of_the_nearest_is_taken_until_nothing_differs(question):
-    conversion = asked(GreedySearch(SharedDimSpec), question)
-    steps = greedy(question)
+@given(queries())
+def test_the_first_of_the_nearest_is_taken_until_nothing_differs(query):
+    conversion = asked(GreedySearch(SharedDimSpec), query)
+    steps = greedy(query)
     assert [(str(step.pattern), *step[1:]) for step in conversion.comms] == [
         each.taken.step for each in steps
     ]
-    path = [question.source, *(each.taken.partition for each in steps)] if steps else []
+    path = [query.source, *(each.taken.partition for each in steps)] if steps else []
     assert [spec.partition for spec in conversion.path] == path
 
 
 @settings(max_examples=50)
-@given(questions())
-def test_costs_of_several_steps_are_added_up_with_what_they_hold_already(question):
-    conversion = asked(GreedySearch(SharedDimSpec), question)
+@given(queries())
+def test_costs_of_several_steps_are_added_up_with_what_they_hold_already(query):
+    conversion = asked(GreedySearch(SharedDimSpec), query)
     forward = backward = total = 0.0
     for spec, step in zip(conversion.path, conversion.comms, strict=False):
-        elements = local_elements(question.mesh, question.shape, spec.partition)
-        cost = step_cost(question.mesh, step.pattern, step.logical_process_axis, elements)
+        elements = local_elements(query.mesh, query.shape, spec.partition)
+        cost = step_cost(query.mesh, step.pattern, step.logical_process_axis, elements)
         forward += forward + cost.forward
         backward += backward + cost.backward
         total += total + cost.total
@@ -213,8 +213,8 @@ def test_costs_of_several_steps_are_added_up_with_what_they_hold_already(questio
 
 
 def test_three_steps_cost_almost_twice_what_they_should():
-    question = Question(Mesh.of(4, 4), (64, 32, 16), ((1, (0, 1)),), ((0, (0, 1)),))
-    conversion = asked(GreedySearch(EagerDimSpec), question)
+    query = Query(Mesh.of(4, 4), (64, 32, 16), ((1, (0, 1)),), ((0, (0, 1)),))
+    conversion = asked(GreedySearch(EagerDimSpec), query)
     assert [str(spec) for spec in conversion.path] == [
         "[R, S01, R]",
         "[R, S0, R]",
@@ -223,12 +223,12 @@ def test_three_steps_cost_almost_twice_what_they_should():
     ]
     assert [step.pattern for step in conversion.comms] == [GATHER, ALL_TO_ALL, SPLIT]
     assert conversion.cost.total == pytest.approx(25_085.5, abs=0.05)
-    assert true_cost(question, conversion) == pytest.approx(14_028.2, abs=0.05)
+    assert true_cost(query, conversion) == pytest.approx(14_028.2, abs=0.05)
 
 
 def test_two_axes_on_the_wrong_one_are_reached_in_three_steps():
-    question = Question(SQUARE, (768, 768), ((1, (1,)),), ((1, (0, 1)),))
-    conversion = asked(GreedySearch(LazyDimSpec), question)
+    query = Query(SQUARE, (768, 768), ((1, (1,)),), ((1, (0, 1)),))
+    conversion = asked(GreedySearch(LazyDimSpec), query)
     assert [step.pattern for step in conversion.comms] == [GATHER, SPLIT, SPLIT]
 
 
@@ -236,7 +236,7 @@ def test_two_axes_on_the_wrong_one_are_reached_in_three_steps():
 def test_nothing_is_done_where_source_and_target_shard_alike(kind):
     both = ((0, (1,)), (2, (0,)))
     for target in (both, both[::-1]):
-        conversion = asked(GreedySearch(kind), Question(SQUARE, (8, 8, 8), both, target))
+        conversion = asked(GreedySearch(kind), Query(SQUARE, (8, 8, 8), both, target))
         assert (list(conversion.path), list(conversion.comms)) == ([], [])
         assert conversion.cost == NOTHING == (0.0, 0.0, 0.0)
 
@@ -247,7 +247,7 @@ def test_the_order_in_which_dimensions_were_sharded_decides_between_equals():
         order: [
             spec.partition
             for spec in asked(
-                GreedySearch(SharedDimSpec), Question(SQUARE, (8, 8), order, target)
+                GreedySearch(SharedDimSpec), Query(SQUARE, (8, 8), order, target)
             ).path
         ]
         for order in (((0, (0,)), (1, (1,))), ((1, (1,)), (0, (0,))))
@@ -261,7 +261,7 @@ def test_the_target_keeps_no_order():
     source = ((2, (0, 1)),)
     target = ((1, (1,)), (0, (0,)))
     found = [
-        asked(GreedySearch(SharedDimSpec), Question(SQUARE, (8, 8, 8), source, order))
+        asked(GreedySearch(SharedDimSpec), Query(SQUARE, (8, 8, 8), source, order))
         for order in (target, target[::-1])
     ]
     assert found[0].comms == found[1].comms

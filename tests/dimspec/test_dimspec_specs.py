@@ -2,7 +2,7 @@
 
 import pytest
 from hypothesis import given
-from small_streams import DIFFERENCES, questions
+from small_streams import DIFFERENCES, queries
 
 from harness.contract.recorder import Recorder
 from planners.dimspec.conversion.partition import (
@@ -117,9 +117,9 @@ def test_replicated_dimensions_are_one_object(kind, dictionaries, built):
     assert str(spec) == "[R, S0, R, S1, R]"
 
 
-@given(questions())
-def test_a_spec_tells_its_partition_its_name_and_what_a_device_holds(question):
-    mesh, shape, partition, _ = question
+@given(queries())
+def test_a_spec_tells_its_partition_its_name_and_what_a_device_holds(query):
+    mesh, shape, partition, _ = query
     spec = ShardingSpec(mesh, shape, {dim: list(axes) for dim, axes in partition}, SharedDimSpec)
     assert spec.partition == partition
     assert str(spec) == sequence_name(len(shape), partition)
@@ -129,9 +129,9 @@ def test_a_spec_tells_its_partition_its_name_and_what_a_device_holds(question):
     assert elements == local_elements(mesh, shape, partition)
 
 
-@given(questions())
-def test_differences_between_specs_are_the_sum_over_their_dimensions(question):
-    mesh, shape, *partitions = question
+@given(queries())
+def test_differences_between_specs_are_the_sum_over_their_dimensions(query):
+    mesh, shape, *partitions = query
     source, target = (
         ShardingSpec(mesh, shape, {dim: list(axes) for dim, axes in partition}, SharedDimSpec)
         for partition in partitions
@@ -139,7 +139,7 @@ def test_differences_between_specs_are_the_sum_over_their_dimensions(question):
     pairs = zip(source.sharding_sequence, target.sharding_sequence, strict=True)
     points = source.difference(target)
     assert points == sum(DIFFERENCES[str(mine), str(theirs)] for mine, theirs in pairs)
-    assert (points == 0) == (dict(question.source) == dict(question.target))
+    assert (points == 0) == (dict(query.source) == dict(query.target))
 
 
 @pytest.mark.parametrize("partition", [{0: [0], 1: [0]}, {2: [0]}, {-1: [0]}, {1: [0]}])

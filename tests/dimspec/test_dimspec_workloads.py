@@ -10,7 +10,7 @@ from harness.contract import UsageError
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.dimspec.conversion.partition import Mesh
-from planners.dimspec.conversion.stream import batch_of_eight, random_questions
+from planners.dimspec.conversion.stream import batch_of_eight, random_queries
 from planners.dimspec.problem import ConstructorProblem, StreamProblem
 from planners.dimspec.workloads import (
     MODELS,
@@ -253,11 +253,9 @@ def test_facts_begin_with_the_size_and_name_the_mesh(text, facts):
 
 def test_all_pairs_are_all_of_them_once():
     stream = stream_of(f"all-pairs[shape=8x12,mesh=2x4]/{MACHINE}:8")
-    assert len(set(stream.questions)) == len(stream.questions) == 8 * 8
+    assert len(set(stream.queries)) == len(stream.queries) == 8 * 8
     assert list(stream.sequence) == list(range(64))
-    assert {question.source for question in stream.questions} == {
-        question.target for question in stream.questions
-    }
+    assert {query.source for query in stream.queries} == {query.target for query in stream.queries}
 
 
 def test_more_conversions_than_a_million_are_refused_in_one_sentence():
@@ -272,24 +270,24 @@ def test_more_conversions_than_a_million_are_refused_in_one_sentence():
 
 def test_the_batch_is_four_tensors_at_two_prices():
     drawn = list(batch_of_eight())
-    assert len({(question.mesh, question.shape) for question in drawn}) == 8
-    assert len({question.shape for question in drawn}) == 4
-    assert sum(question.mesh == Mesh.of(*question.mesh.shape) for question in drawn) == 4164 // 2
+    assert len({(query.mesh, query.shape) for query in drawn}) == 8
+    assert len({query.shape for query in drawn}) == 4
+    assert sum(query.mesh == Mesh.of(*query.mesh.shape) for query in drawn) == 4164 // 2
 
 
-def test_random_questions_are_drawn_by_their_seed_alone():
-    first = list(random_questions(50, 1))
-    assert first == list(random_questions(100, 1))[:50]
-    assert first != list(random_questions(50, 2))
+def test_random_queries_are_drawn_by_their_seed_alone():
+    first = list(random_queries(50, 1))
+    assert first == list(random_queries(100, 1))[:50]
+    assert first != list(random_queries(50, 2))
 
 
 def test_the_first_calls_of_a_recorded_stream_are_those_that_came_first():
     whole, few = (stream_of(f"{name}/{MACHINE}:4") for name in ("gpt12", "gpt12[calls=500]"))
-    assert [few.questions[index] for index in few.sequence] == [
-        whole.questions[index] for index in whole.sequence[:500]
+    assert [few.queries[index] for index in few.sequence] == [
+        whole.queries[index] for index in whole.sequence[:500]
     ]
     assert few.recorded is not None
-    assert len(few.recorded) == len(few.questions) < 500
+    assert len(few.recorded) == len(few.queries) < 500
 
 
 @pytest.mark.parametrize(("gpus", "mesh", "left_out"), [(8, "2x4", True), (4, "2x2", False)])

@@ -4,6 +4,7 @@ import gzip
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -51,45 +52,36 @@ def own(request: pytest.FixtureRequest) -> Iterator[Upstream]:
         yield upstream
 
 
-def question(
+MESHES = (Mesh.of(4, 4), Mesh((2, 4), (0.1, 3.5), (0.7, 0.2)))
+
+
+def query(
     shape: tuple[int, ...],
     source: dict[int, list[int]],
     target: dict[int, list[int]],
     mesh: int = 0,
-) -> dict[str, Any]:
-    return {
-        "mesh": mesh,
-        "shape": shape,
-        "source": list(source.items()),
-        "target": list(target.items()),
-    }
+) -> list[Any]:
+    return [asdict(MESHES[mesh]), shape, list(source.items()), list(target.items())]
 
 
-def stream(*questions: dict[str, Any], sequence: list[int] | None = None) -> dict[str, Any]:
-    return {
-        "kind": "stream",
-        "meshes": [
-            {"shape": [4, 4], "alpha": [1.0, 1.0], "beta": [1.0, 1.0]},
-            {"shape": [2, 4], "alpha": [0.1, 3.5], "beta": [0.7, 0.2]},
-        ],
-        "questions": questions,
-        "sequence": list(range(len(questions))) if sequence is None else sequence,
-    }
+def stream(*queries: list[Any], sequence: list[int] | None = None) -> dict[str, Any]:
+    order = list(range(len(queries))) if sequence is None else sequence
+    return {"kind": "stream", "queries": queries, "sequence": order}
 
 
 def test_all_answer_the_same(upstreams: dict[str, Upstream]) -> None:
-    questions = [
-        question(shape, dict(source), dict(target), mesh)
+    queries = [
+        query(shape, dict(source), dict(target), mesh)
         for mesh, axes in enumerate([(4, 4), (2, 4)])
         for shape in [(16, 8), (6, 4, 32)]
         for source, target in product(all_partitions(Mesh.of(*axes), shape), repeat=2)
     ]
     # of two partitions that differ in their order only, steps may begin at different dimensions
-    questions += [
-        question((16, 8), {1: [1], 0: [0]}, {}, 1),
-        question((16, 8), {0: [0], 1: [1]}, {}, 1),
+    queries += [
+        query((16, 8), {1: [1], 0: [0]}, {}, 1),
+        query((16, 8), {0: [0], 1: [1]}, {}, 1),
     ]
-    request = stream(*questions, sequence=[*range(len(questions)), *range(0, len(questions), 7)])
+    request = stream(*queries, sequence=[*range(len(queries)), *range(0, len(queries), 7)])
     first, *others = [upstreams[release].ask({**request, "answered_by": by}) for release, by in ALL]
     assert len(first["costs"]) == len(request["sequence"])
     assert first["counters"] == {}
@@ -104,8 +96,8 @@ def test_all_answer_the_same(upstreams: dict[str, Upstream]) -> None:
 def test_an_answer_has_path_steps_and_upstreams_cost(
     upstreams: dict[str, Upstream], release: str, by: str
 ) -> None:
-    asked = question((64, 32, 16), {1: [0, 1]}, {0: [0, 1]})
-    request = stream(asked, question((64, 32, 16), {}, {}), asked, sequence=[0, 1, 1])
+    asked = query((64, 32, 16), {1: [0, 1]}, {0: [0, 1]})
+    request = stream(asked, query((64, 32, 16), {}, {}), asked, sequence=[0, 1, 1])
     answer = upstreams[release].ask({**request, "answered_by": by})
     moved, nothing, never_asked = answer["answers"]
     assert moved["path"] == [[[1, [0, 1]]], [[1, [0]]], [[0, [0]]], [[0, [0, 1]]]]
@@ -121,11 +113,11 @@ def test_an_answer_has_path_steps_and_upstreams_cost(
 
 
 def test_the_counters_of_a_stream(upstreams: dict[str, Upstream]) -> None:
-    # one question with its target's dimensions in two orders, one that needs nothing
+    # one query with its target's dimensions in two orders, one that needs nothing
     request = stream(
-        question((16, 8), {}, {0: [0], 1: [1]}),
-        question((16, 8), {}, {1: [1], 0: [0]}),
-        question((16, 8), {}, {}),
+        query((16, 8), {}, {0: [0], 1: [1]}),
+        query((16, 8), {}, {1: [1], 0: [0]}),
+        query((16, 8), {}, {}),
         sequence=[0, 1, 0, 2],
     )
     before, after, interned = (
@@ -207,7 +199,7 @@ def test_a_recording_is_the_stored_stream(upstreams: dict[str, Upstream], model:
             f"{AFTER} raised ValueError: answered_by is 'alpa'; known are: colossalai, interned",
         ),
         (
-            stream(question((16, 8), {0: [0], 1: [0]}, {})),
+            stream(query((16, 8), {0: [0], 1: [0]}, {})),
             f"{AFTER} raised DuplicatedShardingDimensionError: ",
         ),
     ],

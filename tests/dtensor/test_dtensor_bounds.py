@@ -10,12 +10,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
-from planners.dtensor.cache.interned import Interned
+from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import CacheInfo
-from planners.dtensor.dispatch.size import bytes_held
 from planners.dtensor.dispatch.specs import SpecTable
-from planners.dtensor.dispatch.tables import BoundedTable
+from planners.dtensor.dispatch.tables import BoundedTable, bytes_held
 
 
 @pytest.fixture
@@ -48,7 +47,7 @@ def test_a_table_that_was_read_elsewhere_stays_the_same_when_it_is_cleared():
 
 
 def test_plans_of_one_op_never_outgrow_their_limit(mesh):
-    with running(Interned(most_plans=4)) as dispatch:
+    with running(InternedDispatch(most_plans=4)) as dispatch:
         for rows in range(1, 20):
             assert torch.equal(torch.relu(rows_of(mesh, rows)).to_local(), torch.ones(rows, 8))
             assert dispatch.cache_info().entries == min(rows, 4)
@@ -120,7 +119,7 @@ def test_specs_from_a_table_equal_those_that_torch_makes(mesh):
                 DTensorSpec(mesh, (Shard(-1),), meta)
 
 
-@pytest.mark.parametrize("kind", [Interned, ShapeClass])
+@pytest.mark.parametrize("kind", [InternedDispatch, ShapeClass])
 def test_hits_misses_entries_and_bytes_are_told(kind, mesh):
     with running(kind()) as dispatch:
         assert dispatch.cache_info()[:3] == (0, 0, 0)
@@ -138,7 +137,7 @@ def test_hits_misses_entries_and_bytes_are_told(kind, mesh):
 
 
 def test_an_error_is_a_miss_and_is_not_kept(mesh):
-    with running(Interned()) as dispatch:
+    with running(InternedDispatch()) as dispatch:
         for _ in range(2):
             with pytest.raises(RuntimeError):
                 torch.mm(rows_of(mesh, 2), rows_of(mesh, 3))
@@ -169,7 +168,7 @@ def test_slots_are_counted_as_attributes_are():
 
 
 def test_what_plans_and_classes_share_is_counted_once(mesh):
-    with running(Interned()) as dispatch:
+    with running(InternedDispatch()) as dispatch:
         torch.relu(rows_of(mesh, 2))
         of_plan = dispatch.cache_info().bytes
     with running(ShapeClass()) as dispatch:

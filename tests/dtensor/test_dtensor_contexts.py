@@ -28,7 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch_state import is_changed, torch_now
 
 from harness.planning.capture import capture
-from planners.dtensor.accelerate import Accelerated, accelerate
+from planners.dtensor.accelerate import AcceleratedDTensor, accelerate
 from planners.dtensor.dispatch.torch_path import PROPAGATOR, clear_torch_caches
 
 aten = torch.ops.aten
@@ -377,7 +377,7 @@ class World:
     def __init__(self, mesh: DeviceMesh, accelerates: bool) -> None:
         self.mesh = mesh
         self.accelerates = accelerates
-        self.accelerated: Accelerated | None = None
+        self.accelerated: AcceleratedDTensor | None = None
         self.open: dict[str, ExitStack] = {}
         self.modes: list[tuple[str, Any]] = []
         self.x = placed(mesh, counted(2, 8), Shard(0))

@@ -11,7 +11,7 @@ from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 from planners.dtensor.suite import LADDER
-from planners.dtensor.workloads import checked, dims, list_workloads, mesh_shape
+from planners.dtensor.workloads import list_workloads, mesh_shape, parameters_of
 
 
 def test_it_is_found_through_its_entry_point():
@@ -33,7 +33,7 @@ def test_all_its_problems_exist():
     for text in (*FAMILY.benchmarks, *(study.problem for study in FAMILY.studies)):
         problem = ProblemId.parse(text)
         topology = find_topology(problem.topology, problem.gpus)
-        assert mesh_shape(topology, dims(checked(problem.workload)))
+        assert mesh_shape(topology, parameters_of(problem.workload).dims)
 
 
 def test_all_variants_of_its_studies_exist():

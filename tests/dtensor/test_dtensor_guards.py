@@ -23,7 +23,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.overrides import TorchFunctionMode
 from torch.utils._debug_mode import DebugMode
 
-from planners.dtensor.cache.interned import Interned
+from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.torch_path import DISPATCHER
@@ -34,8 +34,8 @@ aten = torch.ops.aten
 Made = Callable[[DeviceMesh], Any]
 
 
-@pytest.fixture(params=[Interned, ShapeClass])
-def dispatch(request) -> Interned:
+@pytest.fixture(params=[InternedDispatch, ShapeClass])
+def dispatch(request) -> InternedDispatch:
     return request.param()
 
 
@@ -156,7 +156,7 @@ def test_a_dispatch_within_those_handlers_leaves_them(dispatch, mesh):
 def test_a_dispatch_within_another_one_leaves_that_one(dispatch, mesh):
     x, _ = operands(mesh)
     with running(dispatch):
-        with Interned().installed():
+        with InternedDispatch().installed():
             torch.relu(x)
         torch.relu(x)
         torch.relu(x)

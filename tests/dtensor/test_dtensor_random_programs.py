@@ -10,7 +10,7 @@ from random_programs import RandomProgram, random_program, random_runs, told_und
 from small_world import mesh_of
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from planners.dtensor.cache.interned import Interned
+from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import Dispatch
 
@@ -24,7 +24,7 @@ def differences(shape: tuple[int, ...], seeds: range) -> Iterator[str]:
         program = random_program(random, mesh_of(*shape))
         runs, takes_grad = random_runs(random), random.random() < 0.3
         expected = told_under(Dispatch(), program, runs, takes_grad)
-        for dispatch in (Interned(), ShapeClass()):
+        for dispatch in (InternedDispatch(), ShapeClass()):
             made = told_under(dispatch, program, runs, takes_grad)
             if made != expected:
                 name = type(dispatch).__name__

@@ -17,7 +17,7 @@ from torch.distributed.tensor.parallel import (
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from planners.dtensor import FAMILY
-from planners.dtensor.cache.interned import Interned
+from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import Dispatch
 
@@ -87,7 +87,7 @@ def _trained(dispatch: Dispatch, **options: bool) -> list[bytes]:
 @pytest.mark.parametrize("options", [{"foreach": False}, {"fused": True}])
 def test_training_ends_with_the_same_bits(options):
     expected = _trained(Dispatch(), **options)
-    assert _trained(Interned(), **options) == expected
+    assert _trained(InternedDispatch(), **options) == expected
     assert _trained(ShapeClass(), **options) == expected
 
 
@@ -116,5 +116,5 @@ def _trained_in_two_dimensions(dispatch: Dispatch) -> list[Any]:
 
 def test_fully_sharded_tensor_parallel_training_lies_where_it_lies_in_torch():
     expected = _trained_in_two_dimensions(Dispatch())
-    assert _trained_in_two_dimensions(Interned()) == expected
+    assert _trained_in_two_dimensions(InternedDispatch()) == expected
     assert _trained_in_two_dimensions(ShapeClass()) == expected

@@ -16,7 +16,7 @@ from torch_state import is_changed, torch_now
 
 from harness.contract import UsageError
 from harness.contract.supported_releases import UnsupportedRelease
-from planners.dtensor.accelerate import Accelerated, accelerate
+from planners.dtensor.accelerate import AcceleratedDTensor, accelerate
 from planners.dtensor.cache.self_checking import DifferentDecision
 from planners.dtensor.dispatch.specs import with_meta
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
@@ -77,11 +77,11 @@ def test_what_torch_moves_by_itself_is_no_difference():
         assert accelerated.cache_info().checks > 2
 
 
-def plans(accelerated: Accelerated, op: Any) -> dict[Any, Any]:
+def plans(accelerated: AcceleratedDTensor, op: Any) -> dict[Any, Any]:
     return accelerated._dispatch._tables[op].entries
 
 
-def corrupted_output(accelerated: Accelerated) -> None:
+def corrupted_output(accelerated: AcceleratedDTensor) -> None:
     known = plans(accelerated, aten.tanh.default)
     for key, plan in known.items():
         output = with_meta(plan.output, plan.output.tensor_meta)
@@ -89,7 +89,7 @@ def corrupted_output(accelerated: Accelerated) -> None:
         known[key] = replace(plan, output=output)
 
 
-def corrupted_moves(accelerated: Accelerated) -> None:
+def corrupted_moves(accelerated: AcceleratedDTensor) -> None:
     known = plans(accelerated, aten.relu.default)
     for key, plan in known.items():
         known[key] = replace(plan, sharding=replace(plan.sharding, needs_redistribute=False))

@@ -8,7 +8,7 @@ import torch
 from small_world import counted, mesh_of, placed, running
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from planners.dtensor.cache.interned import Interned
+from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import Dispatch
 
@@ -42,7 +42,7 @@ def test_a_result_has_the_stride_that_torch_gives_it_at_every_size(make):
 
 @pytest.mark.parametrize("make", [of_redistributed, of_two_orders])
 def test_interned_gives_a_result_the_stride_that_torch_gives_it(make):
-    assert strides(Interned(), make) == strides(Dispatch(), make)
+    assert strides(InternedDispatch(), make) == strides(Dispatch(), make)
 
 
 def test_a_spec_has_the_type_that_torch_foretells_at_every_size():

@@ -13,14 +13,14 @@ from small_world import counted, mesh_of, placed, running
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from planners.dtensor.cache.interned import Interned
+from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.tables import BoundedTable
 
 THREADS = 8
-KINDS: list[Callable[[], Interned]] = [
-    lambda: Interned(most_plans=3),
-    Interned,
+KINDS: list[Callable[[], InternedDispatch]] = [
+    lambda: InternedDispatch(most_plans=3),
+    InternedDispatch,
     lambda: ShapeClass(most_classes=2),
     ShapeClass,
 ]
@@ -52,7 +52,7 @@ def test_many_threads_get_right_results_while_entries_are_evicted(kind):
         assert list(pool.map(work, range(THREADS))) == [25] * THREADS
 
 
-@pytest.mark.parametrize("kind", [Interned, ShapeClass])
+@pytest.mark.parametrize("kind", [InternedDispatch, ShapeClass])
 def test_backward_runs_in_any_thread(kind):
     mesh = mesh_of(4)
     local = counted(2, 8)
@@ -86,7 +86,7 @@ def test_the_cache_may_be_read_while_another_thread_adds_to_it():
     sys.setswitchinterval(1e-6)
     try:
         with (
-            running(Interned(most_plans=300)) as dispatch,
+            running(InternedDispatch(most_plans=300)) as dispatch,
             ThreadPoolExecutor(1) as pool,
         ):
             torch.relu(placed(mesh, torch.ones(1, 1), Shard(0)))
@@ -102,7 +102,7 @@ def test_the_cache_may_be_read_while_another_thread_adds_to_it():
     assert entries[-1] == 300
 
 
-@pytest.mark.parametrize("kind", [Interned, ShapeClass])
+@pytest.mark.parametrize("kind", [InternedDispatch, ShapeClass])
 def test_an_equal_mesh_of_another_rank_gets_no_plan_of_the_first_one(kind):
     """Threads that play ranks have meshes by the number of their thread, which is used again."""
     first = mesh_of(4)

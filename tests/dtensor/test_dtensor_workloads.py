@@ -4,22 +4,24 @@ import pytest
 
 from harness.contract import UsageError
 from harness.model.ids import WorkloadSpec
-from harness.topologies.lookup import find_topology
-from planners.dtensor.workloads import OPS, checked, dims, list_workloads, mesh_shape, ops
+from harness.topologies import find_topology
+from planners.dtensor.workloads import OPS, list_workloads, mesh_shape, parameters_of
 
 MACHINE = "dgx_a100_80gb"
 
 
 @pytest.mark.parametrize("workload", [each.name for each in list_workloads()])
 def test_every_listed_workload_is_valid_as_it_is(workload):
-    spec = WorkloadSpec(workload)
-    assert checked(spec) is spec
+    assert parameters_of(WorkloadSpec(workload)).dims == 1
 
 
 def test_all_ops_run_unless_some_are_named():
-    assert ops(WorkloadSpec("ops")) == OPS
-    assert ops(WorkloadSpec.parse("ops[op=t]")) == ("t",)
-    assert ops(WorkloadSpec.parse("miss[op=mm+view-sharded]")) == ("mm", "view-sharded")
+    assert parameters_of(WorkloadSpec("ops")).ops == OPS
+    assert parameters_of(WorkloadSpec.parse("ops[op=t]")).ops == ("t",)
+    assert parameters_of(WorkloadSpec.parse("miss[op=mm+view-sharded]")).ops == (
+        "mm",
+        "view-sharded",
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_all_ops_run_unless_some_are_named():
 )
 def test_what_is_wrong_is_said_in_one_sentence(workload, said):
     with pytest.raises(UsageError) as refused:
-        checked(WorkloadSpec.parse(workload))
+        parameters_of(WorkloadSpec.parse(workload))
     assert str(refused.value) == said
 
 
@@ -119,5 +121,5 @@ def test_a_mesh_that_is_not_possible_is_refused(gpus, ndim, said):
 
 
 def test_a_mesh_has_one_dimension_unless_told_otherwise():
-    assert dims(WorkloadSpec("dynamic")) == 1
-    assert dims(WorkloadSpec.parse("dynamic[dims=3]")) == 3
+    assert parameters_of(WorkloadSpec("dynamic")).dims == 1
+    assert parameters_of(WorkloadSpec.parse("dynamic[dims=3]")).dims == 3

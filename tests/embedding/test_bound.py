@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from fractions import Fraction
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,13 +12,13 @@ from test_candidates import KINDS, devices, least_rating, option, problems
 
 from planners.embedding.explain.arguments import reasons
 from planners.embedding.search.best_plan.bound import (
-    LinearRelaxation,
-    _least,
     integer_bound,
+    least_possible,
     linear_bound,
     lower_bound,
 )
 from planners.embedding.search.best_plan.candidates import candidates
+from planners.embedding.search.best_plan.programmes import LinearRelaxation
 from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.space import search_space
 
@@ -29,22 +28,24 @@ RELATIVE = 1e-9
 def bounds(space, placed_on):
     """Return all bounds in milliseconds: linear, integer with and without a hint, and the best."""
     found = candidates(space, placed_on)
-    linear = linear_bound(space, placed_on, found).milliseconds
+    linear = linear_bound(found).milliseconds
     integer = hinted = math.inf
     if math.isfinite(linear):
-        integer = integer_bound(space, placed_on, found).milliseconds
-        hinted = integer_bound(space, placed_on, found, linear).milliseconds
+        integer = integer_bound(found).milliseconds
+        hinted = integer_bound(found, linear).milliseconds
     return linear, integer, hinted, lower_bound(space, placed_on).milliseconds
 
 
-def in_units(space, milliseconds):
-    return replace(
+def in_units(found, milliseconds):
+    space = found.space
+    space = replace(
         space,
         perf=space.perf * milliseconds,
         total=space.total * milliseconds,
         option_perf=space.option_perf * milliseconds,
         largest_shard=space.largest_shard * milliseconds,
     )
+    return replace(found, space=space)
 
 
 @settings(max_examples=100)
@@ -75,7 +76,7 @@ def test_the_integer_bound_is_reached_where_each_host_has_one_rank(problem):
 def test_the_relaxed_plan_has_an_option_of_each_table(problem):
     space, placed_on = problem
     found = candidates(space, placed_on)
-    bound = linear_bound(space, placed_on, found)
+    bound = linear_bound(found)
     assert bound.options.shape == (space.tables,)
     if math.isfinite(bound.milliseconds):
         chosen = bound.options
@@ -96,7 +97,7 @@ def test_the_dearest_shard_bounds_the_rating():
     tables = [option(0, "device", (1, 0, 7.0)), option(1, "device", (1, 0, 1.0))]
     space, placed_on = search_space(tables), devices((9, 0), (9, 0))
     assert least_rating(space, placed_on) == 7.0
-    assert linear_bound(space, placed_on, candidates(space, placed_on)).milliseconds == 7.0
+    assert linear_bound(candidates(space, placed_on)).milliseconds == 7.0
 
 
 def test_a_cheap_option_with_a_giant_shard_does_not_lower_the_bound():
@@ -204,8 +205,8 @@ def test_the_integer_bound_does_not_depend_on_the_unit_of_time(seed):
     """The solver's tolerances are absolute, and would be 3 % of so small figures."""
     space, placed_on = scarce(seed)
     found = candidates(space, placed_on)
-    bound = integer_bound(space, placed_on, found).milliseconds
-    in_small = integer_bound(in_units(space, 1e-5), placed_on, found).milliseconds
+    bound = integer_bound(found).milliseconds
+    in_small = integer_bound(in_units(found, 1e-5)).milliseconds
     assert in_small == pytest.approx(1e-5 * bound, rel=3e-3)
 
 
@@ -227,7 +228,7 @@ def test_rounding_does_not_lift_the_bound(tables, spread):
         least += price * min(Fraction(missing, saved), 1)
         missing = max(missing - saved, 0)
     space, placed_on = search_space(options), devices((needed, 0))
-    relaxation = LinearRelaxation(space, placed_on, candidates(space, placed_on))
+    relaxation = LinearRelaxation(candidates(space, placed_on))
     bound, _ = relaxation.solve(2.0, Deadline())
     assert 1 - 1e-5 < Fraction(bound) / least <= 1
 
@@ -247,12 +248,11 @@ def test_the_bisection_finds_what_trying_every_step_does(largest, costs, known):
         tried.append(limit)
         return cost[limit], np.array([int(limit)])
 
-    space = SimpleNamespace(largest_shard=np.array(largest, float))
-    found = SimpleNamespace(options=np.arange(len(largest)))
-    assert _least(space, found, solve)[0] == best
+    shards = np.array(largest, float)
+    assert least_possible(shards, solve)[0] == best
     assert len(tried) == len(set(tried)) <= 2 * math.log2(len(steps)) + 3
     at_least = best * known / 100 if math.isfinite(best) else 0.0
-    again, options = _least(space, found, solve, at_least)
+    again, options = least_possible(shards, solve, at_least)
     assert again == best
     assert max(options[0], cost[options[0]]) == best
 

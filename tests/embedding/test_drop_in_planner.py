@@ -296,7 +296,7 @@ def test_the_check_sees_where_shards_may_be():
     assert fault(lambda changed: None) is None
     assert "do not tile" in fault(first_shard(size=[0, 0]))
     assert "do not tile" in fault(first_shard(size=[10**9, 10**9]))
-    assert "more memory" in fault(first_shard(storage=Storage(2**60, 0)))
+    assert "bytes of HBM" in fault(first_shard(storage=Storage(2**60, 0)))
     kinds = (
         ("row_wise", "uniform", [1]),
         ("table_row_wise", "host", [4, 5]),

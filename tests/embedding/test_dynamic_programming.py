@@ -1,5 +1,7 @@
 """The dynamic programme: compiled, it proposes what torchrec's and the plain Python one do."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -25,11 +27,10 @@ from planners.embedding.decision import fingerprint, validate
 from planners.embedding.problem import build
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
-from planners.embedding.search.same_plan.dynamic_programming import (
-    torchrec_proposals,
-    tzrec_proposals,
-)
+from planners.embedding.search.same_plan.dynamic_programming import bin_proposals
 from planners.embedding.search.space import devices_of, search_space
+
+hbm_proposals = partial(bin_proposals, hbm_only=True)
 
 # Few values, so that there are ties; and fractions whose sums depend on their order.
 MILLISECONDS = st.integers(0, 4).map(float) | st.floats(0, 4)
@@ -99,7 +100,7 @@ def test_it_proposes_what_torchrec_does(drawn, ranks, capacity, bins):
     unit, options = drawn
     placed_on = topology("cuda", ranks, capacity * unit)
     expected = driven(DynamicProgrammingProposer(bins), options, placed_on)
-    assert compiled(torchrec_proposals, options, placed_on, bins) == expected
+    assert compiled(hbm_proposals, options, placed_on, bins) == expected
     if any(each.total_storage.hbm for each in options):
         assert driven(BinProposer(bins), options, placed_on) == expected
 
@@ -111,7 +112,7 @@ def test_it_proposes_what_the_plain_one_does_twice(device, hbm, data, ranks, cap
     placed_on = topology(device, ranks, capacity * unit)
     proposer = BinProposer(bins)
     expected = driven(proposer, options, placed_on)
-    assert compiled(tzrec_proposals, options, placed_on, bins) == expected
+    assert compiled(bin_proposals, options, placed_on, bins) == expected
     assert driven(proposer, options, placed_on) == expected
 
 
@@ -127,8 +128,8 @@ def test_it_proposes_the_same_on_real_tables(memory):
     expected = driven(DynamicProgrammingProposer(), options, problem.topology)
     assert len(expected) > 50
     assert driven(BinProposer(), options, problem.topology) == expected
-    assert compiled(torchrec_proposals, options, problem.topology) == expected
-    assert compiled(tzrec_proposals, options, problem.topology) == expected
+    assert compiled(hbm_proposals, options, problem.topology) == expected
+    assert compiled(bin_proposals, options, problem.topology) == expected
 
 
 VARIANTS = ("dp-torchrec", "dp-tzrec", "dp-compiled")
@@ -168,7 +169,7 @@ def test_the_cheapest_of_a_bin_is_proposed_from_the_fullest_down():
     expected = [[0, 2], [1, 3], [0, 3]]
     placed_on = topology("cuda", 1, 100)
     assert driven(BinProposer(10), options, placed_on) == expected
-    assert compiled(tzrec_proposals, options, placed_on, 10) == expected
+    assert compiled(bin_proposals, options, placed_on, 10) == expected
 
 
 @pytest.mark.parametrize("size", [100, 101])
@@ -176,22 +177,22 @@ def test_a_table_that_fits_nowhere_leaves_the_first_proposal_alone(size):
     options = [option(0, (10, 0, 1.0)), option(1, (size, 0, 1.0)), option(2, (20, 0, 1.0))]
     placed_on = topology("cuda", 1, 100)
     assert driven(BinProposer(), options, placed_on) == [[0, 2, 1]]
-    assert compiled(tzrec_proposals, options, placed_on) == [[0, 2, 1]]
-    assert compiled(torchrec_proposals, options, placed_on) == [[0, 2, 1]]
+    assert compiled(bin_proposals, options, placed_on) == [[0, 2, 1]]
+    assert compiled(hbm_proposals, options, placed_on) == [[0, 2, 1]]
 
 
 def test_options_that_want_hbm_where_there_is_none_leave_the_first_proposal_alone():
     options = [option(0, (10, 5, 1.0))]
     placed_on = topology("cpu", 2, 100)
     assert driven(BinProposer(), options, placed_on) == [[0]]
-    assert compiled(tzrec_proposals, options, placed_on) == [[0]]
-    assert compiled(torchrec_proposals, options, placed_on) == [[0]]
+    assert compiled(bin_proposals, options, placed_on) == [[0]]
+    assert compiled(hbm_proposals, options, placed_on) == [[0]]
 
 
 def test_without_tables_nothing_is_proposed():
     placed_on = topology("cuda", 1, 100)
     assert driven(BinProposer(), [], placed_on) == []
-    assert list(tzrec_proposals(search_space([]), devices_of(placed_on))) == []
+    assert list(bin_proposals(search_space([]), devices_of(placed_on))) == []
 
 
 def test_a_bin_proposer_says_what_it_needs():

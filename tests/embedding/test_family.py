@@ -8,7 +8,7 @@ from harness.contract.registry import load_registry
 from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.studies import BEYOND, LADDER, OWN_DECISIONS
+from planners.embedding.studies import LADDER, OTHER_PROPOSERS, OWN
 from planners.embedding.workloads import load_tables
 
 
@@ -17,8 +17,8 @@ def test_it_is_found_through_its_entry_point():
 
 
 def test_every_variant_is_in_the_ladder_or_decides_for_itself_or_surpasses_torchrec():
-    assert set(FAMILY.variants) == {*LADDER, *OWN_DECISIONS, *BEYOND, "as-captured"}
-    assert all(FAMILY.find(name).same_as is None for name in OWN_DECISIONS)
+    assert set(FAMILY.variants) == {*LADDER, *OTHER_PROPOSERS, *OWN, "as-captured"}
+    assert all(FAMILY.find(name).same_as is None for name in OTHER_PROPOSERS)
 
 
 def test_the_published_ladder_goes_from_20_to_10_to_2_and_a_half_minutes():

@@ -22,9 +22,8 @@ from planners.embedding.search.best_plan.local_state import (
     BOUND,
     NOWHERE,
     TARGET,
-    aim,
-    empty_state,
-    tables_of,
+    local_tables,
+    new_state,
     target_of,
 )
 from planners.embedding.search.space import search_space
@@ -33,10 +32,9 @@ from planners.embedding.search.space import search_space
 def constructed(space, placed_on, seed=0, doublings=0):
     """Return tables and a state with the relaxed plan placed, as a search begins."""
     found = candidates(space, placed_on)
-    bound = linear_bound(space, placed_on, found)
-    tables = tables_of(space, placed_on, found)
-    state = empty_state(tables, [seed])
-    aim(state, math.inf, bound.milliseconds, doublings)
+    bound = linear_bound(found)
+    tables = local_tables(found)
+    state = new_state(tables, [seed], math.inf, bound.milliseconds, doublings)
     construct(tables, state, np.arange(space.tables), bound.options)
     return tables, state
 
@@ -59,7 +57,7 @@ def same(state, other):
 
 
 def has_a_bound(problem):
-    return 0 < linear_bound(*problem, candidates(*problem)).milliseconds < math.inf
+    return 0 < linear_bound(candidates(*problem)).milliseconds < math.inf
 
 
 some_problems = problems(kinds=tuple(KINDS)[:5], overfull=False).filter(has_a_bound)
@@ -178,8 +176,7 @@ def test_a_search_may_be_continued_from_the_best_plan():
     space, placed_on = varied()
     tables, state = constructed(space, placed_on)
     improve(tables, state, 500_000, 0.0, 1.0, 1.0)
-    later = empty_state(tables, [9])
-    aim(later, state.best_rating, state.figures[BOUND], 2)
+    later = new_state(tables, [9], state.best_rating, state.figures[BOUND], 2)
     later.chosen[:], later.ranks[:] = state.best_chosen, state.best_ranks
     improve(tables, later, 0, 0.0, 1.0, 1.0)
     assert later.perf.max() == pytest.approx(state.best_rating)

@@ -138,7 +138,7 @@ def test_an_alternative_rates_as_torchrec_rates_the_plan_with_it(case):
 @pytest.mark.parametrize("case", CASES)
 def test_a_table_put_back_where_it_was_gives_the_plan_again(case):
     problem, plan = planned(*case)
-    placed = PlacedPlan.of(plan, problem.topology.world_size)
+    placed = PlacedPlan(plan.options, problem.topology.world_size)
     whole = placed.load()
     for place in range(len(plan.options)):
         others, alone = placed.load(without=place), placed.load(only=place)

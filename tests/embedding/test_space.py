@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_options import random_case
 
-from planners.embedding.search.same_plan.layout import problem_of
+from planners.embedding.search.same_plan.layout import inputs_of
 from planners.embedding.search.space import Placement, devices_of, search_space
 
 randoms = st.randoms(use_true_random=False)
@@ -81,7 +81,7 @@ def test_devices_hold_what_the_topology_says(random):
 def test_runs_are_the_shards_of_uniform_options(random):
     case = random_case(random)
     space = search_space(case.options)
-    problem = problem_of(space, devices_of(case.topology), by_perf=False, balance_modules=False)
+    problem = inputs_of(space, devices_of(case.topology), by_perf=False, balance_modules=False)
     for number in range(len(case.options)):
         runs = slice(problem.first_run[number], problem.first_run[number + 1])
         ends, estimates = problem.run_end[runs], problem.run_estimate[runs]

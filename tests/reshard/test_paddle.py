@@ -39,13 +39,13 @@ import runpy
 
 runpy.run_path({driver!r})
 
-from planners.reshard.upstream.fresh_state import anew
+from planners.reshard.upstream.fresh_state import fresh_state
 from planners.reshard.upstream.decision import check_mirror, fingerprint
 from planners.reshard.upstream.partitioned import partitioned
 
 
 def changed(request):
-    with anew():
+    with fresh_state():
         program = partitioned(2, 2, 2, 0)
     main, startup = program.main, program.startup
     block = main.global_block()

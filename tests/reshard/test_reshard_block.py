@@ -8,8 +8,6 @@ from planners.reshard.resharding.block import (
     Block,
     BlockError,
     GraphChanged,
-    NoSuchPlace,
-    UnknownValue,
 )
 from planners.reshard.resharding.graph import Twin
 from planners.reshard.resharding.syncing import DeltaSync, SyncAfterRemove, SyncEach, SyncOnce
@@ -59,53 +57,45 @@ def test_an_op_is_inserted_read_and_removed(block):
 
 
 @pytest.mark.parametrize(
-    ("edit", "error", "said"),
+    ("edit", "said"),
     [
         (
             lambda block: block.insert(5, "slice", ["v0"], ["new"], {}),
-            NoSuchPlace,
             "Op 'slice' cannot be number 5 of a block that has 4 ops.",
         ),
         (
             lambda block: block.insert(-1, "slice", ["v0"], ["new"], {}),
-            NoSuchPlace,
             "Op 'slice' cannot be number -1 of a block that has 4 ops.",
         ),
         (
             lambda block: block.insert(2, "slice", ["nothing"], ["new"], {}),
-            UnknownValue,
             "Op 'slice' reads 'nothing', which the block does not have.",
         ),
         (
             lambda block: block.insert(2, "slice", ["v3"], ["new"], {}),
-            UnknownValue,
             "Op 'slice' reads 'v3', which is made behind its place.",
         ),
         (
             lambda block: block.insert(2, "slice", ["v0"], ["v1"], {}),
-            BlockError,
             "Op 'slice' cannot make 'v1', which there is already.",
         ),
         (
             lambda block: block.insert(2, "split", ["v0"], ["new", "new"], {}),
-            BlockError,
             "Op 'split' cannot make 'new', which there is already.",
         ),
         (
             lambda block: block.rename_input(block.ops[1], "v0", "v3"),
-            UnknownValue,
             "Op 'step' reads 'v3', which is made behind its place.",
         ),
         (
             lambda block: block.remove(block.ops[1:2]),
-            BlockError,
             "Op 'step' cannot be removed: 'v1' is read by 'step'.",
         ),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(block, edit, error, said):
+def test_what_cannot_be_is_refused_and_changes_nothing(block, edit, said):
     before, graph = texts(block), str(block.twin.graph)
-    with pytest.raises(error) as refused:
+    with pytest.raises(BlockError) as refused:
         edit(block)
     assert str(refused.value) == said
     block.finish()
@@ -148,14 +138,14 @@ def test_one_sync_at_the_end_refuses_a_graph_that_others_edit():
     block = SyncOnce(chain(4))
     edit_behind(block)
     graph = str(block.twin.graph)
-    for edit, what in (
-        (lambda: block.insert(2, "slice", ["v0"], ["new"], {}), "inserted"),
-        (lambda: block.remove(block.ops[3:]), "removed"),
+    for edit in (
+        lambda: block.insert(2, "slice", ["v0"], ["new"], {}),
+        lambda: block.remove(block.ops[3:]),
     ):
         with pytest.raises(GraphChanged) as refused:
             edit()
         assert str(refused.value) == (
-            f"The graph was edited behind the block, so nothing can be {what} before a sync."
+            "The graph was edited behind the block, which takes no edits before a sync."
         )
     assert str(block.twin.graph) == graph
     block.sync()
@@ -193,13 +183,13 @@ def apply(block: Block, edits: list[tuple[str, int, int]]) -> None:
             name = nodes[second % place].outputsAt(0).debugName()
             block.insert(place, "slice", [name], [f"n{count}"], {"count": count})
         elif what == "rename":
-            block.before_insert()
+            block.before_edit()
             op = block.ops[first % len(block.ops)]
             if op.inputs:
                 makers = block.ops[: block.ops.index(op)]
                 block.rename_input(op, op.inputs[0], makers[second % len(makers)].outputs[0])
         elif what == "remove" and len(nodes) > 3:
-            block.before_remove()
+            block.before_edit()
             gone = unread[first % len(unread)]
             block.remove([op for op in block.ops if op.node is gone])
     block.finish()

@@ -14,7 +14,7 @@ from planners.reshard import FAMILY
 from planners.reshard.decision import validate
 from planners.reshard.problem import TransformerProblem, build
 from planners.reshard.resharding.block import GraphChanged
-from planners.reshard.resharding.layouts import Layout
+from planners.reshard.resharding.layouts import ValueLayout
 from planners.reshard.resharding.program import transformer
 from planners.reshard.resharding.resharder import IndexedResharder, Resharder
 from planners.reshard.resharding.syncing import DeltaSync, SyncAfterRemove, SyncEach, SyncOnce
@@ -153,7 +153,7 @@ class TestValidate:
 
     def test_an_input_that_lies_otherwise_is_refused(self, asked, made):
         op = next(op for op in made.block.ops if op.type == "matmul")
-        made.program.layouts[op.inputs[0]] = Layout(0, 1)
+        made.program.layouts[op.inputs[0]] = ValueLayout(0, 1)
         with pytest.raises(InfeasibleDecision, match=r"needs .* but it is "):
             validate(asked, made)
 
@@ -164,7 +164,7 @@ class TestValidate:
 
     def test_what_lies_on_another_stage_is_not_read(self, asked, made):
         send = next(op for op in made.block.ops if op.type == "send")
-        made.program.layouts[send.inputs[0]] = Layout(1)
+        made.program.layouts[send.inputs[0]] = ValueLayout(1)
         with pytest.raises(InfeasibleDecision, match=r"needs|on another stage"):
             validate(asked, made)
 
@@ -266,7 +266,7 @@ def test_one_sync_at_the_end_refuses_a_graph_that_is_edited_meanwhile():
     program = transformer(2, 2, 2).copy()
     block = SyncOnce(program.twin)
     program.twin.create("look", [block.values["x"].handle], ["other"], {})
-    with pytest.raises(GraphChanged, match="nothing can be inserted before a sync"):
+    with pytest.raises(GraphChanged, match="takes no edits before a sync"):
         Resharder(program, block, stage=0).reshard()
 
 
@@ -276,4 +276,4 @@ def test_an_op_that_goes_meanwhile_is_told():
     (loss,) = [op for op in block.ops if op.type == "loss"]
     program.twin.destroy(loss.node)
     with pytest.raises(GraphChanged, match="was removed behind the block while"):
-        Resharder(program, block, stage=1).parse(loss, "l1.out", Layout(1))
+        Resharder(program, block, stage=1).parse(loss, "l1.out", ValueLayout(1))

@@ -1,96 +1,88 @@
-"""Every conversion that ColossalAI is asked for, as a file can keep it."""
+"""Every conversion that ColossalAI is asked for, written down as a file keeps it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
+from unittest.mock import patch
 
 import colossalai
+import msgspec
 from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 
-from planners.dimspec.upstream.plain_values import pairs_of, partition_of, values_of
+from planners.dimspec.capture.stream_file import CostRecord, QueryRecord, StreamRecord
+from planners.dimspec.conversion.partition import Mesh
+from planners.dimspec.conversion.stream import Query
+from planners.dimspec.upstream.plain_values import query_of
 
 
-class Recording:
-    """What has been asked and answered so far: distinct questions on one mesh, and their order.
+class StreamRecording:
+    """The distinct queries so far with their answers, on one mesh, and their order.
 
-    A file holds one mesh. Questions on another one than the first, or for the forward pass only,
-    are counted and left out.
+    A file holds one mesh. Queries on another one than the first, or for the forward pass only, are
+    counted and left out.
     """
 
     def __init__(self) -> None:
-        self.queries: list[dict[str, Any]] = []
+        self.queries: list[QueryRecord] = []
         self.sequence: list[int] = []
         self.left_out = 0
-        self._mesh: tuple[Any, ...] | None = None
-        self._indices: dict[Any, int] = {}
+        self._mesh: Mesh | None = None
+        self._indices: dict[Query, int] = {}
         self._lock = Lock()
 
-    def add(self, manager: Any, key: tuple[Any, ...], found: Any) -> None:
-        """Write a question down, as `_key_of` told it before it was answered, and its answer."""
+    def add(self, manager: Any, query: Query, found: Any) -> None:
+        """Write a query down, as it was before it was answered, and its answer."""
         with self._lock:
-            mesh, *question = key
-            if self._mesh is None:
-                self._mesh = mesh
-            if mesh != self._mesh or manager.forward_only:
+            self._mesh = self._mesh or query.mesh
+            if query.mesh != self._mesh or manager.forward_only:
                 self.left_out += 1
                 return
-            index = self._indices.setdefault(tuple(question), len(self.queries))
+            index = self._indices.setdefault(query, len(self.queries))
             if index == len(self.queries):
-                self.queries.append(_query(*question, *found))
+                self.queries.append(_record(query, *found))
             self.sequence.append(index)
 
     def content(self) -> dict[str, Any]:
         """Return the stream in JSON types; it has no mesh where nothing was asked."""
-        shape, alpha, beta = self._mesh or ((), (), ())
-        return {
-            "source": f"conversions that ColossalAI {colossalai.__version__} was asked for",
-            "mesh_shape": list(shape),
-            "mesh_alpha": [float(each) for each in alpha],
-            "mesh_beta": [float(each) for each in beta],
-            "queries": self.queries,
-            "sequence": self.sequence,
-            "left_out": self.left_out,
-        }
+        mesh = self._mesh or Mesh((), (), ())
+        stream = StreamRecord(
+            mesh_shape=mesh.shape,
+            mesh_alpha=tuple(map(float, mesh.alpha)),
+            mesh_beta=tuple(map(float, mesh.beta)),
+            queries=tuple(self.queries),
+            sequence=self.sequence,
+            left_out=self.left_out,
+        )
+        source = f"conversions that ColossalAI {colossalai.__version__} was asked for"
+        return {"source": source, **msgspec.to_builtins(stream)}
 
 
-def _key_of(source: Any, target: Any) -> tuple[Any, ...]:
-    shape = tuple(source.entire_shape)
-    return values_of(source.device_mesh), shape, partition_of(source), partition_of(target)
-
-
-def _query(shape: Any, source: Any, target: Any, path: Any, comms: Any, cost: Any) -> Any:
-    return {
-        "shape": list(shape),
-        "src": pairs_of(source),
-        "dst": pairs_of(target),
-        "path": [str(spec.sharding_sequence) for spec in path],
-        "comms": [comm.comm_pattern.name for comm in comms],
-        "cost": {
-            "fwd": float(cost["forward"]),
-            "bwd": float(cost["backward"]),
-            "total": float(cost["total"]),
-        },
-    }
+def _record(query: Query, path: Any, comms: Any, cost: Any) -> QueryRecord:
+    return QueryRecord(
+        query.shape,
+        query.source,
+        query.target,
+        tuple(str(spec.sharding_sequence) for spec in path),
+        tuple(comm.comm_pattern.name for comm in comms),
+        CostRecord(*(float(cost[phase]) for phase in ("forward", "backward", "total"))),
+    )
 
 
 @contextmanager
-def recording() -> Iterator[Recording]:
+def recording() -> Iterator[StreamRecording]:
     """Write down every conversion that this process asks for, until left."""
-    recorded = Recording()
+    recorded = StreamRecording()
     upstream = ShapeConsistencyManager.shape_consistency
 
     def shape_consistency(manager: Any, source_spec: Any, target_spec: Any) -> Any:
-        key = _key_of(source_spec, target_spec)
+        query = query_of(source_spec, target_spec)
         found = upstream(manager, source_spec, target_spec)
-        recorded.add(manager, key, found)
+        recorded.add(manager, query, found)
         return found
 
-    ShapeConsistencyManager.shape_consistency = shape_consistency
-    try:
+    with patch.object(ShapeConsistencyManager, "shape_consistency", shape_consistency):
         yield recorded
-    finally:
-        ShapeConsistencyManager.shape_consistency = upstream
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -101,13 +93,12 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         `model`; `fingerprint`, `nodes` and `strategies` as `constructor.described` has them; and
-        what `Recording.content` returns: mesh (alpha and beta per axis, in cost units), `queries`,
-        the distinct questions with their answers, and `sequence`, the questions by index, in order.
+        what `StreamRecording.content` returns.
     """
     from planners.dimspec.upstream.constructor import build, described
 
     with recording() as recorded:
-        constructor, _ = build({"model": request["model"], "mesh_shape": request["mesh_shape"]})
+        constructor, _ = build({name: request[name] for name in ("model", "mesh_shape")})
     figures = described(constructor)
     return {
         "model": request["model"],

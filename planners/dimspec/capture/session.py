@@ -19,7 +19,7 @@ _DRIVER = Path(__file__).parents[1] / "upstream" / "driver.py"
 _RELEASE = "colossalai-0.4.1"
 
 _switch = Lock()
-_recorded: list[Mapping[str, Any]] = []
+_recorded: list[dict[str, Any]] = []
 
 
 @contextmanager
@@ -35,13 +35,16 @@ def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
         with _recording() as here:
 
             def content() -> Mapping[str, Any]:
-                stream = here.content() if here is not None and here.sequence else None
-                held = [*_recorded, *filter(None, [stream])]
-                if not held:
+                streams = [*_recorded]
+                if here is not None and here.sequence:
+                    streams.append(here.content())
+                if not streams:
                     raise ShardbenchError("ColossalAI was asked for no conversion inside.")
-                if len(held) > 1:
-                    raise ShardbenchError(f"a file holds one stream, not {len(held)}.")
-                return _named(held[0], names)
+                if len(streams) > 1:
+                    raise ShardbenchError(f"a file holds one stream, not {len(streams)}.")
+                if "model" in streams[0]:
+                    streams[0]["model"] = names.written([streams[0]["model"]]).popitem()[1]
+                return streams[0]
 
             yield content
     finally:
@@ -56,13 +59,6 @@ def _recording() -> Any:
     from planners.dimspec.capture.recording import recording
 
     return recording()
-
-
-def _named(stream: Mapping[str, Any], names: Names) -> Mapping[str, Any]:
-    if "model" not in stream:
-        return stream
-    model = stream["model"]
-    return {**stream, "model": names.written([model])[model]}
 
 
 def record(model: str, mesh_shape: Sequence[int], release: str = _RELEASE) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost
 from planners.dimspec.conversion.interned import (
     NO_CONVERSION,
-    Interned,
+    InternedSearch,
     InternedSpec,
     InternedTensor,
     check_same_tensor,
@@ -25,14 +25,14 @@ class _Reached(NamedTuple):
     comm: CommSpec | None
 
 
-class Cheapest:
+class CheapestSearch:
     """The conversions with the least sum of step costs, each search begun from scratch.
 
     Of equal sums it takes the one with fewer steps, then the one that was found first.
     """
 
     def __init__(self) -> None:
-        self._interned = Interned()
+        self._interned = InternedSearch()
         self._reached: dict[InternedSpec, dict[Masks, _Reached]] = {}
         self._conversions: dict[tuple[InternedSpec, Masks], Conversion] = {}
 

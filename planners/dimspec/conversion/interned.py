@@ -100,10 +100,6 @@ class InternedTensor:
             found = self._specs[layout] = InternedSpec(self, layout)
         return found
 
-    def convert(self, source: Partition, target: Partition) -> Conversion:
-        """Return the conversion of one partition into another."""
-        return convert(self.spec(source), self.spec(target))
-
     def steps(self, spec: InternedSpec) -> list[PricedStep]:
         """Return the steps from a spec, in the order of the candidates."""
         if not spec.steps:
@@ -152,7 +148,7 @@ class InternedTensor:
         return longer
 
 
-class Interned:
+class InternedSearch:
     """All that is known of tensors and meshes; it begins with nothing."""
 
     def __init__(self) -> None:
@@ -176,18 +172,13 @@ class Interned:
 
     def convert(self, source: InternedSpec, target: InternedSpec) -> Conversion:
         """Return the conversion of one spec into another of the same tensor."""
-        return convert(source, target)
+        found = source.conversions.get(target)
+        if found is None:
+            found = source.conversions[target] = source.tensor.search(source, target)
+        return found
 
 
 def check_same_tensor(source: InternedSpec, target: InternedSpec) -> None:
     """Raise UsageError where two specs are of different tensors."""
     if source.tensor is not target.tensor:
         raise UsageError(f"{source} and {target} are specs of different tensors.")
-
-
-def convert(source: InternedSpec, target: InternedSpec) -> Conversion:
-    """Return the conversion of one spec into another of the same tensor, from memory if it can."""
-    found = source.conversions.get(target)
-    if found is None:
-        found = source.conversions[target] = source.tensor.search(source, target)
-    return found

@@ -18,22 +18,6 @@ class PartitionError(UsageError):
     """A tensor cannot be partitioned so."""
 
 
-class AxisUsedTwice(PartitionError):
-    """A mesh axis shards two dimensions, or one dimension twice."""
-
-
-class DimensionOutOfRange(PartitionError):
-    """A dimension or a mesh axis does not exist, or is named twice."""
-
-
-class SizeNotDivisible(PartitionError):
-    """The size of a dimension is no multiple of the devices that share it."""
-
-
-class AxesNotRising(PartitionError):
-    """The axes of a dimension are in an order that no step of a conversion makes."""
-
-
 @dataclass(frozen=True, slots=True)
 class Mesh:
     """A device mesh: its shape, and for each axis the latency and the cost per element.
@@ -82,8 +66,24 @@ def check_partition(mesh: Mesh, shape: Sequence[int], partition: Partition) -> N
 
     The mesh must have the axes; `checked_partition` looks at that too.
     """
-    for check in (_check_axes, _check_dims, _check_sizes):
-        check(mesh, shape, partition)
+    used: set[int] = set()
+    for _, axes in partition:
+        for axis in axes:
+            if axis in used:
+                raise PartitionError(f"{_text(partition)} uses mesh axis {axis} twice.")
+            used.add(axis)
+    for dim, _ in partition:
+        if not 0 <= dim < len(shape):
+            raise PartitionError(
+                f"{_text(partition)} names dimension {dim} of a tensor that has {len(shape)}, "
+                "counted from 0."
+            )
+    for dim, axes in partition:
+        if shape[dim] % (devices := mesh.devices(axes)):
+            raise PartitionError(
+                f"{_text(partition)} shares dimension {dim}, of size {shape[dim]}, between "
+                f"{devices} devices, which do not divide it."
+            )
 
 
 def checked_partition(
@@ -99,19 +99,19 @@ def checked_partition(
     for dim, axes in partition:
         for axis in axes:
             if not 0 <= axis < len(mesh.shape):
-                raise DimensionOutOfRange(
-                    f"{_Written(partition)} names mesh axis {axis}, and mesh {mesh} has "
+                raise PartitionError(
+                    f"{_text(partition)} names mesh axis {axis}, and mesh {mesh} has "
                     f"{len(mesh.shape)}, counted from 0."
                 )
         if not axes:
-            raise PartitionError(f"{_Written(partition)} names dimension {dim} without mesh axes.")
+            raise PartitionError(f"{_text(partition)} names dimension {dim} without mesh axes.")
     check_partition(mesh, shape, partition)
-    if len({dim for dim, _ in partition}) < len(partition):
-        raise DimensionOutOfRange(f"{_Written(partition)} names a dimension twice.")
+    if len(dict(partition)) < len(partition):
+        raise PartitionError(f"{_text(partition)} names a dimension twice.")
     for dim, axes in partition:
         if list(axes) != sorted(axes):
-            raise AxesNotRising(
-                f"{_Written(partition)} shards dimension {dim} by mesh axes in the order "
+            raise PartitionError(
+                f"{_text(partition)} shards dimension {dim} by mesh axes in the order "
                 f"{', '.join(map(str, axes))}; a conversion knows rising axes only."
             )
     return partition
@@ -128,40 +128,6 @@ def all_partitions(mesh: Mesh, shape: Sequence[int]) -> Iterator[Partition]:
             yield partition
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """A partition as errors name it; it is put in words only where one is shown."""
-
-    partition: Partition
-
-    def __str__(self) -> str:
-        pairs = ", ".join(f"{dim}: {list(axes)}" for dim, axes in self.partition)
-        return f"Partition {{{pairs}}}"
-
-
-def _check_axes(_: Mesh, __: Sequence[int], partition: Partition) -> None:
-    seen: set[int] = set()
-    for _dim, axes in partition:
-        for axis in axes:
-            if axis in seen:
-                raise AxisUsedTwice(f"{_Written(partition)} uses mesh axis {axis} twice.")
-            seen.add(axis)
-
-
-def _check_dims(_: Mesh, shape: Sequence[int], partition: Partition) -> None:
-    for dim, _axes in partition:
-        if not 0 <= dim < len(shape):
-            raise DimensionOutOfRange(
-                f"{_Written(partition)} names dimension {dim} of a tensor that has {len(shape)}, "
-                "counted from 0."
-            )
-
-
-def _check_sizes(mesh: Mesh, shape: Sequence[int], partition: Partition) -> None:
-    for dim, axes in partition:
-        devices = mesh.devices(axes)
-        if shape[dim] % devices:
-            raise SizeNotDivisible(
-                f"{_Written(partition)} shares dimension {dim}, of size {shape[dim]}, between "
-                f"{devices} devices, which do not divide it."
-            )
+def _text(partition: Partition) -> str:
+    pairs = ", ".join(f"{dim}: {list(axes)}" for dim, axes in partition)
+    return f"Partition {{{pairs}}}"

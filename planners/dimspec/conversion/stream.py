@@ -1,14 +1,16 @@
-"""Streams of conversions: the distinct questions, and the order in which they are asked."""
+"""Streams of conversions: the distinct queries, and the order in which they are asked."""
 
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
+from planners.dimspec.conversion.costs import Cost
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 
 
-class Question(NamedTuple):
+class Query(NamedTuple):
     """How a tensor of `shape` (elements) that is sharded like `source` becomes like `target`."""
 
     mesh: Mesh
@@ -17,57 +19,69 @@ class Question(NamedTuple):
     target: Partition
 
 
-class Recorded(NamedTuple):
-    """What ColossalAI answered: names of the specs, names of the patterns, the cost.
-
-    The cost is (forward, backward, total) in cost units.
-    """
+class RecordedAnswer(NamedTuple):
+    """What ColossalAI answered: the names of the specs and of the patterns, and the cost."""
 
     path: tuple[str, ...]
     patterns: tuple[str, ...]
-    cost: tuple[float, float, float]
+    cost: Cost
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stream:
-    """Questions, the indices of those that are asked one after the other, and recorded answers.
+    """Queries, the indices of those that are asked one after the other, and recorded answers.
 
-    Every question is asked. `recorded` has an answer for each, None where they are not known;
+    Every query is asked. `recorded` has an answer for each, None where they are not known;
     `left_out` counts the calls that are not possible on the mesh, or could not be recorded.
     """
 
-    questions: tuple[Question, ...]
+    queries: tuple[Query, ...]
     sequence: Sequence[int]
-    recorded: tuple[Recorded, ...] | None = None
+    recorded: tuple[RecordedAnswer, ...] | None = None
     left_out: int = 0
+
+    @cached_property
+    def specs(self) -> dict[tuple[Mesh, tuple[int, ...], Partition], int]:
+        """The number of each partition of a tensor that is a source or a target."""
+        ends = ((*query[:2], end) for query in self.queries for end in query[2:])
+        return {spec: number for number, spec in enumerate(dict.fromkeys(ends))}
+
+    @cached_property
+    def pairs(self) -> list[tuple[int, int]]:
+        """For each query the numbers of its source and its target."""
+        specs = self.specs
+        return [
+            (specs[mesh, shape, source], specs[mesh, shape, target])
+            for mesh, shape, source, target in self.queries
+        ]
 
     @property
     def meshes(self) -> str:
         """The meshes that it is on, in words."""
-        held = list(dict.fromkeys(str(question.mesh) for question in self.questions))
+        held = list(dict.fromkeys(str(query.mesh) for query in self.queries))
         return held[0] if len(held) == 1 else f"{len(held)} meshes"
 
 
-def once_each(questions: Sequence[Question]) -> Stream:
-    """Return a stream that asks every question once."""
-    return Stream(tuple(questions), range(len(questions)))
+def once_each(queries: Sequence[Query]) -> Stream:
+    """Return a stream that asks every query once."""
+    return Stream(tuple(queries), range(len(queries)))
 
 
-def is_possible(mesh: Mesh, question: Question) -> bool:
-    """Whether a mesh has the axes of a question's partitions and divides its tensor so."""
+def is_possible(mesh: Mesh, query: Query) -> bool:
+    """Whether a mesh has the axes of a query's partitions and divides its tensor so."""
     return all(
-        axes[-1] < len(mesh.shape) and question.shape[dim] % mesh.devices(axes) == 0
-        for partition in (question.source, question.target)
+        axes[-1] < len(mesh.shape) and query.shape[dim] % mesh.devices(axes) == 0
+        for partition in (query.source, query.target)
         for dim, axes in partition
     )
 
 
-def all_pairs(mesh: Mesh, shape: tuple[int, ...]) -> Iterator[Question]:
+def all_pairs(mesh: Mesh, shape: tuple[int, ...]) -> Iterator[Query]:
     """Yield the conversions between any two partitions of a tensor, equal ones included."""
     partitions = list(all_partitions(mesh, shape))
     for source in partitions:
         for target in partitions:
-            yield Question(mesh, shape, source, target)
+            yield Query(mesh, shape, source, target)
 
 
 _TENSORS = (
@@ -81,7 +95,7 @@ _LATENCIES = (2e-5, 5e-6)
 _SECONDS_PER_ELEMENT = (4 / 25e9, 4 / 300e9)
 
 
-def batch_of_eight() -> Iterator[Question]:
+def batch_of_eight() -> Iterator[Query]:
     """Yield all pairs of four tensors, each with unit costs and with costs in seconds."""
     for shape, mesh_shape in _TENSORS:
         for mesh in (Mesh.of(*mesh_shape), Mesh(mesh_shape, _LATENCIES, _SECONDS_PER_ELEMENT)):
@@ -92,7 +106,7 @@ RANDOM_MESHES = ((2, 2), (2, 4), (4, 2), (1, 8), (3, 2), (8,))
 _SIZES = (1, 2, 3, 4, 6, 7, 8, 12, 15, 16, 24, 30, 64, 96, 100, 224)
 
 
-def random_questions(count: int, seed: int) -> Iterator[Question]:
+def random_queries(count: int, seed: int) -> Iterator[Query]:
     """Yield conversions drawn by random.Random(seed): mesh, costs, rank 1 to 6, sizes, partitions.
 
     The dimensions of a partition are in random order.
@@ -110,4 +124,4 @@ def random_questions(count: int, seed: int) -> Iterator[Question]:
             tuple(rng.sample(chosen, len(chosen)))
             for chosen in (rng.choice(partitions), rng.choice(partitions))
         )
-        yield Question(mesh, shape, source, target)
+        yield Query(mesh, shape, source, target)

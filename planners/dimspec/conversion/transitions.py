@@ -20,7 +20,7 @@ Divisible = tuple[frozenset[int], ...]
 ARRIVED = -1
 
 
-class Step(NamedTuple):
+class LayoutStep(NamedTuple):
     """One candidate: what is done along which mesh axis, and the number of the layout it makes."""
 
     pattern: Pattern
@@ -67,7 +67,7 @@ class Transitions:
         self._layouts: list[_Layout] = []
         self._nearest: dict[Masks, list[int]] = {}
         self._number(_Layout((0,) * self._rank, ()))
-        self.steps: list[list[Step]] = []
+        self.steps: list[list[LayoutStep]] = []
         while len(self.steps) < len(self._layouts):
             self.steps.append(list(self.expand(self._layouts[len(self.steps)])))
         self._found = {self.partition(number): number for number in range(len(self._layouts))}
@@ -117,7 +117,7 @@ class Transitions:
 
     def _step(
         self, layout: _Layout, pattern: Pattern, gathered: int, sharded: int, bit: int
-    ) -> Step | None:
+    ) -> LayoutStep | None:
         """Return the step that takes an axis from one dimension, gives it to another, or both."""
         masks, order = list(layout.masks), layout.order
         if pattern is not Pattern.SPLIT:
@@ -131,9 +131,9 @@ class Transitions:
             if masks[sharded] not in self._sizes[sharded]:
                 return None
         number = self._number(_Layout(tuple(masks), order))
-        return Step(pattern, gathered, sharded, bit.bit_length() - 1, number)
+        return LayoutStep(pattern, gathered, sharded, bit.bit_length() - 1, number)
 
-    def expand(self, layout: _Layout) -> Iterator[Step]:
+    def expand(self, layout: _Layout) -> Iterator[LayoutStep]:
         """Yield the candidates from a layout."""
         masks = layout.masks
         for dim in layout.order:

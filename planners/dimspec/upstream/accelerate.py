@@ -7,8 +7,7 @@ with accelerate_colossalai():
 """
 
 from threading import Lock
-from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import colossalai
 from colossalai.device.device_mesh import DeviceMesh
@@ -17,7 +16,8 @@ from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 from colossalai.tensor.sharding_spec import ShardingSpec
 
 from harness.contract import InfeasibleDecision, SupportedReleases, UsageError
-from planners.dimspec.conversion.interned import Interned
+from planners.dimspec.conversion.costs import Cost
+from planners.dimspec.conversion.interned import InternedSearch
 from planners.dimspec.conversion.partition import Mesh, PartitionError
 from planners.dimspec.upstream.plain_values import dictionary_of, partition_of, values_of
 
@@ -30,33 +30,24 @@ _MOST_AXES = 2  # of a mesh; what upstream answers for more, mostly an error, is
 _switch = Lock()
 
 
-class _Known:
-    """The answer to one question, without its source; the objects are in every such answer.
+class _KnownAnswer(NamedTuple):
+    """The answer to one query, without its source; the objects are in every such answer.
 
     `sequences` are those of source and target as text, by which upstream keeps its last answers.
     """
 
-    __slots__ = ("backward", "comms", "forward", "sequences", "specs", "total")
-
-    def __init__(
-        self,
-        sequences: tuple[str, str],
-        specs: tuple[ShardingSpec, ...],
-        comms: tuple[CommSpec, ...],
-        cost: tuple[float, float, float],
-    ) -> None:
-        self.sequences = sequences
-        self.specs = specs
-        self.comms = comms
-        self.forward, self.backward, self.total = cost
+    sequences: tuple[str, str]
+    specs: tuple[ShardingSpec, ...]
+    comms: tuple[CommSpec, ...]
+    cost: Cost
 
 
-class Accelerated:
+class AcceleratedConversions:
     """ColossalAI's search for conversions while it is accelerated, in all threads of the process.
 
     Paths, communication, costs and `cached_spec_pairs_transform_path` are upstream's own, to the
     last bit; what differs is how long finding them takes, and that specs of a path after its first
-    one are shared between answers and must not be changed. Questions that the search here has no
+    one are shared between answers and must not be changed. Queries that the search here has no
     answer to are left to upstream, and those for the forward pass only, of other classes of meshes
     and managers, and all of them on a release that it was not tested with.
     It ends with `stop`, or with the `with` block that it is used in.
@@ -70,9 +61,9 @@ class Accelerated:
             return
         if not _switch.acquire(blocking=False):
             raise UsageError("ColossalAI's search is accelerated already; stop that one first.")
-        self._tensors = Interned()
+        self._tensors = InternedSearch()
         self._process_groups: dict[int, Any] = {}
-        self._known: dict[tuple[Any, ...], _Known | None] = {}
+        self._known: dict[tuple[Any, ...], _KnownAnswer | None] = {}
         self._upstream = ShapeConsistencyManager.shape_consistency
         self._replacement = self._replacing()
         ShapeConsistencyManager.shape_consistency = self._replacement
@@ -90,15 +81,10 @@ class Accelerated:
                 ShapeConsistencyManager.shape_consistency = self._upstream
             _switch.release()
 
-    def __enter__(self) -> "Accelerated":
+    def __enter__(self) -> "AcceleratedConversions":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _replacing(self) -> Any:
@@ -130,14 +116,10 @@ class Accelerated:
                 found = None
             if found is None:
                 return self._ask_upstream(manager, source_spec, target_spec)
-            path = [source_spec, *found.specs] if found.specs else []
-            comms = [*found.comms]
-            manager.cached_spec_pairs_transform_path[found.sequences] = (path, comms)
-            return (
-                path,
-                comms,
-                {"forward": found.forward, "backward": found.backward, "total": found.total},
-            )
+            sequences, specs, comms, (forward, backward, total) = found
+            path, steps = [source_spec, *specs] if specs else [], [*comms]
+            manager.cached_spec_pairs_transform_path[sequences] = (path, steps)
+            return path, steps, {"forward": forward, "backward": backward, "total": total}
 
         return shape_consistency
 
@@ -148,14 +130,15 @@ class Accelerated:
         answer: Answer = self._upstream(manager, source, target)
         return answer
 
-    def _search(self, source: ShardingSpec, target: ShardingSpec) -> _Known | None:
+    def _search(self, source: ShardingSpec, target: ShardingSpec) -> _KnownAnswer | None:
         mesh, shape = source.device_mesh, source.entire_shape
         if len(mesh.shape) > _MOST_AXES or len(shape) != len(target.entire_shape):
             return None
         try:
             values = Mesh(*values_of(mesh))
             tensor = self._tensors.tensor(values, tuple(shape))
-            found = tensor.convert(partition_of(source), partition_of(target))
+            ends = (tensor.spec(partition_of(spec)) for spec in (source, target))
+            found = self._tensors.convert(*ends)
         except (PartitionError, InfeasibleDecision):
             return None
         self.searches += 1
@@ -175,7 +158,7 @@ class Accelerated:
             for spec, comm in zip(specs, found.comms, strict=False)
         ]
         sequences = (str(source.sharding_sequence), str(target.sharding_sequence))
-        return _Known(sequences, tuple(specs[1:]), tuple(comms), found.cost)
+        return _KnownAnswer(sequences, tuple(specs[1:]), tuple(comms), found.cost)
 
 
 def _is_plain(manager: ShapeConsistencyManager, source: ShardingSpec, target: ShardingSpec) -> bool:
@@ -189,7 +172,7 @@ def _is_plain(manager: ShapeConsistencyManager, source: ShardingSpec, target: Sh
     )
 
 
-def accelerate(*, any_release: bool = False) -> Accelerated:
+def accelerate(*, any_release: bool = False) -> AcceleratedConversions:
     """Switch quicker conversions on, for ColossalAI's planner in this process.
 
     On a release that it was not tested with it warns, once, and switches nothing on.
@@ -205,4 +188,4 @@ def accelerate(*, any_release: bool = False) -> Accelerated:
     """
     installed = colossalai.__version__
     is_supported = RELEASES.allow("accelerate()", installed, any_release=any_release)
-    return Accelerated(is_supported=is_supported)
+    return AcceleratedConversions(is_supported=is_supported)

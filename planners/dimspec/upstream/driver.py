@@ -4,6 +4,8 @@
 of their own, since they slow down what they count.
 """
 
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from planners.dimspec.upstream import stubs
@@ -11,25 +13,13 @@ from planners.dimspec.upstream import stubs
 stubs.install()
 
 
-def stream(request: dict[str, Any]) -> dict[str, Any]:
-    """Answer a stream of conversions; `upstream.stream.answer` says how."""
-    from planners.dimspec.upstream.stream import answer
-
-    return answer(request)
+def _handler(module: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return the `answer` of a module, which is imported when it is first asked."""
+    return lambda request: import_module(module).answer(request)
 
 
-def constructor(request: dict[str, Any]) -> dict[str, Any]:
-    """Build all strategies of a model; `upstream.constructor.answer` says how."""
-    from planners.dimspec.upstream.constructor import answer
-
-    return answer(request)
-
-
-def record(request: dict[str, Any]) -> dict[str, Any]:
-    """Build them and return every conversion asked for; `upstream.recording.answer` says how."""
-    from planners.dimspec.capture.recording import answer
-
-    return answer(request)
-
-
-HANDLERS = {"stream": stream, "constructor": constructor, "record": record}
+HANDLERS = {
+    "stream": _handler("planners.dimspec.upstream.stream"),
+    "constructor": _handler("planners.dimspec.upstream.constructor"),
+    "record": _handler("planners.dimspec.capture.recording"),
+}

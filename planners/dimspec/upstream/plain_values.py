@@ -1,4 +1,4 @@
-"""ColossalAI's objects as plain values, and meshes from them."""
+"""ColossalAI's objects as plain values, and its meshes made of them."""
 
 import math
 from collections.abc import Sequence
@@ -8,10 +8,8 @@ import torch
 from colossalai.device.device_mesh import DeviceMesh
 from colossalai.tensor.sharding_spec import ShardingSpec
 
-from planners.dimspec.conversion.partition import Partition
-
-Pairs = list[list[Any]]
-"""A partition in JSON: `[[dim, [axes]], ...]` in insertion order."""
+from planners.dimspec.conversion.partition import Mesh, Partition
+from planners.dimspec.conversion.stream import Query
 
 
 def device_mesh(
@@ -31,11 +29,6 @@ def partition_of(spec: ShardingSpec) -> Partition:
     return tuple([(dim, tuple(axes)) for dim, axes in spec.dim_partition_dict.items()])
 
 
-def pairs_of(partition: Partition) -> Pairs:
-    """Return a partition as JSON has it."""
-    return [[dim, list(axes)] for dim, axes in partition]
-
-
 def dictionary_of(partition: Partition) -> dict[int, list[int]]:
     """Return a partition as a sharding spec takes it."""
     return {dim: list(axes) for dim, axes in partition}
@@ -44,3 +37,9 @@ def dictionary_of(partition: Partition) -> dict[int, list[int]]:
 def values_of(mesh: DeviceMesh) -> tuple[Any, ...]:
     """Return all of a mesh that a conversion depends on; upstream copies meshes all the time."""
     return tuple(mesh.shape), tuple(mesh.mesh_alpha), tuple(mesh.mesh_beta)
+
+
+def query_of(source: ShardingSpec, target: ShardingSpec) -> Query:
+    """Return the conversion between two specs."""
+    mesh = Mesh(*values_of(source.device_mesh))
+    return Query(mesh, tuple(source.entire_shape), partition_of(source), partition_of(target))

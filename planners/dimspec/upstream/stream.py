@@ -2,18 +2,13 @@
 
 from typing import Any
 
+import msgspec
 from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 from colossalai.tensor.sharding_spec import ShardingSpec
 
-from planners.dimspec.upstream.plain_values import (
-    device_mesh,
-    dictionary_of,
-    pairs_of,
-    partition_of,
-)
+from planners.dimspec.conversion.stream import Stream
+from planners.dimspec.upstream.plain_values import device_mesh, dictionary_of, partition_of
 from planners.dimspec.upstream.running import run
-
-_Question = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -22,35 +17,32 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     Making one spec for each distinct partition of a tensor is part of what is timed.
 
     Args:
-        request: `meshes` (shape, alpha, beta), `questions` (mesh by index, shape in elements,
-            source and target partition in insertion order), `sequence` (questions by index), and
-            what `running.run` takes.
+        request: `queries` and `sequence` of a `Stream`, and what `running.run` takes.
 
     Returns:
         What `running.run` measured; `answers` with path, comms (pattern, gather and shard
-        dimension, mesh axis) and cost (forward, backward, total, in cost units) for each question,
+        dimension, mesh axis) and cost (forward, backward, total, in cost units) for each query,
         None for one that was not asked; and `costs`, the total of each call in order.
     """
-    meshes = [device_mesh(mesh["shape"], mesh["alpha"], mesh["beta"]) for mesh in request["meshes"]]
-    questions = [_question(question) for question in request["questions"]]
-    sequence = request["sequence"]
+    stream = msgspec.convert(request, Stream)
+    pairs = stream.pairs
+    meshes = {
+        mesh: device_mesh(mesh.shape, mesh.alpha, mesh.beta)
+        for mesh in dict.fromkeys(query.mesh for query in stream.queries)
+    }
+    partitions = [(meshes[mesh], shape, partition) for mesh, shape, partition in stream.specs]
 
     def convert() -> tuple[list[Any], list[float]]:
-        specs: dict[tuple[Any, ...], ShardingSpec] = {}
-        pairs = []
-        for question in questions:
-            for key in question:
-                if key not in specs:
-                    mesh, shape, partition = key
-                    specs[key] = ShardingSpec(
-                        meshes[mesh], shape, dim_partition_dict=dictionary_of(partition)
-                    )
-            pairs.append((specs[question[0]], specs[question[1]]))
+        specs = [
+            ShardingSpec(mesh, shape, dim_partition_dict=dictionary_of(partition))
+            for mesh, shape, partition in partitions
+        ]
         ask = ShapeConsistencyManager().shape_consistency
-        answers: list[Any] = [None] * len(questions)
+        answers: list[Any] = [None] * len(pairs)
         costs = []
-        for index in sequence:
-            answers[index] = found = ask(*pairs[index])
+        for index in stream.sequence:
+            source, target = pairs[index]
+            answers[index] = found = ask(specs[source], specs[target])
             costs.append(found[2]["total"])
         return answers, costs
 
@@ -62,18 +54,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _question(question: dict[str, Any]) -> _Question:
-    mesh, shape = question["mesh"], tuple(question["shape"])
-    source, target = (
-        (mesh, shape, tuple((dim, tuple(axes)) for dim, axes in question[end]))
-        for end in ("source", "target")
-    )
-    return source, target
-
-
 def _answer(path: list[Any], comms: list[Any], cost: dict[str, float]) -> dict[str, Any]:
     return {
-        "path": [pairs_of(partition_of(spec)) for spec in path],
+        "path": [partition_of(spec) for spec in path],
         "comms": [
             [comm.comm_pattern.name, comm.gather_dim, comm.shard_dim, comm.logical_process_axis]
             for comm in comms

@@ -1,15 +1,17 @@
 """The real ColossalAI, each release in a child process of its own, on streams and as a whole."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from harness.contract import Claim, Measured, Prepared, Upstream, is_observing
-from planners.dimspec.conversion.costs import CommSpec, Cost, Pattern
+from planners.dimspec.answers import Answers
+from planners.dimspec.conversion.costs import CommSpec, Cost
 from planners.dimspec.conversion.partition import Mesh, Partition
 from planners.dimspec.conversion.search import Conversion
-from planners.dimspec.conversion.stream import Stream
-from planners.dimspec.decision import Answers, Construction, Decision
+from planners.dimspec.conversion.stream import Query, Stream
+from planners.dimspec.decision import Construction, Decision
 from planners.dimspec.family import FAMILY
 from planners.dimspec.problem import ConstructorProblem, DimSpecProblem
 
@@ -46,41 +48,26 @@ def _asked(
     problem: DimSpecProblem, release: str, answered_by: str = "colossalai"
 ) -> Prepared[Decision]:
     if isinstance(problem, ConstructorProblem):
-        request: dict[str, Any] = {
-            "kind": "constructor",
-            "model": problem.model,
-            "mesh_shape": problem.mesh.shape,
-        }
-        read: Callable[[dict[str, Any]], Decision] = _construction
+        request = {"kind": "constructor", "model": problem.model, "mesh_shape": problem.mesh.shape}
     else:
         stream = problem.stream
-        request = {"kind": "stream", **_written(stream)}
-
-        def read(answer: dict[str, Any]) -> Decision:
-            return _answers(stream, answer)
-
+        queries = msgspec.to_builtins(stream.queries)
+        request = {"kind": "stream", "queries": queries, "sequence": [*stream.sequence]}
     upstream = Upstream(release, _DRIVER)
 
     def run() -> Measured[Decision]:
         answer = upstream.ask(request | {"answered_by": answered_by, "count": is_observing()})
-        return Measured(
-            read(answer), answer["wall_s"], answer["cpu_s"], counters=answer["counters"]
-        )
+        decision: Decision
+        if isinstance(problem, ConstructorProblem):
+            decision = msgspec.convert(answer, Construction)
+        else:
+            decision = _answers(problem.stream, answer)
+        return Measured(decision, answer["wall_s"], answer["cpu_s"], counters=answer["counters"])
 
     return Prepared(run, close=upstream.close)
 
 
-def _construction(answer: dict[str, Any]) -> Construction:
-    return Construction(
-        answer["fingerprint"][:16],
-        answer["nodes"],
-        answer["strategies"],
-        answer["resharding_costs"],
-        answer["total_resharding_cost"],
-    )
-
-
-class _Spec(NamedTuple):
+class _ReceivedSpec(NamedTuple):
     """A sharding spec as it came out of the other process."""
 
     mesh: Mesh
@@ -88,39 +75,20 @@ class _Spec(NamedTuple):
     partition: Partition
 
 
-def _written(stream: Stream) -> dict[str, Any]:
-    meshes = list(dict.fromkeys(question.mesh for question in stream.questions))
-    return {
-        "meshes": [
-            {"shape": mesh.shape, "alpha": mesh.alpha, "beta": mesh.beta} for mesh in meshes
-        ],
-        "questions": [
-            {
-                "mesh": meshes.index(question.mesh),
-                "shape": question.shape,
-                "source": question.source,
-                "target": question.target,
-            }
-            for question in stream.questions
-        ],
-        "sequence": list(stream.sequence),
-    }
+class _ReceivedAnswer(msgspec.Struct):
+    """The answer to a query as it came out of the other process."""
+
+    path: tuple[Partition, ...]
+    comms: tuple[CommSpec, ...]
+    cost: Cost
+
+    def conversion(self, query: Query) -> Conversion:
+        """Return the answer as every search gives it."""
+        path = tuple(_ReceivedSpec(query.mesh, query.shape, each) for each in self.path)
+        return Conversion(path, self.comms, self.cost)
 
 
 def _answers(stream: Stream, answer: dict[str, Any]) -> Answers:
-    conversions = [
-        Conversion(
-            tuple(
-                _Spec(
-                    question.mesh,
-                    question.shape,
-                    tuple((dim, tuple(axes)) for dim, axes in partition),
-                )
-                for partition in told["path"]
-            ),
-            tuple(CommSpec(Pattern(name), *where) for name, *where in told["comms"]),
-            Cost(*told["cost"]),
-        )
-        for question, told in zip(stream.questions, answer["answers"], strict=True)
-    ]
-    return Answers(conversions, answer["costs"])
+    received = msgspec.convert(answer["answers"], list[_ReceivedAnswer])
+    pairs = zip(stream.queries, received, strict=True)
+    return Answers([each.conversion(query) for query, each in pairs], answer["costs"])

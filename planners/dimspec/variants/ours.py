@@ -1,12 +1,11 @@
 """Variants that go beyond what was published."""
 
 from harness.contract import Prepared
-from planners.dimspec.answers import prepare
-from planners.dimspec.conversion.cheapest import Cheapest
-from planners.dimspec.conversion.interned import Interned
+from planners.dimspec.answers import Answers, prepare
+from planners.dimspec.conversion.cheapest import CheapestSearch
+from planners.dimspec.conversion.interned import InternedSearch
 from planners.dimspec.conversion.path_cache import PathCache
 from planners.dimspec.conversion.specs import SharedDimSpec
-from planners.dimspec.decision import Answers
 from planners.dimspec.family import FAMILY
 from planners.dimspec.problem import DimSpecProblem
 
@@ -25,10 +24,10 @@ def path_cache(problem: DimSpecProblem) -> "Prepared[Answers]":
 @FAMILY.variant("interned", source="shardbench", same_as="eager-dict")
 def interned(problem: DimSpecProblem) -> "Prepared[Answers]":
     """Layouts as numbers: steps and nearest steps from tables, specs and paths shared."""
-    return prepare(problem, Interned)
+    return prepare(problem, InternedSearch)
 
 
 @FAMILY.variant("optimal", source="Dijkstra 1959, over ColossalAI's costs of a step")
 def optimal(problem: DimSpecProblem) -> "Prepared[Answers]":
     """The cheapest conversion by the true sum of its steps, from the same tables."""
-    return prepare(problem, Cheapest)
+    return prepare(problem, CheapestSearch)

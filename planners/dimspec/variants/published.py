@@ -1,10 +1,9 @@
 """ColossalAI's search as it was, as it became, and as it was meant to be."""
 
 from harness.contract import Claim, Prepared
-from planners.dimspec.answers import prepare
+from planners.dimspec.answers import Answers, prepare
 from planners.dimspec.conversion.search import GreedySearch
 from planners.dimspec.conversion.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec
-from planners.dimspec.decision import Answers
 from planners.dimspec.family import FAMILY
 from planners.dimspec.problem import DimSpecProblem
 

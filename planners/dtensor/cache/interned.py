@@ -1,10 +1,9 @@
 """A dispatch that knows an op's inputs by identity and has compiled what to do with them.
 
 An op on specs that it has met is one look into a table, the op on the local tensors, and the
-result wrapped: no schema, no flattening, no spec built, also where torch goes through its slow
-path for a number among tensors or a view of a sharded one. An op that it has not met is dispatched
-by torch, whole, and a plan is what torch was seen to do. So torch's cache is filled as it would be
-without this one, and dropping plans never changes a decision.
+result wrapped: no schema, no flattening, no spec built. An op that it has not met is dispatched by
+torch, whole, and a plan is what torch did. So torch's cache is filled as it would be without this
+one, and dropping plans never changes a decision.
 
 What torch would not decide from the inputs alone, or would do more with, is left to torch: active
 dispatch modes (debugging, fake tensors, tracing), symbolic sizes, placements with state, ops in
@@ -19,26 +18,24 @@ from typing import Any
 from torch._ops import OpOverload
 
 from planners.dtensor.cache.plan_handlers import Table, handler_of, of_any_form
-from planners.dtensor.cache.plans import Key, KeyRule, Plan, Tally, plan_of
-from planners.dtensor.cache.torch_hooks import following_torch
+from planners.dtensor.cache.plans import Key, KeyRule, OpPlan, PlanTally, plan_of
+from planners.dtensor.cache.torch_hooks import following_torch, made_plainly
 from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.base import CacheInfo, Dispatch
-from planners.dtensor.dispatch.construction import made_plainly
 from planners.dtensor.dispatch.handlers import handling, watched
-from planners.dtensor.dispatch.size import bytes_held
 from planners.dtensor.dispatch.specs import SpecTable
-from planners.dtensor.dispatch.tables import BoundedTable
+from planners.dtensor.dispatch.tables import BoundedTable, bytes_held
 from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, traits
 
 MOST_PLANS = 1024
 """How many plans are kept for one op, unless told otherwise."""
 
 
-class Interned(Dispatch):
+class InternedDispatch(Dispatch):
     """Plans by op and by the specs of its inputs, at most `most_plans` for each op."""
 
     def __init__(self, most_plans: int = MOST_PLANS) -> None:
-        self.tally = Tally()
+        self.tally = PlanTally()
         self.specs = SpecTable()
         self._most_plans = most_plans
         self._tables: dict[OpOverload, Table] = {}
@@ -49,7 +46,7 @@ class Interned(Dispatch):
         """Take over the ops that make one tensor of tensors given one by one."""
         handlers = {
             op: self._handler(op)
-            for op in torch_path.ops_with_strategies()
+            for op in torch_path.ops_to_take_over()
             if traits(op).makes_one_tensor
         }
         with (
@@ -77,7 +74,7 @@ class Interned(Dispatch):
         if op in self._tables:
             self._tables[op].clear()
 
-    def plan_for(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Plan | None:
+    def plan_for(self, op: OpOverload, args: Args, kwargs: Kwargs) -> OpPlan | None:
         """Return the plan that is known for an op on these arguments."""
         key = KeyRule.of(op).key(args, kwargs)
         table = self._tables.get(op)

@@ -14,8 +14,8 @@ from torch.distributed.tensor import DTensor
 from planners.dtensor.cache.plans import (
     Key,
     KeyRule,
-    Plan,
-    Tally,
+    OpPlan,
+    PlanTally,
     adopt,
     local_args,
     make_dtensor,
@@ -24,13 +24,13 @@ from planners.dtensor.dispatch.handlers import by_torch
 from planners.dtensor.dispatch.tables import BoundedTable
 from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, alias_storage, traits
 
-Table = BoundedTable[Key, Plan]
+Table = BoundedTable[Key, OpPlan]
 Missed = Callable[[OpOverload, Args, Kwargs, Key], Any]
 
 functions_overridden = torch._C._len_torch_function_stack
 
 
-def handler_of(op: OpOverload, table: Table, tally: Tally, general: Handler) -> Handler:
+def handler_of(op: OpOverload, table: Table, tally: PlanTally, general: Handler) -> Handler:
     """Return the handler of an op for the form that its schema gives its arguments.
 
     What is of another form, or has no plan yet, goes on to `general`.
@@ -43,7 +43,7 @@ def handler_of(op: OpOverload, table: Table, tally: Tally, general: Handler) -> 
     return general
 
 
-def of_any_form(rule: KeyRule, table: Table, tally: Tally, missed: Missed) -> Handler:
+def of_any_form(rule: KeyRule, table: Table, tally: PlanTally, missed: Missed) -> Handler:
     """Return a handler for arguments of all forms.
 
     `missed` does all there is to do for an op on whose key no plan is known.
@@ -73,7 +73,7 @@ def of_any_form(rule: KeyRule, table: Table, tally: Tally, missed: Missed) -> Ha
     return handler
 
 
-def _of_one(table: Table, is_view: bool, tally: Tally, general: Handler) -> Handler:
+def _of_one(table: Table, is_view: bool, tally: PlanTally, general: Handler) -> Handler:
     plans = table.entries
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
@@ -97,7 +97,7 @@ def _of_one(table: Table, is_view: bool, tally: Tally, general: Handler) -> Hand
     return handler
 
 
-def _of_two(table: Table, tally: Tally, general: Handler) -> Handler:
+def _of_two(table: Table, tally: PlanTally, general: Handler) -> Handler:
     """Two DTensors, or one and a number."""
     plans = table.entries
 
@@ -134,7 +134,7 @@ def _of_two(table: Table, tally: Tally, general: Handler) -> Handler:
     return handler
 
 
-def _of_three(table: Table, tally: Tally, general: Handler) -> Handler:
+def _of_three(table: Table, tally: PlanTally, general: Handler) -> Handler:
     plans = table.entries
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
@@ -166,7 +166,7 @@ def _of_three(table: Table, tally: Tally, general: Handler) -> Handler:
     return handler
 
 
-def _with_size(table: Table, is_view: bool, tally: Tally, general: Handler) -> Handler:
+def _with_size(table: Table, is_view: bool, tally: PlanTally, general: Handler) -> Handler:
     """A DTensor and a list of numbers, as a view has it."""
     plans = table.entries
 

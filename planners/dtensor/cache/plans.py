@@ -19,6 +19,8 @@ from planners.dtensor.dispatch.torch_path import (
     PROPAGATOR,
     Args,
     Kwargs,
+    on_meta_device,
+    schema_info,
     traits,
 )
 
@@ -27,7 +29,7 @@ make_dtensor = torch.Tensor._dtensor__new__
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class OpPlan:
     """What to do with an op on inputs of these specs.
 
     Attributes:
@@ -48,17 +50,19 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Tally:
+class PlanTally:
     """How often plans were found, and not found."""
 
     hits: int = 0
     misses: int = 0
 
 
-def plan_of(op: OpOverload, args: Args, kwargs: Kwargs, made: Any, decided: Decided) -> Plan | None:
+def plan_of(
+    op: OpOverload, args: Args, kwargs: Kwargs, made: Any, decided: Decided
+) -> OpPlan | None:
     """Return a plan that does what torch was seen to do; None where torch takes the op apart."""
     sharding, schema = decided.sharding, decided.schema
-    if type(made) is not DTensor or (sharding is None and not decided.is_remembered):
+    if type(made) is not DTensor or (sharding is None and decided.schema is not None):
         return None
     if sharding is None and not decided.is_moved:
         sharding = OutputSharding(made._spec)
@@ -72,10 +76,10 @@ def plan_of(op: OpOverload, args: Args, kwargs: Kwargs, made: Any, decided: Deci
     elif sharding.needs_redistribute:
         rewritten = _rewritten(op, schema, sharding)
     if output is None or rewritten is None or output != made._spec:
-        return Plan(specs_of(args), sharding, None, (), op._op, traits(op).is_view)
+        return OpPlan(specs_of(args), sharding, None, (), op._op, traits(op).is_view)
     hash(output)
     entry = quickest_entry(op, args, rewritten)
-    return Plan(specs_of(args), sharding, output, rewritten, entry, traits(op).is_view)
+    return OpPlan(specs_of(args), sharding, output, rewritten, entry, traits(op).is_view)
 
 
 def _rewritten(
@@ -83,27 +87,19 @@ def _rewritten(
 ) -> tuple[tuple[int, Any], ...] | None:
     """Return the arguments that are others on this rank; None where torch also moves tensors."""
     suggested = sharding.redistribute_schema
-    is_only_rewritten = (
-        sharding.use_val_from_redistribute_schema
-        and suggested.op is op
-        and len(suggested.args_schema) == len(schema.args_schema)
-        and all(
-            spec.placements == other.placements
-            for spec, other in zip(schema.args_schema, suggested.args_schema, strict=True)
-            if isinstance(spec, DTensorSpec)
-        )
-    )
-    if not is_only_rewritten:
+    old, new = schema.args_schema, suggested.args_schema
+    if not (sharding.use_val_from_redistribute_schema and suggested.op is op):
         return None
-    return tuple(
-        (position, value)
-        for position, value in enumerate(suggested.args_schema)
-        if not isinstance(value, DTensorSpec)
-    )
+    if len(new) != len(old) or any(
+        isinstance(spec, DTensorSpec) and spec.placements != other.placements
+        for spec, other in zip(old, new, strict=True)
+    ):
+        return None
+    return tuple((at, each) for at, each in enumerate(new) if not isinstance(each, DTensorSpec))
 
 
-class _OpsSeen(TorchDispatchMode):
-    """Notes the ops that a call comes to."""
+class _OpsCalled(TorchDispatchMode):
+    """Lists the ops that a call comes to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,21 +122,17 @@ def quickest_entry(
     """
     name = op._schema.name.partition("::")[2]
     local = [
-        torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device="meta")
+        on_meta_device(each.shape, each.stride(), each.dtype)
         if isinstance(each, torch.Tensor)
         else each
         for each in local_args(args, rewritten)
     ]
-    for entry in (
-        getattr(torch._C._VariableFunctions, name, None),
-        getattr(torch.Tensor, name, None),
-    ):
-        if entry is None:
-            continue
-        with suppress(Exception), _OpsSeen() as seen:
+    for owner in (torch._C._VariableFunctions, torch.Tensor):
+        with suppress(Exception), _OpsCalled() as called:
+            entry: Callable[..., torch.Tensor] = getattr(owner, name)
             entry(*local)
-            if seen.ops == [op]:
-                return cast(Callable[..., torch.Tensor], entry)
+            if called.ops == [op]:
+                return entry
     return cast(Callable[..., torch.Tensor], op._op)
 
 
@@ -196,16 +188,11 @@ class KeyRule:
     @classmethod
     def of(cls, op: OpOverload) -> "KeyRule":
         """Return the rule of an op; torch takes 100 for the first where none is registered."""
-        registered = PROPAGATOR.op_to_schema_info.get(
-            op
-        ) or PROPAGATOR.op_to_schema_info_for_single_dim_strategy.get(op)
+        registered, positions = schema_info(op), traits(op).tensor_positions
         if registered is None:
-            return cls(traits(op).tensor_positions, 100, ())
-        return cls(
-            traits(op).tensor_positions,
-            registered.static_argnum,
-            tuple(registered.static_kwargkey or ()),
-        )
+            return cls(positions, 100, ())
+        static_kwargs = tuple(registered.static_kwargkey or ())
+        return cls(positions, registered.static_argnum, static_kwargs)
 
     def key(self, args: Args, kwargs: Kwargs) -> Key | None:
         """Return what the decision depends on; None where that is torch's business.

@@ -98,10 +98,7 @@ class SelfChecking(ShapeClass):
             return made
         with self._counting:
             self._checks += 1
-        difference = _difference_of_results(made, expected)
-        if difference is None:
-            ours = self._sharding(op, args, kwargs)
-            difference = ours and _difference_of_inputs(info.schema, ours, expected)
+        difference = _difference(made, info.schema, self._sharding(op, args, kwargs), expected)
         if difference is None:
             return made
         self._by_torch_alone.add(op)
@@ -135,17 +132,15 @@ class SelfChecking(ShapeClass):
                 self._by_torch_alone.discard(schema.op)
 
 
-def _difference_of_results(made: Any, expected: OutputSharding) -> str | None:
-    """Return how a result differs from what torch decides; None where they agree."""
-    spec = made._spec if type(made) is DTensor else None
-    agree = spec == expected.output_spec
-    return None if agree else f"the result is {spec} and not {expected.output_spec}"
-
-
-def _difference_of_inputs(
-    schema: OpSchema, ours: OutputSharding, expected: OutputSharding
+def _difference(
+    made: Any, schema: OpSchema, ours: OutputSharding | None, expected: OutputSharding
 ) -> str | None:
-    """Return how the inputs are moved otherwise than torch decides; None where they are not."""
+    """Return how a result or the moves of inputs are not as torch decides; None where they are."""
+    spec = made._spec if type(made) is DTensor else None
+    if spec != expected.output_spec:
+        return f"the result is {spec} and not {expected.output_spec}"
+    if ours is None:
+        return None
     moved, wanted = _wanted(schema, ours), _wanted(schema, expected)
     return None if moved == wanted else f"inputs are moved to {moved} and not to {wanted}"
 

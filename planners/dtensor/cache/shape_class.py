@@ -10,7 +10,6 @@ but matrix products and pointwise ones.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -19,16 +18,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
-from planners.dtensor.cache.interned import Interned
-from planners.dtensor.cache.plan_handlers import Table, of_any_form
-from planners.dtensor.cache.plans import (
-    Key,
-    KeyRule,
-    Plan,
-    local_args,
-    make_dtensor,
-    specs_of,
-)
+from planners.dtensor.cache.interned import InternedDispatch
+from planners.dtensor.cache.plan_handlers import Table
+from planners.dtensor.cache.plans import Key, KeyRule, OpPlan, local_args, make_dtensor, specs_of
 from planners.dtensor.dispatch.specs import with_meta
 from planners.dtensor.dispatch.tables import BoundedTable
 from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, strategy_of, traits
@@ -42,14 +34,11 @@ global_info = torch._C._DTensor_compute_global_tensor_info
 
 def has_classes(op: OpOverload) -> bool:
     """Whether the decision for an op depends on its sizes in the ways described above only."""
-    return (
-        traits(op).makes_one_tensor
-        and not traits(op).is_view
-        and (op in PRODUCTS or is_pointwise(op))
-    )
+    of_op = traits(op)
+    return of_op.makes_one_tensor and not of_op.is_view and (op in PRODUCTS or is_pointwise(op))
 
 
-class ShapeClass(Interned):
+class ShapeClass(InternedDispatch):
     """Plans by exact size, and behind them placements by class of shapes."""
 
     def __init__(self, most_classes: int = MOST_CLASSES) -> None:
@@ -76,51 +65,41 @@ class ShapeClass(Interned):
         exact = super()._general(op, table)
         if not has_classes(op):
             return exact
-        rule = KeyRule.of(op)
         classes = self._classes.setdefault(op, BoundedTable(self._most_classes))
-        by_size = of_any_form(
-            rule, table, self.tally, partial(self._missed_in, classes, rule, table)
-        )
 
         def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
             if has_new_spec(args) and not kwargs:
                 made = self._made(op, args, classes.entries.get(class_of(op, args)))
                 if made is not None:
                     return made
-            return by_size(op, args, kwargs)
+            return exact(op, args, kwargs)
 
         return handler
 
-    def _missed_in(
-        self,
-        classes: "Classes",
-        rule: KeyRule,
-        table: Table,
-        op: OpOverload,
-        args: Args,
-        kwargs: Kwargs,
-        key: Key,
+    def _missed(
+        self, rule: KeyRule, table: Table, op: OpOverload, args: Args, kwargs: Kwargs, key: Key
     ) -> Any:
         """Find the class of an op for whose exact size there is no plan; keep what is found."""
+        classes = self._classes.get(op)
+        if classes is None:
+            return super()._missed(rule, table, op, args, kwargs, key)
         of_class = None if kwargs else class_of(op, args)
-        known = classes.entries.get(of_class)
-        made = self._made(op, args, known)
+        made = self._made(op, args, classes.entries.get(of_class))
         if made is not None:
             hash(made._spec)
-            table.add(key, Plan(specs_of(args), None, made._spec, (), op._op, is_view=False))
+            table.add(key, OpPlan(specs_of(args), None, made._spec, (), op._op, is_view=False))
             return made
-        result = self._missed(rule, table, op, args, kwargs, key)
+        result = super()._missed(rule, table, op, args, kwargs, key)
         plan = table.entries.get(key)
-        if plan is not None and of_class and is_by_placements(plan):
-            assert plan.output is not None
-            shape, stride, _ = plan.output.tensor_meta
-            order = order_of(shape, stride)
-            if order is not None:
-                known = Known(plan.output.mesh, plan.output, order, strategy_of(op))
-                classes.add(of_class, known)
+        if plan is None or plan.output is None or plan.sharding is None or not of_class:
+            return result
+        order = order_of(*plan.output.tensor_meta[:2])
+        if order is not None and not plan.sharding.needs_redistribute:  # all inputs stay
+            known = KnownClass(plan.output.mesh, plan.output, order, strategy_of(op))
+            classes.add(of_class, known)
         return result
 
-    def _made(self, op: OpOverload, args: Args, known: "Known | None") -> DTensor | None:
+    def _made(self, op: OpOverload, args: Args, known: "KnownClass | None") -> DTensor | None:
         """Return the result of an op by its class; None where torch has to look at it."""
         if known is None or known.strategy is not strategy_of(op):
             return None
@@ -130,14 +109,13 @@ class ShapeClass(Interned):
             return None
         shape, _ = global_info(made, known.mesh, known.output.placements)
         self.tally.hits += 1
-        foretold = known.output.tensor_meta.dtype  # for bools torch may make another type
-        meta = TensorMeta(torch.Size(shape), stride_of(shape, known.order), foretold)
-        return make_dtensor(
-            DTensor, made, with_meta(known.output, meta), requires_grad=made.requires_grad
-        )
+        dtype = known.output.tensor_meta.dtype  # for bools torch may make another type
+        meta = TensorMeta(torch.Size(shape), stride_of(shape, known.order), dtype)
+        spec = with_meta(known.output, meta)
+        return make_dtensor(DTensor, made, spec, requires_grad=made.requires_grad)
 
 
-class Known(NamedTuple):
+class KnownClass(NamedTuple):
     """Where the result of an op lies on inputs of a class, and in which order in memory.
 
     The mesh is kept alive with it. It holds as long as torch has the same strategy for the op.
@@ -149,7 +127,7 @@ class Known(NamedTuple):
     strategy: object
 
 
-Classes = BoundedTable[Key | None, Known]
+Classes = BoundedTable[Key | None, KnownClass]
 
 
 def has_new_spec(args: Args) -> bool:
@@ -158,13 +136,6 @@ def has_new_spec(args: Args) -> bool:
         if type(each) is DTensor and each._spec._hash is None:
             return True
     return False
-
-
-def is_by_placements(plan: Plan) -> bool:
-    """Whether torch chose to leave all inputs where they are."""
-    return plan.output is not None and not (
-        plan.sharding is None or plan.sharding.needs_redistribute
-    )
 
 
 def order_of(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""Follow torch where it forgets what it decided, or is told to decide otherwise."""
+"""Changes to torch that cached plans need: told when to forget, and DTensors made plainly."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -7,8 +7,9 @@ from unittest import mock
 
 import torch
 from torch._ops import OpOverload
+from torch.distributed.tensor import DTensor
 
-from planners.dtensor.dispatch.torch_path import PROPAGATOR
+from planners.dtensor.dispatch.torch_path import PROPAGATOR, modes_active
 
 _REGISTRATIONS = (
     "register_op_strategy",
@@ -21,11 +22,10 @@ _REGISTRATIONS = (
 def following_torch(
     forget: Callable[[], None], give_back: Callable[[OpOverload], None]
 ) -> Iterator[None]:
-    """Tell of what happens to torch's decisions, until left.
+    """Follow what happens to torch's decisions, until left.
 
-    Args:
-        forget: Is called after torch's cache was cleared.
-        give_back: Is called with an op before torch gets a strategy for it.
+    `forget` is called after torch's cache was cleared, `give_back` with an op before torch gets a
+    strategy for it.
     """
     clear = torch._C._clear_DTensor_sharding_propagator_cache
 
@@ -47,4 +47,21 @@ def following_torch(
             *((kind, name, registering(getattr(kind, name))) for name in _REGISTRATIONS),
         ):
             patches.enter_context(mock.patch.object(owner, name, replacement))
+        yield
+
+
+@contextmanager
+def made_plainly() -> Iterator[None]:
+    """Let torch make DTensors without the two wrappers around their empty constructor.
+
+    Those that are traced or exported have them as ever.
+    """
+    wrapped = DTensor.__init__
+
+    def plain(self: DTensor, *args: Any, **kwargs: Any) -> None:
+        if modes_active() or torch.compiler.is_exporting():
+            wrapped(self, *args, **kwargs)
+
+    plain._torchdynamo_disable = True  # type: ignore[attr-defined] # as torch's own is marked
+    with mock.patch.object(DTensor, "__init__", plain):
         yield

@@ -6,43 +6,40 @@ once for every op on tensors of such shapes, and what it said is looked up from 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map
 
-DEVICE = "cpu"
-"""The device that they say they are on."""
+from planners.dtensor.dispatch.torch_path import on_meta_device
+from planners.dtensor.programs.world import DEVICE
 
 
-class Layout:
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorLayout:
     """Shape and stride in elements, and type; there is one object for each."""
 
-    __slots__ = ("dtype", "shape", "stride")
-
-    def __init__(self, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> None:
-        self.shape, self.stride, self.dtype = shape, stride, dtype
-
-    def on_meta_device(self) -> torch.Tensor:
-        """Return a tensor of this layout that an op can be tried on."""
-        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta")
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
 
 
-class _Given(NamedTuple):
+class _SameAsInput(NamedTuple):
     """What an op returns that it was given, by its place among all that it was given."""
 
     place: int
 
 
-_layouts: dict[tuple[Any, ...], Layout] = {}
+_layouts: dict[tuple[Any, ...], TensorLayout] = {}
 _known: dict[tuple[Any, ...], Any] = {}
 
 
-def layout_of(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Layout:
+def layout_of(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> TensorLayout:
     """Return the layout of a tensor."""
     key = (tuple(shape), tuple(stride), dtype)
-    return _layouts.setdefault(key, Layout(*key))
+    return _layouts.setdefault(key, TensorLayout(*key))
 
 
 def forget() -> None:
@@ -50,21 +47,21 @@ def forget() -> None:
     _known.clear()
 
 
-class Shaped(torch.Tensor):
+class LayoutTensor(torch.Tensor):
     """A tensor of a layout, without values.
 
     An op in place that changes a layout raises TypeError: such a tensor keeps its own.
     """
 
-    form: Layout
+    known_layout: TensorLayout
 
     @staticmethod
-    def __new__(cls, layout: Layout) -> "Shaped":
+    def __new__(cls, layout: TensorLayout) -> "LayoutTensor":
         """Return a new tensor."""
-        made: Shaped = torch.Tensor._make_wrapper_subclass(
+        made: LayoutTensor = torch.Tensor._make_wrapper_subclass(
             cls, layout.shape, layout.stride, dtype=layout.dtype, device=DEVICE
         )
-        made.form = layout
+        made.known_layout = layout
         return made
 
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -82,15 +79,15 @@ class Shaped(torch.Tensor):
         if key in _known:
             made = _known[key]
         else:
-            made = _known[key] = _asked(op, args, kwargs or {})
-        return Shaped(made) if type(made) is Layout else _made(made, args, kwargs)
+            made = _known[key] = _made_on_meta(op, args, kwargs or {})
+        return LayoutTensor(made) if type(made) is TensorLayout else _made(made, args, kwargs)
 
 
 def _key(values: Any) -> tuple[Any, ...]:
     return tuple(
         [
-            value.form
-            if type(value) is Shaped
+            value.known_layout
+            if type(value) is LayoutTensor
             else _key(value)
             if isinstance(value, list | tuple)
             else (value.shape, value.stride(), value.dtype)
@@ -103,28 +100,31 @@ def _key(values: Any) -> tuple[Any, ...]:
     )
 
 
-def _asked(op: OpOverload, args: Any, kwargs: Any) -> Any:
+def _made_on_meta(op: OpOverload, args: Any, kwargs: Any) -> Any:
+    """Return what an op makes on the meta device, with layouts in place of tensors."""
     tried = tree_map(_on_meta_device, (args, kwargs))
-    given = {id(each): place for place, each in enumerate(tree_leaves(tried))}
-    before = [_state(each) for each in tree_leaves(tried)]
+    leaves = tree_leaves(tried)
+    before = [_state(each) for each in leaves]
     made = op(*tried[0], **tried[1])
-    if [_state(each) for each in tree_leaves(tried)] != before:
+    if [_state(each) for each in leaves] != before:
         raise TypeError(f"{op} changes the layout of what it is given.")
+    places = {id(each): place for place, each in enumerate(leaves)}
 
-    def told(each: Any) -> Any:
+    def described(each: Any) -> Any:
         if not isinstance(each, torch.Tensor):
             return each
-        place = given.get(id(each))
-        return layout_of(each.shape, each.stride(), each.dtype) if place is None else _Given(place)
+        if id(each) in places:
+            return _SameAsInput(places[id(each)])
+        return layout_of(each.shape, each.stride(), each.dtype)
 
-    return tree_map(told, made)
+    return tree_map(described, made)
 
 
 def _on_meta_device(value: Any) -> Any:
     if isinstance(value, torch.device):
         return torch.device("meta")
     if isinstance(value, torch.Tensor):
-        return layout_of(value.shape, value.stride(), value.dtype).on_meta_device()
+        return on_meta_device(value.shape, value.stride(), value.dtype)
     return value
 
 
@@ -133,9 +133,9 @@ def _state(value: Any) -> Any:
 
 
 def _made(template: Any, args: Any, kwargs: Any) -> Any:
-    if type(template) is Layout:
-        return Shaped(template)
-    if type(template) is _Given:
+    if type(template) is TensorLayout:
+        return LayoutTensor(template)
+    if type(template) is _SameAsInput:
         return tree_leaves((args, kwargs or {}))[template.place]
     if isinstance(template, list | tuple):
         return type(template)([_made(each, args, kwargs) for each in template])

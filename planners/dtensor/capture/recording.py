@@ -1,4 +1,4 @@
-"""Every op that DTensor's dispatch is given, written down in order, as `shardbench.capture` asks.
+"""Record every op that DTensor's dispatch is given, in order, for `harness.capture`.
 
 C++ asks torch's dispatcher for a handler at the start of each op. While a step is recorded it finds
 one for every op that torch can decide; that one hands the op on to torch's own dispatch and notes
@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import torch
 from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch.distributed.tensor._dispatch import OpDispatcher
 
 from harness.contract import Names, ShardbenchError, UsageError
-from planners.dtensor.capture.writer import CannotBeWritten, Writer
+from planners.dtensor.capture.records import CallRecords
 from planners.dtensor.decision import Redistributions, redistribution
 from planners.dtensor.dispatch.handlers import Below, Handlers, Overlay, consulted
 from planners.dtensor.dispatch.torch_path import (
@@ -27,6 +28,7 @@ from planners.dtensor.dispatch.torch_path import (
     Args,
     Kwargs,
     modes_active,
+    ops_with_strategies,
 )
 
 PUBLIC_NAMESPACES = frozenset(("aten", "prims", "c10d_functional", "_c10d_functional"))
@@ -39,14 +41,13 @@ _switch = threading.Lock()
 def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
     """Record every op of this process until left; gives what returns the step in JSON types.
 
-    Raises:
-        UsageError: a step is recorded already.
+    Raises UsageError where a step is recorded already.
     """
     if not _switch.acquire(blocking=False):
         raise UsageError("A step is captured already; leave that one first.")
+    recorder = _StepRecorder(names)
     try:
-        recorder = _Recorder(names)
-        with recorder.installed():
+        with recorder.moved.recorded(), consulted(recorder.layer, outermost=True):
             yield recorder.content
     finally:
         _switch.release()
@@ -54,45 +55,33 @@ def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
 
 def decided_ops() -> set[OpOverload]:
     """Return the ops that torch decides as a whole, by a strategy or by their decomposition."""
+    decomposed = [op for op in decomposition_table if isinstance(op, OpOverload)]
+    in_parts = torch._C.DispatchKey.CompositeImplicitAutograd  # before torch asks where they lie
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     return {
-        *PROPAGATOR.op_strategy_funcs,
-        *PROPAGATOR.op_to_rules,
-        *PROPAGATOR.op_single_dim_strategy_funcs,
-        *DISPATCHER.__dict__["_custom_op_handlers"],
-        torch.ops.aten.detach.default,
-        torch.ops.aten.alias.default,
+        *ops_with_strategies(),
+        *vars(DISPATCHER)["_custom_op_handlers"],
         torch.ops.aten._local_scalar_dense.default,
-        *(op for op in decomposition_table if isinstance(op, OpOverload) and not _in_parts(op)),
+        *(op for op in decomposed if not has_kernel(op.name(), in_parts)),
     }
 
 
-def _in_parts(op: OpOverload) -> bool:
-    """Whether torch calls other ops for it before it asks where anything lies."""
-    composite = torch._C.DispatchKey.CompositeImplicitAutograd
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), composite))
-
-
-class _OfThread(threading.local, Redistributions):
+class _RedistributionsOfThread(threading.local, Redistributions):
     """What is moved, in each thread by itself: backward passes have threads of their own."""
 
 
-class _Recorder:
+class _StepRecorder:
     def __init__(self, names: Names) -> None:
+        self.moved = _RedistributionsOfThread()
         self._names = names
-        self._writer = Writer()
+        self._records = CallRecords()
+        self._sequence: list[int] = []
         self._left_out: Counter[str] = Counter()
-        self._moved = _OfThread()
         self._inside = threading.local()
         self._lock = threading.Lock()
         self._torch_handlers = OpDispatcher()._custom_op_handlers
 
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Stand between C++ and torch's dispatcher until left."""
-        with self._moved.recorded(), consulted(self._layer, outermost=True):
-            yield
-
-    def _layer(self, below: Below) -> Callable[[OpDispatcher], Handlers]:
+    def layer(self, below: Below) -> Callable[[OpDispatcher], Handlers]:
         """Answer C++ with the recorder for every op, but for what is dispatched on its behalf."""
         sizes: tuple[int, ...] = ()
         overlay: Handlers = {}
@@ -114,34 +103,34 @@ class _Recorder:
                 len(PROPAGATOR.op_single_dim_strategy_funcs),
             )
             if now != sizes:
-                overlay = Overlay(below, dict.fromkeys(decided_ops() | own.keys(), self._noted))
+                overlay = Overlay(below, dict.fromkeys(decided_ops() | own.keys(), self._recorded))
                 sizes = now
             return overlay
 
         return answer
 
-    def _noted(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+    def _recorded(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Let torch run an op, and write down what it was given and what it made of it."""
-        given: Any = None
+        given = None
         why = self._why_not(op)
         if why is None:
             try:
                 with self._lock:
-                    given = self._writer.given(op, args, kwargs)
-            except CannotBeWritten as error:
+                    given = self._records.given(op, args, kwargs)
+            except ValueError as error:
                 why = str(error)
-        self._moved.taken()
+        self.moved.taken()
         self._inside.an_op = True
         try:
             made = op(*args, **kwargs)
         finally:
             self._inside.an_op = False
-        moved = [redistribution(*each) for each in self._moved.taken()]
+        moved = [redistribution(*each) for each in self.moved.taken()]
         with self._lock:
-            if why is None:
+            if given is not None:
                 try:
-                    self._writer.add(given, made, moved)
-                except CannotBeWritten as error:
+                    self._sequence.append(self._records.index(given, made, moved))
+                except ValueError as error:
                     why = str(error)
             if why is not None:
                 self._left_out[why] += 1
@@ -150,22 +139,20 @@ class _Recorder:
     def _why_not(self, op: OpOverload) -> str | None:
         if self._names.hashed and op.namespace not in PUBLIC_NAMESPACES:
             return "an op whose name is private"
-        handler = DISPATCHER.__dict__["_custom_op_handlers"].get(op)
+        handler = vars(DISPATCHER)["_custom_op_handlers"].get(op)
         if handler is not self._torch_handlers.get(op):
             return "an op with a handler of its own"
         return None
 
     def content(self) -> dict[str, Any]:
-        """Return the step as JSON types.
-
-        Raises:
-            ShardbenchError: nothing was recorded.
-        """
+        """Return the step as JSON types; raises ShardbenchError where nothing was recorded."""
         with self._lock:
-            if not self._writer.sequence:
+            if not self._sequence:
                 unwritten = "".join(
                     f", and {count} that cannot be written down ({why})"
                     for why, count in sorted(self._left_out.items())
                 )
                 raise ShardbenchError(f"No op on a DTensor was seen{unwritten}.")
-            return {**self._writer.content(self._names), "left_out": dict(self._left_out)}
+            step = self._records.step(self._names, self._sequence, self._left_out)
+        content: dict[str, Any] = msgspec.to_builtins(step)
+        return content

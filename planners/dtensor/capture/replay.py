@@ -6,13 +6,12 @@ dispatch takes, and for each op one look for what the local op makes, about as l
 launch a kernel.
 """
 
-import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._ops import OpOverload
@@ -22,41 +21,35 @@ from torch.distributed.tensor.placement_types import _MaskPartial
 from torch.utils._pytree import tree_iter, tree_leaves
 
 from harness.contract import Topology, UsageError, WorkloadSpec
+from planners.dtensor.capture import layout_tensor
 from planners.dtensor.capture.arguments import (
+    LAYOUTS,
     META,
-    SHAPED,
     VALUES,
     Arguments,
     CannotBeMade,
     Locals,
-    objects_in,
-    op_named,
 )
-from planners.dtensor.capture.layout_tensor import forget
 from planners.dtensor.capture.recording import decided_ops
-from planners.dtensor.capture.step_file import Call, Step, read_step
+from planners.dtensor.capture.step_file import CallRecord, StepRecord, read_step
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
-from planners.dtensor.programs.build import Program, Recorded
+from planners.dtensor.programs.build import OpProgram, RecordedDecisions
 from planners.dtensor.programs.world import playing_one_rank, start_world
 from planners.dtensor.search.dispatches import ExactMiss
-from planners.dtensor.workloads import calls, check_ranks, is_cold
+from planners.dtensor.workloads import check_ranks, parameters_of
 
 _MOST_PIECES = 2**16
+_READS_A_VALUE = torch.ops.aten._local_scalar_dense.default
 
-_Ready = tuple[Callable[..., Any], list[Any], dict[str, Any]]
 
-
-def replayed(workload: WorkloadSpec, topology: Topology) -> Program:
-    """Return the program of a captured step.
-
-    Each distinct call is tried once. What torch does not know here, or cannot do without values, is
-    left out and counted.
+def replayed(workload: WorkloadSpec, topology: Topology) -> OpProgram:
+    """Return the program of a captured step, without the calls that cannot be made here.
 
     Raises:
         UsageError: the file cannot be read, it was recorded in a world of another size, or nothing
             in it can be called.
     """
-    path = Path(workload.name)
+    path, parameters = Path(workload.name), parameters_of(workload)
     step = read_step(path)
     check_ranks(topology)
     if step.ranks != topology.gpus:
@@ -65,63 +58,64 @@ def replayed(workload: WorkloadSpec, topology: Topology) -> Program:
             f"(-n {step.ranks})."
         )
     start_world(step.ranks)
-    replay = _Replay(step, step.sequence[: calls(workload)])
-    replay.try_all(topology.gpus_in_domain)
+    replay = _Replay(step, step.sequence[: parameters.calls], topology.gpus_in_domain)
     if not replay.order:
         reasons = ", ".join(sorted(replay.dropped))
         raise UsageError(f"{path}: none of its calls can be made here: {reasons}.")
-    return replay.program(is_cold(workload))
+    return replay.program(parameters.is_cold)
+
+
+class _ReadyCall(NamedTuple):
+    """A call on arguments of this process, and how many tensors it makes.
+
+    `used_up` is the kind of its tensors where the op changes what it is given.
+    """
+
+    op: Callable[..., Any]
+    args: list[Any]
+    kwargs: dict[str, Any]
+    makes: int
+    used_up: Locals | None
 
 
 class _Replay:
-    """The calls of a step on tensors of this process."""
+    """The calls of a step that can be made here, on tensors of this process."""
 
-    def __init__(self, step: Step, sequence: Sequence[int]) -> None:
+    def __init__(self, step: StepRecord, sequence: Sequence[int], ranks_per_host: int) -> None:
+        """Make each distinct call once, and keep those that can be made."""
         self._step = step
         self._arguments = Arguments(step)
         self._decided = decided_ops()
-        self._ready: dict[int, _Ready] = {}
-        self._makes: dict[int, int] = {}
-        self._used_up: dict[int, Locals] = {}
-        self.dropped: Counter[str] = Counter()
-        self.order = sequence
+        self._ready: dict[int, _ReadyCall] = {}
         self._implicit = any(
-            "local" in value and math.prod(value["local"]["shape"]) > 1
+            each.local is not None and math.prod(each.local.shape) > 1
             for index in set(sequence)
-            for value in objects_in(step.calls[index])
+            for each in step.calls[index].arguments()
         )
-
-    def try_all(self, ranks_per_host: int) -> None:
-        """Make each distinct call once, and keep those that can be made."""
-        dispatch = ExactMiss()  # torch's decisions, in less time
         why: dict[int, str] = {}
         clear_torch_caches()
-        forget()
+        layout_tensor.forget()
+        dispatch = ExactMiss()  # torch's decisions, in less time
         try:
             with playing_one_rank(ranks_per_host), dispatch.installed(), self._as_recorded():
-                for index in dict.fromkeys(self.order):
+                for index in dict.fromkeys(sequence):
                     try:
-                        self._try(index)
+                        self._ready[index] = self._tried(step.calls[index])
                     except CannotBeMade as error:
                         why[index] = str(error)
         finally:
             clear_torch_caches()
-        self.dropped.update(why[index] for index in self.order if index in why)
-        self.order = [index for index in self.order if index not in why]
+        self.order = [index for index in sequence if index in self._ready]
+        self.dropped = Counter(why[index] for index in sequence if index in why)
 
-    def _try(self, index: int) -> None:
-        """Make a call on locals of the quickest kind that it can be made on.
-
-        Raises:
-            CannotBeMade: there is no such kind.
-        """
-        call = self._step.calls[index]
-        op = op_named(call.op)
+    def _tried(self, call: CallRecord) -> _ReadyCall:
+        """Make a call on the quickest locals that do; raises CannotBeMade where there are none."""
+        op = _op_named(call.op)
         if op is None or op not in self._decided:
             raise CannotBeMade("no op that DTensor knows here")
         if _pieces(op, call, self._step) > _MOST_PIECES:
             raise CannotBeMade("too many results")
-        for locals_ in (VALUES,) if op is _READS_A_VALUE else (SHAPED, META):
+        for locals_ in (VALUES,) if op is _READS_A_VALUE else (LAYOUTS, META):
             args, kwargs = self._arguments.of(call, locals_)
             held = [each for each in tree_iter((args, kwargs)) if type(each) is DTensor]
             before = [_state(each) for each in held]
@@ -130,28 +124,29 @@ class _Replay:
             except Exception:
                 self._arguments.forget(call)
                 continue
-            if [_state(each) for each in held] != before:
-                self._used_up[index] = locals_
+            is_used_up = [_state(each) for each in held] != before
+            if is_used_up:
                 self._arguments.forget(call)
-            self._makes[index] = len(_tensors_in(made))
-            self._ready[index] = (_releasing(op) if _release(made) else op), args, kwargs
-            return
+            run = _releasing(op) if _release(made) else op
+            makes = len(_tensors_in(made))
+            return _ReadyCall(run, args, kwargs, makes, locals_ if is_used_up else None)
         raise CannotBeMade("needs values")
 
-    def program(self, cold: bool) -> Program:
+    def program(self, cold: bool) -> OpProgram:
         """Return the program of the calls that can be made."""
         distinct = list(dict.fromkeys(self.order))
-        ready = [self._ready[index] for index in self.order]
+        ready = [self._ready[index][:3] for index in self.order]
         place_of = {index: place for place, index in enumerate(distinct)}
         places = [place_of[index] for index in self.order]
         used_up = [
-            (place, index) for place, index in enumerate(self.order) if index in self._used_up
+            (place, self._step.calls[index], call.used_up)
+            for place, index in enumerate(self.order)
+            if (call := self._ready[index]).used_up is not None
         ]
 
         def renew() -> None:
-            for place, index in used_up:
-                given = self._arguments.of(self._step.calls[index], self._used_up[index], anew=True)
-                ready[place] = (self._ready[index][0], *given)
+            for place, call, locals_ in used_up:
+                ready[place] = ready[place][0], *self._arguments.of(call, locals_, shared=False)
 
         def run() -> list[torch.Tensor]:
             made: list[Any] = [None] * len(distinct)
@@ -161,14 +156,13 @@ class _Replay:
             return _tensors_in(made)
 
         renew()
-        calls_made = [self._step.calls[index] for index in distinct]
-        return Program(
+        return OpProgram(
             max(self._arguments.meshes, key=lambda mesh: (mesh.size(), mesh.ndim)),
             run,
             tuple(
-                f"call {index}, {call.op}"
-                for index, call in zip(distinct, calls_made, strict=True)
-                for _ in range(self._makes[index])
+                f"call {index}, {self._step.calls[index].op}"
+                for index in distinct
+                for _ in range(self._ready[index].makes)
             ),
             size=len(self.order),
             cold=cold,
@@ -178,27 +172,23 @@ class _Replay:
             notes=self._notes(len(distinct)),
         )
 
-    def _recorded(self, distinct: Sequence[int]) -> Recorded:
-        results: list[Mapping[str, Any] | None] = []
+    def _recorded(self, distinct: Sequence[int]) -> RecordedDecisions:
+        results: list[object] = []
         for index in distinct:
             was = [self._step.results[each] for each in self._step.calls[index].results]
-            makes = self._makes[index]
+            makes = self._ready[index].makes
             results += [*was, *[None] * makes][:makes]
-        moves = Counter(
-            (call.op, json.dumps(list(call.moves)))
-            for call in (self._step.calls[index] for index in self.order)
-            if call.moves
+        calls = (self._step.calls[index] for index in self.order)
+        return RecordedDecisions(
+            tuple(results), Counter((call.op, call.moves) for call in calls if call.moves)
         )
-        return Recorded(tuple(results), moves)
 
     def _notes(self, distinct: int) -> dict[str, float | str]:
         notes: dict[str, float | str] = {"distinct": distinct, "values": "none, shapes only"}
         if len(self._arguments.meshes) > 1:
             notes["meshes"] = len(self._arguments.meshes)
-        for name, counted in (
-            ("not captured", self._step.left_out),
-            ("not replayed", self.dropped),
-        ):
+        counts = {"not captured": self._step.left_out, "not replayed": self.dropped}
+        for name, counted in counts.items():
             if any(counted.values()):
                 notes[name] = ", ".join(
                     f"{many:,} ({why})" for why, many in sorted(counted.items())
@@ -212,20 +202,23 @@ class _Replay:
             yield
 
 
-_READS_A_VALUE = torch.ops.aten._local_scalar_dense.default
+def _op_named(name: str) -> OpOverload | None:
+    """Return an op by namespace, name and overload; None where torch has none here."""
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, OpOverload) else None
 
 
-def _pieces(op: OpOverload, call: Call, step: Step) -> int:
+def _pieces(op: OpOverload, call: CallRecord, step: StepRecord) -> int:
     """Return how many tensors an op makes of one, for the ops whose arguments do not list them."""
     aten = torch.ops.aten
-    if op not in (aten.unbind.int, aten.split.Tensor, aten.unsafe_split.Tensor):
+    index = getattr(call.args[0], "tensor", None) if call.args else None
+    if index is None or op not in (aten.unbind.int, aten.split.Tensor, aten.unsafe_split.Tensor):
         return 0
-    match call.args:
-        case [{"tensor": index}, *rest]:
-            longest = max(step.tensors[index].shape, default=0)
-            at_once = rest[0] if op is not aten.unbind.int and rest else 1
-            return longest // at_once if isinstance(at_once, int) and at_once > 0 else longest
-    return 0
+    longest = max(step.tensors[index].shape, default=0)
+    at_once = call.args[1] if op is not aten.unbind.int and len(call.args) > 1 else 1
+    return longest // at_once if isinstance(at_once, int) and at_once > 0 else longest
 
 
 def _releasing(op: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,12 +5,9 @@ from typing import Any, NamedTuple
 
 
 class CacheInfo(NamedTuple):
-    """Counts of a cache: what it was asked and what it holds.
+    """Counts of a cache; `bytes` is 0 where that is not known of it.
 
-    Attributes:
-        bytes: 0 where that is not known of a cache.
-        checks: ops that were compared with torch's own decision.
-        differences: those of them that torch decides otherwise.
+    `checks` ops were compared with torch's own decision, which is another one for `differences`.
     """
 
     hits: int

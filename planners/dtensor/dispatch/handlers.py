@@ -72,11 +72,6 @@ class Decided:
     sharding: OutputSharding | None = None
     is_moved: bool = False
 
-    @property
-    def is_remembered(self) -> bool:
-        """Whether torch found its decision in its own cache."""
-        return self.schema is None
-
 
 _with_torch: dict[int, Decided | None] = {}
 """Threads in which torch dispatches an op by itself, and what it is seen to decide there."""
@@ -89,15 +84,14 @@ class _LayeredDispatcher(OpDispatcher):
         self, op: OpOverload, args: Any, kwargs: Any, info: Any, *rest: Any, **options: Any
     ) -> Any:
         decided = _with_torch.get(this_thread())
-        if decided is None or decided.op is not op or decided.schema is not None:
-            return super()._propagate_op_sharding_dispatch_slow_path(
-                op, args, kwargs, info, *rest, **options
-            )
-        decided.schema = info.schema
+        if decided is not None and (decided.op is not op or decided.schema is not None):
+            decided = None
+        if decided is not None:
+            decided.schema = info.schema
         found = super()._propagate_op_sharding_dispatch_slow_path(
             op, args, kwargs, info, *rest, **options
         )
-        if isinstance(found, OutputSharding):
+        if decided is not None and isinstance(found, OutputSharding):
             decided.sharding = found
         return found
 

@@ -28,11 +28,32 @@ class Handled(Dispatch):
 
     def installed(self) -> AbstractContextManager[Any]:
         """Return what registers the handler for those ops."""
-        return handling(dict.fromkeys(torch_path.ops_with_strategies(), self.dispatch))
+        return handling(dict.fromkeys(torch_path.ops_to_take_over(), self.dispatch))
 
     def dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Run an op on DTensors and return what it makes."""
         raise NotImplementedError
+
+
+class LruCached(Handled):
+    """A dispatch whose decisions are kept in an `lru_cache` without a bound."""
+
+    def __init__(self) -> None:
+        self._decide = lru_cache(None)(self.decided)
+
+    def clear(self) -> None:
+        """Forget all decisions."""
+        self._decide.cache_clear()
+
+    def cache_info(self) -> CacheInfo:
+        """Tell of the cache."""
+        hits, misses, _, entries = self._decide.cache_info()
+        return CacheInfo(hits, misses, entries, 0)
+
+    @staticmethod
+    def decided(schema: Any) -> OutputSharding:
+        """Decide by today's code on a miss."""
+        return PROPAGATOR.propagate_op_sharding_non_cached(schema)
 
 
 def _spec(value: Any, op: OpOverload, mesh: DeviceMesh) -> Any:
@@ -53,17 +74,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _schema(op: OpOverload, args: Args, kwargs: Kwargs) -> OpSchema:
-    info = PROPAGATOR.op_to_schema_info.get(op)
-    if info is None:
-        info = PROPAGATOR.op_to_schema_info_for_single_dim_strategy.get(op)
-    return OpSchema(op, args, kwargs, schema_info=info)
-
-
-def _local_shape(sharding: OutputSharding) -> tuple[int, ...]:
-    """Return the shape that a view is called with on this rank."""
-    if sharding.use_val_from_redistribute_schema:
-        return tuple(sharding.redistribute_schema.args_schema[1])
-    return tuple(sharding.output_spec.shape)
+    return OpSchema(op, args, kwargs, schema_info=torch_path.schema_info(op))
 
 
 class _FirstKey:
@@ -140,7 +151,10 @@ class FirstCache(Handled):
         )
         self._kept[key] = key, sharding
         if PROPAGATOR.op_to_shape_and_stride_idx.get(key.op) == 1:
-            key.args = (key.args[0], _local_shape(sharding), *key.args[2:])
+            shape = sharding.output_spec.shape  # the one that a view is called with on this rank
+            if sharding.use_val_from_redistribute_schema:
+                shape = sharding.redistribute_schema.args_schema[1]
+            key.args = (key.args[0], tuple(shape), *key.args[2:])
         return key, sharding
 
     def _localised(self, values: Any, flat_schema: list[Any], moves: bool) -> Any:
@@ -154,59 +168,32 @@ class FirstCache(Handled):
         return pytree.tree_unflatten(local, structure)
 
 
-class FlattenedOnce(Handled):
+class FlattenedOnce(LruCached):
     """After pytorch/pytorch#107305, as torch 2.1.0 has it.
 
     The arguments are flattened once and unflattened four times; one `lru_cache`, hashed by all
     arguments, numbers included; a flag says whether to redistribute.
     """
 
-    def __init__(self) -> None:
-        self._decide = lru_cache(None)(self._decided)
-
-    def clear(self) -> None:
-        """Forget all decisions."""
-        self._decide.cache_clear()
-
-    def cache_info(self) -> CacheInfo:
-        """Tell of the `lru_cache`, which has no bound."""
-        hits, misses, _, entries = self._decide.cache_info()
-        return CacheInfo(hits, misses, entries, 0)
-
     def dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Run an op on DTensors and return what it makes."""
         flat, structure = pytree.tree_flatten(args)
         flat_kwargs, kwargs_structure = pytree.tree_flatten(kwargs)
         mesh = try_find_mesh_from_args(op, flat)
-        schema, local = self._unwrapped(flat, op, mesh)
-        kwargs_schema, local_kwargs = self._unwrapped(flat_kwargs, op, mesh)
-        info = OpInfo(
-            mesh,
-            _schema(
-                op,
-                pytree.tree_unflatten(schema, structure),
-                pytree.tree_unflatten(kwargs_schema, kwargs_structure),
-            ),
-            schema,
-            tuple(local),
-            pytree.tree_unflatten(local_kwargs, kwargs_structure),
-            structure,
+        schema, local = [_spec(each, op, mesh) for each in flat], tuple(map(_local, flat))
+        kwargs_schema = [_spec(each, op, mesh) for each in flat_kwargs]
+        whole_schema = _schema(
+            op,
+            pytree.tree_unflatten(schema, structure),
+            pytree.tree_unflatten(kwargs_schema, kwargs_structure),
         )
-        sharding = self._decide(_FullKey(info.schema))
-        return torch_path.carry_out(op, args, kwargs, info, sharding)
+        local_kwargs = pytree.tree_unflatten([*map(_local, flat_kwargs)], kwargs_structure)
+        info = OpInfo(mesh, whole_schema, schema, local, local_kwargs, structure)
+        return torch_path.carry_out(op, args, kwargs, info, self._decide(_FullKey(whole_schema)))
 
     @staticmethod
-    def _unwrapped(
-        flat: list[Any], op: OpOverload, mesh: DeviceMesh
-    ) -> tuple[list[Any], list[Any]]:
-        schema, local = [], []
-        for value in flat:
-            schema.append(_spec(value, op, mesh))
-            local.append(_local(value))
-        return schema, local
-
-    @staticmethod
-    def _decided(key: "_FullKey") -> OutputSharding:
+    def decided(key: "_FullKey") -> OutputSharding:
+        """Decide by today's code on a miss."""
         return PROPAGATOR.propagate_op_sharding_non_cached(key.schema)
 
 
@@ -232,30 +219,14 @@ class _FullKey:
         )
 
 
-class Unflattened(Handled):
+class Unflattened(LruCached):
     """After pytorch/pytorch#110132, as torch 2.9 has it: no pytree where an op does not need one.
 
     The key is torch's own, which leaves out what cannot change the decision (#109306).
     """
-
-    def __init__(self) -> None:
-        self._decide = lru_cache(None)(self._decided)
-
-    def clear(self) -> None:
-        """Forget all decisions."""
-        self._decide.cache_clear()
-
-    def cache_info(self) -> CacheInfo:
-        """Tell of the `lru_cache`, which has no bound."""
-        hits, misses, _, entries = self._decide.cache_info()
-        return CacheInfo(hits, misses, entries, 0)
 
     def dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Run an op on DTensors and return what it makes."""
         info = DISPATCHER.unwrap_to_op_info(op, args, kwargs)
         sharding = self._decide(info.schema)
         return torch_path.carry_out(op, args, kwargs, info, sharding)
-
-    @staticmethod
-    def _decided(schema: OpSchema) -> OutputSharding:
-        return PROPAGATOR.propagate_op_sharding_non_cached(schema)

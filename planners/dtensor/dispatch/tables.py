@@ -1,11 +1,20 @@
-"""A table that many threads may read and add to, and that never outgrows its limit."""
+"""Tables of cached decisions: bounded, safe for threads, and as large as `bytes_held` says."""
 
-from collections.abc import Hashable
+import sys
+from collections.abc import Hashable, Iterable
 from threading import Lock
-from typing import Generic, TypeVar
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch._ops import OpOverload
+from torch.distributed.device_mesh import DeviceMesh
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+# What a decision refers to but does not own.
+_SHARED = (DeviceMesh, OpOverload, torch.dtype, type, ModuleType)
 
 
 class BoundedTable(Generic[K, V]):
@@ -32,3 +41,30 @@ class BoundedTable(Generic[K, V]):
         """Forget all entries."""
         with self._lock:
             self.entries.clear()
+
+
+def bytes_held(roots: Iterable[Any]) -> int:
+    """Return the bytes of the Python objects that only these roots lead to, each counted once.
+
+    Meshes, ops, types and functions are left out: they live anyway.
+    """
+    seen: set[int] = set()
+    waiting = list(roots)
+    total = 0
+    while waiting:
+        found = waiting.pop()
+        if id(found) in seen or isinstance(found, _SHARED) or callable(found):
+            continue
+        seen.add(id(found))
+        total += sys.getsizeof(found)
+        if isinstance(found, dict):
+            waiting.extend(found.keys())
+            waiting.extend(found.values())
+        elif isinstance(found, tuple | list | set | frozenset):
+            waiting.extend(found)
+        elif hasattr(found, "__dict__"):
+            waiting.append(vars(found))
+        for slot in getattr(type(found), "__slots__", ()):
+            if hasattr(found, slot):
+                waiting.append(getattr(found, slot))
+    return total

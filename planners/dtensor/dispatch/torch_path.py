@@ -1,10 +1,10 @@
 """Torch's own way through an op, in the parts that its C++ dispatch calls in Python.
 
-What replaces a part of the way calls the other parts here, so that in-place ops, ranks outside of
-the mesh, debug modes and random ops stay torch's business.
+A dispatch that replaces one part calls the others here, so that in-place ops, ranks outside of the
+mesh, debug modes and random ops stay torch's business.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -39,21 +39,13 @@ alias_storage = torch._functionalize_unsafe_set
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What the schema of an op says about it."""
+    """The schema of an op in short; `makes_one_tensor` of tensors that it takes one by one."""
 
     is_in_place: bool
     is_out_variant: bool
     is_view: bool
-    returns_one_tensor: bool
-    takes_tensor_lists: bool
+    makes_one_tensor: bool
     tensor_positions: frozenset[int]
-
-    @property
-    def makes_one_tensor(self) -> bool:
-        """Whether it takes tensors one by one and returns a single new one."""
-        return self.returns_one_tensor and not (
-            self.is_in_place or self.is_out_variant or self.takes_tensor_lists
-        )
 
 
 @lru_cache(None)
@@ -61,28 +53,44 @@ def traits(op: OpOverload) -> Traits:
     """Return the traits of an op; one for each op that torch has, so the cache needs no bound."""
     schema = op._schema
     types = [str(argument.type) for argument in schema.arguments]
+    is_in_place = schema.name.endswith("_")
+    is_out_variant = any(argument.is_out for argument in schema.arguments)
+    takes_lists = any("List" in each and "Tensor" in each for each in types)
+    returns_one = [str(each.type) for each in schema.returns] == ["Tensor"]
     return Traits(
-        is_in_place=schema.name.endswith("_"),
-        is_out_variant=any(argument.is_out for argument in schema.arguments),
-        is_view=schema._is_view_op(),
-        returns_one_tensor=[str(each.type) for each in schema.returns] == ["Tensor"],
-        takes_tensor_lists=any("List" in each and "Tensor" in each for each in types),
-        tensor_positions=frozenset(
-            position for position, each in enumerate(types) if each == "Tensor"
-        ),
+        is_in_place,
+        is_out_variant,
+        schema._is_view_op(),
+        returns_one and not (is_in_place or is_out_variant or takes_lists),
+        frozenset(position for position, each in enumerate(types) if each == "Tensor"),
     )
 
 
-def ops_with_strategies() -> list[OpOverload]:
-    """Return the ops that torch can propagate and that a handler may take over: not random ones."""
-    known = {
+def ops_with_strategies() -> set[OpOverload]:
+    """Return the ops that torch can propagate."""
+    return {
         *PROPAGATOR.op_strategy_funcs,
         *PROPAGATOR.op_to_rules,
         *PROPAGATOR.op_single_dim_strategy_funcs,
         torch.ops.aten.detach.default,
         torch.ops.aten.alias.default,
     }
-    return [op for op in known if op not in DISPATCHER._random_ops]
+
+
+def ops_to_take_over() -> set[OpOverload]:
+    """Return the ops that torch can propagate and a handler may take over: not random ones."""
+    return ops_with_strategies().difference(DISPATCHER._random_ops)
+
+
+def schema_info(op: OpOverload) -> Any:
+    """Return what torch has registered of the arguments that a decision depends on, or None."""
+    found = PROPAGATOR.op_to_schema_info.get(op)
+    return found or PROPAGATOR.op_to_schema_info_for_single_dim_strategy.get(op)
+
+
+def on_meta_device(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor without values, on which an op can be tried."""
+    return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
 
 
 def strategy_of(op: OpOverload) -> object:
@@ -112,16 +120,9 @@ def wrap(
     of_op = traits(op)
     takes_part = mesh._is_current_rank_part_of_mesh()
     if of_op.is_in_place or of_op.is_out_variant or op is torch.ops.aten.equal.default:
+        flags = takes_part, of_op.is_in_place, of_op.is_out_variant
         return DISPATCHER._dispatch_fast_path_python_tail(
-            op,
-            args,
-            kwargs,
-            mesh,
-            sharding,
-            results,
-            takes_part,
-            of_op.is_in_place,
-            of_op.is_out_variant,
+            op, args, kwargs, mesh, sharding, results, *flags
         )
     wrapped = DISPATCHER.wrap(results, sharding.output_spec)
     if not (takes_part and of_op.is_view):

@@ -15,12 +15,12 @@ class Uncached(Dispatch):
 
     def installed(self) -> AbstractContextManager[None]:
         """Clear the C++ cache whenever C++ asks for handlers, which it does before it opens it."""
-        return consulted(_forgetting)
 
+        def forgetting(below: Below) -> Callable[[OpDispatcher], Handlers]:
+            def answer(_: OpDispatcher) -> Handlers:
+                torch._C._clear_DTensor_sharding_propagator_cache()
+                return below()
 
-def _forgetting(below: Below) -> Callable[[OpDispatcher], Handlers]:
-    def answer(_: OpDispatcher) -> Handlers:
-        torch._C._clear_DTensor_sharding_propagator_cache()
-        return below()
+            return answer
 
-    return answer
+        return consulted(forgetting)

@@ -1,11 +1,11 @@
-"""The programs: what a call of a variant runs, on real DTensors."""
+"""Build the programs: a call of a variant runs one of them."""
 
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
-from typing import Any
+from itertools import count, cycle, islice
+from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
@@ -15,15 +15,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from harness.contract import Topology, WorkloadSpec
 from planners.dtensor.programs.modules import mlp, transformer_block
 from planners.dtensor.programs.world import make_mesh
-from planners.dtensor.workloads import (
-    ROUNDS,
-    dims,
-    implementation,
-    mesh_shape,
-    ops,
-    parameters,
-    random_cases,
-)
+from planners.dtensor.workloads import ROUNDS, DTensorParameters, mesh_shape, parameters_of
 
 # Batch sizes of `dynamic`, in rows per rank, come round after so many steps: far more than a turn
 # of any variant has, and few enough that computing stays small beside deciding.
@@ -31,24 +23,24 @@ _BATCH_SIZES = 1024
 _WIDTH = 8
 _SIDE = 64
 
+StepFunction = Callable[[], Sequence[torch.Tensor]]
+
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """What torch decided where a step was captured.
+class RecordedDecisions:
+    """The decisions of torch where a step was captured.
 
-    Attributes:
-        results: where each result lay, in the order of the program's names; None where there is one
-            more here.
-        moves: how often an op moved inputs so, all its moves as JSON text.
+    `results` are in the order of the program's names, None where there is one more here; `moves`
+    counts how often an op moved inputs so.
     """
 
-    results: tuple[Mapping[str, Any] | None, ...]
-    moves: Counter[tuple[str, str]]
+    results: tuple[object, ...]
+    moves: Counter[tuple[str, tuple[Any, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """What is run, on `mesh`.
+class OpProgram:
+    """Ops on the DTensors of a mesh.
 
     Attributes:
         step: one call; returns what it made, in the order of `names`.
@@ -64,7 +56,7 @@ class Program:
     """
 
     mesh: DeviceMesh
-    step: Callable[[], Sequence[torch.Tensor]]
+    step: StepFunction
     names: tuple[str, ...]
     size: int
     shapes: tuple[torch.Size, ...] | None = None
@@ -72,34 +64,34 @@ class Program:
     compares_values: bool = True
     is_dynamic: bool = False
     renew: Callable[[], None] | None = None
-    recorded: Recorded | None = None
+    recorded: RecordedDecisions | None = None
     notes: Mapping[str, float | str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """One op on its operands."""
+class _OpCall(NamedTuple):
+    """An op on its operands."""
 
     name: str
     op: Callable[..., torch.Tensor]
     operands: tuple[DTensor, ...]
-
-    def run(self) -> torch.Tensor:
-        return self.op(*self.operands)
 
     def shape(self) -> torch.Size:
         """Return the global shape of what it makes, as plain torch has it."""
         return self.op(*(torch.empty(each.shape, device="meta") for each in self.operands)).shape
 
 
-def build_program(workload: WorkloadSpec, topology: Topology) -> Program:
-    """Build the program of a checked workload; raises UsageError where no mesh is possible."""
-    return _BUILDERS[workload.name](workload, topology)
-
-
-def _mesh(workload: WorkloadSpec, topology: Topology) -> DeviceMesh:
-    shape = mesh_shape(topology, dims(workload))
-    return make_mesh(shape, tuple(f"dim{index}" for index in range(len(shape))))
+def build_program(workload: WorkloadSpec, topology: Topology) -> OpProgram:
+    """Build the program of a workload; raises UsageError where it or such a mesh is impossible."""
+    parameters = parameters_of(workload)
+    if workload.name == "mlp":
+        mesh = _tensor_parallel_mesh(topology)
+        return _trained(mlp(mesh), _random(4, 16), mesh)
+    if workload.name == "transformer-block":
+        mesh = _tensor_parallel_mesh(topology)
+        return _trained(transformer_block(mesh), _random(2, 4, 8 * mesh.size()), mesh)
+    shape = mesh_shape(topology, parameters.dims)
+    mesh = make_mesh(shape, tuple(f"dim{index}" for index in range(len(shape))))
+    return _BUILDERS[workload.name](mesh, parameters)
 
 
 def _tensor_parallel_mesh(topology: Topology) -> DeviceMesh:
@@ -119,7 +111,7 @@ def _random(*shape: int) -> torch.Tensor:
     return torch.randint(-3, 4, shape, generator=generator).float()
 
 
-def _uses(mesh: DeviceMesh, names: Sequence[str]) -> list[_Use]:
+def _calls(mesh: DeviceMesh, names: Sequence[str]) -> list[_OpCall]:
     """Return the named ops on rows that are sharded over the whole mesh."""
     sharded, replicated = [Shard(0)] * mesh.ndim, [Replicate()] * mesh.ndim
     rows = _placed(mesh, _random(4, 16), sharded)
@@ -127,45 +119,44 @@ def _uses(mesh: DeviceMesh, names: Sequence[str]) -> list[_Use]:
     weight = _placed(mesh, _random(16, 8), replicated)
     bias = _placed(mesh, _random(8), replicated)
     size = rows.shape[0]
-    known = {
-        "addmm": _Use("addmm", torch.addmm, (bias, rows, weight)),
-        "mm": _Use("mm", torch.mm, (rows, weight)),
-        "mul": _Use("mul", torch.mul, (rows, rows)),
-        "relu": _Use("relu", torch.relu, (rows,)),
-        "add-scalar": _Use("add-scalar", lambda x: x + 1.0, (rows,)),
-        "view": _Use("view", lambda x: x.view(4, 4, 4), (whole,)),
-        "view-sharded": _Use("view-sharded", lambda x: x.view(size, 4, 4), (rows,)),
-        "t": _Use("t", torch.t, (rows,)),
+    known: dict[str, tuple[Callable[..., torch.Tensor], tuple[DTensor, ...]]] = {
+        "addmm": (torch.addmm, (bias, rows, weight)),
+        "mm": (torch.mm, (rows, weight)),
+        "mul": (torch.mul, (rows, rows)),
+        "relu": (torch.relu, (rows,)),
+        "add-scalar": (lambda x: x + 1.0, (rows,)),
+        "view": (lambda x: x.view(4, 4, 4), (whole,)),
+        "view-sharded": (lambda x: x.view(size, 4, 4), (rows,)),
+        "t": (torch.t, (rows,)),
     }
-    return [known[name] for name in names]
+    return [_OpCall(name, *known[name]) for name in names]
 
 
-_DRAWN: tuple[tuple[str, Callable[..., torch.Tensor], int], ...] = (
-    ("mm", torch.mm, 2),
-    ("addmm", torch.addmm, 3),
-    ("mul", torch.mul, 2),
-    ("add", torch.add, 2),
-    ("relu", torch.relu, 1),
-)
+_DRAWN: Mapping[Callable[..., torch.Tensor], int] = {
+    torch.mm: 2,
+    torch.addmm: 3,
+    torch.mul: 2,
+    torch.add: 2,
+    torch.relu: 1,
+}
+"""The ops that are drawn, with the number of their operands."""
 
 
-def _random_uses(mesh: DeviceMesh, wanted: int, seed: int) -> list[_Use]:
+def _drawn(mesh: DeviceMesh, wanted: int, seed: int) -> list[_OpCall]:
     """Return ops on square matrices, each with placements of its own, drawn at random."""
     rng = random.Random(seed)
     allowed = (Replicate(), Shard(0), Shard(1), Partial())
-    uses: dict[tuple[str, tuple[tuple[Placement, ...], ...]], _Use] = {}
-    for attempt in range(wanted * 100):
-        name, op, operands = _DRAWN[attempt % len(_DRAWN)]
+    calls: dict[object, _OpCall] = {}
+    for op, operands in islice(cycle(_DRAWN.items()), wanted * 100):
         placements = tuple(
             tuple(rng.choice(allowed) for _ in range(mesh.ndim)) for _ in range(operands)
         )
-        if (name, placements) not in uses:
-            uses[name, placements] = _Use(
-                name, op, tuple(_square(mesh, each) for each in placements)
-            )
-        if len(uses) == wanted:
+        if (op, placements) not in calls:
+            squares = tuple(_square(mesh, each) for each in placements)
+            calls[op, placements] = _OpCall(op.__name__, op, squares)
+        if len(calls) == wanted:
             break
-    return list(uses.values())
+    return list(calls.values())
 
 
 def _square(mesh: DeviceMesh, placements: Sequence[Placement]) -> DTensor:
@@ -176,45 +167,40 @@ def _square(mesh: DeviceMesh, placements: Sequence[Placement]) -> DTensor:
     )
 
 
-def _ops(workload: WorkloadSpec, topology: Topology) -> Program:
-    mesh = _mesh(workload, topology)
-    uses = _uses(mesh, ops(workload))
+def _ops(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:
+    calls = _calls(mesh, parameters.ops)
 
     def step() -> list[torch.Tensor]:
         made = []
-        for use in uses:
-            op, operands = use.op, use.operands
+        for _, op, operands in calls:
             for _ in range(ROUNDS):
                 result = op(*operands)
             made.append(result)
         return made
 
-    return Program(
+    shapes = tuple(each.shape() for each in calls)
+    return OpProgram(mesh, step, parameters.ops, ROUNDS * len(calls), shapes)
+
+
+def _miss(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:
+    drawn = parameters.cases
+    calls = _drawn(mesh, drawn, parameters.seed) if drawn else _calls(mesh, parameters.ops)
+
+    def step() -> list[torch.Tensor]:
+        return [op(*operands) for _, op, operands in calls]
+
+    return OpProgram(
         mesh,
         step,
-        tuple(use.name for use in uses),
-        size=ROUNDS * len(uses),
-        shapes=tuple(use.shape() for use in uses),
-    )
-
-
-def _miss(workload: WorkloadSpec, topology: Topology) -> Program:
-    mesh = _mesh(workload, topology)
-    drawn, seed = random_cases(workload)
-    uses = _random_uses(mesh, drawn, seed) if drawn else _uses(mesh, ops(workload))
-    return Program(
-        mesh,
-        lambda: [use.run() for use in uses],
-        tuple(use.name for use in uses),
-        size=len(uses),
-        shapes=tuple(use.shape() for use in uses),
+        tuple(each.name for each in calls),
+        size=len(calls),
+        shapes=tuple(each.shape() for each in calls),
         cold=True,
         compares_values=not drawn,
     )
 
 
-def _dynamic(workload: WorkloadSpec, topology: Topology) -> Program:
-    mesh = _mesh(workload, topology)
+def _dynamic(mesh: DeviceMesh, _: DTensorParameters) -> OpProgram:
     sharded, replicated = [Shard(0)] * mesh.ndim, [Replicate()] * mesh.ndim
     rows = _random(_BATCH_SIZES + 1, _WIDTH)
     first = _placed(mesh, _random(_WIDTH, _WIDTH), replicated)
@@ -229,10 +215,10 @@ def _dynamic(workload: WorkloadSpec, topology: Topology) -> Program:
             return [hidden, active, torch.mm(active, second)]
 
     names = ("hidden", "active", "output")
-    return Program(mesh, step, names, size=3, compares_values=False, is_dynamic=True)
+    return OpProgram(mesh, step, names, size=3, compares_values=False, is_dynamic=True)
 
 
-def _trained(module: torch.nn.Module, batch: torch.Tensor, mesh: DeviceMesh) -> Program:
+def _trained(module: torch.nn.Module, batch: torch.Tensor, mesh: DeviceMesh) -> OpProgram:
     batch.requires_grad_()
     names, weights = zip(*module.named_parameters(), strict=True)
 
@@ -243,37 +229,23 @@ def _trained(module: torch.nn.Module, batch: torch.Tensor, mesh: DeviceMesh) -> 
         output.sum().backward()
         return [output.detach(), batch.grad, *(weight.grad for weight in weights)]
 
-    return Program(
-        mesh,
-        step,
-        ("output", "gradient of the input", *(f"gradient of {name}" for name in names)),
-        size=len(weights),
-    )
+    made = ("output", "gradient of the input", *(f"gradient of {name}" for name in names))
+    return OpProgram(mesh, step, made, size=len(weights))
 
 
-def _mlp(_: WorkloadSpec, topology: Topology) -> Program:
-    mesh = _tensor_parallel_mesh(topology)
-    return _trained(mlp(mesh), _random(4, 16), mesh)
-
-
-def _transformer_block(_: WorkloadSpec, topology: Topology) -> Program:
-    mesh = _tensor_parallel_mesh(topology)
-    return _trained(transformer_block(mesh), _random(2, 4, 8 * mesh.size()), mesh)
-
-
-def _optimizer(workload: WorkloadSpec, topology: Topology) -> Program:
-    mesh = _mesh(workload, topology)
+def _optimizer(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:
     placements = [*[Replicate()] * (mesh.ndim - 1), Shard(0)]
     weights = []
-    for _ in range(parameters(workload)):
+    for _ in range(parameters.params):
         weights.append(torch.nn.Parameter(_placed(mesh, _random(16, 16), placements)))
         weights[-1].grad = _placed(mesh, _random(16, 16), placements)
-    chosen = implementation(workload)
+    chosen = parameters.implementation
     optimizer = torch.optim.AdamW(weights, foreach=chosen == "foreach", fused=chosen == "fused")
 
     def step() -> list[torch.Tensor]:
         optimizer.step()
-        return [part for weight in weights for part in (weight, *_moments(optimizer, weight))]
+        states = [(weight, optimizer.state[weight]) for weight in weights]
+        return [part for w, s in states for part in (w, s["exp_avg"], s["exp_avg_sq"])]
 
     names = tuple(
         f"{part} {index}"
@@ -281,21 +253,12 @@ def _optimizer(workload: WorkloadSpec, topology: Topology) -> Program:
         for part in ("parameter", "first moment", "second moment")
     )
     # Each step changes the values, so that those of two calls differ.
-    return Program(mesh, step, names, size=len(weights), compares_values=False)
+    return OpProgram(mesh, step, names, size=len(weights), compares_values=False)
 
 
-def _moments(
-    optimizer: torch.optim.Optimizer, weight: torch.nn.Parameter
-) -> tuple[torch.Tensor, torch.Tensor]:
-    state = optimizer.state[weight]
-    return state["exp_avg"], state["exp_avg_sq"]
-
-
-_BUILDERS: dict[str, Callable[[WorkloadSpec, Topology], Program]] = {
+_BUILDERS: dict[str, Callable[[DeviceMesh, DTensorParameters], OpProgram]] = {
     "ops": _ops,
     "miss": _miss,
     "dynamic": _dynamic,
-    "mlp": _mlp,
-    "transformer-block": _transformer_block,
     "optimizer": _optimizer,
 }

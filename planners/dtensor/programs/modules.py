@@ -1,5 +1,7 @@
 """The modules that are trained, parallelised by torch's own styles."""
 
+from collections import OrderedDict
+
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -15,23 +17,16 @@ from torch.distributed.tensor.parallel import (
 _HEAD_WIDTH = 8
 
 
-class _FeedForward(nn.Module):
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.up = nn.Linear(width, hidden)
-        self.down = nn.Linear(hidden, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(torch.relu(self.up(x)))
+def _feed_forward(width: int, hidden: int) -> nn.Sequential:
+    layers = {"up": nn.Linear(width, hidden), "relu": nn.ReLU(), "down": nn.Linear(hidden, width)}
+    return nn.Sequential(OrderedDict(layers))
 
 
 class _Attention(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.query = nn.Linear(width, width, bias=False)
-        self.key = nn.Linear(width, width, bias=False)
-        self.value = nn.Linear(width, width, bias=False)
-        self.output = nn.Linear(width, width, bias=False)
+        for name in ("query", "key", "value", "output"):
+            self.add_module(name, nn.Linear(width, width, bias=False))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         heads = (
@@ -48,7 +43,7 @@ class _Block(nn.Module):
         self.attention_norm = nn.LayerNorm(width)
         self.attention = _Attention(width)
         self.feed_forward_norm = nn.LayerNorm(width)
-        self.feed_forward = _FeedForward(width, 4 * width)
+        self.feed_forward = _feed_forward(width, 4 * width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.attention_norm(x))
@@ -57,7 +52,7 @@ class _Block(nn.Module):
 
 def mlp(mesh: DeviceMesh) -> nn.Module:
     """Return an MLP from and to 16 features over 8 a rank, column-wise, then row-wise parallel."""
-    module = _FeedForward(16, 8 * mesh.size())
+    module = _feed_forward(16, 8 * mesh.size())
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in module.parameters():

@@ -28,7 +28,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from harness.contract import UsageError, WorkloadSpec
 from harness.contract.calls import count_calls
-from planners.dtensor.workloads import ROUNDS, checked, ops
+from planners.dtensor.workloads import ROUNDS, parameters_of
 
 Step = Callable[[], list[torch.Tensor]]
 
@@ -114,7 +114,8 @@ def _step(request: dict[str, Any]) -> Step:
 
 @cache
 def _build(workload: str, ranks: int) -> Step:
-    spec = checked(WorkloadSpec.parse(workload))
+    spec = WorkloadSpec.parse(workload)
+    parameters = parameters_of(spec)
     if spec.name not in ("ops", "mlp") or "dims" in spec.parameters:
         raise UsageError(f"Releases are measured on ops and mlp of one dimension, not on {spec}.")
     torch.set_num_threads(1)
@@ -123,7 +124,7 @@ def _build(workload: str, ranks: int) -> Step:
         dist.destroy_process_group()
     dist.init_process_group(backend="fake", rank=0, world_size=ranks, store=FakeStore())
     mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("tensor",))
-    return _ops(mesh, ops(spec)) if spec.name == "ops" else _mlp(mesh)
+    return _ops(mesh, parameters.ops) if spec.name == "ops" else _mlp(mesh)
 
 
 def _ops(mesh: DeviceMesh, names: tuple[str, ...]) -> Step:

@@ -1,17 +1,16 @@
-"""The strategy that torch would choose for an op on DTensors, found without trying them all.
+"""Find the strategy that torch would choose for an op on DTensors, without trying them all.
 
 On a cache miss torch combines the S strategies of one mesh dim to S^N for N mesh dims, builds specs
-and adds up collectives for each, and takes the cheapest. Here placements are small integers, specs
-are built for the winner only, and most combinations are never looked at. Where the inputs lie on
-each mesh dim as some strategy wants them, such a combination wins at no cost. Otherwise
-combinations are built up mesh dim by mesh dim, the cheapest strategies first; a lower bound says
-what each mesh dim costs at least, and what cannot beat the best so far is left out.
+and adds up collectives for each, and takes the cheapest. Here placements are small integers and
+specs are built for the winner only. Where the inputs lie on each mesh dim as some strategy wants
+them, such a combination wins at no cost. Otherwise combinations are built up mesh dim by mesh dim,
+the cheapest strategies first, and left out where their lower bound cannot beat the best so far.
 
 It is the same choice, to the last bit of the costs. torch's planner needs at most one collective
 for each mesh dim: to the placement wanted or, where outer mesh dims shard the same tensor dim
-differently, to Replicate; what it does after that is free. `Operand.cost` takes the same ones in
-the same order at torch's own prices, so it is the same float. The bound takes the cheaper of the
-two, with no more bytes than any plan has left by then. Of equal costs the lowest index wins.
+differently, to Replicate. `Operand.cost` takes the same ones in the same order at torch's own
+prices, so it is the same float. The bound takes the cheaper of the two, with no more bytes than any
+plan has left by then. Of equal costs the lowest index wins.
 
 What torch knows beyond that (strided shards, symbolic sizes, other shard orders or meshes, tensors
 in keyword arguments, ...) is left to torch's own function.
@@ -24,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from typing import Any
+from unittest import mock
 
 from torch._ops import OpOverload
 from torch.distributed._functional_collectives import _are_we_tracing
@@ -145,8 +145,8 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """Which of S strategies to take on each mesh dim.
+class StrategySearch:
+    """A search for which of S strategies to take on each mesh dim.
 
     Attributes:
         strategies: placements on one mesh dim, those of outputs first, then those of inputs.
@@ -252,20 +252,17 @@ def cheapest_strategy(
     Arguments, options and errors are those of torch's function.
     """
     with suppress(TorchDiffers):
-        question = _question(mesh, op_schema, single_mesh_dim_strategies, **options)
-        if winners := question.winners():
-            return OpStrategy([question.op_spec(each) for each in winners])
+        search = _search(mesh, op_schema, single_mesh_dim_strategies, **options)
+        if winners := search.winners():
+            return OpStrategy([search.op_spec(each) for each in winners])
     return _expand_exhaustively(mesh, op_schema, single_mesh_dim_strategies, **options)
 
 
 @contextmanager
 def searched_exactly(but_for: Container[OpOverload] = ()) -> Iterator[None]:
-    """Make torch's propagation of single-dim strategies use `cheapest_strategy`.
+    """Make torch's propagation use `cheapest_strategy`, but for ops that may change meanwhile.
 
     Modules that have imported torch's function by name keep using that one.
-
-    Args:
-        but_for: Ops that torch searches exhaustively; may change meanwhile.
     """
     replaced = utils.expand_to_full_mesh_op_strategy
 
@@ -273,11 +270,8 @@ def searched_exactly(but_for: Container[OpOverload] = ()) -> Iterator[None]:
         search = replaced if schema.op in but_for else cheapest_strategy
         return search(mesh, schema, *rest, **options)
 
-    utils.expand_to_full_mesh_op_strategy = searched
-    try:
+    with mock.patch.object(utils, "expand_to_full_mesh_op_strategy", searched):
         yield
-    finally:
-        utils.expand_to_full_mesh_op_strategy = replaced
 
 
 def encode(placement: Placement | None) -> int:
@@ -308,7 +302,7 @@ def operand_of(spec: DTensorSpec, mesh: DeviceMesh, targets: Codes, may_stay: bo
     return Operand(spec, topology, source, targets, gigabytes, mesh_dims, may_stay)
 
 
-def _question(
+def _search(
     mesh: DeviceMesh,
     op_schema: OpSchema,
     strategies: Sequence[Sequence[Placement | None]],
@@ -318,7 +312,7 @@ def _question(
     inplace_op: bool = False,
     allow_uneven_sharding: bool = False,
     **others: object,
-) -> Question:
+) -> StrategySearch:
     columns = list(zip(*strategies, strict=False))
     codes = [tuple([encode(placement) for placement in column]) for column in columns]
     wanted = [codes[at] for at in range(input_index, len(columns)) if any(columns[at])]
@@ -353,7 +347,7 @@ def _question(
     single = isinstance(output_tensor_meta, TensorMeta)
     metas = [output_tensor_meta] * input_index if single else list(output_tensor_meta or ())
     metas = [*metas, *[None] * input_index][:input_index]
-    return Question(mesh, strategies, metas, operands, lambda c: all(f(c) for f in filters))
+    return StrategySearch(mesh, strategies, metas, operands, lambda c: all(f(c) for f in filters))
 
 
 def _is_one_kind(column: Codes, strategies: Iterable[int]) -> bool:

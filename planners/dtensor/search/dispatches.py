@@ -1,7 +1,7 @@
 """Torch's dispatch with another search for the cheapest strategy after a miss."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from unittest import mock
 
@@ -41,20 +41,15 @@ class Dijkstra(Dispatch):
 def _expand_by_dijkstra(
     mesh: DeviceMesh, schema: OpSchema, strategy: _SingleDimStrategyInfo, output_meta: Any
 ) -> Callable[..., StrategyType]:
-    exhaustively: Callable[..., StrategyType] = _expand_exhaustively(
-        mesh, schema, strategy, output_meta
-    )
-    of_op = traits(schema.op)
-    if of_op.is_in_place or of_op.is_out_variant:
+    inputs = mesh, schema, strategy, output_meta
+    exhaustively: Callable[..., StrategyType] = _expand_exhaustively(*inputs)
+    if traits(schema.op).is_in_place or traits(schema.op).is_out_variant:
         return exhaustively
 
     def expanded(*args: Any) -> StrategyType:
-        try:
-            found = _dijkstra_expand_single_dim_strategy_to_mesh(
-                mesh, schema, strategy, output_meta
-            )
-        except Exception:  # it is not finished upstream, and says so by all kinds of errors
-            found = None
+        found = None
+        with suppress(Exception):  # it is not finished upstream, and says so by all kinds of errors
+            found = _dijkstra_expand_single_dim_strategy_to_mesh(*inputs)
         return found or exhaustively(*args)
 
     return expanded

@@ -1,4 +1,4 @@
-"""Shape, stride and type of an op's result without a fake tensor.
+"""Ask the meta device for shape, stride and type of an op's result, instead of a fake tensor.
 
 After a miss torch runs the op on fake tensors to learn what it makes, a third of a millisecond or,
 for shapes it has not seen, up to several. For matrix products, pointwise ops and views a tensor on
@@ -17,13 +17,10 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema
 from torch.distributed.tensor._ops import _pointwise_ops
 
-from planners.dtensor.dispatch.torch_path import PROPAGATOR, modes_active, traits
+from planners.dtensor.dispatch.torch_path import PROPAGATOR, modes_active, on_meta_device, traits
 
 _aten = torch.ops.aten
-_BARE_PRODUCTS = {
-    _aten.addmm.default: _aten.mm.default,
-    _aten.baddbmm.default: _aten.bmm.default,
-}
+_BARE_PRODUCTS = {_aten.addmm.default: _aten.mm.default, _aten.baddbmm.default: _aten.bmm.default}
 PRODUCTS = frozenset((*_BARE_PRODUCTS, *_BARE_PRODUCTS.values()))
 """Matrix products, by themselves or added to something."""
 
@@ -51,7 +48,7 @@ def is_pointwise(op: OpOverload) -> bool:
     return bool(module == _pointwise_ops.__name__)
 
 
-def is_plain(op: OpOverload) -> bool:
+def is_asked_directly(op: OpOverload) -> bool:
     """Whether the meta device is to be asked for what an op makes."""
     of_op = traits(op)
     return of_op.makes_one_tensor and (op in _VIEWS or op in PRODUCTS or is_pointwise(op))
@@ -59,16 +56,12 @@ def is_plain(op: OpOverload) -> bool:
 
 @contextmanager
 def asked_directly(but_for: Container[OpOverload] = ()) -> Iterator[None]:
-    """Let torch ask the meta device, for the ops and in the cases that are plain.
-
-    Args:
-        but_for: Ops for which torch asks fake tensors; may change meanwhile.
-    """
+    """Let torch ask the meta device where the case is plain, but for ops that may change."""
     ask_fake_tensors = PROPAGATOR._propagate_tensor_meta_non_cached
 
     def ask(schema: OpSchema) -> Any:
         if (
-            is_plain(schema.op)
+            is_asked_directly(schema.op)
             and schema.op not in but_for
             and not schema.kwargs_schema
             and not (modes_active() or _are_we_tracing())
@@ -119,7 +112,4 @@ def _without_summand(schema: OpSchema) -> tuple[OpOverload, tuple[Any, ...]]:
 
 
 def _on_meta_device(value: Any) -> Any:
-    if not isinstance(value, DTensorSpec):
-        return value
-    shape, stride, dtype = value.tensor_meta
-    return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+    return on_meta_device(*value.tensor_meta) if isinstance(value, DTensorSpec) else value

@@ -15,9 +15,9 @@ from torchrec.distributed.planner.types import (
 from typing_extensions import override
 
 from planners.embedding.drop_in import obstacles
-from planners.embedding.drop_in.plan_check import fault_of
+from planners.embedding.drop_in.plan_check import fault_of, without_ranks
 from planners.embedding.search.deadline import Deadline
-from planners.embedding.search.enumeration import SharedOption
+from planners.embedding.search.enumeration import SharedOption, with_shards
 from planners.embedding.search.outcome import Found, NotFound
 from planners.embedding.search.same_plan.partition import rules_of
 from planners.embedding.search.same_plan.search import SamePlan
@@ -50,7 +50,7 @@ class CompiledSearch(Proposer, Partitioner):
         self._planner = planner
         self._proposers = planner._proposers
         self._partitioner = planner._partitioner
-        self._topology: Topology | None = None
+        self._topology: Topology
         self._deadline = Deadline()
         self._same_plan: SamePlan | None = None
         self._outcome: Found | NotFound | None = None
@@ -62,14 +62,14 @@ class CompiledSearch(Proposer, Partitioner):
         """How many proposals there have been so far, those that had been tried before included."""
         return self._same_plan.proposals if self._same_plan else self.tried
 
-    def noting_topology(self, reserve: Callable[..., Topology]) -> Callable[..., Topology]:
-        """Return a storage reservation's `reserve`, which now also tells this what is left."""
+    def keeping_topology(self, reserve: Callable[..., Topology]) -> Callable[..., Topology]:
+        """Return a storage reservation's `reserve`, whose result is also kept for the search."""
 
-        def noting_reserve(*args: Any, **kwargs: Any) -> Topology:
+        def reserve_and_keep(*args: Any, **kwargs: Any) -> Topology:
             self._topology = reserve(*args, **kwargs)
             return self._topology
 
-        return noting_reserve
+        return reserve_and_keep
 
     @override
     def load(
@@ -93,7 +93,6 @@ class CompiledSearch(Proposer, Partitioner):
         planner = self._planner
         if planner._mode == "best-plan":
             self._deadline = Deadline(planner._limit, planner._clock)
-        assert self._topology is not None
         try:
             space = self.flatten(options)
         except ValueError as error:
@@ -101,13 +100,21 @@ class CompiledSearch(Proposer, Partitioner):
         obstacle = obstacles.of_problem(space, self._topology, self._proposers)
         if obstacle is not None:
             raise NotCompiled(obstacle)
-        outcome = self.search(space, devices_of(self._topology))
-        self._outcome = outcome
+        self._outcome = outcome = self.search(space, devices_of(self._topology))
         self.tried = outcome.proposals
         if isinstance(outcome, Found):
             plan = _placed(space, outcome)
-            if planner._check:
-                self._check(plan, outcome.rating, options)
+            fault = planner._check and fault_of(
+                plan,
+                outcome.rating,
+                {option.fqn for option in options},
+                self._topology,
+                planner._perf_model,
+                self._partitioner if self._same_plan else None,
+                planner._own_estimates(),
+            )
+            if fault:
+                raise WrongPlan(fault)
             self._proposals = [plan]
             planner._num_plans = outcome.partitions - 1
         else:
@@ -118,23 +125,6 @@ class CompiledSearch(Proposer, Partitioner):
             ]
         # The planner goes on counting from here, and so ends with all that were tried.
         planner._num_proposals = self.tried - len(self._proposals)
-
-    def _check(
-        self, plan: list[ShardingOption], rating: float, options: list[ShardingOption]
-    ) -> None:
-        planner = self._planner
-        assert self._topology is not None
-        fault = fault_of(
-            plan,
-            rating,
-            {option.fqn for option in options},
-            self._topology,
-            planner._perf_model,
-            self._partitioner if self._same_plan else None,
-            planner._own_estimates(),
-        )
-        if fault is not None:
-            raise WrongPlan(fault)
 
     def flatten(self, options: list[ShardingOption]) -> SearchSpace:
         """Return the search space as arrays."""
@@ -211,22 +201,14 @@ class _ChosenOption(ShardingOption):
     __hash__ = object.__hash__
 
     def __deepcopy__(self, memo: dict[int, Any] | None) -> ShardingOption:
-        copied = object.__new__(ShardingOption)
+        shards = [
+            Shard([*s.size], [*s.offset], _twin(s.storage), _twin(s.perf), s.rank)
+            for s in self.shards
+        ]
+        copied = with_shards(self, shards, ShardingOption)
         for name, value in vars(self).items():
-            if name == "shards":
-                value = [
-                    Shard(
-                        [*shard.size],
-                        [*shard.offset],
-                        _twin(shard.storage),
-                        _twin(shard.perf),
-                        shard.rank,
-                    )
-                    for shard in self.shards
-                ]
-            elif name not in ("_tensor", "_module"):
-                value = copy.deepcopy(value, memo)
-            setattr(copied, name, value)
+            if name not in ("shards", "_tensor", "_module"):
+                setattr(copied, name, copy.deepcopy(value, memo))
         return copied
 
 
@@ -238,12 +220,6 @@ def _twin(record: Any) -> Any:
 
 
 def _copied(option: ShardingOption, kind: type[ShardingOption]) -> ShardingOption:
-    """Return an option that has shards of its own, which share their size and their estimates."""
     if type(option) not in (ShardingOption, SharedOption):
         return copy.deepcopy(option)  # somebody's own class knows best what it is made of
-    copied = object.__new__(kind)
-    vars(copied).update(vars(option))
-    copied.shards = [
-        Shard(shard.size, shard.offset, shard.storage, shard.perf) for shard in option.shards
-    ]
-    return copied
+    return without_ranks(option, kind)

@@ -1,6 +1,6 @@
 """Checks a plan against torchrec's own partitioner, perf model and estimators."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from torchrec.distributed.planner.types import (
     PartitionByType,
@@ -9,12 +9,13 @@ from torchrec.distributed.planner.types import (
     PlannerError,
     Shard,
     ShardingOption,
-    Storage,
     Topology,
 )
 
 from harness.contract import InfeasibleDecision
-from planners.embedding.shard_checks import check_ranks, check_tiling
+from planners.embedding.search.enumeration import with_shards
+from planners.embedding.search.space import devices_of
+from planners.embedding.shard_checks import check_memory, check_names, check_ranks, check_tiling
 
 Estimates = Callable[[list[ShardingOption]], None]
 """Fills in the estimates of options that have none."""
@@ -42,17 +43,16 @@ def fault_of(
         estimates: asks torchrec's estimators about all shards; None where these are those of the
             user's own enumerator.
     """
-    faults = (
-        *_faults_of_tables(plan, tables, topology),
-        *_faults_of_memory(plan, topology),
-    )
-    if faults:
-        return faults[0]
+    try:
+        _check_layout(plan, tables, topology)
+    except InfeasibleDecision as error:
+        text = str(error)
+        return text[0].lower() + text[1:].rstrip(".")
     rated = perf_model.rate(plan)
     if rated != rating:
         return f"the compiled search rates its plan {rating} ms, torchrec {rated}"
     if estimates is not None:
-        again = _without_ranks(plan, estimated=False)
+        again = [with_shards(each, [Shard(s.size, s.offset) for s in each.shards]) for each in plan]
         estimates(again)
         for option, other in zip(plan, again, strict=True):
             for shard, own in zip(option.shards, other.shards, strict=True):
@@ -60,7 +60,7 @@ def fault_of(
                     return f"torchrec's estimates of table {option.name} are others"
     if partitioner is not None:
         try:
-            placed = partitioner.partition(_without_ranks(plan, estimated=True), topology)
+            placed = partitioner.partition([without_ranks(option) for option in plan], topology)
         except PlannerError:
             return "torchrec's partitioner refuses what the compiled one places"
         if _ranks(placed) != _ranks(plan):
@@ -68,56 +68,34 @@ def fault_of(
     return None
 
 
-def _without_ranks(plan: list[ShardingOption], estimated: bool) -> list[ShardingOption]:
-    copies = []
-    for option in plan:
-        copied = object.__new__(ShardingOption)
-        vars(copied).update(vars(option))
-        copied.shards = [
-            Shard(shard.size, shard.offset, shard.storage, shard.perf)
-            if estimated
-            else Shard(shard.size, shard.offset)
-            for shard in option.shards
-        ]
-        copies.append(copied)
-    return copies
+def without_ranks(
+    option: ShardingOption, kind: type[ShardingOption] | None = None
+) -> ShardingOption:
+    """Return a copy, of a kind, whose shards share size and estimates and are on no rank."""
+    shards = [Shard(each.size, each.offset, each.storage, each.perf) for each in option.shards]
+    return with_shards(option, shards, kind)
 
 
 def _ranks(plan: list[ShardingOption]) -> dict[str, list[int | None]]:
     return {option.fqn: [shard.rank for shard in option.shards] for option in plan}
 
 
-def _faults_of_tables(
-    plan: list[ShardingOption], tables: set[str], topology: Topology
-) -> Iterator[str]:
-    names = [option.fqn for option in plan]
-    for name in sorted(tables.symmetric_difference(names)):
-        yield f"the plan does not place each table once: {name.lstrip('.')}"
-    if len(names) > len(set(names)):
-        yield "the plan has a table twice"
+def _check_layout(plan: list[ShardingOption], tables: set[str], topology: Topology) -> None:
+    """Check names, tiling, ranks and memory; raises InfeasibleDecision."""
+    check_names([option.fqn for option in plan], tables)
+    ranks, host_ranks = topology.world_size, topology.intra_group_size
     hosts: dict[str, int] = {}
     for option in plan:
         table, kind, shards = option.name, option.sharding_type, option.shards
-        shape, ranks = tuple(option.tensor.shape), topology.world_size
-        try:
-            check_tiling(table, kind, shards, shape, ranks)
-            check_ranks(table, kind, shards, ranks, topology.intra_group_size)
-        except InfeasibleDecision as error:
-            text = str(error)
-            yield text[0].lower() + text[1:].rstrip(".")
-            continue
+        check_tiling(table, kind, shards, tuple(option.tensor.shape), ranks)
+        check_ranks(table, kind, shards, ranks, host_ranks)
         if option.dependency and option.partition_by == PartitionByType.HOST.value:
-            host = shards[0].rank // topology.intra_group_size
+            host = shards[0].rank // host_ranks
             if hosts.setdefault(option.dependency, host) != host:
-                yield f"table {table} is on another host than the tables it depends on"
-
-
-def _faults_of_memory(plan: list[ShardingOption], topology: Topology) -> Iterator[str]:
-    used = [Storage(0, 0, 0) for _ in topology.devices]
-    for option in plan:
-        for shard in option.shards:
-            if shard.rank is not None and 0 <= shard.rank < len(used):
-                used[shard.rank] += shard.storage
-    for rank, (needed, device) in enumerate(zip(used, topology.devices, strict=True)):
-        if not needed.fits_in(device.storage):
-            yield f"rank {rank} of the plan needs more memory than it has"
+                raise InfeasibleDecision(
+                    f"Table {table} is on another host than the tables it depends on."
+                )
+    check_memory(
+        [shard for option in plan for shard in option.shards],
+        *devices_of(topology).storage.T.tolist(),
+    )

@@ -221,7 +221,7 @@ class Planner(EmbeddingShardingPlanner):
 
         reservation = self._storage_reservation
         stand_in = CompiledSearch(self)
-        reserve = stand_in.noting_topology(reservation.reserve)
+        reserve = stand_in.keeping_topology(reservation.reserve)
         with (
             _replaced(reservation, reserve=reserve),
             _replaced(self, _proposers=[stand_in], _partitioner=stand_in),

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from planners.embedding.search.best_plan.bound import (
-    _least,
     integer_bound,
-    least_perf,
+    least_possible,
     linear_bound,
     worth_integers,
 )
-from planners.embedding.search.best_plan.candidates import Candidates, candidates
+from planners.embedding.search.best_plan.candidates import candidates
+from planners.embedding.search.best_plan.programmes import least_perf
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
 ARGUMENTS = {
@@ -67,34 +67,28 @@ def reasons(space: SearchSpace, devices: Devices) -> Reasons:
     found = candidates(space, devices)
     if len(found.without_options):
         raise ValueError("a table fits nowhere")
-    largest = np.minimum.reduceat(space.largest_shard[found.options], found.first[:-1])
-    work = math.fsum(np.minimum.reduceat(least_perf(space, found), found.first[:-1]))
+    options, starts = found.options, found.first[:-1]
+    largest = np.minimum.reduceat(found.largest, starts)
+    least = least_perf(found)
 
-    def solve(limit: float) -> tuple[float, Ints]:
-        return _cheapest(space, devices, found, limit)
+    def cheapest_within(limit: float) -> tuple[float, Ints]:
+        """Return the least milliseconds per rank with shards of at most `limit`."""
+        perf = np.where(found.largest <= limit, least, np.inf)
+        # Table after table, the cheapest first; of equals the one that takes the least HBM.
+        order = np.lexsort((space.option_storage[options, 0], perf, space.table[options]))
+        first = order[starts]
+        return math.fsum(perf[first]) / devices.ranks, options[first]
 
-    shards, cheapest = _least(space, found, solve)
-    memory = linear_bound(space, devices, found)
+    shards, cheapest = least_possible(found.largest, cheapest_within)
+    bound = linear_bound(found)
     proven = {
         "table": float(largest.max()),
-        "work": work / devices.ranks,
+        "work": math.fsum(np.minimum.reduceat(least, starts)) / devices.ranks,
         "shards": shards,
-        "memory": memory.milliseconds,
+        "memory": bound.milliseconds,
     }
-    if worth_integers(devices, found):
-        hosts = integer_bound(space, devices, found, memory.milliseconds)
+    if worth_integers(found):
+        hosts = integer_bound(found, bound.milliseconds)
         proven["hosts"] = hosts.milliseconds
-        memory = max(memory, hosts, key=lambda bound: bound.milliseconds)
-    return Reasons(proven, int(largest.argmax()), cheapest, memory.options)
-
-
-def _cheapest(
-    space: SearchSpace, devices: Devices, found: Candidates, limit: float
-) -> tuple[float, Ints]:
-    """Return the least milliseconds per rank with shards of at most `limit`, and its options."""
-    options = found.options
-    perf = np.where(space.largest_shard[options] <= limit, least_perf(space, found), np.inf)
-    # Table after table, the cheapest first; of equals the one that takes the least HBM.
-    order = np.lexsort((space.option_storage[options, 0], perf, space.table[options]))
-    first = order[found.first[:-1]]
-    return math.fsum(perf[first]) / devices.ranks, options[first]
+        bound = max(bound, hosts, key=lambda each: each.milliseconds)
+    return Reasons(proven, int(largest.argmax()), cheapest, bound.options)

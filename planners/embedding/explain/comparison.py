@@ -1,11 +1,15 @@
-"""What makes the difference between two plans of a problem, table by table."""
+"""The difference between two plans of a problem, table by table."""
 
-from planners.embedding.explain.placed_plan import PlacedPlan, written
-from planners.embedding.explain.records import Against, DifferentTable
+from torchrec.distributed.planner.types import ShardingOption
+
+from planners.embedding.explain.placed_plan import PlacedPlan, described
+from planners.embedding.explain.records import DifferentTable, PlanDifference
 from planners.embedding.search.space import Devices
 
 
-def against(here: PlacedPlan, there: PlacedPlan, devices: Devices, variant: str) -> Against:
+def difference(
+    here: PlacedPlan, there: PlacedPlan, devices: Devices, variant: str
+) -> PlanDifference:
     """Compare a plan with that of another variant; the tables that add most to the mean first."""
     ours, theirs = here.load().perf, there.load().perf
     by_options = float(ours.mean() - theirs.mean())
@@ -14,10 +18,10 @@ def against(here: PlacedPlan, there: PlacedPlan, devices: Devices, variant: str)
     for place, option in enumerate(here.options):
         other = there.by_fqn[option.fqn]
         mine, its = here.table == place, there.table == other
-        same_option = _is_same(here, place, there, other)
-        if same_option and (here.rank[mine] == there.rank[its]).all():
+        is_same_option = _key(option) == _key(there.options[other])
+        if is_same_option and (here.rank[mine] == there.rank[its]).all():
             continue
-        other_options += not same_option
+        other_options += not is_same_option
         load, moved = here.load(without=place), there.load(only=other)
         load.perf[:] += moved.perf
         load.used[:] += moved.used
@@ -25,8 +29,8 @@ def against(here: PlacedPlan, there: PlacedPlan, devices: Devices, variant: str)
         tables.append(
             DifferentTable(
                 table=here.names[place],
-                here=written(option),
-                there=written(there.options[other]),
+                here=described(option),
+                there=described(there.options[other]),
                 here_ms=here_ms,
                 there_ms=there_ms,
                 mean_ms=(here_ms - there_ms) / here.ranks,
@@ -34,7 +38,7 @@ def against(here: PlacedPlan, there: PlacedPlan, devices: Devices, variant: str)
                 fits=bool((load.used <= devices.storage).all()),
             )
         )
-    return Against(
+    return PlanDifference(
         variant=variant,
         slowest_ms=float(theirs.max()),
         mean_ms=float(theirs.mean()),
@@ -46,12 +50,7 @@ def against(here: PlacedPlan, there: PlacedPlan, devices: Devices, variant: str)
     )
 
 
-def _is_same(here: PlacedPlan, place: int, there: PlacedPlan, other: int) -> bool:
-    """Whether a table has the same option in both: type, kernel, and the size of each shard."""
-    mine, its = here.options[place], there.options[other]
-    return (mine.sharding_type, mine.compute_kernel) == (
-        its.sharding_type,
-        its.compute_kernel,
-    ) and [(each.size, each.offset) for each in mine.shards] == [
-        (each.size, each.offset) for each in its.shards
-    ]
+def _key(option: ShardingOption) -> tuple[object, ...]:
+    """Return what makes an option that of a table: type, kernel, and the size of each shard."""
+    sizes = [(shard.size, shard.offset) for shard in option.shards]
+    return option.sharding_type, option.compute_kernel, sizes

@@ -7,7 +7,6 @@ from functools import cached_property
 import numpy as np
 from torchrec.distributed.planner.types import ShardingOption
 
-from planners.embedding.decision import Plan
 from planners.embedding.explain.replacement import Load
 from planners.embedding.search.space import Floats, Ints, SearchSpace
 
@@ -23,11 +22,6 @@ class PlacedPlan:
 
     options: Sequence[ShardingOption]
     ranks: int
-
-    @classmethod
-    def of(cls, plan: Plan, ranks: int) -> "PlacedPlan":
-        """Return a valid plan so."""
-        return cls(plan.options, ranks)
 
     @cached_property
     def table(self) -> Ints:
@@ -63,11 +57,7 @@ class PlacedPlan:
 
     def load(self, without: int | None = None, only: int | None = None) -> Load:
         """Return what ranks have on them, without one table, or with one alone."""
-        chosen = np.ones(len(self.rank), bool)
-        if without is not None:
-            chosen &= self.table != without
-        if only is not None:
-            chosen &= self.table == only
+        chosen = self.table == only if only is not None else self.table != without
         load = Load(np.zeros(self.ranks), np.zeros((self.ranks, 3), np.int64))
         np.add.at(load.perf, self.rank[chosen], self.perf[chosen])
         np.add.at(load.used, self.rank[chosen], self.storage[chosen])
@@ -78,29 +68,28 @@ class PlacedPlan:
 
         A variant may plan with options of its own, e.g. with larger caches than torchrec's.
         """
-        mine = self.options[place]
-        shards = self.table == place
-        for number in np.flatnonzero(space.table == tables_of(space)[mine.fqn]).tolist():
-            option = space.options[number]
-            estimates = space.estimate[space.first_shard[number] : space.first_shard[number + 1]]
-            if (
-                (option.sharding_type, option.compute_kernel)
-                == (mine.sharding_type, mine.compute_kernel)
-                and len(estimates) == shards.sum()
-                and (space.total[estimates] == self.perf[shards]).all()
-                and (space.storage[estimates] == self.storage[shards]).all()
+        mine, shards = self.options[place], self.table == place
+        for number, option in enumerate(space.options):
+            if (option.fqn, option.sharding_type, option.compute_kernel) == (
+                mine.fqn,
+                mine.sharding_type,
+                mine.compute_kernel,
             ):
-                return int(number)
+                estimates = space.estimates_of(number)
+                if np.array_equal(space.total[estimates], self.perf[shards]) and np.array_equal(
+                    space.storage[estimates], self.storage[shards]
+                ):
+                    return number
         return None
 
 
 def tables_of(space: SearchSpace) -> dict[str, int]:
-    """Return the number of each table of a search space, by torchrec's `fqn`."""
+    """Return the number of each table of a search space, by torchrec's `fqn`, in their order."""
     return {
         option.fqn: table for option, table in zip(space.options, space.table.tolist(), strict=True)
     }
 
 
-def written(option: ShardingOption) -> str:
+def described(option: ShardingOption) -> str:
     """Return an option as people read it: how many shards, sharding type, kernel."""
     return f"{len(option.shards)} x {option.sharding_type} {option.compute_kernel}"

@@ -1,4 +1,4 @@
-"""What an explanation of a plan says, as records; as JSON they are `shardbench explain --out`.
+"""The figures of an explanation; as JSON they are what `shardbench explain --out` writes.
 
 Milliseconds are torchrec's estimates, `ms` of one rank unless they are said to be a table's.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class FullestRank:
     """The rank whose memory of a kind is fullest by its share: bytes used, and what it may use."""
 
     kind: str
@@ -156,7 +156,7 @@ class DifferentTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
+class PlanDifference:
     """The difference to another variant's plan.
 
     `slowest_ms` and `mean_ms` are of that plan. Of the slowest rank's difference,
@@ -183,7 +183,7 @@ class PlanExplained:
     mean_ms: float
     ranks_ms: tuple[float, ...]
     bound: BoundExplained
-    memory: tuple[Memory, ...]
+    memory: tuple[FullestRank, ...]
     rank: RankExplained
     tables: tuple[TableExplained, ...]
-    against: Against | None
+    against: PlanDifference | None

@@ -13,17 +13,27 @@ from torchrec.distributed.planner.types import Shard, ShardEstimator, ShardingOp
 from torchrec.distributed.types import ModuleSharder
 
 
+def with_shards(
+    option: ShardingOption, shards: list[Shard], kind: type[ShardingOption] | None = None
+) -> ShardingOption:
+    """Return a shallow copy of an option, of its own kind or another one, with these shards."""
+    copied = object.__new__(kind or type(option))
+    vars(copied).update(vars(option))
+    copied.shards = shards
+    return copied
+
+
 class SharedOption(ShardingOption):
     """An option whose copies have shards of their own, and share what no one changes."""
 
-    def __deepcopy__(self, memo: dict[int, Any] | None) -> "SharedOption":
-        copied = object.__new__(type(self))
-        copied.__dict__.update(self.__dict__)
-        copied.shards = [
-            Shard(shard.size, shard.offset, shard.storage, shard.perf, shard.rank)
-            for shard in self.shards
-        ]
-        return copied
+    def __deepcopy__(self, memo: dict[int, Any] | None) -> ShardingOption:
+        return with_shards(
+            self,
+            [
+                Shard(each.size, each.offset, each.storage, each.perf, each.rank)
+                for each in self.shards
+            ],
+        )
 
 
 class _KeptOption(SharedOption):
@@ -88,9 +98,7 @@ class _Sample:
         }
         self._whole = option
         self._shards = [by_size[size] for size in sizes]
-        self.option = object.__new__(type(option))
-        self.option.__dict__.update(option.__dict__)
-        self.option.shards = list(by_size.values())
+        self.option = with_shards(option, list(by_size.values()))
 
     def hand_over(self) -> None:
         """Give every shard the estimates of the one of its size."""

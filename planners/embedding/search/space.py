@@ -83,6 +83,10 @@ class SearchSpace:
         """T, the number of tables."""
         return len(self.group)
 
+    def estimates_of(self, option: int) -> Ints:
+        """Return which estimate each shard of an option has."""
+        return self.estimate[self.first_shard[option] : self.first_shard[option + 1]]
+
 
 @dataclass(frozen=True, slots=True)
 class Devices:

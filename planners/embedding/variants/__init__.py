@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-_ORDER = ("ladder", "proposers", "dynamic_programming", "as_captured", "planners")
+_ORDER = ("ladder", "proposers", "planners")
 
 for _name in _ORDER:
     import_module(f"{__name__}.{_name}")

@@ -1,7 +1,6 @@
 """TorchRec's planner with the copies it once made, each as a subclass of its own class."""
 
 import copy
-from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -12,7 +11,8 @@ from torchrec.distributed.planner.types import ShardingOption, Topology
 from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import Prepared
-from planners.embedding.decision import Plan, new_planner, plan_with
+from planners.embedding import decision
+from planners.embedding.decision import Plan
 from planners.embedding.problem import EmbeddingProblem
 
 
@@ -78,32 +78,27 @@ class ProposalCopyingPartitioner(TopologyCopyingPartitioner):
         return super().partition(copy.deepcopy(proposal), storage_constraint, hbm_per_device)
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
-    """What is deep-copied for each proposal, beside the devices that torchrec copies.
+def prepare(
+    problem: EmbeddingProblem,
+    *,
+    in_proposer: bool = False,
+    in_partitioner: bool = False,
+    whole_options: bool = False,
+    topology: bool = True,
+) -> Prepared[Plan]:
+    """Prepare torchrec's planner with the greedy proposer, and with these deep copies.
 
-    `whole_options` says that a copy of an option takes its tensor and its module along.
+    They are made for each proposal, beside those of devices that torchrec makes. `whole_options`
+    says that the copy of an option takes its tensor and its module along.
     """
-
-    in_proposer: bool = False
-    in_partitioner: bool = False
-    whole_options: bool = False
-    topology: bool = True
-
-
-def prepare(problem: EmbeddingProblem, copies: Copies) -> Prepared[Plan]:
-    """Prepare torchrec's planner with the greedy proposer and these copies."""
-    if copies.in_partitioner:
+    if in_partitioner:
         partitioner = ProposalCopyingPartitioner
-    elif copies.topology:
-        partitioner = TopologyCopyingPartitioner
     else:
-        partitioner = GreedyPerfPartitioner
-    enumerator = WhollyCopiedOptionEnumerator if copies.whole_options else EmbeddingEnumerator
-    make = new_planner(
+        partitioner = TopologyCopyingPartitioner if topology else GreedyPerfPartitioner
+    enumerator = WhollyCopiedOptionEnumerator if whole_options else EmbeddingEnumerator
+    return decision.prepare(
         problem,
-        proposer=CopyingGreedyProposer if copies.in_proposer else GreedyProposer,
+        proposer=CopyingGreedyProposer if in_proposer else GreedyProposer,
         partitioner=partitioner,
         enumerator=lambda: problem.enumerator(enumerator),
     )
-    return Prepared(run=lambda: plan_with(problem, make()))

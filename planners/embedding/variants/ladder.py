@@ -19,12 +19,16 @@ _CONDITIONS = "an ads model with more than 1000 proposals, whole planning time"
 _DEEPCOPY_REFACTOR = "meta-pytorch/torchrec#665"
 
 
+def _prepare(problem: "EmbeddingProblem", **copies: bool) -> "Prepared[Plan]":
+    from planners.embedding.variants.copies import prepare
+
+    return prepare(problem, **copies)
+
+
 @FAMILY.variant("double-deepcopy", reference=True, source=_DEEPCOPY_REFACTOR)
 def double_deepcopy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Each proposal copied twice, tensors and modules included"""
-    from planners.embedding.variants.copies import Copies, prepare
-
-    return prepare(problem, Copies(in_proposer=True, in_partitioner=True, whole_options=True))
+    return _prepare(problem, in_proposer=True, in_partitioner=True, whole_options=True)
 
 
 @FAMILY.variant(
@@ -35,9 +39,7 @@ def double_deepcopy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 )
 def single_deepcopy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Each proposal copied once, tensors and modules included"""
-    from planners.embedding.variants.copies import Copies, prepare
-
-    return prepare(problem, Copies(in_partitioner=True, whole_options=True))
+    return _prepare(problem, in_partitioner=True, whole_options=True)
 
 
 @FAMILY.variant(
@@ -48,22 +50,16 @@ def single_deepcopy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 )
 def custom_deepcopy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Each proposal copied once, tensors and modules shared and read-only"""
-    from planners.embedding.variants.copies import Copies, prepare
-
-    return prepare(problem, Copies(in_partitioner=True))
+    return _prepare(problem, in_partitioner=True)
 
 
 @FAMILY.variant("copy-if-better", same_as="custom-deepcopy", source="meta-pytorch/torchrec#1143")
 def copy_if_better(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """A plan copied only when it is the best so far"""
-    from planners.embedding.variants.copies import Copies, prepare
-
-    return prepare(problem, Copies())
+    return _prepare(problem)
 
 
 @FAMILY.variant("upstream", same_as="copy-if-better", source="torchrec 1.9.2")
 def upstream(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """TorchRec as installed, with its greedy proposer"""
-    from planners.embedding.variants.copies import Copies, prepare
-
-    return prepare(problem, Copies(topology=False))
+    return _prepare(problem, topology=False)

@@ -19,14 +19,6 @@ class BlockError(ShardbenchError):
     """An edit that a block cannot take; graph and mirror stay as they were."""
 
 
-class NoSuchPlace(BlockError):
-    """An op was to go where the block has no place."""
-
-
-class UnknownValue(BlockError):
-    """An op was to read a value that there is not, or not yet at its place."""
-
-
 class GraphChanged(BlockError):
     """The graph was edited behind the block's back."""
 
@@ -111,29 +103,15 @@ class Block:
         """Insert an op so that it is number `place` of the block.
 
         Raises:
-            NoSuchPlace: there is no such place.
-            UnknownValue: it reads a value that the block does not have, or only later.
-            BlockError: it makes a value that the block has already.
+            BlockError: there is no such place, it reads a value that the block does not have or
+                only later, or makes one that it has already.
         """
-        self.before_insert()
+        self.before_edit()
         if not 0 <= place <= len(self.ops):
-            raise NoSuchPlace(
+            raise BlockError(
                 f"Op '{kind}' cannot be number {place} of a block that has {len(self.ops)} ops."
             )
         follower = self.ops[place] if place < len(self.ops) else None
-        op = self._create(follower, kind, inputs, outputs, attributes)
-        self.ops.insert(place, op)
-        self.after_insert(op, follower)
-        return op
-
-    def _create(
-        self,
-        follower: Op | None,
-        kind: str,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        attributes: Mapping[str, Attribute],
-    ) -> Op:
         read = [self._readable(name, kind, follower) for name in inputs]
         for name in outputs:
             if name in self.values or outputs.count(name) > 1:
@@ -144,21 +122,23 @@ class Block:
         for name, handle in zip(outputs, outputs_of(node), strict=True):
             self.values[name] = Value(name, handle)
         self._seen += 1
+        self.ops.insert(place, op)
+        self.after_insert(op, follower)
         return op
 
     def _readable(self, name: str, kind: str, follower: Op | None) -> Any:
         if name not in self.values:
-            raise UnknownValue(f"Op '{kind}' reads '{name}', which the block does not have.")
+            raise BlockError(f"Op '{kind}' reads '{name}', which the block does not have.")
         handle = self.values[name].handle
         if follower is not None and not handle.node().isBefore(follower.node):
-            raise UnknownValue(f"Op '{kind}' reads '{name}', which is made behind its place.")
+            raise BlockError(f"Op '{kind}' reads '{name}', which is made behind its place.")
         return handle
 
     def rename_input(self, op: Op, old: str, new: str) -> None:
         """Let an op read value `new` wherever it reads `old`.
 
         Raises:
-            UnknownValue: the block has no such value, or makes it behind the op.
+            BlockError: the block has no such value, or makes it behind the op.
         """
         handle = self._readable(new, op.type, op)
         for index, name in enumerate(op.inputs):
@@ -173,7 +153,7 @@ class Block:
         Raises:
             BlockError: something that they make is read by an op that stays.
         """
-        self.before_remove()
+        self.before_edit()
         leaving = {op.node for op in ops}
         for op in ops:
             for name in op.outputs:
@@ -199,19 +179,19 @@ class Block:
             del self.values[name]
         self._seen += 1
 
-    def before_insert(self) -> None:
-        """Make sure that places are what the graph has."""
-        self.sync()
+    def before_edit(self) -> None:
+        """Make sure that the mirror is what the graph is."""
+        self.catch_up()
 
     def after_insert(self, op: Op, follower: Op | None) -> None:
         """Note an insertion in front of another op, or at the end."""
 
-    def before_remove(self) -> None:
-        """Make sure that what is to be removed is still there."""
-        self.sync()
-
     def finish(self) -> None:
         """Bring the block in line at the end of a batch of edits."""
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Bring the block in line before or after edits."""
         self.sync()
 
     def check(self) -> None:

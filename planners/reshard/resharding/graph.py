@@ -7,8 +7,6 @@ twin, also where that is not the block that mirrors it.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
-
 Attribute = str | int | tuple[int, ...]
 NAMESPACE = "reshard::"
 
@@ -17,6 +15,8 @@ class Twin:
     """A real C++ graph; `edits` counts what has been done to it, by whomever."""
 
     def __init__(self) -> None:
+        import torch  # here, since listing the variants must be quick, and work without it
+
         self.graph: Any = torch._C.Graph()
         self.edits = 0
 

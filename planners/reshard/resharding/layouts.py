@@ -5,7 +5,7 @@ from typing import NamedTuple
 REPLICATED = -1
 
 
-class Layout(NamedTuple):
+class ValueLayout(NamedTuple):
     """Where a value lies.
 
     `sharded` is the dimension that the ranks of the stage share, REPLICATED where each has all of
@@ -16,12 +16,12 @@ class Layout(NamedTuple):
     sharded: int = REPLICATED
     partial: bool = False
 
-    def on(self, stage: int) -> "Layout":
+    def on(self, stage: int) -> "ValueLayout":
         """Return the same on another stage."""
         return self._replace(stage=stage)
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """What a value is: the elements of the whole tensor, bytes of each, and whether it is bool."""
 
     elements: int

@@ -4,22 +4,27 @@ Every op runs on the ranks of one pipeline stage and says how each of its inputs
 resharder has to see to it. Forward, backward and the optimizer's ops are in it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from planners.reshard.resharding.graph import Twin
-from planners.reshard.resharding.layouts import REPLICATED, Kind, Layout
+from planners.reshard.resharding.layouts import REPLICATED, ValueKind, ValueLayout
 
 HIDDEN, SEQUENCE, BATCH = 64, 32, 4
-_SEQUENCE_DIM, _HIDDEN_DIM = 1, 2
-_TOKENS = Kind(BATCH * SEQUENCE * HIDDEN, 4)
-_WIDE = Kind(BATCH * SEQUENCE * HIDDEN * 4, 4)
-_SCORES = Kind(BATCH * SEQUENCE * SEQUENCE, 4)
-_MASK = Kind(SEQUENCE * SEQUENCE, 1, is_bool=True)
+_BY_SEQUENCE, _BY_HIDDEN, _BY_HEAD = 1, 2, 1
+_BY_ROW, _BY_COLUMN = 0, 1
+_TOKENS = ValueKind(BATCH * SEQUENCE * HIDDEN, 4)
+_WIDE = ValueKind(BATCH * SEQUENCE * HIDDEN * 4, 4)
+_SCORES = ValueKind(BATCH * SEQUENCE * SEQUENCE, 4)
+_MASK = ValueKind(SEQUENCE * SEQUENCE, 1, is_bool=True)
+
+Reads = Mapping[str, int]
+"""The inputs of an op by name, each with the dimension that the ranks must share."""
 
 
 @dataclass(slots=True)
-class Program:
+class DistProgram:
     """A graph and its dist attributes.
 
     `layouts` and `kinds` are by value, `needs` by the first output of an op: how its inputs must
@@ -29,11 +34,11 @@ class Program:
     twin: Twin
     stages: int
     tensor_parallel: int
-    layouts: dict[str, Layout] = field(default_factory=dict)
-    kinds: dict[str, Kind] = field(default_factory=dict)
-    needs: dict[str, tuple[Layout, ...]] = field(default_factory=dict)
+    layouts: dict[str, ValueLayout] = field(default_factory=dict)
+    kinds: dict[str, ValueKind] = field(default_factory=dict)
+    needs: dict[str, tuple[ValueLayout, ...]] = field(default_factory=dict)
 
-    def copy(self) -> "Program":
+    def copy(self) -> "DistProgram":
         """Return a program with a graph and layouts of its own."""
         return replace(
             self,
@@ -43,21 +48,12 @@ class Program:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """An input of an op: the value, and which dimension the ranks must share."""
-
-    name: str
-    sharded: int = REPLICATED
-
-
-@dataclass(frozen=True, slots=True)
-class _Forward:
+class _ForwardOp(NamedTuple):
     """An op of the forward pass, as its backward op needs to know it."""
 
     kind: str
     stage: int
-    reads: tuple[_Read, ...]
+    reads: Reads
     output: str
 
 
@@ -65,165 +61,146 @@ class _Builder:
     """Appends ops to a program, and remembers what the backward pass needs."""
 
     def __init__(self, stages: int, tensor_parallel: int) -> None:
-        self.program = Program(Twin(), stages, tensor_parallel)
-        self.parameters: list[str] = []
+        self.program = DistProgram(Twin(), stages, tensor_parallel)
+        self._parameters: list[str] = []
         self._handles: dict[str, object] = {}
-        self._forward: list[_Forward] = []
+        self._forward: list[_ForwardOp] = []
+        self._gradients: dict[str, list[str]] = {}
 
     def add(
         self,
         kind: str,
         stage: int,
-        reads: Sequence[_Read],
-        outputs: Sequence[tuple[str, Layout, Kind]],
+        reads: Reads,
+        outputs: Mapping[str, tuple[ValueLayout, ValueKind]],
     ) -> None:
         """Append an op."""
         program = self.program
-        node = program.twin.create(
-            kind,
-            [self._handles[read.name] for read in reads],
-            [name for name, _, _ in outputs],
-            {"stage": stage},
-        )
-        for index, (name, layout, value) in enumerate(outputs):
+        handles = [self._handles[name] for name in reads]
+        node = program.twin.create(kind, handles, list(outputs), {"stage": stage})
+        for index, (name, (layout, value)) in enumerate(outputs.items()):
             self._handles[name] = node.outputsAt(index)
             program.layouts[name] = layout
             program.kinds[name] = value
-        program.needs[outputs[0][0]] = tuple(Layout(stage, read.sharded) for read in reads)
+        needs = tuple(ValueLayout(stage, sharded) for sharded in reads.values())
+        program.needs[next(iter(outputs))] = needs
 
-    def parameter(self, name: str, stage: int, sharded: int = REPLICATED, size: int = 1) -> _Read:
+    def parameter(self, name: str, stage: int, sharded: int = REPLICATED, size: int = 1) -> Reads:
         """Append a parameter of size x HIDDEN x HIDDEN elements and return how it is read."""
-        self.add(
-            "parameter", stage, (), [(name, Layout(stage, sharded), Kind(size * HIDDEN**2, 4))]
-        )
-        self.parameters.append(name)
-        return _Read(name, sharded)
+        held = ValueLayout(stage, sharded), ValueKind(size * HIDDEN**2, 4)
+        self.add("parameter", stage, {}, {name: held})
+        self._parameters.append(name)
+        return {name: sharded}
 
     def forward(
         self,
         kind: str,
         stage: int,
-        reads: Sequence[_Read],
+        reads: Reads,
         output: str,
-        value: Kind,
+        value: ValueKind,
         sharded: int = REPLICATED,
         partial: bool = False,
     ) -> str:
         """Append an op of the forward pass that makes one value, and return its name."""
-        self.add(kind, stage, reads, [(output, Layout(stage, sharded, partial), value)])
-        self._forward.append(_Forward(kind, stage, tuple(reads), output))
+        self.add(kind, stage, reads, {output: (ValueLayout(stage, sharded, partial), value)})
+        self._forward.append(_ForwardOp(kind, stage, reads, output))
         return output
 
     def backward(self, loss: str) -> None:
         """Append the backward ops, last first, and an optimizer op for every parameter."""
-        gradients: dict[str, list[str]] = {}
-        stage = self.program.layouts[loss].stage
-        start = f"{loss}@grad"
-        self.add("fill", stage, (), [(start, Layout(stage), self.program.kinds[loss])])
-        gradients[loss] = [start]
+        layouts, kinds = self.program.layouts, self.program.kinds
+        stage, start = layouts[loss].stage, f"{loss}@grad"
+        self.add("fill", stage, {}, {start: (ValueLayout(stage), kinds[loss])})
+        self._gradients[loss] = [start]
         for op in reversed(self._forward):
-            self._backward_of(op, gradients)
-        for name in self.parameters:
-            held = self.program.layouts[name]
-            reads = [_Read(name, held.sharded), _Read(self._summed(name, gradients), held.sharded)]
-            self.add("adam", held.stage, reads, [(f"{name}@new", held, self.program.kinds[name])])
+            self._backward_of(op)
+        for name in self._parameters:
+            held = layouts[name]
+            reads = {name: held.sharded, self._summed(name): held.sharded}
+            self.add("adam", held.stage, reads, {f"{name}@new": (held, kinds[name])})
 
-    def _backward_of(self, op: _Forward, gradients: dict[str, list[str]]) -> None:
+    def _backward_of(self, op: _ForwardOp) -> None:
         program = self.program
-        sharded = program.layouts[op.output].sharded
-        reads = [_Read(self._summed(op.output, gradients), sharded), *op.reads]
-        outputs = []
-        for read in op.reads:
-            if program.kinds[read.name].is_bool or program.needs.get(read.name) is None:
+        reads = {self._summed(op.output): program.layouts[op.output].sharded, **op.reads}
+        outputs = {}
+        for read, sharded in op.reads.items():
+            if program.kinds[read].is_bool:
                 continue
-            name = f"{read.name}@grad{len(gradients.setdefault(read.name, []))}"
+            parts = self._gradients.setdefault(read, [])
+            name = f"{read}@grad{len(parts)}"
             # What every rank has read whole gets a share of its gradient from each of them.
-            partial = read.sharded == REPLICATED
-            layout = Layout(op.stage, read.sharded, partial)
-            outputs.append((name, layout, program.kinds[read.name]))
-            gradients[read.name].append(name)
+            layout = ValueLayout(op.stage, sharded, partial=sharded == REPLICATED)
+            outputs[name] = layout, program.kinds[read]
+            parts.append(name)
         if outputs:
             self.add(f"{op.kind}_grad", op.stage, reads, outputs)
 
-    def _summed(self, name: str, gradients: dict[str, list[str]]) -> str:
+    def _summed(self, name: str) -> str:
         """Return the gradient of a value, the sum where it was read several times."""
-        parts = gradients[name]
+        parts = self._gradients[name]
         if len(parts) > 1:
-            held = self.program.layouts[name]
-            total = f"{name}@grad"
-            reads = [_Read(part, held.sharded) for part in parts]
-            layout = Layout(held.stage, held.sharded)
-            self.add("sum", held.stage, reads, [(total, layout, self.program.kinds[name])])
-            gradients[name] = [total]
-        return gradients[name][0]
+            held, total = self.program.layouts[name], f"{name}@grad"
+            layout = ValueLayout(held.stage, held.sharded)
+            reads = dict.fromkeys(parts, held.sharded)
+            self.add("sum", held.stage, reads, {total: (layout, self.program.kinds[name])})
+            self._gradients[name] = [total]
+        return self._gradients[name][0]
 
 
-def transformer(layers: int, stages: int, tensor_parallel: int) -> Program:
+def transformer(layers: int, stages: int, tensor_parallel: int) -> DistProgram:
     """Return a stack of decoder blocks, an equal share of them on each stage.
 
     Activations between blocks are sharded along the sequence, heads and the wide part of the MLP
     along the hidden dimension, after Megatron-LM's sequence parallelism.
     """
     build = _Builder(stages, tensor_parallel)
-    build.add("feed", 0, (), [("tokens", Layout(0), Kind(BATCH * SEQUENCE, 8))])
-    build.add("feed", 0, (), [("mask", Layout(0), _MASK)])
+    build.add("feed", 0, {}, {"tokens": (ValueLayout(0), ValueKind(BATCH * SEQUENCE, 8))})
+    build.add("feed", 0, {}, {"mask": (ValueLayout(0), _MASK)})
     table = build.parameter("embedding", 0)
-    x = build.forward("embed", 0, [_Read("tokens"), table], "x", _TOKENS)
+    x = build.forward("embed", 0, {"tokens": REPLICATED, **table}, "x", _TOKENS)
     for layer in range(layers):
         x = _block(build, f"l{layer}", layer * stages // layers, x)
-    last = stages - 1
-    loss = build.forward("loss", last, [_Read(x, _SEQUENCE_DIM)], "loss", Kind(1, 4), partial=True)
+    loss = build.forward(
+        "loss", stages - 1, {x: _BY_SEQUENCE}, "loss", ValueKind(1, 4), partial=True
+    )
     build.backward(loss)
     return build.program
 
 
-def _block(build: _Builder, name: str, stage: int, x: str) -> str:
+def _block(build: _Builder, layer: str, stage: int, x: str) -> str:
     """Append attention and an MLP, each behind a norm and with a residual around it."""
 
     def forward(
-        kind: str, reads: Sequence[_Read], output: str, value: Kind = _TOKENS, **layout: int
+        kind: str,
+        reads: Reads,
+        output: str,
+        sharded: int = REPLICATED,
+        value: ValueKind = _TOKENS,
+        partial: bool = False,
     ) -> str:
-        partial = bool(layout.pop("partial", False))
-        return build.forward(
-            kind, stage, reads, f"{name}.{output}", value, partial=partial, **layout
-        )
+        return build.forward(kind, stage, reads, f"{layer}.{output}", value, sharded, partial)
 
-    def weight(kind: str, sharded: int, size: int = 1) -> _Read:
-        return build.parameter(f"{name}.{kind}", stage, sharded, size)
+    def matmul(read: Reads, weight: str, sharded: int, output: str, size: int = 1) -> str:
+        """Multiply with a weight, by column into what is sharded, by row into partial sums."""
+        reads = {**read, **build.parameter(f"{layer}.{weight}", stage, sharded, size)}
+        if sharded == _BY_ROW:
+            return forward("matmul", reads, output, partial=True)
+        return forward("matmul", reads, output, _BY_HIDDEN, _WIDE if size > 1 else _TOKENS)
 
-    by_sequence, by_hidden = _SEQUENCE_DIM, _HIDDEN_DIM
-    columns, rows = 1, 0
-    norm = forward("layer_norm", [_Read(x, by_sequence)], "norm1", sharded=by_sequence)
-    q, k, v = (
-        forward("matmul", [_Read(norm), weight(f"w{each}", columns)], each, sharded=by_hidden)
-        for each in "qkv"
-    )
-    heads = 1
-    scores = forward(
-        "scores", [_Read(q, by_hidden), _Read(k, by_hidden)], "scores", _SCORES, sharded=heads
-    )
-    masked = forward(
-        "where", [_Read("mask"), _Read(scores, heads)], "masked", _SCORES, sharded=heads
-    )
-    shares = forward("softmax", [_Read(masked, heads)], "shares", _SCORES, sharded=heads)
-    context = forward(
-        "context", [_Read(shares, heads), _Read(v, by_hidden)], "context", sharded=by_hidden
-    )
-    mixed = forward("matmul", [_Read(context, by_hidden), weight("wo", rows)], "mixed", partial=1)
-    attended = forward(
-        "add", [_Read(x, by_sequence), _Read(mixed, by_sequence)], "attended", sharded=by_sequence
-    )
-    norm = forward("layer_norm", [_Read(attended, by_sequence)], "norm2", sharded=by_sequence)
-    wide = forward(
-        "matmul", [_Read(norm), weight("w1", columns, 4)], "wide", _WIDE, sharded=by_hidden
-    )
-    active = forward("gelu", [_Read(wide, by_hidden)], "active", _WIDE, sharded=by_hidden)
-    narrow = forward(
-        "matmul", [_Read(active, by_hidden), weight("w2", rows, 4)], "narrow", partial=1
-    )
-    return forward(
-        "add",
-        [_Read(attended, by_sequence), _Read(narrow, by_sequence)],
-        "out",
-        sharded=by_sequence,
-    )
+    def norm(read: str, output: str) -> Reads:
+        return {forward("layer_norm", {read: _BY_SEQUENCE}, output, _BY_SEQUENCE): REPLICATED}
+
+    def residual(before: str, after: str, output: str) -> str:
+        return forward("add", {before: _BY_SEQUENCE, after: _BY_SEQUENCE}, output, _BY_SEQUENCE)
+
+    whole = norm(x, "norm1")
+    q, k, v = (matmul(whole, f"w{each}", _BY_COLUMN, each) for each in "qkv")
+    scores = forward("scores", {q: _BY_HIDDEN, k: _BY_HIDDEN}, "scores", _BY_HEAD, _SCORES)
+    masked = forward("where", {"mask": REPLICATED, scores: _BY_HEAD}, "masked", _BY_HEAD, _SCORES)
+    shares = forward("softmax", {masked: _BY_HEAD}, "shares", _BY_HEAD, _SCORES)
+    context = forward("context", {shares: _BY_HEAD, v: _BY_HIDDEN}, "context", _BY_HIDDEN)
+    attended = residual(x, matmul({context: _BY_HIDDEN}, "wo", _BY_ROW, "mixed"), "attended")
+    wide = matmul(norm(attended, "norm2"), "w1", _BY_COLUMN, "wide", 4)
+    active = forward("gelu", {wide: _BY_HIDDEN}, "active", _BY_HIDDEN, _WIDE)
+    return residual(attended, matmul({active: _BY_HIDDEN}, "w2", _BY_ROW, "narrow", 4), "out")

@@ -10,10 +10,10 @@ from typing import Any
 
 from planners.reshard.resharding.block import Block, GraphChanged, Op
 from planners.reshard.resharding.graph import Attribute
-from planners.reshard.resharding.layouts import REPLICATED, Kind, Layout
-from planners.reshard.resharding.program import Program
+from planners.reshard.resharding.layouts import REPLICATED, ValueKind, ValueLayout
+from planners.reshard.resharding.program import DistProgram
 
-_NOWHERE = Layout(-1)
+_NOWHERE = ValueLayout(-1)
 """Where the output of an op without one lies."""
 
 
@@ -22,19 +22,21 @@ class Resharded:
     """The block of one rank, and where its values lie."""
 
     block: Block
-    program: Program
+    program: DistProgram
 
 
 class Resharder:
     """Reshards a program for the ranks of a stage; it finds ops by going through the block."""
 
-    def __init__(self, program: Program, block: Block, stage: int) -> None:
+    def __init__(self, program: DistProgram, block: Block, stage: int) -> None:
         self.program = program
         self.block = block
         self.stage = stage
         self._sent: set[tuple[str, int]] = set()
         self._received: dict[str, str] = {}
         self._made = 0
+        self._at = 0
+        """The place that the next op is inserted at."""
 
     def reshard(self) -> Resharded:
         """Insert, bring the block in line, then remove what other stages do."""
@@ -55,33 +57,33 @@ class Resharder:
             if have != need and self.stage in (have.stage, need.stage) and name in op.inputs:
                 self.parse(op, name, need)
 
-    def needs(self, op: Op) -> Sequence[Layout]:
+    def needs(self, op: Op) -> Sequence[ValueLayout]:
         """Return how the inputs of an op must lie; ops that somebody has put in need nothing."""
         return self.program.needs.get(op.outputs[0], ()) if op.outputs else ()
 
-    def parse(self, op: Op, name: str, need: Layout) -> None:
+    def parse(self, op: Op, name: str, need: ValueLayout) -> None:
         """Insert what brings a value where an op needs it, also for others that need it so.
 
         Raises:
             GraphChanged: somebody else edits the graph, and the block does not take that in.
         """
         if self.block.is_outdated:
-            self.block.before_insert()
+            self.block.before_edit()
             self.look_again(op)
-        chain = _Chain(self, self.place_of(op))
+        self._at = self.place_of(op)
         have = self.program.layouts[name]
         if self.stage != need.stage:
-            self._send(chain, name, need.stage)
+            self._send(name, need.stage)
             return
-        here = self._receive(chain, name) if have.stage != self.stage else name
+        here = self._receive(name) if have.stage != self.stage else name
         have = have.on(self.stage)
         if here != name:
-            self._read_instead(chain.place, name, here, have)
+            self._read_instead(name, here, have)
         if have != need:
-            self._read_instead(chain.place, name, self._transform(chain, here, have, need), need)
+            self._read_instead(name, self._transform(here, have, need), need)
 
-    def _read_instead(self, place: int, old: str, new: str, need: Layout) -> None:
-        for reader in self.readers(old, place):
+    def _read_instead(self, old: str, new: str, need: ValueLayout) -> None:
+        for reader in self.readers(old, self._at):
             for name, its_need in zip(list(reader.inputs), self.needs(reader), strict=False):
                 if name == old and its_need == need:
                     self.block.rename_input(reader, old, new)
@@ -113,63 +115,87 @@ class Resharder:
             ]
         )
 
-    def _send(self, chain: "_Chain", name: str, stage: int) -> None:
+    def _send(self, name: str, stage: int) -> None:
         if (name, stage) in self._sent:
             return
         self._sent.add((name, stage))
         if self.program.kinds[name].is_bool:
-            name = chain.cast(name, is_bool=False)
-        chain.add("send", [name], 0, {"peer": stage})
+            name = self._cast(name, is_bool=False)
+        self._insert("send", [name], 0, {"peer": stage})
 
-    def _receive(self, chain: "_Chain", name: str) -> str:
+    def _receive(self, name: str) -> str:
         known = self._received.get(name)
         if known is None:
             have, kind = self.program.layouts[name], self.program.kinds[name]
             attributes = {"peer": have.stage, "elements": kind.elements}
             there = have.on(self.stage)
-            (known,) = chain.add("recv", [name], 1, attributes, there, _carried(kind))
+            (known,) = self._insert("recv", [name], 1, attributes, there, _carried(kind))
             if kind.is_bool:
-                known = chain.cast(known, is_bool=True)
+                known = self._cast(known, is_bool=True)
             self._received[name] = known
         return known
 
-    def _transform(self, chain: "_Chain", name: str, have: Layout, need: Layout) -> str:
-        whole = Layout(self.stage)
+    def _cast(self, name: str, is_bool: bool) -> str:
+        """Insert a cast between bool and the integers that are sent instead of it."""
+        kind = self.program.kinds[name]
+        kind = kind._replace(item_bytes=1, is_bool=True) if is_bool else _carried(kind)
+        attributes = {"dtype": "bool" if is_bool else "int64"}
+        return self._insert("cast", [name], 1, attributes, self.program.layouts[name], kind)[0]
+
+    def _transform(self, name: str, have: ValueLayout, need: ValueLayout) -> str:
+        whole = ValueLayout(self.stage)
         if have.partial:
-            (name,) = chain.add("all_reduce", [name], 1, {"ring": self.stage}, whole)
+            (name,) = self._insert("all_reduce", [name], 1, {"ring": self.stage}, whole)
         elif have.sharded != REPLICATED:
-            name = self._gather(chain, name, have.sharded)
+            name = self._gather(name, have.sharded)
         if need.sharded != REPLICATED:
-            (name,) = chain.add("slice", [name], 1, {"dim": need.sharded}, need)
+            (name,) = self._insert("slice", [name], 1, {"dim": need.sharded}, need)
         return name
 
-    def _gather(self, chain: "_Chain", name: str, dim: int) -> str:
+    def _gather(self, name: str, dim: int) -> str:
         """Gather along the first dimension, which is all a collective can, and put that right."""
-        whole, ranks = Layout(self.stage), self.program.tensor_parallel
-        (name,) = chain.add("all_gather", [name], 1, {"ring": self.stage, "ranks": ranks}, whole)
+        whole, ranks = ValueLayout(self.stage), self.program.tensor_parallel
+        attributes = {"ring": self.stage, "ranks": ranks}
+        (name,) = self._insert("all_gather", [name], 1, attributes, whole)
         if dim == 0:
             return name
-        parts = chain.add("split", [name], ranks, {"dim": 0}, whole)
-        (name,) = chain.add("concat", parts, 1, {"dim": dim}, whole)
+        parts = self._insert("split", [name], ranks, {"dim": 0}, whole)
+        (name,) = self._insert("concat", parts, 1, {"dim": dim}, whole)
         return name
 
-    def note(self, op: Op, layout: Layout, kind: Kind) -> None:
-        """Note what was inserted and where what it makes lies."""
-        for name in op.outputs:
-            self.program.layouts[name] = layout
-            self.program.kinds[name] = kind
+    def _insert(
+        self,
+        kind: str,
+        inputs: Sequence[str],
+        outputs: int,
+        attributes: Mapping[str, Attribute],
+        layout: ValueLayout = _NOWHERE,
+        value: ValueKind | None = None,
+    ) -> list[str]:
+        """Insert an op behind those that were inserted before it, for the same input.
 
-    def new_names(self, name: str, kind: str, count: int) -> list[str]:
-        """Return names for what an inserted op makes of a value."""
+        Return what it makes, of the kind of its first input unless given.
+        """
         self._made += 1
-        stem = f"{name.partition('@to:')[0]}@to:{kind}{self._made}"
-        return [stem] if count == 1 else [f"{stem}_{index}" for index in range(count)]
+        stem = f"{inputs[0].partition('@to:')[0]}@to:{kind}{self._made}"
+        names = [stem] if outputs == 1 else [f"{stem}_{index}" for index in range(outputs)]
+        reads = [] if kind == "recv" else inputs
+        op = self.block.insert(self._at, kind, reads, names, {**attributes, "stage": self.stage})
+        self._at += 1
+        for name in names:
+            self.program.layouts[name] = layout
+            self.program.kinds[name] = value or self.program.kinds[inputs[0]]
+        self.inserted(op)
+        return names
+
+    def inserted(self, op: Op) -> None:
+        """Note an op that was inserted."""
 
 
 class IndexedResharder(Resharder):
     """The same, going on from the place of the op before, and knowing who reads a value."""
 
-    def __init__(self, program: Program, block: Block, stage: int) -> None:
+    def __init__(self, program: DistProgram, block: Block, stage: int) -> None:
         super().__init__(program, block, stage)
         self._place = 0
         self._by_node: dict[Any, Op] = {op.node: op for op in block.ops}
@@ -190,50 +216,11 @@ class IndexedResharder(Resharder):
         uses = self.block.values[name].handle.uses()
         return list(dict.fromkeys(self._by_node[use.user] for use in uses))
 
-    def note(self, op: Op, layout: Layout, kind: Kind) -> None:
-        """Note what was inserted."""
-        super().note(op, layout, kind)
+    def inserted(self, op: Op) -> None:
+        """Remember the mirror of a node."""
         self._by_node[op.node] = op
 
 
-class _Chain:
-    """Ops that are inserted one behind the other, in front of the op that needs what they make."""
-
-    def __init__(self, resharder: Resharder, place: int) -> None:
-        self._resharder = resharder
-        self.place = place
-
-    def add(
-        self,
-        kind: str,
-        inputs: Sequence[str],
-        outputs: int,
-        attributes: Mapping[str, Attribute],
-        layout: Layout = _NOWHERE,
-        value: Kind | None = None,
-    ) -> list[str]:
-        """Insert an op and return what it makes, of the kind of its first input unless given."""
-        resharder = self._resharder
-        program = resharder.program
-        names = resharder.new_names(inputs[0], kind, outputs)
-        reads = [] if kind == "recv" else inputs
-        op = resharder.block.insert(
-            self.place, kind, reads, names[:outputs], {**attributes, "stage": resharder.stage}
-        )
-        resharder.note(op, layout, value or program.kinds[inputs[0]])
-        self.place += 1
-        return names
-
-    def cast(self, name: str, is_bool: bool) -> str:
-        """Insert a cast between bool and the integers that are sent instead of it."""
-        program = self._resharder.program
-        kind = program.kinds[name]._replace(item_bytes=1, is_bool=True)
-        dtype = "bool"
-        if not is_bool:
-            kind, dtype = _carried(kind), "int64"
-        return self.add("cast", [name], 1, {"dtype": dtype}, program.layouts[name], kind)[0]
-
-
-def _carried(kind: Kind) -> Kind:
+def _carried(kind: ValueKind) -> ValueKind:
     """Return what carries a value from stage to stage: whole numbers where it is bool."""
     return kind._replace(item_bytes=8, is_bool=False) if kind.is_bool else kind

@@ -33,18 +33,11 @@ class SyncOnce(SyncAfterRemove):
     refused.
     """
 
-    def before_insert(self) -> None:
-        """Raise GraphChanged where places may be others than the mirror has."""
-        self._refuse_changed("inserted")
-
-    def before_remove(self) -> None:
+    def before_edit(self) -> None:
         """Raise GraphChanged where the mirror may not hold any more."""
-        self._refuse_changed("removed")
-
-    def _refuse_changed(self, what: str) -> None:
         if self.is_outdated:
             raise GraphChanged(
-                f"The graph was edited behind the block, so nothing can be {what} before a sync."
+                "The graph was edited behind the block, which takes no edits before a sync."
             )
 
 
@@ -55,14 +48,6 @@ class DeltaSync(SyncAfterRemove):
         self.journal: list[tuple[Op, Op | None]] = []
         super().__init__(twin)
 
-    def before_insert(self) -> None:
-        """Bring the block in line, at the cost of what was edited since the last time."""
-        self.catch_up()
-
-    def before_remove(self) -> None:
-        """Bring the block in line, at the cost of what was edited since the last time."""
-        self.catch_up()
-
     def after_insert(self, op: Op, follower: Op | None) -> None:
         """Write the insertion down."""
         self.journal.append((op, follower))
@@ -70,18 +55,13 @@ class DeltaSync(SyncAfterRemove):
     def after_removals(self) -> None:
         """Leave it: the block was in line before, and what is gone needs no look."""
 
-    def finish(self) -> None:
-        """Bring the block in line."""
-        self.catch_up()
-
     def catch_up(self) -> None:
         """Reconcile what the journal names, or everything where somebody else has edited."""
         if self.is_outdated:
-            self.journal.clear()
             self.sync()
         else:
             self.replay(self.journal)
-            self.journal.clear()
+        self.journal.clear()
 
     def replay(self, journal: Sequence[tuple[Op, Op | None]]) -> None:
         """Raise GraphChanged where a new op is not where the journal has it."""

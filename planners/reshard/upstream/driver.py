@@ -9,7 +9,6 @@ import sys
 import zlib
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 # Release 3 has another program representation by default, which this Resharder does not edit.
 os.environ.update(FLAGS_enable_pir_api="0")
@@ -26,12 +25,6 @@ _package.__path__ = [str(_FAMILY)]
 sys.modules.setdefault("planners.reshard", _package)
 sys.path.append(str(_FAMILY.parents[1]))
 
+from planners.reshard.upstream.running import answer  # noqa: E402 - after all that is said above
 
-def reshard(request: dict[str, Any]) -> dict[str, Any]:
-    """Reshard one rank's program of a decoder; `upstream.running.answer` says how."""
-    from planners.reshard.upstream.running import answer
-
-    return answer(request)
-
-
-HANDLERS = {"reshard": reshard}
+HANDLERS = {"reshard": answer}

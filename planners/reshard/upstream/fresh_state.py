@@ -12,7 +12,7 @@ from paddle.distributed.auto_parallel.static.process_group import clear_all_proc
 
 
 @contextmanager
-def anew() -> Iterator[None]:
+def fresh_state() -> Iterator[None]:
     """Let the same names and numbers be given until the block is left, whatever was built before.
 
     They are the names of variables and of scopes, the numbers of process groups, and what is known

@@ -32,7 +32,7 @@ class AllInBatch(VariablesInBatch):
         block._sync_with_cpp()
 
 
-class SyncOnce(Resharder):
+class InsertWithoutSync(Resharder):
     """The argument that a release with #60022 has for it, and does not pass, is passed."""
 
     def parse_op_desc(self, *arguments: Any) -> None:
@@ -42,7 +42,7 @@ class SyncOnce(Resharder):
 
 RESHARDERS: dict[str, type[Resharder]] = {"as-shipped": Resharder}
 if "sync" in inspect.signature(Resharder.parse_op_desc).parameters:
-    RESHARDERS["sync-once"] = SyncOnce
+    RESHARDERS["sync-once"] = InsertWithoutSync
 else:
     RESHARDERS["part1"] = VariablesInBatch
     RESHARDERS["part1+2"] = AllInBatch

@@ -1,7 +1,6 @@
 """One rank's training program of a decoder, up to the step that inserts the communication."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import paddle
 from paddle import static
@@ -13,16 +12,11 @@ from paddle.distributed.fleet import auto
 from planners.reshard.upstream.decoder import HEADS, TENSOR_AXIS, decoder_loss
 
 
-@dataclass(frozen=True)
-class Partitioned:
-    """What a Resharder is given: every rank's ops still, with this rank's shapes.
+class Partitioned(NamedTuple):
+    """The arguments of a Resharder: every rank's ops still, with this rank's shapes.
 
-    Attributes:
-        main: The program of one training step: forward, backward and Adam.
-        startup: The one that initialises the parameters.
-        rank: Whose program it becomes.
-        context: How each op and tensor is sharded.
-        parameters_and_gradients: The pairs that the optimizer updates.
+    `main` is one training step: forward, backward and Adam; `startup` initialises its parameters;
+    `context` says how each op and tensor is sharded. The optimizer updates the pairs.
     """
 
     main: Any
@@ -33,7 +27,7 @@ class Partitioned:
 
 
 def partitioned(layers: int, pipeline: int, tensor: int, rank: int) -> Partitioned:
-    """Build the program of a decoder; within `anew`, the same one every time.
+    """Build the program of a decoder; within `fresh_state`, the same one every time.
 
     Args:
         layers: Decoder blocks, at least one for each pipeline stage.

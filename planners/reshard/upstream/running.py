@@ -1,15 +1,14 @@
 """One run of the Resharder on a program built for it, timed or counted."""
 
-import gc
-import time
 from contextlib import ExitStack
 from typing import Any
 
 from planners.reshard.upstream.counting import counting
 from planners.reshard.upstream.decision import check_mirror, fingerprint
-from planners.reshard.upstream.fresh_state import anew
+from planners.reshard.upstream.fresh_state import fresh_state
 from planners.reshard.upstream.modes import resharder_of
 from planners.reshard.upstream.partitioned import partitioned
+from planners.upstream_run import timed
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -31,35 +30,23 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """
     resharder = resharder_of(request["mode"])
     with ExitStack() as stack:
-        stack.enter_context(anew())
+        stack.enter_context(fresh_state())
         program = partitioned(
             request["layers"], request["pipeline"], request["tensor"], request["rank"]
         )
-        block = program.main.global_block()
-        ops_before, variables_before = len(block.ops), len(block.vars)
-        prepared = resharder(
-            program.main,
-            program.startup,
-            program.rank,
-            program.context,
-            program.parameters_and_gradients,
-        )
-        counted = stack.enter_context(counting()) if request.get("count") else None
-        gc.collect()
-        stack.callback(gc.enable)
-        gc.disable()
-        wall, cpu = time.perf_counter(), time.process_time()
-        prepared.reshard()
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    for edited in (program.main, program.startup):
-        check_mirror(edited)
+        main, startup = program.main, program.startup
+        block = main.global_block()
+        before = {"ops_before": len(block.ops), "variables_before": len(block.vars)}
+        prepared = resharder(*program)
+        counters = stack.enter_context(counting()) if request.get("count") else {}
+        _, measured = timed(prepared.reshard)
+    for program in (main, startup):
+        check_mirror(program)
     return {
-        "wall_s": wall,
-        "cpu_s": cpu,
-        "counters": {} if counted is None else counted.counters(),
-        "fingerprint": fingerprint(program.main, program.startup),
-        "ops_before": ops_before,
-        "variables_before": variables_before,
+        **measured,
+        **before,
+        "counters": counters,
+        "fingerprint": fingerprint(main, startup),
         "ops": len(block.ops),
         "variables": len(block.vars),
     }

@@ -1,23 +1,20 @@
 """The real Paddle, each release in a child process of its own, and the two changes on it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.contract import Claim, Measured, NotApplicable, Prepared, Upstream, is_observing
 from planners.reshard.family import FAMILY
-
-if TYPE_CHECKING:
-    from planners.reshard.problem import PaddleDecision, ReshardProblem
+from planners.reshard.problem import PaddleDecision, PaddleProblem, ReshardProblem
+from planners.reshard.variants.published import PUBLISHED_ON
 
 _DRIVER = Path(__file__).parents[1] / "upstream" / "driver.py"
 _BEFORE = "paddle-2.6.2"
 _AFTER = "paddle-3.3.1"
 _BATCHED = {_BEFORE: "part1+2", _AFTER: "sync-once"}
-_ON = "auto-parallel pass over LLaMA-2 7B, 12 layers, as published"
 
 
 @FAMILY.variant(_BEFORE, source="Paddle 2.6.2", upstream=_BEFORE)
-def before(problem: "ReshardProblem") -> "Prepared[PaddleDecision]":
+def before(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
     """The last release without either change."""
     return _asked(problem, _BEFORE, "as-shipped")
 
@@ -27,9 +24,9 @@ def before(problem: "ReshardProblem") -> "Prepared[PaddleDecision]":
     source="PaddlePaddle/Paddle#59912",
     same_as=_BEFORE,
     upstream=_BEFORE,
-    claim=Claim(32.811, 23.889, "s", _ON),
+    claim=Claim(32.811, 23.889, "s", PUBLISHED_ON),
 )
-def part1(problem: "ReshardProblem") -> "Prepared[PaddleDecision]":
+def part1(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
     """The same with #59912 put in from outside: variables removed in a batch."""
     return _asked(problem, _BEFORE, "part1")
 
@@ -39,28 +36,26 @@ def part1(problem: "ReshardProblem") -> "Prepared[PaddleDecision]":
     source="PaddlePaddle/Paddle#60022",
     same_as=_BEFORE,
     upstream=_BEFORE,
-    claim=Claim(23.889, 18.928, "s", _ON),
+    claim=Claim(23.889, 18.928, "s", PUBLISHED_ON),
 )
-def part1_and_2(problem: "ReshardProblem") -> "Prepared[PaddleDecision]":
+def part1_and_2(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
     """The same with #60022 put in too: ops inserted in a batch."""
     return _asked(problem, _BEFORE, "part1+2")
 
 
 @FAMILY.variant(_AFTER, source="Paddle 3.3.1", upstream=_AFTER)
-def after(problem: "ReshardProblem") -> "Prepared[PaddleDecision]":
+def after(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
     """A release with both changes, the second one switched off by its only caller."""
     return _asked(problem, _AFTER, "as-shipped")
 
 
 @FAMILY.variant(f"{_AFTER}-sync-once", source="Paddle 3.3.1", same_as=_AFTER, upstream=_AFTER)
-def after_sync_once(problem: "ReshardProblem") -> "Prepared[PaddleDecision]":
+def after_sync_once(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
     """The same with that switch on."""
     return _asked(problem, _AFTER, "sync-once")
 
 
-def _asked(problem: "ReshardProblem", release: str, mode: str) -> "Prepared[PaddleDecision]":
-    from planners.reshard.problem import PaddleDecision, PaddleProblem
-
+def _asked(problem: ReshardProblem, release: str, mode: str) -> Prepared[PaddleDecision]:
     if not isinstance(problem, PaddleProblem):
         raise NotApplicable("It reshards Paddle's own programs, those of the workload 'paddle'.")
     request = {
@@ -72,7 +67,7 @@ def _asked(problem: "ReshardProblem", release: str, mode: str) -> "Prepared[Padd
     }
     upstream = Upstream(release, _DRIVER)
 
-    def run() -> "Measured[PaddleDecision]":
+    def run() -> Measured[PaddleDecision]:
         counts = is_observing()
         answer = upstream.ask(request | {"mode": mode, "count": counts})
         counters = dict(answer["counters"])

@@ -5,14 +5,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
-from planners.embedding.search.space import Devices, Ints, Placement, SearchSpace
+from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Option numbers, table after table: table t has options[first[t]:first[t + 1]]."""
+    """Options to place on devices, table after table: table t has options[first[t]:first[t + 1]].
 
+    There are C of them, each a number of an option in the search space.
+    """
+
+    space: SearchSpace
+    devices: Devices
     options: Ints
     first: Ints
 
@@ -25,6 +31,11 @@ class Candidates:
         """The tables that have no option left."""
         return np.flatnonzero(np.diff(self.first) == 0)
 
+    @property
+    def largest(self) -> Floats:
+        """The milliseconds of the dearest shard of each, shape (C,)."""
+        return self.space.largest_shard[self.options]
+
 
 def candidates(space: SearchSpace, devices: Devices) -> Candidates:
     """Return the options of each table that fit on devices by themselves and are not dominated.
@@ -33,36 +44,36 @@ def candidates(space: SearchSpace, devices: Devices) -> Candidates:
     most as large and as dear, and whose shards may go wherever those of the first may. A plan with
     the first stays a plan, and no dearer, with the other in its place.
     """
-    fitting = _fitting(space, devices)
     by_table: list[list[int]] = [[] for _ in range(space.tables)]
-    for option in np.flatnonzero(fitting).tolist():
+    for option in np.flatnonzero(_fitting(space, devices)).tolist():
         by_table[space.table[option]].append(option)
     kept = [_undominated(space, options) for options in by_table]
     return Candidates(
+        space,
+        devices,
         options=np.array([option for options in kept for option in options], np.int64),
         first=np.concatenate([[0], np.cumsum([len(options) for options in kept])]).astype(np.int64),
     )
 
 
-def _fitting(space: SearchSpace, devices: Devices) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _fitting(space: SearchSpace, devices: Devices) -> npt.NDArray[np.bool_]:
     """Whether each shard of an option fits on an empty device that it may go to."""
     fits_anywhere = np.zeros(len(space.storage), bool)
-    for capacity in np.unique(devices.storage, axis=0):
+    capacities = np.unique(devices.storage, axis=0)
+    for capacity in capacities:
         fits_anywhere |= (space.storage <= capacity).all(axis=1)
     fitting = np.logical_and.reduceat(fits_anywhere[space.estimate], space.first_shard[:-1])
-    fitting &= space.placement != Placement.NOWHERE
-    counts = np.diff(space.first_shard)
-    fitting &= (space.placement != Placement.UNIFORM) | (counts == devices.ranks)
-    by_host = np.isin(
-        space.placement, (Placement.HOST_ROWS, Placement.HOST_COLUMNS, Placement.HOSTS)
-    )
-    fitting &= ~by_host | (devices.hosts > 0)
-    fitting &= (space.placement != Placement.HOST_ROWS) | (counts == devices.host_ranks)
-    fitting &= (space.placement != Placement.HOSTS) | (counts % devices.host_ranks == 0)
-    if len(np.unique(devices.storage, axis=0)) > 1:
-        for option in np.flatnonzero(fitting & (space.placement == Placement.UNIFORM)):
-            shards = space.estimate[space.first_shard[option] : space.first_shard[option + 1]]
-            fitting[option] = (space.storage[shards] <= devices.storage).all()
+    counts, placement = np.diff(space.first_shard), space.placement
+    by_host = (Placement.HOST_ROWS, Placement.HOST_COLUMNS, Placement.HOSTS)
+    fitting &= placement != Placement.NOWHERE
+    fitting &= (placement != Placement.UNIFORM) | (counts == devices.ranks)
+    fitting &= ~np.isin(placement, by_host) | (devices.hosts > 0)
+    fitting &= (placement != Placement.HOST_ROWS) | (counts == devices.host_ranks)
+    fitting &= (placement != Placement.HOSTS) | (counts % devices.host_ranks == 0)
+    if len(capacities) > 1:
+        for option in np.flatnonzero(fitting & (placement == Placement.UNIFORM)).tolist():
+            storage = space.storage[space.estimates_of(option)]
+            fitting[option] = (storage <= devices.storage).all()
     return fitting
 
 
@@ -87,24 +98,19 @@ def _undominated(space: SearchSpace, options: list[int]) -> list[int]:
 
 def _dominates(space: SearchSpace, option: int, other: int) -> bool:
     placement, others = space.placement[option], space.placement[other]
-    if placement != others and not (
-        placement == Placement.DEVICE and others == Placement.HOST_COLUMNS
-    ):
-        return False
-    first, last = space.first_shard[option], space.first_shard[option + 1]
-    others_first, others_last = space.first_shard[other], space.first_shard[other + 1]
-    if last - first != others_last - others_first:
-        return False
-    mine, theirs = space.estimate[first:last], space.estimate[others_first:others_last]
+    freer = placement == Placement.DEVICE and others == Placement.HOST_COLUMNS
+    mine, theirs = space.estimates_of(option), space.estimates_of(other)
     return bool(
-        (space.total[mine] <= space.total[theirs]).all()
+        (placement == others or freer)
+        and len(mine) == len(theirs)
+        and (space.total[mine] <= space.total[theirs]).all()
         and (space.storage[mine] <= space.storage[theirs]).all()
     )
 
 
 def distinct_shards(space: SearchSpace, option: int) -> Iterator[tuple[int, int]]:
     """Yield the estimates that an option's shards have, each with how many shards have it."""
-    shards = np.sort(space.estimate[space.first_shard[option] : space.first_shard[option + 1]])
+    shards = np.sort(space.estimates_of(option))
     edges = np.flatnonzero(np.diff(shards, prepend=-1, append=-1))
     for start, end in pairwise(edges.tolist()):
         yield int(shards[start]), end - start

@@ -49,14 +49,15 @@ _ROUND = 500  # what a round takes beside rating ranks, in ratings of a rank
 
 
 def _inlined(function: F) -> F:
-    return cast(F, numba.njit(cache=True, _nrt=False)(function))
+    # A function that is called may not return a part of an array.
+    return cast(F, numba.njit(inline="always", _nrt=False)(function))
 
 
 def _compiled(function: F) -> F:
     return cast(F, numba.njit(cache=True, _nrt=False)(function))
 
 
-_target_of = _inlined(target_of)
+_target_of = _compiled(target_of)
 
 
 @_compiled
@@ -69,15 +70,15 @@ def _sum(values: Floats) -> float:
 
 @_compiled
 def _copy(target: npt.NDArray[Any], source: npt.NDArray[Any]) -> None:
-    for index in range(len(source)):
+    """Copy as much as both have room for."""
+    for index in range(min(len(target), len(source))):
         target[index] = source[index]
 
 
 @_compiled
 def _copy_rows(target: Ints, source: Ints) -> None:
     for row in range(len(source)):
-        for column in range(source.shape[1]):
-            target[row, column] = source[row, column]
+        _copy(target[row], source[row])
 
 
 @_compiled
@@ -90,6 +91,19 @@ def _where_largest(values: Floats) -> int:
 
 
 @_inlined
+def _estimates_of(tables: Tables, option: int) -> Ints:
+    """Return the estimates of an option's shards."""
+    return tables.estimate[tables.first_shard[option] : tables.first_shard[option + 1]]
+
+
+@_inlined
+def _ranks_of(tables: Tables, state: State, table: int) -> Ints:
+    """Return the ranks of a table's shards, as a view."""
+    begin, count = tables.slot[table], len(_estimates_of(tables, state.chosen[table]))
+    return state.ranks[begin : begin + count]
+
+
+@_compiled
 def _rank_cost(tables: Tables, state: State, rank: int, perf: float, hbm: int, ddr: int) -> float:
     """Rate a rank that has this much on it."""
     load = min(perf / state.figures[TARGET], _MOST_LOAD)
@@ -108,7 +122,7 @@ def _rank_cost(tables: Tables, state: State, rank: int, perf: float, hbm: int, d
     return float(cost)
 
 
-@_inlined
+@_compiled
 def _with(tables: Tables, state: State, rank: int, estimate: int) -> float:
     """Return what a rank would cost with one more shard."""
     return _rank_cost(
@@ -121,7 +135,7 @@ def _with(tables: Tables, state: State, rank: int, estimate: int) -> float:
     )
 
 
-@_inlined
+@_compiled
 def _put(tables: Tables, state: State, rank: int, estimate: int, sign: int) -> None:
     """Put a shard on a rank, or with sign -1 take it off; the rank's cost is left as it was."""
     state.perf[rank] += sign * tables.total[estimate]
@@ -129,7 +143,7 @@ def _put(tables: Tables, state: State, rank: int, estimate: int, sign: int) -> N
     state.memory[rank, 1] += sign * tables.storage[estimate, 1]
 
 
-@_inlined
+@_compiled
 def _recount(tables: Tables, state: State, rank: int) -> None:
     state.cost[rank] = _rank_cost(
         tables, state, rank, state.perf[rank], state.memory[rank, 0], state.memory[rank, 1]
@@ -137,42 +151,37 @@ def _recount(tables: Tables, state: State, rank: int) -> None:
 
 
 @_compiled
-def _put_all(tables: Tables, state: State, option: int, ranks: Ints, begin: int, sign: int) -> None:
+def _put_all(tables: Tables, state: State, option: int, ranks: Ints, sign: int) -> None:
     """Put all shards of an option on their ranks, or take them off."""
-    first = tables.first_shard[option]
-    last = tables.first_shard[option + 1]
-    state.work[0] += last - first
-    for shard in range(first, last):
-        _put(tables, state, ranks[begin + shard - first], tables.estimate[shard], sign)
-    for shard in range(first, last):
-        _recount(tables, state, ranks[begin + shard - first])
+    estimates = _estimates_of(tables, option)
+    state.work[0] += len(estimates)
+    for index in range(len(estimates)):
+        _put(tables, state, ranks[index], estimates[index], sign)
+    for index in range(len(estimates)):
+        _recount(tables, state, ranks[index])
 
 
 @_compiled
-def _spread(
-    tables: Tables, state: State, option: int, start: int, end: int, ranks: Ints, begin: int
-) -> float:
+def _spread(tables: Tables, state: State, option: int, start: int, end: int, ranks: Ints) -> float:
     """Put each shard of an option on the rank from start to end where it adds least."""
     added = 0.0
-    first = tables.first_shard[option]
-    last = tables.first_shard[option + 1]
-    state.work[0] += (last - first) * (end - start)
-    for shard in range(first, last):
-        estimate = tables.estimate[shard]
+    estimates = _estimates_of(tables, option)
+    state.work[0] += len(estimates) * (end - start)
+    for index in range(len(estimates)):
         least, chosen = NOWHERE, start
         for rank in range(start, end):
-            more = _with(tables, state, rank, estimate) - state.cost[rank]
+            more = _with(tables, state, rank, estimates[index]) - state.cost[rank]
             if more < least:
                 least, chosen = more, rank
         added += least
-        ranks[begin + shard - first] = chosen
-        _put(tables, state, chosen, estimate, 1)
+        ranks[index] = chosen
+        _put(tables, state, chosen, estimates[index], 1)
         state.cost[chosen] += least
     return added
 
 
 @_compiled
-def _least_host(tables: Tables, state: State, first: int, blocks: int) -> tuple[float, int]:
+def _least_host(tables: Tables, state: State, estimates: Ints, blocks: int) -> tuple[float, int]:
     """Return what a block of shards, one per device, adds on the host where it adds least.
 
     The option has `blocks` on hosts already; none gets another one before all have as many.
@@ -186,69 +195,65 @@ def _least_host(tables: Tables, state: State, first: int, blocks: int) -> tuple[
         state.work[0] += tables.host_ranks
         for device in range(tables.host_ranks):
             rank = host * tables.host_ranks + device
-            added += _with(tables, state, rank, tables.estimate[first + device])
+            added += _with(tables, state, rank, estimates[device])
             added -= state.cost[rank]
         if added < least:
             least, chosen = added, host
     return least, chosen
 
 
-@_inlined
-def _put_and_recount(tables: Tables, state: State, rank: int, estimate: int) -> None:
-    _put(tables, state, rank, estimate, 1)
-    _recount(tables, state, rank)
+@_compiled
+def _put_in_order(tables: Tables, state: State, estimates: Ints, start: int, ranks: Ints) -> None:
+    """Put shard after shard on rank after rank from `start` on."""
+    for index in range(len(estimates)):
+        _put(tables, state, start + index, estimates[index], 1)
+        _recount(tables, state, start + index)
+        ranks[index] = start + index
 
 
 @_compiled
-def _place_by_rows(tables: Tables, state: State, option: int, ranks: Ints, begin: int) -> float:
+def _place_by_rows(tables: Tables, state: State, option: int, ranks: Ints) -> float:
     """Put the shards of an option on hosts, block after block, one shard per device."""
-    first = tables.first_shard[option]
-    count = tables.first_shard[option + 1] - first
+    estimates = _estimates_of(tables, option)
     added = 0.0
     state.taken[:] = 0
-    for block in range(count // tables.host_ranks):
-        start = block * tables.host_ranks
-        more, host = _least_host(tables, state, first + start, block)
+    for block in range(len(estimates) // tables.host_ranks):
+        begin = block * tables.host_ranks
+        shards = estimates[begin : begin + tables.host_ranks]
+        more, host = _least_host(tables, state, shards, block)
         added += more
         state.taken[host] += 1
-        for device in range(tables.host_ranks):
-            rank = host * tables.host_ranks + device
-            _put_and_recount(tables, state, rank, tables.estimate[first + start + device])
-            ranks[begin + start + device] = rank
+        _put_in_order(tables, state, shards, host * tables.host_ranks, ranks[begin:])
     return added
 
 
 @_compiled
-def _place_on_one_host(tables: Tables, state: State, option: int, ranks: Ints, begin: int) -> float:
+def _place_on_one_host(tables: Tables, state: State, option: int, ranks: Ints) -> float:
     """Put the shards of an option on any devices of the host where they add least."""
-    hosts = len(tables.capacity) // tables.host_ranks
     least, chosen = NOWHERE, 0
-    for host in range(hosts):
+    for host in range(len(state.taken)):
         start = host * tables.host_ranks
-        added = _spread(tables, state, option, start, start + tables.host_ranks, ranks, begin)
-        _put_all(tables, state, option, ranks, begin, -1)
+        added = _spread(tables, state, option, start, start + tables.host_ranks, ranks)
+        _put_all(tables, state, option, ranks, -1)
         if added < least:
             least, chosen = added, host
     start = chosen * tables.host_ranks
-    return _spread(tables, state, option, start, start + tables.host_ranks, ranks, begin)
+    return _spread(tables, state, option, start, start + tables.host_ranks, ranks)
 
 
 @_compiled
-def _place(tables: Tables, state: State, option: int, ranks: Ints, begin: int) -> float:
+def _place(tables: Tables, state: State, option: int, ranks: Ints) -> float:
     """Put an option where it adds least, write its ranks, and return what it adds."""
     placement = tables.placement[option]
     if placement == _DEVICE:
-        return _spread(tables, state, option, 0, len(tables.capacity), ranks, begin)
+        return _spread(tables, state, option, 0, len(tables.capacity), ranks)
     if placement == _HOST_COLUMNS:
-        return _place_on_one_host(tables, state, option, ranks, begin)
+        return _place_on_one_host(tables, state, option, ranks)
     if placement != _UNIFORM:
-        return _place_by_rows(tables, state, option, ranks, begin)
-    first = tables.first_shard[option]
+        return _place_by_rows(tables, state, option, ranks)
     before = _sum(state.cost)
     state.work[0] += len(tables.capacity)
-    for rank in range(len(tables.capacity)):
-        _put_and_recount(tables, state, rank, tables.estimate[first + rank])
-        ranks[begin + rank] = rank
+    _put_in_order(tables, state, _estimates_of(tables, option), 0, ranks)
     return _sum(state.cost) - before
 
 
@@ -256,21 +261,21 @@ def _place(tables: Tables, state: State, option: int, ranks: Ints, begin: int) -
 def _would_add(tables: Tables, state: State, option: int, least: float) -> float:
     """Return what an option would add where it adds least; `least` or more ends the counting."""
     placement = tables.placement[option]
-    first = tables.first_shard[option]
+    estimates = _estimates_of(tables, option)
     if placement == _UNIFORM:
         added = 0.0
         for rank in range(len(tables.capacity)):
             state.work[0] += 1
-            added += _with(tables, state, rank, tables.estimate[first + rank])
+            added += _with(tables, state, rank, estimates[rank])
             added -= state.cost[rank]
             if added >= least:
                 break
         return added
     if placement == _HOST_ROWS:
         state.taken[:] = 0
-        return _least_host(tables, state, first, 0)[0]
-    added = _place(tables, state, option, state.scratch, 0)
-    _put_all(tables, state, option, state.scratch, 0, -1)
+        return _least_host(tables, state, estimates, 0)[0]
+    added = _place(tables, state, option, state.scratch)
+    _put_all(tables, state, option, state.scratch, -1)
     return added
 
 
@@ -295,15 +300,15 @@ def _insert(tables: Tables, state: State, table: int, limit: float) -> None:
     if chosen < 0:
         chosen = fallback
     state.chosen[table] = chosen
-    _place(tables, state, chosen, state.ranks, tables.slot[table])
+    _place(tables, state, chosen, _ranks_of(tables, state, table))
 
 
 @_compiled
 def _remove(tables: Tables, state: State, table: int) -> None:
-    _put_all(tables, state, state.chosen[table], state.ranks, tables.slot[table], -1)
+    _put_all(tables, state, state.chosen[table], _ranks_of(tables, state, table), -1)
 
 
-@_inlined
+@_compiled
 def _random(state: State, below: int) -> int:
     """Return a whole number from 0 to below - 1 (xorshift, Marsaglia 2003)."""
     x = state.random[0]
@@ -329,11 +334,12 @@ def _refresh(tables: Tables, state: State) -> None:
     state.perf[:] = 0.0
     state.memory[:] = 0
     for table in range(len(state.chosen)):
-        option = state.chosen[table]
-        first = tables.first_shard[option]
-        for shard in range(first, tables.first_shard[option + 1]):
-            rank = state.ranks[tables.slot[table] + shard - first]
-            _put(tables, state, rank, tables.estimate[shard], 1)
+        estimates, ranks = (
+            _estimates_of(tables, state.chosen[table]),
+            _ranks_of(tables, state, table),
+        )
+        for index in range(len(estimates)):
+            _put(tables, state, ranks[index], estimates[index], 1)
     for rank in range(len(state.perf)):
         _recount(tables, state, rank)
 
@@ -362,19 +368,17 @@ def construct(tables: Tables, state: State, order: Ints, options: Ints) -> None:
     """Place the given option of each table, in this order, each where it adds least."""
     for table in order:
         state.chosen[table] = options[table]
-        _place(tables, state, options[table], state.ranks, tables.slot[table])
+        _place(tables, state, options[table], _ranks_of(tables, state, table))
     _note_if_best(tables, state)
 
 
 @_compiled
 def _is_on(tables: Tables, state: State, table: int, rank: int) -> bool:
-    first = tables.first_shard[state.chosen[table]]
-    count = tables.first_shard[state.chosen[table] + 1] - first
-    begin = tables.slot[table]
-    index = begin
-    while index < begin + count and state.ranks[index] != rank:
+    ranks = _ranks_of(tables, state, table)
+    index = 0
+    while index < len(ranks) and ranks[index] != rank:
         index += 1
-    return bool(index < begin + count)
+    return bool(index < len(ranks))
 
 
 @_compiled
@@ -442,10 +446,8 @@ def improve(
         _copy(state.kept_cost, state.cost)
         for index in range(count):
             table = state.picked[index]
-            option = state.chosen[table]
-            state.kept_options[index] = option
-            for shard in range(tables.first_shard[option + 1] - tables.first_shard[option]):
-                state.kept_ranks[index, shard] = state.ranks[tables.slot[table] + shard]
+            state.kept_options[index] = state.chosen[table]
+            _copy(state.kept_ranks[index], _ranks_of(tables, state, table))
             _remove(tables, state, table)
         for index in range(count):
             _insert(tables, state, state.picked[index], state.figures[BEST])
@@ -460,8 +462,6 @@ def improve(
             _copy(state.cost, state.kept_cost)
             for index in range(count):
                 table = state.picked[index]
-                option = state.kept_options[index]
-                state.chosen[table] = option
-                for shard in range(tables.first_shard[option + 1] - tables.first_shard[option]):
-                    state.ranks[tables.slot[table] + shard] = state.kept_ranks[index, shard]
+                state.chosen[table] = state.kept_options[index]
+                _copy(_ranks_of(tables, state, table), state.kept_ranks[index])
     return rounds

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planners.embedding.search.best_plan.candidates import Candidates
-from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
+from planners.embedding.search.space import Floats, Ints
 
 NOWHERE = 1e300
 """More than any plan rates or costs."""
@@ -70,8 +70,9 @@ class State(NamedTuple):
         return best if best < NOWHERE else math.inf
 
 
-def tables_of(space: SearchSpace, devices: Devices, found: Candidates) -> Tables:
-    """Lay a search space out for the local search."""
+def local_tables(found: Candidates) -> Tables:
+    """Lay candidates out for the local search."""
+    space, storage = found.space, found.devices.storage
     most = np.maximum.reduceat(np.diff(space.first_shard)[found.options], found.first[:-1])
     return Tables(
         options=found.options,
@@ -83,20 +84,27 @@ def tables_of(space: SearchSpace, devices: Devices, found: Candidates) -> Tables
         total=space.total,
         placement=space.placement,
         largest=space.largest_shard,
-        capacity=devices.storage,
-        share=1.0 / np.maximum(devices.storage, 1),
-        host_ranks=devices.host_ranks,
+        capacity=storage,
+        share=1.0 / np.maximum(storage, 1),
+        host_ranks=found.devices.host_ranks,
     )
 
 
-def empty_state(tables: Tables, seed: Sequence[int]) -> State:
-    """Return a state with nothing placed; `aim` tells it what to search for."""
-    ranks = len(tables.capacity)
-    count = len(tables.first) - 1
-    most_shards = int(np.diff(tables.slot).max())
+def new_state(
+    tables: Tables, seed: Sequence[int], best: float, bound: float, doublings: int
+) -> State:
+    """Return a state with nothing placed.
+
+    It is to search for plans that rate less than `best`, where none rates less than `bound`. The
+    power of perf is doubled `doublings` times.
+    """
+    count, ranks = len(tables.first) - 1, len(tables.capacity)
+    shards, most_shards = tables.slot[-1], int(np.diff(tables.slot).max())
+    best = min(best, NOWHERE)
+    random = np.random.default_rng(seed)
     return State(
         chosen=np.full(count, -1, np.int64),
-        ranks=np.zeros(tables.slot[-1], np.int64),
+        ranks=np.zeros(shards, np.int64),
         perf=np.zeros(ranks),
         memory=np.zeros((ranks, 3), np.int64),
         cost=np.zeros(ranks),
@@ -109,26 +117,12 @@ def empty_state(tables: Tables, seed: Sequence[int]) -> State:
         kept_cost=np.zeros(ranks),
         taken=np.zeros(ranks // tables.host_ranks, np.int64),
         best_chosen=np.full(count, -1, np.int64),
-        best_ranks=np.zeros(tables.slot[-1], np.int64),
-        figures=np.array([NOWHERE, 1.0, _FIRST_PENALTY, 0.0]),
-        random=np.random.default_rng(seed).integers(
-            1, 2**63, 1, np.uint64
-        ),  # xorshift never leaves zero
-        doublings=np.zeros(1, np.int64),
+        best_ranks=np.zeros(shards, np.int64),
+        figures=np.array([best, target_of(best, bound), _FIRST_PENALTY, bound]),
+        random=random.integers(1, 2**63, 1, np.uint64),  # xorshift never leaves zero
+        doublings=np.array([doublings], np.int64),
         work=np.zeros(1, np.int64),
     )
-
-
-def aim(state: State, best: float, bound: float, doublings: int) -> None:
-    """Search for plans that rate less than `best`, where none rates less than `bound`.
-
-    The power of perf is doubled so many times; the penalty on missing memory starts anew.
-    """
-    state.figures[BEST] = min(best, NOWHERE)
-    state.figures[BOUND] = bound
-    state.figures[PENALTY] = _FIRST_PENALTY
-    state.doublings[0] = doublings
-    state.figures[TARGET] = target_of(state.best_rating, bound)
 
 
 def target_of(best: float, bound: float) -> float:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.proposers import (
     GreedyProposer,
     GridSearchProposer,
@@ -14,8 +13,7 @@ from torchrec.distributed.planner.proposers import (
 from torchrec.distributed.planner.types import Proposer
 
 from planners.embedding.search.best_plan.bound import (
-    Bound,
-    LinearRelaxation,
+    LowerBound,
     integer_bound,
     linear_bound,
     worth_integers,
@@ -23,11 +21,12 @@ from planners.embedding.search.best_plan.bound import (
 from planners.embedding.search.best_plan.candidates import Candidates, candidates
 from planners.embedding.search.best_plan.canonical import canonical_order, reordered
 from planners.embedding.search.best_plan.local_search import construct, improve
-from planners.embedding.search.best_plan.local_state import State, aim, empty_state, tables_of
+from planners.embedding.search.best_plan.local_state import State, local_tables, new_state
+from planners.embedding.search.best_plan.programmes import LinearRelaxation
 from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.outcome import Found, NotFound
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
-from planners.embedding.search.same_plan.partition import rules_of
+from planners.embedding.search.same_plan.partition import Rules
 from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import Devices, Ints, Placement, SearchSpace
 
@@ -85,12 +84,12 @@ def _best_plan(
     done = 0
     if not deadline.passed:
         found = candidates(space, devices)
-        bound = linear_bound(space, devices, found, deadline)
+        bound = linear_bound(found, deadline)
         if not math.isfinite(bound.milliseconds):
             return NotFound(None, None, 0)
         if local:
             work = usual_work(space, devices, deadline.seconds)
-            search = _LocalSearch(space, devices, found, bound, proposed, work, seed)
+            search = _LocalSearch(found, bound, proposed, work, seed)
             search.run(deadline)
             proposed, done = search.outcome(), search.rounds
     if isinstance(proposed, NotFound) and not everything:
@@ -132,9 +131,7 @@ def _proposed(
         proposers += [*greedy, GridSearchProposer()]
         if (devices.storage.sum(0) >= 0).all():  # there is memory to cut into bins
             proposers.append(BinProposer())
-    rules = rules_of(GreedyPerfPartitioner())
-    assert rules is not None
-    return SamePlan(proposers, rules, deadline)(space, devices)
+    return SamePlan(proposers, Rules(), deadline)(space, devices)
 
 
 class _LocalSearch:
@@ -142,19 +139,17 @@ class _LocalSearch:
 
     def __init__(
         self,
-        space: SearchSpace,
-        devices: Devices,
         found: Candidates,
-        bound: Bound,
+        bound: LowerBound,
         proposed: Found | NotFound,
         work: int,
         seed: int,
     ) -> None:
-        self._space, self._devices, self._found = space, devices, found
+        self._found, self._space = found, found.space
         self._bound = bound
         self._proposed = proposed
         self._seed = seed
-        self._tables = tables_of(space, devices, found)
+        self._tables = local_tables(found)
         self._all_work = work
         self._states = 0
         self.rounds = 0
@@ -168,8 +163,7 @@ class _LocalSearch:
     @property
     def _scale(self) -> float:
         """Milliseconds to measure ranks by: the bound, unless that is zero."""
-        dearest = float(self._space.largest_shard[self._found.options].max())
-        return self._bound.milliseconds or dearest or 1.0
+        return self._bound.milliseconds or float(self._found.largest.max()) or 1.0
 
     def run(self, deadline: Deadline) -> None:
         """Search until the best plan is near enough, all work is done, or the time is up."""
@@ -181,10 +175,9 @@ class _LocalSearch:
         if not starts:  # what is wanted of memory is so near to all of it that the solver gives up
             return
         starts.sort(key=lambda state: (state.best_rating, state.cost.sum()))
-        if worth_integers(self._devices, self._found):
-            least = self._bound.milliseconds
+        if worth_integers(self._found):
             soon = deadline.after(_SHARE_OF_INTEGERS)
-            whole = integer_bound(self._space, self._devices, self._found, least, soon)
+            whole = integer_bound(self._found, self._bound.milliseconds, soon)
             self._bound = max(self._bound, whole, key=lambda bound: bound.milliseconds)
         work = self._all_work / len(_RUNS)
         for run, (temperature, doublings) in enumerate(_RUNS):
@@ -217,9 +210,8 @@ class _LocalSearch:
 
     def _empty(self, doublings: int) -> State:
         self._states += 1
-        state = empty_state(self._tables, [self._seed, self._states])
-        aim(state, self._best_rating, self._scale, doublings)
-        return state
+        seed = [self._seed, self._states]
+        return new_state(self._tables, seed, self._best_rating, self._scale, doublings)
 
     def _improve(
         self, state: State, work: int, begin: float, end: float, temperature: float
@@ -234,22 +226,20 @@ class _LocalSearch:
         proposals = self._proposed.proposals + self.rounds
         if self._best is None:
             return replace(self._proposed, proposals=proposals)
-        space, chosen = self._space, self._best.best_chosen
-        shards = [slice(*space.first_shard[option : option + 2]) for option in chosen]
+        chosen, slots = self._best.best_chosen, self._tables.slot[:-1].tolist()
+        shards = [self._space.estimates_of(option) for option in chosen.tolist()]
+        ends = [slot + len(each) for slot, each in zip(slots, shards, strict=True)]
         ranks = np.concatenate(
-            [
-                self._best.best_ranks[slot : slot + shard.stop - shard.start]
-                for slot, shard in zip(self._tables.slot, shards, strict=False)
-            ]
+            [self._best.best_ranks[a:b] for a, b in zip(slots, ends, strict=True)]
         )
-        estimates = np.concatenate([space.estimate[shard] for shard in shards])
-        perf = np.zeros(self._devices.ranks)
-        np.add.at(perf, ranks, space.total[estimates])  # shard after shard, as torchrec adds them
+        perf = np.zeros(self._found.devices.ranks)
+        # Shard after shard, as torchrec adds them.
+        np.add.at(perf, ranks, self._space.total[np.concatenate(shards)])
         return Found(chosen.copy(), ranks, float(perf.max()), proposals, proposals)
 
     def _relaxed_plans(self, deadline: Deadline) -> Iterator[Ints]:
         """Yield different choices of options that fit in sum, the cheapest first."""
-        relaxation = LinearRelaxation(self._space, self._devices, self._found)
+        relaxation = LinearRelaxation(self._found)
         seen = set()
         for part in _LARGEST_PARTS:
             cost, options = relaxation.solve(part * self._bound.milliseconds, deadline)

@@ -1,6 +1,6 @@
 """Dynamic programming over memory bins, compiled: torchrec's proposals and TorchEasyRec's."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 import numpy.typing as npt
@@ -16,31 +16,18 @@ Choices = npt.NDArray[np.int16]
 Bins = npt.NDArray[np.int32]
 
 
-def torchrec_proposals(
-    space: SearchSpace, devices: Devices, bins_per_device: int = 100
-) -> Iterator[Ints]:
-    """Yield what torchrec's DynamicProgrammingProposer proposes when it is first used, in order.
+def bin_proposals(
+    space: SearchSpace, devices: Devices, bins_per_device: int = 100, *, hbm_only: bool = False
+) -> Generator[Ints, Floats, None]:
+    """Yield what BinProposer proposes, in order: option numbers in chunks of shape (P, T).
 
-    Option numbers in chunks of shape (P, T), P at most 256; the tables of each proposal are in
-    torchrec's order, by their smallest HBM. Devices without any HBM, where torchrec divides by
-    zero, get the first proposal alone.
+    P is at most 256. With `hbm_only` it is what torchrec's DynamicProgrammingProposer proposes when
+    it is first used. The tables of each proposal are in torchrec's order, by their smallest option.
+    Devices without any memory, where torchrec divides by zero, get the first proposal alone.
     """
-    return _proposals(space, devices, HBM, bins_per_device)
-
-
-def tzrec_proposals(
-    space: SearchSpace, devices: Devices, bins_per_device: int = 100
-) -> Iterator[Ints]:
-    """Yield what BinProposer proposes, in order: option numbers in chunks of shape (P, T)."""
-    kind = HBM if space.option_storage[:, HBM].any() else DDR
-    return _proposals(space, devices, kind, bins_per_device)
-
-
-def _proposals(
-    space: SearchSpace, devices: Devices, kind: int, bins_per_device: int
-) -> Iterator[Ints]:
     if not space.tables:
         return
+    kind = HBM if hbm_only or space.option_storage[:, HBM].any() else DDR
     options, first = _by_table(space, space.option_storage[:, kind])
     yield options[np.newaxis, first[:-1]]
     capacity = int(devices.storage[:, kind].sum())

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 
-from planners.embedding.search.same_plan.layout import Problem, State, Work
+from planners.embedding.search.same_plan.layout import Inputs, Ranks, Work
 from planners.embedding.search.space import Floats, Ints, Placement
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,12 +31,12 @@ def _inlined(function: F) -> F:
 
 
 @_inlined
-def _part(state: State, first: int, end: int) -> State:
-    return State(state.free[:, first:end], state.load[:, first:end], state.total[first:end])
+def _part(state: Ranks, first: int, end: int) -> Ranks:
+    return Ranks(state.free[:, first:end], state.load[:, first:end], state.total[first:end])
 
 
 @_inlined
-def _copy(source: State, target: State) -> None:
+def _copy(source: Ranks, target: Ranks) -> None:
     for rank in range(source.total.size):
         for kind in range(3):
             target.free[kind, rank] = source.free[kind, rank]
@@ -46,7 +46,7 @@ def _copy(source: State, target: State) -> None:
 
 
 @_inlined
-def _fits(problem: Problem, estimate: int, state: State, rank: int) -> bool:
+def _fits(problem: Inputs, estimate: int, state: Ranks, rank: int) -> bool:
     return bool(
         problem.storage[estimate, 0] <= state.free[0, rank]
         and problem.storage[estimate, 1] <= state.free[1, rank]
@@ -55,7 +55,7 @@ def _fits(problem: Problem, estimate: int, state: State, rank: int) -> bool:
 
 
 @_inlined
-def _put(problem: Problem, estimate: int, state: State, rank: int) -> None:
+def _put(problem: Inputs, estimate: int, state: Ranks, rank: int) -> None:
     for kind in range(3):
         state.free[kind, rank] -= problem.storage[estimate, kind]
     for component in range(5):
@@ -69,7 +69,7 @@ def _total(load: Floats, rank: int) -> float:
 
 
 @_inlined
-def _place_uniform(problem: Problem, work: Work, row: Ints) -> bool:
+def _place_uniform(problem: Inputs, work: Work, row: Ints) -> bool:
     """Place row- and data-parallel options, which leave a rank no choice."""
     free, load, total = work.state
     some = False
@@ -108,7 +108,7 @@ def _add(values: Floats | Ints, value: float) -> None:
 
 
 @_inlined
-def _collect_groups(problem: Problem, work: Work, row: Ints) -> None:
+def _collect_groups(problem: Inputs, work: Work, row: Ints) -> None:
     """Chain what is not uniform by group, and sum the groups in the order of the row."""
     key, storage = work.key, work.group_storage
     work.head[:] = -1
@@ -169,7 +169,7 @@ def _sort_groups(work: Work) -> None:
 
 @_inlined
 def _place_freely(
-    problem: Problem, state: State, first: int, local_ranks: int, option: int, ranks: Ints
+    problem: Inputs, state: Ranks, first: int, local_ranks: int, option: int, ranks: Ints
 ) -> bool:
     """Place each shard on the least loaded rank that it fits; the ranks start with `first`.
 
@@ -192,7 +192,7 @@ def _place_freely(
 
 
 @_inlined
-def _place_in_order(problem: Problem, state: State, first: int, option: int, ranks: Ints) -> bool:
+def _place_in_order(problem: Inputs, state: Ranks, first: int, option: int, ranks: Ints) -> bool:
     """Place a shard on each rank, or none where one does not fit; the ranks start with `first`."""
     estimates = problem.estimate[problem.first_shard[option] : problem.first_shard[option + 1]]
     if ranks.size != state.total.size:
@@ -207,7 +207,7 @@ def _place_in_order(problem: Problem, state: State, first: int, option: int, ran
 
 
 @_inlined
-def _sort_hosts(problem: Problem, work: Work, first: int, end: int) -> None:
+def _sort_hosts(problem: Inputs, work: Work, first: int, end: int) -> None:
     """Sort the hosts, stably, by the perf of their ranks, which has changed on some of them."""
     total, hosts = work.host_total, work.hosts
     for host in range(first, min(end, hosts.size)):
@@ -225,7 +225,7 @@ def _sort_hosts(problem: Problem, work: Work, first: int, end: int) -> None:
 
 
 @_inlined
-def _place_on_devices(problem: Problem, work: Work, option: int, ranks: Ints) -> bool:
+def _place_on_devices(problem: Inputs, work: Work, option: int, ranks: Ints) -> bool:
     if not _place_freely(problem, work.state, 0, problem.local_ranks, option, ranks):
         return False
     for rank in ranks:
@@ -234,7 +234,7 @@ def _place_on_devices(problem: Problem, work: Work, option: int, ranks: Ints) ->
 
 
 @_inlined
-def _can_hold(state: State, storage: Ints) -> bool:
+def _can_hold(state: Ranks, storage: Ints) -> bool:
     for kind in range(3):
         free = 0
         for rank in range(state.total.size):
@@ -245,7 +245,7 @@ def _can_hold(state: State, storage: Ints) -> bool:
 
 
 @_inlined
-def _place_on_host(problem: Problem, work: Work, row: Ints, group: int) -> bool:
+def _place_on_host(problem: Inputs, work: Work, row: Ints, group: int) -> bool:
     """Place all of a group on the least loaded host that takes it."""
     head = work.head[group]
     one_shard = work.begin[head + 1] - work.begin[head] == 1
@@ -280,7 +280,7 @@ def _place_on_host(problem: Problem, work: Work, row: Ints, group: int) -> bool:
 
 
 @_inlined
-def _place_on_hosts(problem: Problem, work: Work, option: int, ranks: Ints) -> bool:
+def _place_on_hosts(problem: Inputs, work: Work, option: int, ranks: Ints) -> bool:
     """Place a grid on neighbours in the order of hosts, or on all of them, in turns."""
     if ranks.size % problem.host_ranks != 0:
         return False
@@ -304,7 +304,7 @@ def _place_on_hosts(problem: Problem, work: Work, option: int, ranks: Ints) -> b
 
 
 @_inlined
-def _place(problem: Problem, work: Work, row: Ints, hbm: int) -> bool:
+def _place(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
     for rank in range(work.state.total.size):
         for kind in range(3):
             work.state.free[kind, rank] = problem.capacity[kind, rank]
@@ -345,7 +345,7 @@ def _largest(values: Floats) -> float:
 
 
 @_inlined
-def _rate(problem: Problem, work: Work, row: Ints) -> float:
+def _rate(problem: Inputs, work: Work, row: Ints) -> float:
     """Return the perf of the slowest rank, as NoopPerfModel adds it."""
     work.rank_perf[:] = 0.0
     for column in range(row.size):
@@ -358,7 +358,7 @@ def _rate(problem: Problem, work: Work, row: Ints) -> float:
 
 @numba.njit(cache=True, **_UNCOUNTED)  # type: ignore[untyped-decorator]  # numba has no types
 def place_rows(
-    problem: Problem,
+    problem: Inputs,
     work: Work,
     rows: Ints,
     hbm: int,

@@ -1,4 +1,4 @@
-"""What the compiled partitioner reads and writes, laid out for it."""
+"""The arrays that the compiled partitioner reads and writes."""
 
 from typing import NamedTuple
 
@@ -7,8 +7,8 @@ import numpy as np
 from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
 
 
-class Problem(NamedTuple):
-    """What the kernels read; arrays without a comment are those of SearchSpace.
+class Inputs(NamedTuple):
+    """The arrays that the kernels read; those without a comment are those of SearchSpace.
 
     Consecutive ranks with equal shards of a uniform option are one run: option o has the runs
     first_run[o] to first_run[o + 1], each of estimate run_estimate up to rank run_end.
@@ -33,8 +33,8 @@ class Problem(NamedTuple):
     host_ranks: int
 
 
-class State(NamedTuple):
-    """What some ranks have left and how loaded they are."""
+class Ranks(NamedTuple):
+    """The memory that some ranks have left, and how loaded they are."""
 
     free: Ints  # storage, shape (3, ranks)
     load: Floats  # perf by component, shape (5, ranks)
@@ -42,10 +42,10 @@ class State(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What the kernels write for one row: R ranks, H hosts, G groups, T tables."""
+    """The arrays that the kernels write for one row: R ranks, H hosts, G groups, T tables."""
 
-    state: State  # of all ranks
-    saved: State  # what some ranks go back to where a placement fails
+    state: Ranks  # of all ranks
+    saved: Ranks  # what some ranks go back to where a placement fails
     host_total: Floats  # shape (H,)
     hosts: Ints  # sorted by perf, shape (H,)
     head: Ints  # the first column of each group, -1 where it has none, shape (G,)
@@ -59,21 +59,13 @@ class Work(NamedTuple):
     rank_perf: Floats  # shape (R,)
 
 
-def problem_of(
-    space: SearchSpace, devices: Devices, by_perf: bool, balance_modules: bool
-) -> Problem:
+def inputs_of(space: SearchSpace, devices: Devices, by_perf: bool, balance_modules: bool) -> Inputs:
     """Lay out a search space and devices for a partitioner of these rules."""
     first_run, run_end, run_estimate = _runs(space)
     precedence = -np.bincount(space.module)[space.module] * balance_modules
-    return Problem(
-        first_shard=space.first_shard,
-        estimate=space.estimate,
-        storage=space.storage,
-        perf=space.perf,
-        total=space.total,
-        placement=space.placement,
-        option_storage=space.option_storage,
-        option_perf=space.option_perf,
+    same = Inputs._fields[: Inputs._fields.index("group")]
+    return Inputs(
+        **{name: getattr(space, name) for name in same},
         group=space.group[space.table],
         precedence=precedence[space.table],
         by_perf=by_perf,
@@ -124,5 +116,5 @@ def work_for(space: SearchSpace, devices: Devices) -> Work:
     )
 
 
-def _state(ranks: int) -> State:
-    return State(np.zeros((3, ranks), np.int64), np.zeros((5, ranks)), np.zeros(ranks))
+def _state(ranks: int) -> Ranks:
+    return Ranks(np.zeros((3, ranks), np.int64), np.zeros((5, ranks)), np.zeros(ranks))

@@ -13,7 +13,7 @@ from torchrec.distributed.planner.types import Partitioner
 from torchrec.distributed.planner.utils import mb_to_bytes
 
 from planners.embedding.search.same_plan.kernels import place_rows
-from planners.embedding.search.same_plan.layout import problem_of, work_for
+from planners.embedding.search.same_plan.layout import inputs_of, work_for
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 # MemoryBalancedPartitioner looks no further once the least HBM is known to so many bytes.
@@ -73,7 +73,7 @@ class Partition:
         self._devices = devices
         self._balance = rules.memory_balance
         self._exact = exact
-        self._problem = problem_of(space, devices, rules.by_perf, rules.balance_modules)
+        self._inputs = inputs_of(space, devices, rules.by_perf, rules.balance_modules)
         self._work = work_for(space, devices)
         self._ranks = np.zeros_like(self._work.ranks)
         self.best: Ints | None = None
@@ -96,7 +96,7 @@ class Partition:
             return np.array([self._place_balanced(row, self._balance) for row in rows])
         ratings = np.empty(len(rows))
         chosen = place_rows(
-            self._problem, self._work, rows, 0, self._exact, self.best_rating, ratings, self._ranks
+            self._inputs, self._work, rows, 0, self._exact, self.best_rating, ratings, self._ranks
         )
         if chosen >= 0:
             self.best, self.best_rating = rows[chosen].copy(), float(ratings[chosen])
@@ -132,7 +132,7 @@ class Partition:
         """Return a row's rating and the ranks of its shards, on ranks of so much HBM if not 0."""
         rating, ranks = np.empty(1), np.empty_like(self._ranks)
         chosen = place_rows(
-            self._problem, self._work, row[np.newaxis], hbm, True, np.inf, rating, ranks
+            self._inputs, self._work, row[np.newaxis], hbm, True, np.inf, rating, ranks
         )
         return None if chosen < 0 else (float(rating[0]), ranks[: len(self._shards(row))])
 

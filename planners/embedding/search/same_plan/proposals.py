@@ -15,10 +15,7 @@ from torchrec.distributed.planner.proposers import (
 from torchrec.distributed.planner.types import Proposer
 
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
-from planners.embedding.search.same_plan.dynamic_programming import (
-    torchrec_proposals,
-    tzrec_proposals,
-)
+from planners.embedding.search.same_plan.dynamic_programming import bin_proposals
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 Stream = Generator[Ints, Floats, None]
@@ -127,14 +124,6 @@ def _uniform(proposer: UniformProposer, space: SearchSpace, _: Devices) -> Strea
             yield mine[best][np.argsort(appearance)][np.newaxis]
 
 
-def _dynamic(proposer: DynamicProgrammingProposer, space: SearchSpace, devices: Devices) -> Stream:
-    yield from torchrec_proposals(space, devices, proposer._hbm_bins_per_device)
-
-
-def _bins(proposer: BinProposer, space: SearchSpace, devices: Devices) -> Stream:
-    yield from tzrec_proposals(space, devices, proposer.bins_per_device)
-
-
 def _in_chunks(rows: Iterable[Ints] | Iterable[int]) -> Stream:
     """Stack rows, few at first so that a search is quick to look at the clock."""
     remaining = iter(rows)
@@ -149,6 +138,10 @@ STREAMS: dict[type[Proposer], Callable[[Any, SearchSpace, Devices], Stream]] = {
     GreedyProposer: _greedy,
     UniformProposer: _uniform,
     GridSearchProposer: _grid,
-    DynamicProgrammingProposer: _dynamic,
-    BinProposer: _bins,
+    DynamicProgrammingProposer: lambda proposer, space, devices: bin_proposals(
+        space, devices, proposer._hbm_bins_per_device, hbm_only=True
+    ),
+    BinProposer: lambda proposer, space, devices: bin_proposals(
+        space, devices, proposer.bins_per_device
+    ),
 }

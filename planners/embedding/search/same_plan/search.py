@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ from torchrec.distributed.planner.types import Proposer, ShardingOption
 from planners.embedding.search.deadline import Deadline
 from planners.embedding.search.outcome import Found, NotFound
 from planners.embedding.search.same_plan.partition import Partition, Rules
-from planners.embedding.search.same_plan.proposals import Stream, depends_on_ratings, stream
+from planners.embedding.search.same_plan.proposals import depends_on_ratings, stream
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 
@@ -42,20 +43,14 @@ class SamePlan:
         self.proposals = 0
         for proposer in self._proposers:
             proposals = stream(proposer, space, devices)
-            rows = next(proposals, None)
-            while rows is not None:
-                if self.proposals and self._deadline.passed:
-                    return trial.outcome()
-                self.proposals += len(rows)
-                rows = _next(proposals, trial.ratings(rows))
+            with suppress(StopIteration):
+                rows = next(proposals)
+                while True:
+                    if self.proposals and self._deadline.passed:
+                        return trial.outcome()
+                    self.proposals += len(rows)
+                    rows = proposals.send(trial.ratings(rows))
         return trial.outcome()
-
-
-def _next(proposals: Stream, ratings: Floats) -> Ints | None:
-    try:
-        return proposals.send(ratings)
-    except StopIteration:
-        return None
 
 
 class _Trial:

@@ -1,0 +1,80 @@
+"""The variants, in the order in which they are listed: published ones, then ours.
+
+Each runs the problem under a dispatch, which is named by its module here and its class: those
+import torch, and listing variants must be quick.
+"""
+
+from typing import TYPE_CHECKING
+
+from harness.contract import Claim, Prepared
+from planners.dtensor.family import FAMILY
+
+if TYPE_CHECKING:
+    from planners.dtensor.decision import Decision
+    from planners.dtensor.problem import DTensorProblem
+
+_LRU_CACHED = "pytorch/pytorch#107305"
+
+
+@FAMILY.variant("before", reference=True, source=_LRU_CACHED)
+def before(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """Eleven pytree passes an op, views that always miss, as before torch 2.1"""
+    return problem.under("dispatch.historical:FirstCache")
+
+
+@FAMILY.variant(
+    "after",
+    same_as="before",
+    source=_LRU_CACHED,
+    claim=Claim(
+        before=13.535,
+        after=9.665,
+        unit="ms",
+        conditions="an MLP layer on GPUs, profiled; its aten.addmm went from 0.476 to 0.341 ms",
+    ),
+)
+def after(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """Arguments flattened once, one lru_cache, a flag that says whether to redistribute"""
+    return problem.under("dispatch.historical:FlattenedOnce")
+
+
+@FAMILY.variant("no-pytree", same_as="after", source="pytorch/pytorch#110132")
+def no_pytree(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """No pytree unless an op needs it, in Python, as up to torch 2.9"""
+    return problem.under("dispatch.historical:Unflattened")
+
+
+@FAMILY.variant("upstream", same_as="no-pytree", source="torch 2.13.0, pytorch/pytorch#167051")
+def upstream(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """Torch as installed, with dispatch and its cache in C++"""
+    return problem.under("dispatch.base:Dispatch")
+
+
+@FAMILY.variant("uncached", same_as="upstream", source="torch 2.13.0")
+def uncached(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """Torch as installed, its cache cleared before every op"""
+    return problem.under("dispatch.uncached:Uncached")
+
+
+@FAMILY.variant("interned", same_as="upstream", source="shardbench")
+def interned(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """Specs known by identity, and a compiled plan for each op on them"""
+    return problem.under("cache.interned:InternedDispatch")
+
+
+@FAMILY.variant("dijkstra", source="torch 2.13.0, pytorch/pytorch#169438")
+def dijkstra(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """The search over strategies that torch ships and does not call"""
+    return problem.under("search.dispatches:Dijkstra")
+
+
+@FAMILY.variant("exact-miss", same_as="upstream", source="shardbench")
+def exact_miss(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """A search by lower bounds that chooses what the exhaustive search chooses"""
+    return problem.under("search.dispatches:ExactMiss")
+
+
+@FAMILY.variant("shape-class", same_as="upstream", source="shardbench")
+def shape_class(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """Interned, and a cache behind it that leaves out the sizes that cannot matter"""
+    return problem.under("cache.shape_class:ShapeClass")

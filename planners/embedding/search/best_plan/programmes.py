@@ -1,0 +1,220 @@
+"""The linear and the integer programme behind the lower bounds, solved by HiGHS."""
+
+import math
+from itertools import pairwise
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+
+from planners.embedding.search.best_plan.candidates import Candidates, distinct_shards
+from planners.embedding.search.deadline import Deadline
+from planners.embedding.search.space import Devices, Floats, Ints, Placement
+
+# What is taken off the integer programme's bound, as a part of it, for HiGHS's tolerances, which
+# are 1e-6 and less.
+_INTEGER_SAFETY = 1e-5
+
+_UNIT = 2.0**-53  # one rounding changes a figure by this part of it at most
+
+# What rounding changes in the prices of memory, as a part of them: a few roundings each, as the
+# sums over tables are exact. Where options differ by a few bytes, prices are high.
+_ROUNDING = 16 * _UNIT
+
+_MOST_NODES = 100
+_INTEGER_GAP = 2e-3
+
+
+def least_perf(found: Candidates) -> Floats:
+    """Return what each candidate adds to all ranks together at least, in milliseconds, shape (C,).
+
+    A rating is the sum of a rank's shards with every rounding on the way, and so may be a little
+    less than they come to, where `option_perf` may be a little more.
+    """
+    counts = np.diff(found.space.first_shard)[found.options]
+    most_on_a_rank = np.maximum.reduceat(counts, found.first[:-1]).sum()
+    perf = found.space.option_perf[found.options]
+    least: Floats = perf * (1 - (counts + most_on_a_rank + 8) * _UNIT)
+    return least
+
+
+def _capacity(devices: Devices, start: int, end: int) -> Ints:
+    """Return the bytes of some ranks together; one that is overfull at first takes from none."""
+    capacity: Ints = np.maximum(devices.storage[start:end], 0).sum(axis=0)
+    return capacity
+
+
+def _new_solver() -> highspy.Highs:
+    highs = highspy.Highs()
+    highs.setOptionValue("output_flag", False)
+    return highs
+
+
+def _run(highs: highspy.Highs, deadline: Deadline) -> None:
+    """Let the solver run until it is done or the deadline has passed."""
+    # Its clock goes on from one run to the next.
+    highs.setOptionValue("time_limit", highs.getRunTime() + max(deadline.left, 0.0))
+    highs.run()
+
+
+class LinearRelaxation:
+    """One option per table in parts, so that perf is least and memory suffices in sum.
+
+    HiGHS keeps its basis from one limit to the next.
+    """
+
+    def __init__(self, found: Candidates) -> None:
+        self._found = found
+        self._ranks = found.devices.ranks
+        self._least_perf = least_perf(found)
+        capacity = _capacity(found.devices, 0, self._ranks)
+        used = found.space.option_storage[found.options]
+        kinds = [kind for kind in range(3) if used[:, kind].sum() > 0]
+        # In parts of what there is, so that all numbers are of one size.
+        self._storage = used[:, kinds] / np.maximum(capacity[kinds], 1)
+        self._kinds = len(kinds)
+        self._highs = _new_solver()
+        tables = found.space.tables
+        for _ in kinds:
+            self._highs.addRow(-highspy.kHighsInf, 1.0, 0, [], [])
+        for _ in range(tables):
+            self._highs.addRow(1.0, 1.0, 0, [], [])
+        rows = np.arange(self._kinds + 1, dtype=np.int32)
+        table = np.repeat(np.arange(tables), np.diff(found.first))
+        perf = found.space.option_perf[found.options]
+        for column, storage in enumerate(self._storage):
+            rows[-1] = self._kinds + table[column]
+            values = np.append(storage, 1.0)
+            self._highs.addCol(float(perf[column]), 0.0, 1.0, len(rows), rows, values)
+
+    def solve(self, limit: float, deadline: Deadline) -> tuple[float, Ints]:
+        """Return the least milliseconds per rank with shards of at most `limit`, and its options.
+
+        Infinite where a table has no such option, or memory never suffices.
+        """
+        allowed = self._found.largest <= limit
+        upper = allowed.astype(np.float64)
+        columns = np.arange(len(upper), dtype=np.int32)
+        self._highs.changeColsBounds(len(columns), columns, np.zeros(len(upper)), upper)
+        _run(self._highs, deadline)
+        first = self._found.first
+        none = np.full(len(first) - 1, -1)
+        if not np.logical_or.reduceat(allowed, first[:-1]).all():
+            return math.inf, none
+        if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return (math.inf if self._lacks_memory(allowed) else 0.0), none
+        solution = self._highs.getSolution()
+        prices = np.maximum(-np.array(solution.row_dual[: self._kinds]), 0.0)
+        parts = np.where(allowed, np.array(solution.col_value), -1.0)
+        chosen = [start + int(np.argmax(parts[start:end])) for start, end in pairwise(first)]
+        return self._priced(allowed, prices) / self._ranks, self._found.options[chosen]
+
+    def _lacks_memory(self, allowed: npt.NDArray[np.bool_]) -> bool:
+        """Whether all options cost more than all memory is worth, at prices that the solver knows.
+
+        Its word alone has tolerances: what is missing must be more than rounding.
+        """
+        _, known, ray = self._highs.getDualRay()
+        if not known:
+            return False
+        prices = np.maximum(-np.array(ray[: self._kinds]), 0.0)
+        priced = np.where(allowed, self._storage @ prices, np.inf)
+        least = np.minimum.reduceat(priced, self._found.first[:-1]).sum()
+        return bool(least > prices.sum() * (1 + 1e-9))
+
+    def _priced(self, allowed: npt.NDArray[np.bool_], prices: Floats) -> float:
+        """Return the Lagrangian bound, which holds for any prices that are not negative."""
+        priced = np.where(allowed, self._least_perf + self._storage @ prices, np.inf)
+        least = math.fsum(np.minimum.reduceat(priced, self._found.first[:-1]))
+        return least * (1 - _ROUNDING) - math.fsum(prices) * (1 + _ROUNDING)
+
+
+class HostProgramme:
+    """The integer programme: minimise z, the perf per rank of the slowest host in `unit`s.
+
+    Each option is taken or not; its shards are whole numbers of shards on hosts, whatever device
+    they are on there. Ranks behind the last whole host count as one more.
+    """
+
+    def __init__(self, found: Candidates, options: Ints, unit: float) -> None:
+        self._space, self._devices, self._unit = found.space, found.devices, unit
+        size, ranks = self._devices.host_ranks, self._devices.ranks
+        starts = [host * size for host in range(self._devices.hosts + 1)]
+        self._hosts = list(pairwise(starts if starts[-1] == ranks else [*starts, ranks]))
+        self._kinds = [kind for kind in range(3) if self._space.option_storage[:, kind].any()]
+        self._highs = highs = _new_solver()
+        highs.setOptionValue("mip_max_nodes", _MOST_NODES)
+        highs.setOptionValue("mip_rel_gap", _INTEGER_GAP)
+        highs.setOptionValue("threads", 1)
+        infinity = highspy.kHighsInf
+        for _ in range(self._space.tables):
+            highs.addRow(1.0, 1.0, 0, [], [])
+        rows = []
+        for start, end in self._hosts:
+            rows.append(highs.getNumRow())
+            highs.addRow(-infinity, 0.0, 0, [], [])
+            for _ in self._kinds:
+                highs.addRow(-infinity, float(end - start), 0, [], [])
+        shares = [float(start - end) for start, end in self._hosts]
+        highs.addCol(1.0, 0.0, infinity, len(rows), np.array(rows, np.int32), shares)
+        self._column_of = {option: self._add(option) for option in options.tolist()}
+
+    def _add(self, option: int) -> int:
+        """Add an option, and how many of its shards each host may have; return its column."""
+        space = self._space
+        shards, placement = space.estimates_of(option), space.placement[option]
+        rows, values = [int(space.table[option])], [1.0]
+        if placement == Placement.UNIFORM:
+            for host, (start, end) in enumerate(self._hosts):
+                host_rows, host_values = self._load(host, shards[start:end])
+                rows += host_rows
+                values += host_values
+        column = self._integer(rows, values, 1)
+        if placement == Placement.DEVICE:
+            for estimate, count in distinct_shards(space, option):
+                self._spread(column, count, len(self._hosts), np.array([estimate]))
+        elif placement in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
+            self._spread(column, 1, self._devices.hosts, shards)
+        elif placement == Placement.HOSTS:
+            for block in np.split(shards, len(shards) // self._devices.host_ranks):
+                self._spread(column, 1, self._devices.hosts, block)
+        return column
+
+    def _spread(self, column: int, count: int, hosts: int, shards: Ints) -> None:
+        """Let `count` copies of these shards go to hosts where the option is taken."""
+        row = self._highs.getNumRow()
+        self._highs.addRow(0.0, 0.0, 1, np.array([column], np.int32), [-float(count)])
+        for host in range(hosts):
+            rows, values = self._load(host, shards)
+            self._integer([row, *rows], [1.0, *values], count)
+
+    def _load(self, host: int, shards: Ints) -> tuple[list[int], list[float]]:
+        """Return the rows of a host and what the shards add there: perf, and parts of a device."""
+        start, end = self._hosts[host]
+        capacity = _capacity(self._devices, start, end) / (end - start)
+        used = self._space.storage[shards].sum(axis=0)
+        loads = [float(self._space.total[shards].sum()) / self._unit]
+        loads += [float(used[kind] / max(capacity[kind], 1)) for kind in self._kinds]
+        first = self._space.tables + host * len(loads)
+        return list(range(first, first + len(loads))), loads
+
+    def _integer(self, rows: list[int], values: list[float], most: int) -> int:
+        column = int(self._highs.getNumCol())
+        self._highs.addCol(0.0, 0.0, float(most), len(rows), np.array(rows, np.int32), values)
+        self._highs.changeColIntegrality(column, highspy.HighsVarType.kInteger)
+        return column
+
+    def solve(self, deadline: Deadline) -> tuple[float, Ints]:
+        """Return the bound in milliseconds, and the options of the best solution found, or -1."""
+        _run(self._highs, deadline)
+        options = np.full(self._space.tables, -1)
+        if self._highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+            return math.inf, options
+        information = self._highs.getInfo()
+        if information.primal_solution_status == highspy.kSolutionStatusFeasible:
+            values = self._highs.getSolution().col_value
+            for option, column in self._column_of.items():
+                if values[column] > 0.5:
+                    options[self._space.table[option]] = option
+        least = max(float(information.mip_dual_bound), 0.0) * self._unit
+        return least * (1 - _INTEGER_SAFETY), options
