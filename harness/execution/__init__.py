@@ -1,1 +1,1 @@
-"""Child processes that variants run in: started, limited, followed and ended."""
+"""Any callable in a child process, under limits; real libraries in environments of their own."""

@@ -62,9 +62,7 @@ def check(
             reached: int | None = peak()
             call_ended()
         counters = {each.name: recorder.counters[each.name] for each in family.counters}
-        phases = {name: recorder.phases.get(name, 0.0) for name in family.phases} | {
-            name: seconds for name, seconds in recorder.phases.items() if name not in family.phases
-        }
+        phases = dict.fromkeys(family.phases, 0.0) | recorder.phases
         if isinstance(result, Measured):
             counters = {name: int(amount) for name, amount in result.counters.items()}
             phases = {name: float(seconds) for name, seconds in result.phases.items()}
