@@ -43,7 +43,7 @@ def test_each_op_is_decided_once_and_found_from_then_on(installed, workload, ops
 def test_a_miss_costs_more_than_a_hit(installed):
     answer = installed.ask(request("mlp", "times"))
     phases = answer["phases"]
-    assert sum(phases.values()) == pytest.approx(answer["cpu_s"])
+    assert 0.9 * answer["cpu_s"] < sum(phases.values()) <= answer["cpu_s"]
     assert phases["miss"] > phases["hit"] > 0
 
 

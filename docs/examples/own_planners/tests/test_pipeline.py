@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from own_planners.pipeline import FAMILY
 from own_planners.pipeline.chain import Chain, Cut, quality, validate
+from own_planners.pipeline.explaining import explain
 
 from harness.contract import Question, WorkloadSpec
 from harness.contract.registry import load_registry
@@ -46,7 +47,7 @@ def test_both_find_the_best_cut_with_the_longest_first_stages(chain):
 def test_an_explanation_tells_of_cuts_that_there_are(chain, rank):
     """No move of an end of the best cut betters its slowest stage."""
     cut = decided("exact", chain)
-    told = FAMILY.abilities.explain(chain, cut, Question(rank % chain.stages)).document
+    told = explain(chain, cut, Question(rank % chain.stages)).document
     slowest = quality(chain, cut)["slowest_stage"]
     assert max(told["flop"]) / 10**12 == slowest
     assert all(slowest_then >= slowest for _, _, slowest_then in told["moves"])
