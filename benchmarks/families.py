@@ -18,7 +18,9 @@ from harness.contract import Family, Prepared
 from harness.contract.registry import Registry, load_registry
 from harness.measuring.check import Checked
 from harness.measuring.clock import SystemClock
-from harness.measuring.sampling import sample, timed_turn
+from harness.measuring.sampling import Forks, sample
+from harness.measuring.times import Times
+from harness.measuring.turns import timed_turn
 from harness.model.settings import SamplingRule
 
 # A sample lasts about this long at least, by repeating a short call, so that the clock resolves it.
@@ -129,12 +131,15 @@ def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[fl
     reference = family.reference.name
     prepared = {name: family.find(name).prepared(problem) for name in (reference, variant)}
     try:
-        times = sample(prepared, None, SystemClock(), _RATIOS)
+        times = sample(prepared, reference, SystemClock(), _RATIOS, forks=Forks())[variant]
     finally:
         for each in prepared.values():
             each.close()
-    pairs = zip(times[variant].cpu_s, times[reference].cpu_s, strict=True)
-    return [float(f"{mine / theirs:.4g}") for mine, theirs in pairs if mine > 0 and theirs > 0]
+    try:
+        ratios = times.ratios_to(times.reference or Times())
+    except ValueError:  # too short for the clock
+        return []
+    return [float(f"{ratio:.4g}") for ratio in ratios]
 
 
 def _calls_in_a_sample(checked: Checked) -> int:

@@ -19,7 +19,14 @@ from typing import Any
 
 from harness.execution.lines import write_line
 from harness.execution.memory import is_memory_error, lift_limit, limit_memory
-from harness.execution.messages import Closed, Failed, Message, Result, encode
+from harness.execution.messages import (
+    Closed,
+    Failed,
+    ForkFailedError,
+    Message,
+    Result,
+    encode,
+)
 from harness.model.errors import NotApplicable, ShardbenchError, UsageError, one_line
 
 PRELOAD = "SHARDBENCH_PRELOAD"
@@ -38,6 +45,14 @@ class Report:
         self.closing: list[Callable[[], None]] = []
         self._pipe, self._lock = pipe, threading.Lock()
         self._owner, self._status = os.getpid(), os.fstat(pipe.fileno())
+
+    def take_over(self, pipe: int | None = None) -> None:
+        """Report from this process, a fork of the one that did; to another pipe if one is given."""
+        if pipe is not None:
+            os.dup2(pipe, self._pipe.fileno())
+            self._status = os.fstat(pipe)
+        self._owner, self._lock = os.getpid(), threading.Lock()
+        self.closing = []
 
     def send(self, message: Message) -> None:
         """Send a message; this process ends where it cannot."""
@@ -77,19 +92,20 @@ def run_child(
     try:
         report.send(Result(work(*arguments, report)))
     except BaseException as error:  # it may raise anything
-        lift_limit()
-        if os.environ.get("SHARDBENCH_TRACEBACK"):
-            traceback.print_exc()
-        with suppress(Exception):
-            sys.stdout.flush()
-        report.send(_failure(error))
+        report.send(error.failed if isinstance(error, ForkFailedError) else failure_of(error))
     for close in report.closing:
         with suppress(BaseException):  # the result is known; the rest ends with the process
             close()
     report.send(Closed())
 
 
-def _failure(error: BaseException) -> Failed:
+def failure_of(error: BaseException) -> Failed:
+    """Return an error as the message that there is no result, with memory to say so."""
+    lift_limit()
+    if os.environ.get("SHARDBENCH_TRACEBACK"):
+        traceback.print_exc()
+    with suppress(Exception):
+        sys.stdout.flush()
     match error:
         case NotApplicable():
             return Failed(str(error), "not applicable")

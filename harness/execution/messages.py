@@ -47,6 +47,14 @@ class Failed(Struct, frozen=True):
         return self.stage.subject
 
 
+class ForkFailedError(Exception):
+    """A fork of the child has no result: `failed` says why, and is what the child reports then."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.reason)
+        self.failed = failed
+
+
 class Closed(Struct, frozen=True):
     """Nothing more is to come: what the work had to close is closed."""
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
+from msgspec.structs import replace
+
 from harness.contract.registry import Registry, load_registry
 from harness.contract.variants import Variant
 from harness.execution.messages import Failed
@@ -11,13 +13,15 @@ from harness.measuring.environment import environment
 from harness.measuring.filling import fill_from_check, fill_from_failure, fill_from_times
 from harness.measuring.jobs import (
     BUILDING,
+    TOGETHER,
     run_check,
     run_sampling,
     start_server_for,
 )
 from harness.measuring.monitor import Event, Listener, OverBudget, run_job
 from harness.measuring.request import Request
-from harness.measuring.sampling import Limits, Times
+from harness.measuring.sampling import Limits
+from harness.measuring.times import Times
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId
@@ -240,13 +244,15 @@ class Comparison:
         names = [name for name in self._checked if cells[name].decision != "different"]
         names.sort(key=lambda name: self._checked[name].wall_s)
         times: dict[str, Times] = {}
-        reference = self._against.name
+        reference, rule = self._against.name, self._settings.sampling
+        if all(name in self._stored for name in names):
+            return
         while names:
             outcome = self._run(
                 run_sampling,
                 {name: self._checked[name].fingerprint for name in names},
                 reference if reference in names else None,
-                self._settings.sampling,
+                rule,
                 self._limits(),
                 event=Event("timing", names[0], 1, 0),
                 held=len(names),
@@ -254,13 +260,17 @@ class Comparison:
             if not isinstance(outcome, Failed | OverBudget):
                 times = outcome
                 break
+            if isinstance(outcome, Failed) and outcome.stage.what == TOGETHER:
+                # In turns it will be known whose failure it is.
+                rule = replace(rule, way="turns in one process")
+                continue
             # Where it is not known whose failure it is, it is that of all.
             failed = [outcome.subject] if outcome.subject else names
             for name in failed:
                 fill_from_failure(cells[name], outcome)
             names = [name for name in names if name not in failed]
         for name in names:
-            fill_from_times(cells[name], times[name], times.get(reference), self._settings.sampling)
+            fill_from_times(cells[name], times[name], self._settings.sampling)
 
     def _limits(self) -> Limits:
         """Return by variant the ratios that a goal or a limit of this comparison is about."""

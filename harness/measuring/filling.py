@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from harness.execution.messages import Failed
 from harness.measuring.check import Checked
 from harness.measuring.monitor import OverBudget
-from harness.measuring.sampling import Times
+from harness.measuring.times import Times
 from harness.measuring.verdict import explain, judge
 from harness.model.cell import Cell, Summary
 from harness.model.settings import SamplingRule
@@ -44,8 +44,9 @@ def fill_from_failure(cell: Cell, outcome: Failed | OverBudget) -> None:
         cell.output = (outcome.output or None) if cell.status == "failed" else None
 
 
-def fill_from_times(cell: Cell, times: Times, reference: Times | None, rule: SamplingRule) -> None:
+def fill_from_times(cell: Cell, times: Times, rule: SamplingRule) -> None:
     """Fill a cell with its times, and the verdict over those of the reference if there are some."""
+    reference = times.reference
     cell.wall_s, cell.cpu_s = Summary.of(times.wall_s), Summary.of(times.cpu_s)
     cell.thread_cpu_s = Summary.of(times.thread_cpu_s)
     if cell.decision == "reference" or reference is None:

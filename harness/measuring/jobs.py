@@ -17,7 +17,8 @@ from harness.execution.messages import Note, Stage
 from harness.execution.server import start_server
 from harness.measuring.check import Checked, check
 from harness.measuring.clock import SystemClock
-from harness.measuring.sampling import Limits, Times, sample
+from harness.measuring.sampling import Forks, Limits, sample
+from harness.measuring.times import Times
 from harness.model.errors import ShardbenchError
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule
@@ -25,6 +26,7 @@ from harness.model.topology import Topology
 
 BUILDING = "building the problem"
 CALL = "the call"
+TOGETHER = "the calls side by side"
 _SET_UP = "its set-up"
 _AFTER_CALL = "what followed its call"
 _REPORT_SECONDS = 0.2
@@ -73,8 +75,8 @@ class Reported(Struct, frozen=True):
     peak_memory_bytes: int
 
 
-class TurnTimed(Struct, frozen=True):
-    """A turn of the block with this number has been timed."""
+class BlockTimed(Struct, frozen=True):
+    """The block with this number has been timed."""
 
     block: int
 
@@ -138,6 +140,9 @@ def run_sampling(
         if family.work.fingerprint(decision) != fingerprints[name]:
             raise ShardbenchError("Its decision changed from one call to the next.")
 
+    def together(number: int) -> None:
+        report.send(Stage(TOGETHER, number * job.budget))
+
     return sample(
         job.prepare(family, problem, fingerprints, report),
         reference,
@@ -145,8 +150,9 @@ def run_sampling(
         rule,
         turn_begins=turn_begins,
         decided=decided,
-        turn_ended=lambda name, block, turn: report.send(Note(TurnTimed(block))),
+        block_ended=lambda block, _: report.send(Note(BlockTimed(block))),
         limits=limits,
+        forks=Forks(report, together),
     )
 
 

@@ -11,7 +11,7 @@ from harness.contract import Progress
 from harness.execution.child import run
 from harness.execution.memory import shared_limit_gib
 from harness.execution.messages import Failed, Stage
-from harness.measuring.jobs import BUILDING, CALL, Job, Reported, TurnTimed
+from harness.measuring.jobs import BUILDING, CALL, BlockTimed, Job, Reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def run_job(
                 if message.what != CALL:
                     return
                 event = replace(event, variant=message.subject, progress=None)
-            case TurnTimed(block):
+            case BlockTimed(block):
                 event = replace(event, step=block + 1)
                 return
             case Reported(progress):

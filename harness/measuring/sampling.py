@@ -1,161 +1,144 @@
-"""Interleaved timed calls: randomised ABBA blocks in one process, garbage collection off."""
+"""Timed calls of several variants, until their ratios to the reference are known."""
 
-import gc
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from harness.contract import Measured, Prepared
+from harness.execution.bootstrap import Report
 from harness.measuring.clock import Clock
-from harness.measuring.verdict import CONFIDENCE, estimate_ratio, judge
-from harness.model.cell import Ratio
+from harness.measuring.times import Times
+from harness.measuring.turns import collection_off, long_lived_objects_left_alone
+from harness.measuring.verdict import judge
+from harness.measuring.ways import InForks, Sample, SideBySide, Variants, cores, in_turns
+from harness.model.cell import Way
 from harness.model.settings import SamplingRule
 
-# A sample lasts at least this long, by repeating a short call, so that the clock resolves it.
-_SAMPLE_SECONDS = 0.02
 _MOST_CALLS = 10_000
 # A verdict that is looked for again and again comes by chance sooner or later. So stopping at a
 # difference, which may be a false alarm, asks for more than the interval that is reported
 # (Haybittle 1971, Peto 1976), and at each look there is a tenth more to see.
 _CONFIDENCE_OF_DIFFERENCE = 0.999
 _GROWTH_BETWEEN_LOOKS = 1.1
+_LONGEST_TURN_SECONDS = 0.008  # what takes longer is better off side by side
+_LEAST_FORKS = 4
+# More CPU time of other threads than this share of a call is work that one core must not hold.
+_IDLE_THREADS, _IDLE_SECONDS = 0.02, 0.001
 
 Limits = Mapping[str, Sequence[float]]
 NO_LIMITS: Limits = {}
 
 
-@dataclass(slots=True)
-class Times:
-    """Seconds a call took, one entry per sample; `blocks` holds the CPU seconds block by block.
-
-    CPU seconds are of all threads, so that work which is moved to another one is not a speed-up;
-    `thread_cpu_s`, of the calling thread alone, is empty for calls that were measured elsewhere.
-    """
-
-    wall_s: list[float] = field(default_factory=list)
-    cpu_s: list[float] = field(default_factory=list)
-    thread_cpu_s: list[float] = field(default_factory=list)
-    blocks: dict[int, list[float]] = field(default_factory=dict)
-
-    def add(
-        self, block: int, wall_s: float, cpu_s: float, thread_cpu_s: float | None = None
-    ) -> None:
-        """Record one sample of a block."""
-        self.wall_s.append(wall_s)
-        self.cpu_s.append(cpu_s)
-        if thread_cpu_s is not None:
-            self.thread_cpu_s.append(thread_cpu_s)
-        self.blocks.setdefault(block, []).append(cpu_s)
-
-    def ratio_to(self, reference: "Times", confidence: float = CONFIDENCE) -> Ratio | None:
-        """Estimate the ratio over the blocks that hold both; None where there is none.
-
-        The first turns of a block make a pair, and so do the second ones: since a block runs back
-        the way it came, a drift of the machine is in one pair what it is in the other, reversed.
-        """
-        pairs = [
-            pair
-            for block in sorted(self.blocks.keys() & reference.blocks.keys())
-            for pair in zip(self.blocks[block], reference.blocks[block], strict=False)
-        ]
-        if not pairs:
-            return None
-        mine, theirs = zip(*pairs, strict=True)
-        return estimate_ratio(mine, theirs, confidence)
-
-
-class Turn(NamedTuple):
-    """Wall and CPU seconds of one call, and what it decided; see `Times` for the threads."""
+class Call(NamedTuple):
+    """The seconds of a call before the timing; `is_alone` where one thread here did all of it."""
 
     wall_s: float
-    cpu_s: float
-    thread_cpu_s: float | None
-    decision: Any
+    is_alone: bool
 
 
-@contextmanager
-def _collection_off() -> Iterator[None]:
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def timed_turn(prepared: Prepared[Any], clock: Clock, calls: int = 1) -> Turn:
-    """Call a prepared variant `calls` times; return the mean times of a call."""
-    wall = cpu = thread_cpu = 0.0
-    # What is made anew must not be timed; otherwise the clock is read once, since a call may be
-    # too short for it.
-    rounds, calls_of_round = (calls, 1) if prepared.renew else (1, calls)
-    with prepared.installed(), _collection_off():
-        for _ in range(rounds):
-            prepared.begin()
-            wall_start, cpu_start, thread_start = clock.wall(), clock.cpu(), clock.thread_cpu()
-            for _ in range(calls_of_round):
-                result = prepared.run()
-                if isinstance(result, Measured):
-                    wall += result.wall_s
-                    cpu += result.cpu_s
-            if not isinstance(result, Measured):
-                wall += clock.wall() - wall_start
-                cpu += clock.cpu() - cpu_start
-                thread_cpu += clock.thread_cpu() - thread_start
-    if isinstance(result, Measured):
-        return Turn(wall / calls, cpu / calls, None, result.decision)
-    return Turn(wall / calls, cpu / calls, thread_cpu / calls, result)
-
-
-def _call_seconds(prepared: Prepared[Any], clock: Clock) -> float:
-    """Return the wall time of one call here, also where the call is measured elsewhere."""
-    with prepared.installed(), _collection_off():
+def _call(prepared: Prepared[Any], clock: Clock) -> Call:
+    """Make one call, and look at who does the work."""
+    with prepared.installed(), collection_off():
         prepared.begin()
-        started = clock.wall()
-        prepared.run()
-        return clock.wall() - started
+        wall, cpu, thread_cpu = clock.wall(), clock.cpu(), clock.thread_cpu()
+        result = prepared.run()
+        wall, cpu = clock.wall() - wall, clock.cpu() - cpu
+        others = cpu - (clock.thread_cpu() - thread_cpu)
+    is_alone = others <= max(_IDLE_SECONDS, _IDLE_THREADS * cpu)
+    return Call(wall, is_alone and not isinstance(result, Measured))
 
 
-def _undecided(
-    names: Sequence[str],
-    reference: str,
-    times: Mapping[str, Times],
-    rule: SamplingRule,
-    limits: Limits,
-) -> list[str]:
-    def is_open(name: str) -> bool:
+def _warm_up(
+    prepared: Mapping[str, Prepared[Any]],
+    clock: Clock,
+    seconds: float,
+    begins: Callable[[str], None],
+    is_needed: bool,
+) -> Iterator[tuple[str, Call]]:
+    """Call each variant twice: the first call imports and fills caches.
+
+    After so many seconds none is called any more: calls of seconds carry their own warm-up. Where
+    it is needed, each is called once at least.
+    """
+    started = clock.wall()
+    for name, variant in prepared.items():
+        for number in range(2):
+            if clock.wall() - started > seconds and (number or not is_needed):
+                break
+            begins(name)
+            yield name, _call(variant, clock)
+
+
+class _Group:
+    """Variants that are timed in the same way, with the reference among them."""
+
+    def __init__(
+        self,
+        way: Way,
+        names: Sequence[str],
+        time_block: Callable[[Variants, Sequence[str], random.Random], list[Sample]],
+        variants: Variants,
+        rule: SamplingRule,
+        rng: random.Random,
+    ) -> None:
+        self.active = list(names)
+        self.times = {name: Times(way) for name in names}
+        self.blocks = 0
+        self._is_forked = way != "turns in one process"
+        least = max(rule.least_blocks, _LEAST_FORKS if self._is_forked else 0)
+        self._next_look = min(least, rule.most_blocks)
+        self._time_block, self._variants, self._rule, self._rng = time_block, variants, rule, rng
+
+    def time_block(self) -> list[Sample]:
+        """Time a block of what is still open."""
+        self._rng.shuffle(self.active)
+        samples = self._time_block(self._variants, self.active, self._rng)
+        for name, cpu_s, wall_s, thread_cpu_s in samples:
+            self.times[name].add(self.blocks, cpu_s, wall_s, thread_cpu_s)
+        self.blocks += 1
+        return samples
+
+    def may_end(self) -> bool:
+        """Whether there are enough blocks to say anything at all."""
+        return self.blocks >= min(_LEAST_FORKS if self._is_forked else 2, self._rule.most_blocks)
+
+    def look(self, reference: str | None, limits: Limits) -> None:
+        """Leave out what is decided, each time that there is a tenth more to see."""
+        if self.blocks >= self._next_look:
+            self._next_look = math.ceil(self.blocks * _GROWTH_BETWEEN_LOOKS)
+            left = [name for name in self.active if self._is_open(name, reference, limits)]
+            self.active = left if reference is not None and left != [reference] else []
+        if self.blocks >= self._rule.most_blocks:
+            self.active = []
+
+    def _is_open(self, name: str, reference: str | None, limits: Limits) -> bool:
+        if reference is None or name == reference:
+            return True
         try:
-            ratio = times[name].ratio_to(times[reference])
-            wider = times[name].ratio_to(times[reference], _CONFIDENCE_OF_DIFFERENCE)
+            ratio = self.times[name].ratio_to(self.times[reference])
+            wider = self.times[name].ratio_to(self.times[reference], _CONFIDENCE_OF_DIFFERENCE)
         except ValueError:  # more of the same times will not make a ratio
             return False
         if ratio is None or wider is None:
             return True
         if any(ratio.low < limit < ratio.high for limit in limits.get(name, ())):
             return True
-        is_same = judge(ratio, rule.noise_floor) == "same"
-        return not is_same and judge(wider, rule.noise_floor) == "inconclusive"
-
-    return [name for name in names if name == reference or is_open(name)]
-
-
-@contextmanager
-def _long_lived_objects_left_alone() -> Iterator[None]:
-    """Keep the collections between turns short: imported modules and problems stay anyway."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
+        if judge(ratio, self._rule.noise_floor) == "same":
+            return False
+        if self._is_forked and ratio.high - ratio.low > 2 * self._rule.precision * ratio.value:
+            return True
+        return judge(wider, self._rule.noise_floor) == "inconclusive"
 
 
-@_long_lived_objects_left_alone()
+class Forks(NamedTuple):
+    """What forks need: how they report, if to anyone, and whom to tell that some run together."""
+
+    report: Report | None = None
+    together: Callable[[int], None] = lambda number: None
+
+
+@long_lived_objects_left_alone()
 def sample(
     prepared: Mapping[str, Prepared[Any]],
     reference: str | None,
@@ -163,16 +146,17 @@ def sample(
     rule: SamplingRule,
     turn_begins: Callable[[str], None] = lambda name: None,
     decided: Callable[[str, Any], None] = lambda name, decision: None,
-    turn_ended: Callable[[str, int, Turn], None] = lambda name, block, turn: None,
+    block_ended: Callable[[int, Sequence[Sample]], None] = lambda number, samples: None,
     limits: Limits = NO_LIMITS,
+    forks: Forks | None = None,
 ) -> dict[str, Times]:
     """Time several prepared variants against one another.
 
-    Each block runs the variants in a random order and then in the reverse of it, so that a drift of
-    the machine falls on all alike. After `least_blocks`, and then each time that a tenth more have
-    been timed, the verdicts are looked for: from there on only the reference runs again, with the
-    variants whose verdict is still open or whose ratio may be on either side of a limit. Without a
-    reference every variant runs the least blocks.
+    Each block times the variants so that a slow spell of the machine falls on all alike. After
+    `least_blocks`, and then each time that a tenth more have been timed, the verdicts are looked
+    for: from there on only the reference runs again, with the variants whose verdict is still open
+    or whose ratio may be on either side of a limit. Without a reference every variant runs the
+    least blocks. The `reference` of what is returned has the times to compare with.
 
     Args:
         prepared: variants by name, in the order to warm them up (quickest first).
@@ -180,45 +164,71 @@ def sample(
         clock: what to time with.
         rule: when to stop.
         turn_begins: called with the variant's name before each of its turns.
-        decided: called with name and decision after each counted turn, to look at it untimed.
-        turn_ended: called with name, block and turn after a counted turn.
+        decided: called with name and decision after turns, to look at it untimed.
+        block_ended: called with number and samples after each block.
         limits: by variant the ratios to the reference that a goal is about.
+        forks: what forks need; without it all is timed in this process.
     """
-    started = clock.wall()
     calls = dict.fromkeys(prepared, 1)
-    for name, variant in prepared.items():
-        for _ in range(2):  # the first call imports and fills caches, so the second one counts
-            turn_begins(name)
-            wall_s = _call_seconds(variant, clock)
-            if clock.wall() - started > rule.warmup_seconds:
-                break
-        if wall_s > 0:
-            calls[name] = min(_MOST_CALLS, max(1, math.ceil(_SAMPLE_SECONDS / wall_s)))
-        if clock.wall() - started > rule.warmup_seconds:
-            break  # calls of seconds carry their own warm-up
-
-    times = {name: Times() for name in prepared}
+    seconds = dict.fromkeys(prepared, 1.0)
+    warm = dict(_warm_up(prepared, clock, rule.warmup_seconds, turn_begins, forks is not None))
+    for name, call in warm.items():
+        if call.wall_s > 0:
+            calls[name] = min(_MOST_CALLS, max(1, math.ceil(rule.turn_seconds / call.wall_s)))
+            seconds[name] = calls[name] * call.wall_s
+    variants = Variants(prepared, calls, seconds, clock, turn_begins, decided)
     rng = random.Random(rule.seed)
-    active = list(prepared)
+    groups = []
+    for way, names in _ways(warm, seconds, reference, rule, forks is not None):
+        time_block: Any = in_turns
+        if forks and way == "turns":
+            time_block = InForks(forks.report)
+        elif forks and way != "turns in one process":
+            time_block = SideBySide(*forks, cores(), way == "one core each")
+        groups.append(_Group(way, names, time_block, variants, rule, rng))
     started = clock.wall()
-    next_look = rule.least_blocks
-    for block in range(rule.most_blocks):
-        block_started = clock.wall()
-        rng.shuffle(active)
-        for name in active + active[::-1]:
-            turn_begins(name)
-            turn = timed_turn(prepared[name], clock, calls[name])
-            decided(name, turn.decision)
-            times[name].add(block, turn.wall_s, turn.cpu_s, turn.thread_cpu_s)
-            turn_ended(name, block, turn)
-        if block + 1 >= next_look:
-            if reference is None:
-                break
-            next_look = math.ceil((block + 1) * _GROWTH_BETWEEN_LOOKS)
-            active = _undecided(active, reference, times, rule, limits)
-            if active in ([], [reference]):
-                break
-        block_seconds = clock.wall() - block_started
-        if block > 0 and clock.wall() - started + block_seconds > rule.seconds:
-            break  # another block would pass the time
+    while left := [group for group in groups if group.active]:
+        for group in left:
+            block_started = clock.wall()
+            block_ended(group.blocks, group.time_block())
+            group.look(reference, limits)
+            block_seconds = clock.wall() - block_started
+            if group.may_end() and clock.wall() - started + block_seconds > rule.seconds:
+                group.active = []  # another block would pass the time
+    times: dict[str, Times] = {}
+    for group in groups:
+        for name, each in group.times.items():
+            each.reference = group.times.get(reference or "")
+            if not each.wall_s:
+                each.wall_s = [warm[name].wall_s]
+            times.setdefault(name, each)
     return times
+
+
+def _ways(
+    warm: Mapping[str, Call],
+    seconds: Mapping[str, float],
+    reference: str | None,
+    rule: SamplingRule,
+    can_fork: bool,
+) -> list[tuple[Way, list[str]]]:
+    """Return groups of variants with the way to time each; the reference is in all of them.
+
+    Only what one thread of this process does can be forked: other threads are not, and what is
+    measured elsewhere is one process for all its callers.
+    """
+    alone = [name for name in seconds if name in warm and warm[name].is_alone]
+    others = [name for name in seconds if name not in alone]
+    if not can_fork or rule.way == "turns in one process" or reference in others or not alone:
+        return [("turns in one process", list(seconds))]
+    if alone == [reference] and others:
+        return [("turns in one process", list(seconds))]
+    way: Way = "turns"
+    if rule.way != "best":
+        way = rule.way
+    elif max(seconds[name] for name in alone) > _LONGEST_TURN_SECONDS and cores():
+        way = "side by side"
+    groups: list[tuple[Way, list[str]]] = [(way, alone)]
+    if others:
+        groups.append(("turns in one process", [*([reference] if reference else []), *others]))
+    return groups

@@ -28,7 +28,9 @@ from harness.model.topology import Topology
 from harness.topologies.lookup import find_topology
 
 # About 2 ms of what planners do most: copies of small objects.
-_UNITS = 100
+import os
+
+_UNITS = int(os.environ.get("SB_UNITS", "100"))
 _TABLES: list[dict[str, Any]] = [
     {
         "name": f"table_{index}",

@@ -37,7 +37,7 @@ def estimate_ratio(
     pairs = len(logs)
     if pairs == 1:
         return Ratio(math.exp(logs[0]), 0.0, math.inf, 1)
-    trimmed = int(_TRIMMED * pairs) if pairs >= _LEAST_TRIMMED_PAIRS else 0
+    trimmed = _trimmed(pairs)
     kept = logs[trimmed : pairs - trimmed]
     winsorised = [kept[0]] * trimmed + kept + [kept[-1]] * trimmed
     centre = statistics.fmean(kept)
@@ -51,6 +51,16 @@ def estimate_ratio(
         high=_exponential(centre + half_width),
         pairs=pairs,
     )
+
+
+def trimmed_mean(values: Sequence[float]) -> float:
+    """Return the mean of some values, from ten on that of their middle three fifths."""
+    trimmed = _trimmed(len(values))
+    return statistics.fmean(sorted(values)[trimmed : len(values) - trimmed])
+
+
+def _trimmed(number: int) -> int:
+    return int(_TRIMMED * number) if number >= _LEAST_TRIMMED_PAIRS else 0
 
 
 def _exponential(value: float) -> float:

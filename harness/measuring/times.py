@@ -1,0 +1,130 @@
+"""The times of a variant's calls, and their ratio to those of the reference."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from msgspec.structs import replace
+
+from harness.measuring.verdict import CONFIDENCE, estimate_ratio, trimmed_mean
+from harness.model.cell import Ratio, Way
+
+_SHARE_A_CORE: tuple[Way, ...] = ("side by side", "one core each")
+
+
+@dataclass(slots=True)
+class Times:
+    """Seconds a call took, one entry per sample; `blocks` holds the CPU seconds block by block.
+
+    CPU seconds are of all threads; `thread_cpu_s` is empty for calls that were measured elsewhere.
+    `way` is how they were taken, and `reference` what was timed with them to compare with. Calls
+    side by side share a core, so that their wall time says nothing: there `wall_s` is that of a
+    call before, alone.
+    """
+
+    way: Way = "turns in one process"
+    wall_s: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
+    thread_cpu_s: list[float] = field(default_factory=list)
+    blocks: dict[int, list[float]] = field(default_factory=dict)
+    reference: "Times | None" = None
+
+    def add(
+        self,
+        block: int,
+        cpu_s: float,
+        wall_s: float | None = None,
+        thread_cpu_s: float | None = None,
+    ) -> None:
+        """Record one sample of a block."""
+        self.cpu_s.append(cpu_s)
+        if wall_s is not None:
+            self.wall_s.append(wall_s)
+        if thread_cpu_s is not None:
+            self.thread_cpu_s.append(thread_cpu_s)
+        self.blocks.setdefault(block, []).append(cpu_s)
+
+    def ratio_to(self, reference: "Times", confidence: float = CONFIDENCE) -> Ratio | None:
+        """Estimate the ratio over the blocks that hold both; None where there is none.
+
+        Pairs of one process have its memory layout in common, so what is estimated from is one
+        figure for each process. Where there is one alone it is the pairs.
+
+        Raises:
+            ValueError: a time is not positive and finite.
+        """
+        blocks = self._pair_ratios(reference)
+        ratios = self._of_processes(blocks)
+        if not ratios:
+            return None
+        pair_spread, process_spread = _spreads(blocks)
+        in_one = self.way == "turns in one process"
+        return replace(
+            estimate_ratio(ratios, [1.0] * len(ratios), confidence),
+            pairs=sum(map(len, blocks)),
+            processes=1 if in_one else len(ratios),
+            way=self.way,
+            pair_spread=_spread(ratios) if in_one else pair_spread,
+            process_spread=None if in_one else process_spread,
+        )
+
+    def ratios_to(self, reference: "Times") -> list[float]:
+        """Return the ratio of each process or, where there is one alone, of each pair.
+
+        Raises:
+            ValueError: a time is not positive and finite.
+        """
+        return self._of_processes(self._pair_ratios(reference))
+
+    def _of_processes(self, blocks: Sequence[Sequence[float]]) -> list[float]:
+        if self.way == "turns in one process":
+            return list(chain.from_iterable(blocks))
+        return [math.exp(trimmed_mean(list(map(math.log, block)))) for block in blocks]
+
+    def _pair_ratios(self, reference: "Times") -> list[list[float]]:
+        """Return the ratios of pairs, by the blocks that hold both.
+
+        In turns the first ones of a block make a pair, and so do the next: since a block runs back
+        the way it came, a drift of the machine is in one pair what it is in the other, reversed.
+        Side by side a block is one pair, of what a call took there on average.
+
+        Raises:
+            ValueError: a time is not positive and finite.
+        """
+        blocks = []
+        for block in sorted(self.blocks.keys() & reference.blocks.keys()):
+            mine, theirs = self.blocks[block], reference.blocks[block]
+            if self.way in _SHARE_A_CORE:
+                mine, theirs = [statistics.fmean(mine)], [statistics.fmean(theirs)]
+            if min(*mine, *theirs) <= 0:
+                raise ValueError("a time is too short for the clock")
+            if not all(map(math.isfinite, (*mine, *theirs))):
+                raise ValueError("a time is not a number")
+            blocks.append([a / b for a, b in zip(mine, theirs, strict=False)])
+        return blocks
+
+
+def _spread(ratios: Sequence[float]) -> float | None:
+    """Return the standard deviation of the logarithms of ratios; None of a single one."""
+    return statistics.stdev(map(math.log, ratios)) if len(ratios) > 1 else None
+
+
+def _spreads(blocks: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
+    """Return the spread of pairs within a process, and of processes beyond what that explains.
+
+    It is the analysis of variance of a nested design with one level (Fisher 1925). Where each
+    process has one pair alone, the spread of pairs has that of processes in it.
+    """
+    means = [math.exp(statistics.fmean(map(math.log, block))) for block in blocks]
+    many = [block for block in blocks if len(block) > 1]
+    if not many:
+        return _spread(means), None
+    if len(blocks) < 2:
+        return _spread(blocks[0]), None
+    degrees = sum(len(block) - 1 for block in many)
+    pair = sum(statistics.variance(map(math.log, b)) * (len(b) - 1) for b in many) / degrees
+    explained = pair * statistics.fmean(1 / len(block) for block in blocks)
+    between = statistics.variance(map(math.log, means))
+    return math.sqrt(pair), math.sqrt(max(0.0, between - explained))

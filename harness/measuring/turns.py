@@ -1,0 +1,70 @@
+"""A turn: one or several calls of a prepared variant, timed together."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from harness.contract import Measured, Prepared
+from harness.measuring.clock import Clock
+
+
+class Turn(NamedTuple):
+    """Mean wall and CPU seconds of a call, and what it decided.
+
+    CPU seconds are of all threads, so that work which is moved to another one is not a speed-up;
+    `thread_cpu_s`, of the calling thread alone, is None for a call that was measured elsewhere.
+    """
+
+    wall_s: float
+    cpu_s: float
+    thread_cpu_s: float | None
+    decision: Any
+
+
+@contextmanager
+def collection_off() -> Iterator[None]:
+    """Collect garbage now, and not again until this is left."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
+def long_lived_objects_left_alone() -> Iterator[None]:
+    """Keep the collections between turns short: imported modules and problems stay anyway."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def timed_turn(prepared: Prepared[Any], clock: Clock, calls: int = 1) -> Turn:
+    """Call a prepared variant `calls` times; return the mean times of a call."""
+    wall = cpu = thread_cpu = 0.0
+    # What is made anew must not be timed; otherwise the clock is read once, since a call may be
+    # too short for it.
+    rounds, calls_of_round = (calls, 1) if prepared.renew else (1, calls)
+    with prepared.installed(), collection_off():
+        for _ in range(rounds):
+            prepared.begin()
+            wall_start, cpu_start, thread_start = clock.wall(), clock.cpu(), clock.thread_cpu()
+            for _ in range(calls_of_round):
+                result = prepared.run()
+                if isinstance(result, Measured):
+                    wall += result.wall_s
+                    cpu += result.cpu_s
+            if not isinstance(result, Measured):
+                wall += clock.wall() - wall_start
+                cpu += clock.cpu() - cpu_start
+                thread_cpu += clock.thread_cpu() - thread_start
+    if isinstance(result, Measured):
+        return Turn(wall / calls, cpu / calls, None, result.decision)
+    return Turn(wall / calls, cpu / calls, thread_cpu / calls, result)

@@ -1,0 +1,214 @@
+"""The ways to time a block of calls: in turns, in one process or in forks, or side by side."""
+
+import gc
+import itertools
+import math
+import mmap
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, NamedTuple
+
+from harness.contract import Prepared
+from harness.execution.bootstrap import Report
+from harness.execution.forks import Fork, Send, listen
+from harness.execution.messages import Note
+from harness.measuring.clock import Clock
+from harness.measuring.turns import Turn, timed_turn
+
+_BLOCK_SECONDS = 0.3  # what a forked process is worth
+_LOOK_SECONDS = 0.1
+_MOST_NICE = 19
+_WEIGHT_OF_NICE = 1.25  # the share of a core that one step of niceness takes away, as a factor
+_MOST_PIECES, _MOST_PIECE_BYTES = 500, 4096
+
+Decided = Callable[[str, Any], None]
+
+
+class Sample(NamedTuple):
+    """Seconds of one turn of a variant; no wall seconds where a core was shared."""
+
+    name: str
+    cpu_s: float
+    wall_s: float | None
+    thread_cpu_s: float | None
+
+
+class Variants(NamedTuple):
+    """The variants to time, prepared, with how many calls of each make a turn.
+
+    `seconds` is how long a turn lasts. `begins` is called with the name before a turn, `decided`
+    with name and decision after it.
+    """
+
+    prepared: Mapping[str, Prepared[Any]]
+    calls: Mapping[str, int]
+    seconds: Mapping[str, float]
+    clock: Clock
+    begins: Callable[[str], None]
+    decided: Decided
+
+    def turn(self, name: str) -> Turn:
+        """Time one turn."""
+        self.begins(name)
+        return timed_turn(self.prepared[name], self.clock, self.calls[name])
+
+
+def in_turns(variants: Variants, names: Sequence[str], _: random.Random) -> list[Sample]:
+    """Time each variant in their order, and then in the reverse of it."""
+    samples = []
+    for name in (*names, *reversed(names)):
+        turn = variants.turn(name)
+        variants.decided(name, turn.decision)
+        samples.append(Sample(name, turn.cpu_s, turn.wall_s, turn.thread_cpu_s))
+    return samples
+
+
+class InForks:
+    """Turns as in one process, in a fork for each block: memory is laid out anew in each."""
+
+    def __init__(self, report: Report | None) -> None:
+        self._report = report
+
+    def __call__(
+        self, variants: Variants, names: Sequence[str], rng: random.Random
+    ) -> list[Sample]:
+        """Time many blocks of turns in one fork, and return the samples of all."""
+
+        def work(_: Send) -> list[Sample]:
+            kept = _shifted_memory(rng)
+            until = time.monotonic() + _BLOCK_SECONDS
+            order = list(names)
+            for name in order:  # what the fork has to copy of this process it copies here
+                variants.decided(name, variants.turn(name).decision)
+            samples: list[Sample] = []
+            while not samples or time.monotonic() < until:
+                rng.shuffle(order)
+                for name in (*order, *reversed(order)):
+                    turn = variants.turn(name)
+                    samples.append(Sample(name, turn.cpu_s, turn.wall_s, turn.thread_cpu_s))
+            for name in order:
+                variants.decided(name, variants.turn(name).decision)
+            del kept
+            return samples
+
+        with Fork(work, self._report) as fork:
+            samples: list[Sample] = fork.result()
+        return samples
+
+
+class SideBySide:
+    """Forks that share one core, released together: all see the same speed of the machine.
+
+    A fork's share of the core is proportional to how long its turn lasts, so that all come to
+    their end at about the same time. Each goes on until the last one has its turns, and what is
+    then under way does not count: nobody runs the tail of a call alone. `together` is called with
+    how many there are before they begin.
+    """
+
+    def __init__(
+        self,
+        report: Report | None,
+        together: Callable[[int], None],
+        cores: Sequence[int],
+        each_its_own: bool = False,
+    ) -> None:
+        self._report, self._together = report, together
+        self._cores, self._each_its_own = cores, each_its_own
+        self._blocks = 0
+
+    def __call__(
+        self, variants: Variants, names: Sequence[str], rng: random.Random
+    ) -> list[Sample]:
+        """Time one turn of each in a fork of its own, or several where they are short."""
+        self._blocks += 1
+        longest = max(variants.seconds[name] for name in names)
+        turns = math.ceil(_BLOCK_SECONDS / longest) if longest < _BLOCK_SECONDS else 1
+        done = mmap.mmap(-1, len(names))
+        held, release = os.pipe()
+
+        def side(place: int, name: str) -> Callable[[Send], None]:
+            def work(send: Send) -> None:
+                self._take_share(place, longest / variants.seconds[name])
+                rng.seed(f"{rng.random()} {place}")
+                kept = _shifted_memory(rng)
+                _touch_all_objects()
+                send(None)
+                os.read(held, 1)
+                for count in itertools.count(1):
+                    turn = variants.turn(name)
+                    if count > turns and all(done[:]):
+                        break  # it ran on when others had ended
+                    if count in (1, turns):
+                        variants.decided(name, turn.decision)
+                    send(Sample(name, turn.cpu_s, None, turn.thread_cpu_s))
+                    done[place] = count >= turns
+                signal.pause()
+                del kept
+
+            return work
+
+        self._together(len(names))
+        with ExitStack() as stack:
+            for end in (held, release):
+                stack.callback(os.close, end)
+            forks = {
+                name: stack.enter_context(
+                    Fork(side(place, name), self._report, True, partial(variants.begins, name))
+                )
+                for place, name in enumerate(names)
+            }
+            ready: set[str] = set()
+            while len(ready) < len(forks):
+                ready |= {each for each, told in listen(forks, _LOOK_SECONDS) if told == Note(None)}
+            os.write(release, bytes(len(forks)))
+            samples: list[Sample] = []
+            announced = ""
+            while not all(done[:]):
+                samples += _samples(listen(forks, _LOOK_SECONDS))
+                left = [
+                    name for name, has_ended in zip(names, done[:], strict=True) if not has_ended
+                ]
+                if len(left) == 1 and left[0] != announced:
+                    variants.begins(announced := left[0])
+            while heard := listen(forks, 0.0):
+                samples += _samples(heard)
+        return samples
+
+    def _take_share(self, place: int, times_shorter: float) -> None:
+        """Move this process to its core, where it gets so much less of the time."""
+        at = self._blocks + place if self._each_its_own else self._blocks
+        os.sched_setaffinity(0, {self._cores[at % len(self._cores)]})
+        if not self._each_its_own:
+            os.nice(min(_MOST_NICE, round(math.log(times_shorter, _WEIGHT_OF_NICE))))
+
+
+def _samples(heard: Sequence[tuple[str, Any]]) -> list[Sample]:
+    return [
+        message.content
+        for _, message in heard
+        if isinstance(message, Note) and message.content is not None
+    ]
+
+
+def _shifted_memory(rng: random.Random) -> list[bytearray]:
+    """Take some memory, other in each process, so that what comes after it lies elsewhere."""
+    return [
+        bytearray(rng.randrange(1, _MOST_PIECE_BYTES)) for _ in range(rng.randrange(_MOST_PIECES))
+    ]
+
+
+def _touch_all_objects() -> None:
+    """Let this fork have its own copy of all objects, so that no call has to wait for one."""
+    gc.unfreeze()
+    gc.get_referents(*gc.get_objects())
+    gc.freeze()
+
+
+def cores() -> list[int]:
+    """Return the cores that this process may be moved to, none where it cannot be."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
