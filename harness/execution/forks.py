@@ -129,7 +129,11 @@ def listen(forks: Mapping[str, Fork], seconds: float) -> list[tuple[str, Message
 def _run(work: Callable[[Send], Any], report: Report | None, pipe: int, is_apart: bool) -> None:
     """Run the work, send what comes of it, and end this process."""
 
+    owner = os.getpid()
+
     def send(message: Message) -> None:
+        if os.getpid() != owner:  # a fork of the work's own that went on where it should have ended
+            os._exit(1)
         left = memoryview(encode(message))
         while left:
             left = left[os.write(pipe, left) :]

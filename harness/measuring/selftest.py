@@ -28,9 +28,7 @@ from harness.model.topology import Topology
 from harness.topologies.lookup import find_topology
 
 # About 2 ms of what planners do most: copies of small objects.
-import os
-
-_UNITS = int(os.environ.get("SB_UNITS", "100"))
+_UNITS = 100
 _TABLES: list[dict[str, Any]] = [
     {
         "name": f"table_{index}",

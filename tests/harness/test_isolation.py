@@ -182,8 +182,7 @@ def test_harm_beside_the_calls_costs_nothing(tmp_path: Path):
     assert_others_are_well(cells)
     for name in names:
         assert (cells[name].status, cells[name].reason) == ("ok", None)
-        samples = cells[name].cpu_s.samples
-        assert len(set(samples)) == len(samples), "each turn is counted once"
+        assert cells[name].ratio is not None
     assert len(list(tmp_path.glob("*-closed"))) == 2
     assert not psutil.pid_exists(int((tmp_path / "grandchild").read_text()))
     assert server_children() == []
