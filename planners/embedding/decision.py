@@ -11,7 +11,7 @@ from harness.contract import InfeasibleDecision, Prepared
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.shard_checks import ShardedTable, check_memory, check_names, storage_of
-from planners.embedding.torchrec_objects import fingerprint_of, said_by
+from planners.embedding.torchrec_objects import plan_fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def prepare(
 
 def fingerprint(plan: Plan) -> str:
     """Hash what a plan says about each table: sharding type, kernel, and every shard's place."""
-    return fingerprint_of(said_by(option, option.fqn) for option in plan.options)
+    return plan_fingerprint(plan.options)
 
 
 def validate(problem: EmbeddingProblem, plan: Plan) -> None:
@@ -84,12 +84,3 @@ def storage_by_rank(problem: EmbeddingProblem, plan: Plan) -> tuple[list[int], l
     shards = [shard for option in plan.options for shard in option.shards]
     ranks = problem.topology.world_size
     return storage_of(shards, ranks, "hbm"), storage_of(shards, ranks, "ddr")
-
-
-def perf_by_rank(problem: EmbeddingProblem, plan: Plan) -> list[float]:
-    """Return the milliseconds of each rank, summed as torchrec's perf model sums them."""
-    perf = [0.0] * problem.topology.world_size
-    for option in plan.options:
-        for shard in option.shards:
-            perf[shard.rank] += shard.perf.total
-    return perf

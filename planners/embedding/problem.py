@@ -19,6 +19,7 @@ from planners.embedding.torchrec_objects import (
     KERNELS,
     RESERVED_FRACTION,
     ModelParallelSharder,
+    constraints_of,
     embedding_bags,
 )
 from planners.embedding.workloads import MEMORY, assigned, load_tables, memory_setting, scaled
@@ -107,12 +108,7 @@ def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
         tables=tables,
         topology=placed_on,
         module=embedding_bags(tables),
-        constraints={
-            table.name: torchrec_types.ParameterConstraints(
-                compute_kernels=list(KERNELS), pooling_factors=list(table.pooling_factors)
-            )
-            for table in tables
-        },
+        constraints=constraints_of(tables),
         sharders=[ModelParallelSharder()],
         usable_hbm=(int((1 - RESERVED_FRACTION) * device.storage.hbm),) * topology.gpus,
         usable_ddr=(device.storage.ddr,) * topology.gpus,

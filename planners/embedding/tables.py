@@ -199,10 +199,7 @@ def read_tables(path: str | Path) -> tuple[Table, ...]:
     Columns: `rows`; `dim` in elements; `pooling_factor` in indices per sample, `1|10` where two
     features share the table; optionally `name` (default `table_<i>`, from 0) and `dtype` (fp32,
     fp16 or bf16; default fp32). Other columns are ignored, and so are blank lines and lines that
-    start with `#` in CSV.
-
-    Raises:
-        UsageError: the file or a cell cannot be used; names file, data row (from 1) and field.
+    start with `#` in CSV. Raises UsageError, which names file, data row (from 1) and field.
     """
     return parse_tables(read_bytes(path), str(path))
 

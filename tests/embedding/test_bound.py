@@ -19,7 +19,7 @@ from planners.embedding.search.best_plan.bound import (
 )
 from planners.embedding.search.best_plan.candidates import candidates
 from planners.embedding.search.best_plan.programmes import LinearRelaxation
-from planners.embedding.search.deadline import Deadline
+from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import search_space
 
 RELATIVE = 1e-9

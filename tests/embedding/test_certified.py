@@ -31,8 +31,7 @@ from planners.embedding.problem import build
 from planners.embedding.quality import arrays
 from planners.embedding.search.best_plan.bound import lower_bound
 from planners.embedding.search.best_plan.search import best_plan
-from planners.embedding.search.deadline import Deadline
-from planners.embedding.search.outcome import Found, NotFound
+from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
 from planners.embedding.search.same_plan.partition import rules_of
 from planners.embedding.search.same_plan.search import SamePlan

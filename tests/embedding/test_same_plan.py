@@ -31,8 +31,7 @@ from torchrec.distributed.planner.types import (
 )
 
 from planners.embedding.drop_in.planner import Planner
-from planners.embedding.search.deadline import Deadline
-from planners.embedding.search.outcome import Found, NotFound
+from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
 from planners.embedding.search.same_plan.partition import Rules
 from planners.embedding.search.same_plan.search import SamePlan

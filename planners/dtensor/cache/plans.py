@@ -32,21 +32,15 @@ make_dtensor = torch.Tensor._dtensor__new__
 class OpPlan:
     """What to do with an op on inputs of these specs.
 
-    Attributes:
-        specs: those of the inputs that are DTensors, in their order.
-        sharding: what torch decided, None where it follows from a decision at another size.
-        output: the spec of the result, None where torch is to carry the op out.
-        rewritten: position and value of arguments that are others on this rank, as a view's size.
-        compute: the op on local tensors, by torch's quickest entry for arguments of these types.
-        is_view: the result shares the storage of the first tensor.
+    `rewritten` has position and value of arguments that are others on this rank, as a view's size.
     """
 
-    specs: tuple[DTensorSpec, ...]
-    sharding: OutputSharding | None
-    output: DTensorSpec | None
+    specs: tuple[DTensorSpec, ...]  # of the inputs that are DTensors, in their order
+    sharding: OutputSharding | None  # None where it follows from a decision at another size
+    output: DTensorSpec | None  # None where torch is to carry the op out
     rewritten: tuple[tuple[int, Any], ...]
-    compute: Callable[..., torch.Tensor]
-    is_view: bool
+    compute: Callable[..., torch.Tensor]  # torch's quickest entry for local tensors of these types
+    is_view: bool  # the result shares the storage of the first tensor
 
 
 @dataclass(slots=True)

@@ -1,7 +1,9 @@
 """Records what a live planner is given and what it finds, as plain JSON types."""
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial, wraps
 from numbers import Integral, Real
 from typing import Any, cast
 
@@ -21,7 +23,6 @@ from harness.contract import Names, ShardbenchError
 from planners.embedding.capture.components import CapturedReservation
 from planners.embedding.capture.constraints import captured_constraints
 from planners.embedding.capture.file import CapturedProblem
-from planners.embedding.capture.method_calls import listening
 from planners.embedding.capture.modules import CapturedModule, sharded_modules
 from planners.embedding.capture.options import captured_options
 from planners.embedding.capture.planner import CapturedPlanner, FoundPlan
@@ -48,8 +49,45 @@ def recording(names: Names) -> Iterator[Callable[[], Mapping[str, Any] | None]]:
             (Enumerator, "enumerate", recorder.on_enumerate),
             (StorageReservation, "reserve", recorder.on_reserve),
         ):
-            stack.enter_context(listening(base, method, listener))
+            stack.enter_context(_listening(base, method, listener))
         yield recorder.content
+
+
+@contextmanager
+def _listening(base: type, method: str, listener: Callable[..., Any]) -> Iterator[None]:
+    """Have a listener make each call of a method, of a class and of those derived from it.
+
+    Of calls inside one another, as by `super()`, it makes the outermost in a thread.
+    """
+    inside = threading.local()
+
+    def replacement(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def call(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            make = partial(original, owner, *args, **kwargs)
+            if getattr(inside, "a_call", False):
+                return make()
+            inside.a_call = True
+            try:
+                return listener(make, owner, *args, **kwargs)
+            finally:
+                inside.a_call = False
+
+        return call
+
+    with ExitStack() as restored:
+        for kind in _derived(base):
+            original = vars(kind).get(method)
+            if callable(original) and not getattr(original, "__isabstractmethod__", False):
+                restored.callback(setattr, kind, method, original)
+                setattr(kind, method, replacement(original))
+        yield
+
+
+def _derived(base: type) -> set[type]:
+    """Return a class and all that derive from it."""
+    children: list[type] = base.__subclasses__()
+    return {base}.union(*map(_derived, children))
 
 
 class _PlanRecorder:

@@ -48,8 +48,7 @@ class CapturedSharder(Struct, frozen=True):
     ) -> "CapturedSharder":
         """Return the answers of a sharder of modules of a kind, on a device and on GPUs.
 
-        Raises:
-            ShardbenchError: it estimates memory as no sharder of such modules does.
+        Raises ShardbenchError where it estimates memory as no sharder of such modules does.
         """
         if not isinstance(sharder, BaseEmbeddingSharder):
             raise ShardbenchError(

@@ -48,18 +48,12 @@ class Obstacle(Exception):
 def replace(
     space: SearchSpace, devices: Devices, others: Load, option: int
 ) -> tuple[list[int], Load]:
-    """Place an option on ranks that have the shards of all `others` on them.
+    """Return the ranks of an option's shards, where ranks have `others` on them, and the load then.
 
     Its shards go where torchrec allows them to, the dearest first, each on the rank that has least
     on it of those that have memory left for it, the lowest of equals. What must go onto one host
     goes onto the one whose slowest rank is then the fastest, blocks of a grid one after the other.
-    Where all shards are equal, no placement rates better; else it is greedy.
-
-    Returns:
-        The ranks of the shards, in their order, and the load of all ranks with them.
-
-    Raises:
-        Obstacle: it cannot be placed.
+    Where all shards are equal, no placement rates better; else it is greedy. Raises Obstacle.
     """
     shards, placement = space.estimates_of(option), space.placement[option]
     ranks, count, size = range(devices.ranks), len(shards), devices.host_ranks

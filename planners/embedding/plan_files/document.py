@@ -181,8 +181,7 @@ def read_plan(
 ) -> PlanDocument:
     """Return the plan that a file has as its content.
 
-    Raises:
-        UsageError: it is no plan, cannot be trained, or is not for these ranks or this topology.
+    Raises UsageError where that cannot be trained, or is not for these ranks or this topology.
     """
     try:
         held = msgspec.json.decode(data)

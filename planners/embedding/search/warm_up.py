@@ -11,7 +11,7 @@ from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Stor
 from torchrec.distributed.types import ShardingType
 
 from planners.embedding.search.best_plan.search import best_plan
-from planners.embedding.search.deadline import Deadline
+from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
 from planners.embedding.search.same_plan.partition import Rules
 from planners.embedding.search.same_plan.search import SamePlan

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planners.embedding.search.best_plan.candidates import Candidates
-from planners.embedding.search.deadline import Deadline
+from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Devices, Floats, Ints, Placement
 
 # What is taken off the integer programme's bound, as a part of it, for HiGHS's tolerances, which

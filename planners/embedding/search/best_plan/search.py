@@ -22,8 +22,7 @@ from planners.embedding.search.best_plan.candidates import Candidates, candidate
 from planners.embedding.search.best_plan.local_search import construct, improve
 from planners.embedding.search.best_plan.local_state import State, local_tables, new_state
 from planners.embedding.search.best_plan.programmes import LinearRelaxation
-from planners.embedding.search.deadline import Deadline
-from planners.embedding.search.outcome import Found, NotFound
+from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
 from planners.embedding.search.same_plan.partition import Rules
 from planners.embedding.search.same_plan.search import SamePlan

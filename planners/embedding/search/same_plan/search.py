@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from torchrec.distributed.planner.types import Proposer, ShardingOption
 
-from planners.embedding.search.deadline import Deadline
-from planners.embedding.search.outcome import Found, NotFound
+from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.same_plan.partition import Partition, Rules
 from planners.embedding.search.same_plan.proposals import depends_on_ratings, stream
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
