@@ -42,10 +42,7 @@ class MovedOp:
 def explain(
     problem: DTensorProblem, decision: Decision, question: Question[Decision]
 ) -> Explanation:
-    """Say which ops of a call move their inputs, and which of them need not so much.
-
-    Raises UsageError where a rank is asked for.
-    """
+    """Say which ops of a call move inputs, and which need not; UsageError for a rank."""
     if question.rank is not None:
         raise UsageError("DTensor decides alike for all ranks; leave out --rank.")
     with playing_one_rank(problem.ranks_per_host):

@@ -28,9 +28,8 @@ def prepare(
 ) -> Prepared[Plan]:
     """Prepare a variant that plans with a new planner each time; each component is a factory.
 
-    Planner, enumerator and proposers all keep state, so every call gets new ones. There are no
-    statistics: printing a plan is not planning. A call that finds no plan raises
-    InfeasibleDecision.
+    All of them keep state. Printing a plan is no planning, so there are no statistics. A call that
+    finds no plan raises InfeasibleDecision.
     """
     if problem.options is not None and "enumerator" not in components:
         is_torchrecs = planner is EmbeddingShardingPlanner

@@ -36,10 +36,7 @@ def _fullest(used: Sequence[int], usable: Sequence[int]) -> float:
 
 
 def bound(problem: EmbeddingProblem) -> float:
-    """Return milliseconds that no plan of the problem rates less than; infinite if there is none.
-
-    It is worked out once for a problem.
-    """
+    """Return milliseconds that no plan rates below, worked out once; infinite without a plan."""
     if "bound_ms" not in problem.known:
         problem.known["bound_ms"] = lower_bound(*arrays(problem)).milliseconds
     return problem.known["bound_ms"]

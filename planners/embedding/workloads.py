@@ -88,10 +88,7 @@ def _read(file: str) -> tuple[str, tuple[_Record, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    """A workload whose tables, or part of their attributes, come from a packaged data file.
-
-    `assigned` names the attributes that the file lacks and that are assigned here.
-    """
+    """A workload from a packaged file; `assigned` names the attributes that the file lacks."""
 
     file: str
     about: str

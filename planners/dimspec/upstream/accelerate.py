@@ -31,10 +31,7 @@ _switch = Lock()
 
 
 class _KnownAnswer(NamedTuple):
-    """The answer to one query, without its source; the objects are in every such answer.
-
-    `sequences` are those of source and target as text, by which upstream keeps its last answers.
-    """
+    """The answer to a query without its source; upstream keeps its last answers by `sequences`."""
 
     sequences: tuple[str, str]
     specs: tuple[ShardingSpec, ...]
@@ -70,11 +67,7 @@ class AcceleratedConversions:
         self._is_on = True
 
     def stop(self) -> None:
-        """Give ColossalAI its search back.
-
-        Where somebody has since put a method in its place that calls this one, that stays, and
-        this one calls upstream's from now on.
-        """
+        """Give ColossalAI its search back, or pass on to it where others have replaced this one."""
         if self._is_on:
             self._is_on = False
             if ShapeConsistencyManager.shape_consistency is self._replacement:

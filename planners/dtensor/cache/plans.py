@@ -146,8 +146,7 @@ def specs_of(args: Args) -> tuple[DTensorSpec, ...]:
 def same(spec: DTensorSpec, known: DTensorSpec) -> bool:
     """Whether a spec equals one with the same hash; quick where they share their parts.
 
-    Its mesh must be a slice of the same mesh: one that was made at another time may be equal and
-    yet be that of another rank, or of process groups that are gone.
+    Its mesh must be a slice of the same mesh: an equal one may be of another rank or dead groups.
     """
     if (
         spec.tensor_meta is known.tensor_meta

@@ -28,10 +28,7 @@ class CannotBeMade(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Locals:
-    """A kind of local tensors: how one is made of shape, stride and type, and its device.
-
-    `most` is how many elements one may have.
-    """
+    """A kind of local tensors: how one is made, its device, the elements it may have."""
 
     make: Callable[[Sequence[int], Sequence[int], torch.dtype], torch.Tensor]
     device: str

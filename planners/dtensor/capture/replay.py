@@ -46,8 +46,7 @@ _READS_A_VALUE = torch.ops.aten._local_scalar_dense.default
 def replayed(workload: WorkloadSpec, topology: Topology) -> OpProgram:
     """Return the program of a captured step, without the calls that cannot be made here.
 
-    Raises UsageError where the file cannot be read, is of a world of another size, or holds nothing
-    that can be called.
+    Raises UsageError for a bad file, a world of another size, or nothing that can be called.
     """
     path, parameters = Path(workload.name), parameters_of(workload)
     step = read_step(path)

@@ -30,8 +30,7 @@ StepFunction = Callable[[], Sequence[torch.Tensor]]
 class RecordedDecisions:
     """The decisions of torch where a step was captured.
 
-    `results` are in the order of the program's names, None where there is one more here; `moves`
-    counts how often an op moved inputs so.
+    `results` are by the program's names, None for one more here; `moves` counts each op's moves.
     """
 
     results: tuple[object, ...]

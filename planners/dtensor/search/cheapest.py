@@ -80,11 +80,7 @@ class Operand:
         return _at(combination, self.targets) == self.source[: len(combination)]
 
     def cost(self, target: Codes) -> float:
-        """Return the microseconds that torch expects a redistribution to take.
-
-        That is what torch's `redistribute_cost` returns on a rank of the mesh; infinite from a
-        Shard or another Partial to a Partial.
-        """
+        """Return the microseconds of torch's `redistribute_cost`, infinite to a new Partial."""
         if target not in self.known:
             cost, gigabytes = 0.0, self.gigabytes
             for mesh_dim in self.mesh_dims:

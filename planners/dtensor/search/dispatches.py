@@ -44,8 +44,7 @@ class Uncached(Dispatch):
 class Dijkstra(Dispatch):
     """The search by Dijkstra's algorithm that torch ships and calls nowhere.
 
-    It knows no ops in place or with an `out` argument: they are expanded exhaustively, and so is
-    what it finds no strategy for.
+    Ops in place, with `out`, or without a strategy that it finds are expanded exhaustively.
     """
 
     def installed(self) -> AbstractContextManager[Any]:
@@ -73,11 +72,7 @@ def _expand_by_dijkstra(
 
 
 class ExactMiss(Dispatch):
-    """The exhaustive search's very choice, without putting all strategies together.
-
-    What the op makes is asked of the meta device where that answers the same as a fake tensor, and
-    specs are made from a table.
-    """
+    """The exhaustive search's very choice, by bounds, the meta device and a table of specs."""
 
     def __init__(self) -> None:
         self._specs = SpecTable()

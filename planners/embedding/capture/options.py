@@ -27,8 +27,7 @@ ShardEstimate = Annotated[list[Estimate], Meta(min_length=9, max_length=9)]
 class CapturedOption(Struct, frozen=True):
     """An option of a table, by the numbers of its module and of the table in it.
 
-    `shards` has how many shards in a row are alike, their rows and columns, and the number of their
-    estimate.
+    `shards` has runs of like shards: how many, rows, columns, and the number of their estimate.
     """
 
     module: Whole

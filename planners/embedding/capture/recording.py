@@ -38,8 +38,7 @@ Sharders = list[ModuleSharder[nn.Module]]
 def recording(names: Names) -> Iterator[Callable[[], Mapping[str, Any] | None]]:
     """Record what the EmbeddingShardingPlanners that plan inside are given; the last one counts.
 
-    Yields:
-        what returns the record so far; None where only another process of the job has planned.
+    Gives what returns the record; None where only another process of the job has planned.
     """
     recorder = _PlanRecorder(names)
     with ExitStack() as stack:

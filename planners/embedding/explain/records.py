@@ -88,14 +88,12 @@ class RankExplained:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """An option of a table, with all others left where they are.
+    """An option of a table, with all others left where they are; `present` is the one now.
 
     `ms` and bytes are of all its shards together, `largest_shard_ms` of its dearest one. With it,
-    the slowest rank would be `slowest_rank` with `slowest_rank_ms`, and the rank that is looked at
-    would have `this_rank_ms`; these are None where it is not possible, and `why_not` says why:
-    where it is for lack of memory, of `lacking` kind, a shard needs `needed_bytes`, and
-    `free_bytes` are free where it may go.
-    `present` is the option as it is placed now.
+    the slowest rank and the one that is looked at would have so many milliseconds, None where that
+    is not possible. `why_not` says why: for lack of memory, of `lacking` kind, a shard needs
+    `needed_bytes`, and `free_bytes` are free where it may go.
     """
 
     sharding_type: str

@@ -45,10 +45,7 @@ class _Feature(NamedTuple):
 
 @dataclass(slots=True)
 class _SharedTable:
-    """A table of `rows` x `dim` elements, and the features that look it up.
-
-    `is_sequence` says whether they do as sequences, which may be both.
-    """
+    """A table of `rows` x `dim` elements, and the features that look it up, as sequences or not."""
 
     first: _Feature
     rows: int
