@@ -28,7 +28,7 @@ def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
     if not _switch.acquire(blocking=False):
         raise UsageError("A stream is captured already; leave that one first.")
     try:
-        with _recording() as here:
+        with _recording() if find_spec("colossalai") else nullcontext() as here:
 
             def content() -> Mapping[str, Any]:
                 streams = [*_recorded]
@@ -49,9 +49,7 @@ def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
 
 
 def _recording() -> Any:
-    """Return what records this process; None comes of it where it has no ColossalAI."""
-    if find_spec("colossalai") is None:
-        return nullcontext()
+    """Return what records this process, which has ColossalAI."""
     from planners.dimspec.upstream.recording import recording
 
     return recording()

@@ -16,17 +16,13 @@ from planners.dtensor.quality import cost_of, move_costs
 
 @dataclass(frozen=True, slots=True)
 class MovedOp:
-    """An op whose inputs are moved so, `times` in a call.
-
-    `moves` has source and target placements of each input that is moved. Each time that costs `us`
-    microseconds, where the cheapest of torch's strategies for the op would cost `cheapest_us`.
-    """
+    """An op whose inputs are moved so, and what that costs each time."""
 
     op: str
-    moves: tuple[tuple[str, str], ...]
-    times: int
+    moves: tuple[tuple[str, str], ...]  # source and target placements of each input that is moved
+    times: int  # in a call
     us: float
-    cheapest_us: float
+    cheapest_us: float  # by the cheapest of torch's strategies for the op
 
     @property
     def total_us(self) -> float:

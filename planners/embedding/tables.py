@@ -27,15 +27,12 @@ MOST_TABLES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """An embedding table of shape (rows, dim), which one or more features look up.
-
-    `pooling_factors` holds one figure per feature: the mean number of indices per sample.
-    """
+    """An embedding table of shape (rows, dim), which one or more features look up."""
 
     name: str
     rows: int
     dim: int
-    pooling_factors: tuple[float, ...]
+    pooling_factors: tuple[float, ...]  # of each feature the mean number of indices per sample
     dtype: str = "fp32"
 
     @property

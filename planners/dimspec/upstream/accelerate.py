@@ -6,6 +6,7 @@ with accelerate_colossalai():
     model = autoparallelize(model, meta_args)
 """
 
+from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -39,7 +40,7 @@ class _KnownAnswer(NamedTuple):
     cost: Cost
 
 
-class AcceleratedConversions:
+class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
     """ColossalAI's search for conversions while it is accelerated, in all threads of the process.
 
     Paths, communication, costs and `cached_spec_pairs_transform_path` are upstream's own, to the
@@ -73,9 +74,6 @@ class AcceleratedConversions:
             if ShapeConsistencyManager.shape_consistency is self._replacement:
                 ShapeConsistencyManager.shape_consistency = self._upstream
             _switch.release()
-
-    def __enter__(self) -> "AcceleratedConversions":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()

@@ -64,7 +64,7 @@ def traced(model: str) -> torch.fx.GraphModule:
 
 
 def described(constructor: StrategiesConstructor) -> dict[str, Any]:
-    """Return the fingerprint of a plan space; its nodes, strategies, costs by pair, and their sum."""
+    """Return the fingerprint of a plan space, its nodes, strategies, costs by pair, their sum."""
     strategies = [strategy for vector in constructor.leaf_strategies for strategy in vector]
     costs = [
         cost

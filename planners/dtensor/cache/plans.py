@@ -30,15 +30,12 @@ make_dtensor = torch.Tensor._dtensor__new__
 
 @dataclass(frozen=True, slots=True)
 class OpPlan:
-    """What to do with an op on inputs of these specs.
-
-    `rewritten` has position and value of arguments that are others on this rank, as a view's size.
-    """
+    """What to do with an op on inputs of these specs."""
 
     specs: tuple[DTensorSpec, ...]  # of the inputs that are DTensors, in their order
     sharding: OutputSharding | None  # None where it follows from a decision at another size
     output: DTensorSpec | None  # None where torch is to carry the op out
-    rewritten: tuple[tuple[int, Any], ...]
+    rewritten: tuple[tuple[int, Any], ...]  # arguments that are others on this rank, by position
     compute: Callable[..., torch.Tensor]  # torch's quickest entry for local tensors of these types
     is_view: bool  # the result shares the storage of the first tensor
 

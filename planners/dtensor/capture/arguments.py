@@ -49,7 +49,7 @@ VALUES = Locals(
 """Zeros, for ops that read a value."""
 
 
-class Arguments:
+class StepArguments:
     """The meshes and tensors of a step; tensors are shared by the calls that are given the same."""
 
     def __init__(self, step: StepRecord) -> None:

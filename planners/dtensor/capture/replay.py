@@ -27,9 +27,9 @@ from planners.dtensor.capture.arguments import (
     LAYOUTS,
     META,
     VALUES,
-    Arguments,
     CannotBeMade,
     Locals,
+    StepArguments,
 )
 from planners.dtensor.capture.recording import decided_ops
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
@@ -65,16 +65,13 @@ def replayed(workload: WorkloadSpec, topology: Topology) -> OpProgram:
 
 
 class _ReadyCall(NamedTuple):
-    """A call on arguments of this process, and how many tensors it makes.
-
-    `used_up` is the kind of its tensors where the op changes what it is given.
-    """
+    """A call on arguments of this process, and how many tensors it makes."""
 
     op: Callable[..., Any]
     args: list[Any]
     kwargs: dict[str, Any]
     makes: int
-    used_up: Locals | None
+    used_up: Locals | None  # the kind of its tensors where the op changes what it is given
 
 
 class _Replay:
@@ -83,7 +80,7 @@ class _Replay:
     def __init__(self, step: StepRecord, sequence: Sequence[int], ranks_per_host: int) -> None:
         """Make each distinct call once, and keep those that can be made."""
         self._step = step
-        self._arguments = Arguments(step)
+        self._arguments = StepArguments(step)
         self._decided = decided_ops()
         self._ready: dict[int, _ReadyCall] = {}
         self._implicit = any(

@@ -39,11 +39,7 @@ class RecordedDecisions:
 
 @dataclass(frozen=True, slots=True)
 class OpProgram:
-    """Ops on the DTensors of a mesh.
-
-    With `compares_values`, what it makes holds no result of a made-up collective, or the same one
-    each time, so that variants must agree on the values.
-    """
+    """Ops on the DTensors of a mesh."""
 
     mesh: DeviceMesh
     step: StepFunction  # one call; returns what it made, in the order of `names`
@@ -51,7 +47,7 @@ class OpProgram:
     size: int  # how many ops it has, or for `optimizer` parameters
     shapes: tuple[torch.Size, ...] | None = None  # the global ones, where known beforehand
     cold: bool = False  # every call starts with cold caches
-    compares_values: bool = True
+    compares_values: bool = True  # no made-up collective is in them, or the same one each time
     is_dynamic: bool = False  # the first dimension varies, and is no part of the decision
     renew: Callable[[], None] | None = None  # to be called before a `step` that uses up its input
     recorded: RecordedDecisions | None = None  # what was decided for it elsewhere

@@ -131,16 +131,13 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class StrategySearch:
-    """A search for which of S strategies to take on each mesh dim.
-
-    `is_kept` says whether torch keeps a combination; no to its beginning is no to the whole.
-    """
+    """A search for which of S strategies to take on each mesh dim."""
 
     mesh: DeviceMesh
     strategies: Sequence[Sequence[Placement | None]]  # on one mesh dim: of outputs, then of inputs
     metas: Sequence[TensorMeta | None]  # one for each output; those with placements take the first
     operands: Sequence[Operand]
-    is_kept: Callable[[Combination], bool]
+    is_kept: Callable[[Combination], bool]  # by torch; no to its beginning is no to the whole
 
     def winners(self) -> list[Combination]:
         """Return what torch can choose, by index; nothing where all choices are impossible."""

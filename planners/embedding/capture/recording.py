@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial, wraps
 from numbers import Integral, Real
 from typing import Any, cast
@@ -29,6 +29,7 @@ from planners.embedding.capture.planner import CapturedPlanner, FoundPlan
 from planners.embedding.capture.sharders import CapturedSharder
 from planners.embedding.capture.topology import CapturedTopology, device_runs
 from planners.embedding.torchrec_objects import fingerprint_of, said_by
+from planners.instruments import replaced
 
 Call = Callable[[], Any]
 Sharders = list[ModuleSharder[nn.Module]]
@@ -52,8 +53,9 @@ def recording(names: Names) -> Iterator[Callable[[], Mapping[str, Any] | None]]:
         yield recorder.content
 
 
-@contextmanager
-def _listening(base: type, method: str, listener: Callable[..., Any]) -> Iterator[None]:
+def _listening(
+    base: type, method: str, listener: Callable[..., Any]
+) -> AbstractContextManager[None]:
     """Have a listener make each call of a method, of a class and of those derived from it.
 
     Of calls inside one another, as by `super()`, it makes the outermost in a thread.
@@ -74,13 +76,12 @@ def _listening(base: type, method: str, listener: Callable[..., Any]) -> Iterato
 
         return call
 
-    with ExitStack() as restored:
-        for kind in _derived(base):
-            original = vars(kind).get(method)
-            if callable(original) and not getattr(original, "__isabstractmethod__", False):
-                restored.callback(setattr, kind, method, original)
-                setattr(kind, method, replacement(original))
-        yield
+    return replaced(
+        (kind, method, replacement(original))
+        for kind in _derived(base)
+        if callable(original := vars(kind).get(method))
+        and not getattr(original, "__isabstractmethod__", False)
+    )
 
 
 def _derived(base: type) -> set[type]:

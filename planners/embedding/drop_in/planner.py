@@ -70,8 +70,7 @@ class Planner(EmbeddingShardingPlanner):
             it on the same ranks. That no other proposal is better is not checked.
         any_release: whether to search on a release that this was not tested with, too.
 
-    Raises:
-        ValueError: there is no such mode, or no such time.
+    Raises ValueError where there is no such mode, or no such time.
     """
 
     _clock = staticmethod(time.monotonic)

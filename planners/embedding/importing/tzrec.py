@@ -104,14 +104,8 @@ def _shared_tables(config: Config, defaults: Defaults, notes: Notes) -> dict[str
             dim = _dim(feature, defaults, notes)
             for names, kind, suffix in groups or (({name}, _DEEP, ""),):
                 if name in names:
-                    _share(
-                        tables,
-                        feature,
-                        rows,
-                        _wide_dim(model) if kind == _WIDE else dim,
-                        kind,
-                        suffix,
-                    )
+                    width = _wide_dim(model) if kind == _WIDE else dim
+                    _share(tables, feature, rows, width, kind, suffix)
     return tables
 
 

@@ -75,12 +75,9 @@ class JsonPlanLoader(PlanLoader):
     it must be constrained as the planner of the plan was: torchrec refuses a plan with an option
     that is not enumerated, such as another width of column-wise shards.
 
-    Args:
-        path: The file.
-        module: The model.
-        world_size: How many ranks the plan must be for; None is what it says itself.
-        topology: What the planner is given, or what a reservation leaves of it: the plan must be
-            for its ranks, hosts and kind of devices, and fit into their memory.
+    The plan must be for `world_size` ranks where they are given. The `topology` is what the planner
+    is given, or what a reservation leaves of it: the plan must be for its ranks, hosts and kind of
+    devices, and fit into their memory.
 
     Raises UsageError where the file is no plan that DistributedModelParallel can train, or not one
     for this model, these ranks or this topology.

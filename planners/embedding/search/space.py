@@ -68,15 +68,11 @@ class SearchSpace:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The capacity of the ranks: `storage` in bytes of HBM, DDR and SSD, shape (ranks, 3).
+    """The capacity of the ranks; those that do not fill a host are on none."""
 
-    `local_ranks` breaks ties between devices; `host_ranks` is how many ranks a host of torchrec's
-    partitioner has (its intra-group size); ranks that do not fill a host are on none.
-    """
-
-    storage: Ints
-    local_ranks: int
-    host_ranks: int
+    storage: Ints  # bytes of HBM, DDR and SSD, shape (ranks, 3)
+    local_ranks: int  # breaks ties between devices
+    host_ranks: int  # of a host of torchrec's partitioner (its intra-group size)
 
     @property
     def ranks(self) -> int:
