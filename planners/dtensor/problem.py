@@ -46,7 +46,7 @@ def build(workload: WorkloadSpec, topology: Topology) -> DTensorProblem:
 
 
 def prepare(problem: DTensorProblem, dispatch: Dispatch) -> Prepared[Decision]:
-    """Return the program under a dispatch; a turn begins with cold caches, warmed by one call."""
+    """Return the program under a dispatch; a turn begins cold, and a call warms warm programs."""
     redistributions = Redistributions()
     program = problem.program
 

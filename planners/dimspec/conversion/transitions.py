@@ -83,7 +83,7 @@ class Transitions:
         return tuple((dim, self._axes[masks[dim]]) for dim in order)
 
     def nearest(self, target: Masks) -> list[int]:
-        """Return by layout the first of the steps nearest to a target; ARRIVED where it is one."""
+        """Return by layout the first of the steps nearest to a target; ARRIVED where it is so."""
         known = self._nearest.get(target)
         if known is not None:
             return known

@@ -45,7 +45,7 @@ def following_torch(
 
 
 def made_plainly() -> AbstractContextManager[None]:
-    """Let torch make DTensors without two wrappers around nothing, unless they trace or export."""
+    """Let torch make DTensors without wrappers of an empty method, unless traced or exported."""
     wrapped = DTensor.__init__
 
     def plain(self: DTensor, *args: Any, **kwargs: Any) -> None:

@@ -80,7 +80,10 @@ class Operand:
         return _at(combination, self.targets) == self.source[: len(combination)]
 
     def cost(self, target: Codes) -> float:
-        """Return the microseconds of torch's `redistribute_cost`, infinite to a new Partial."""
+        """Return the microseconds of torch's `redistribute_cost` on a rank of the mesh.
+
+        They are infinite from a Shard or another Partial to a Partial.
+        """
         if target not in self.known:
             cost, gigabytes = 0.0, self.gigabytes
             for mesh_dim in self.mesh_dims:
