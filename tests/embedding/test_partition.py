@@ -1,11 +1,6 @@
 """Proposals are placed and rated as torchrec's own partitioners and perf model do, to the bit."""
 
 import copy
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -109,16 +104,3 @@ def placements(seed: int) -> dict:
         "ratings": [None if rating != rating else rating for rating in ratings],
         "ranks": [] if partition.best is None else partition.best_ranks.tolist(),
     }
-
-
-def test_compiled_and_plain_python_place_alike():
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(root)}
-    plain = subprocess.run(
-        [sys.executable, __file__], check=True, capture_output=True, env=environment, timeout=60
-    )
-    assert json.loads(plain.stdout) == [placements(seed) for seed in range(50)]
-
-
-if __name__ == "__main__":
-    print(json.dumps([placements(seed) for seed in range(50)]))

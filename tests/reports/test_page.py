@@ -252,6 +252,7 @@ def test_whatever_is_missing_the_report_is_written(tmp_path, lines):
     assert "nan" not in page.text.lower().split()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_different_decision_is_no_speed_up_in_the_page(tmp_path):
     odd = cell("odd", ratio=0.25, same_as="slow-copy", decision="different", seconds=0.25)
     lines = [cell(decision="reference"), odd]
@@ -264,6 +265,7 @@ def test_a_different_decision_is_no_speed_up_in_the_page(tmp_path):
     assert not re.search(r"times faster", page.text)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_failure_leaves_the_earlier_report(tmp_path, monkeypatch):
     results = write(tmp_path / "r.jsonl", [cell()])
     path = write_report(results, tmp_path / "out")
@@ -279,6 +281,7 @@ def test_a_failure_leaves_the_earlier_report(tmp_path, monkeypatch):
     assert {p.name for p in tmp_path.iterdir()} == {"r.jsonl", "out"}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_replaces_an_earlier_one_and_nothing_else(tmp_path):
     out = tmp_path / "deep" / "out"
     ladder = [cell(decision="reference"), cell("quick-copy", ratio=0.5, same_as="slow-copy")]
@@ -292,6 +295,7 @@ def test_a_report_replaces_an_earlier_one_and_nothing_else(tmp_path):
     assert {p.name for p in out.parent.iterdir()} == {"out"}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_folder_with_other_things_is_not_overwritten(tmp_path):
     results = write(tmp_path / "r.jsonl", [cell()])
     (tmp_path / "mine" / "data").mkdir(parents=True)
