@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_programs import described, redistributions_counted
 from small_world import counted, mesh_of, placed
@@ -477,7 +477,6 @@ def told(mesh: DeviceMesh, acts: list[str], accelerates: bool) -> tuple[list[Any
         return outcomes, is_changed(state)
 
 
-@settings(max_examples=50)
 @given(st.lists(st.sampled_from(ACTS), min_size=5, max_size=20))
 def test_any_nesting_of_contexts_and_ops_is_as_in_torch(acts):
     mesh = mesh_of(4)

@@ -4,7 +4,7 @@ import copy
 from random import Random
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_options import MEGABYTE, Case, random_case
 from torchrec.distributed.planner.partitioners import (
@@ -64,7 +64,6 @@ def assert_placed_as_upstream(case: Case, rows, partitioner) -> int:
     return len(expected) - int(np.isnan(expected).sum())
 
 
-@settings(max_examples=100)
 @given(random=randoms, sort_by=st.sampled_from(SortBy), balance_modules=st.booleans())
 def test_rows_are_placed_as_by_the_greedy_partitioner(random, sort_by, balance_modules):
     case = random_case(random)
@@ -72,7 +71,6 @@ def test_rows_are_placed_as_by_the_greedy_partitioner(random, sort_by, balance_m
     assert_placed_as_upstream(case, random_rows(random, case), partitioner)
 
 
-@settings(max_examples=50)
 @given(
     random=randoms,
     searches=st.integers(0, 12),

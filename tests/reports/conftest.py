@@ -1,15 +1,11 @@
 """Reports whose figures nobody looks at need none."""
 
 import pytest
-from matplotlib.figure import Figure
+from made_up_results import blank_figures
 
 
 @pytest.fixture
-def undrawn(monkeypatch):
-    """Leave all figures blank: drawing them is most of what a report takes."""
-
-    def blank(figure, file, format, **options):
-        file.write("<svg></svg>" if format == "svg" else b"")
-
-    monkeypatch.setattr(Figure, "savefig", blank)
-    monkeypatch.setattr(Figure, "draw_without_rendering", lambda figure: None)
+def undrawn():
+    """Leave all figures blank."""
+    with blank_figures():
+        yield
