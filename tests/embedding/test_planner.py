@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from compared import come_to
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_models import random_model
 from torch import nn
@@ -117,7 +117,6 @@ def test_an_unknown_mode_is_refused_in_one_sentence():
         new_planner(problem(), mode="x")
 
 
-@settings(max_examples=50)
 @given(
     random=randoms,
     proposer=st.sampled_from(
