@@ -45,7 +45,7 @@ def _tell(error: BaseException) -> None:
     with suppress(Exception, SystemExit):
         if not isinstance(error, ShardbenchError):
             traceback.print_exception(error)
-        messages.print(reason_of(error), style="red", soft_wrap=True)
+        messages.print(reason_of(error), style="red")
 
 
 def reason_of(error: BaseException) -> str:

@@ -59,6 +59,17 @@ class NamedProblem:
         return Request(self.family, self.workload, self.topology, tuple(variants), against)
 
 
+def able_family(registry: Registry, name: str, ability: str, verb: str) -> Family[Any, Any]:
+    """Return the family of a name, else the only one with an ability; raises UsageError."""
+    if name:
+        return registry.find(name)
+    able = [family for family in registry.families if getattr(family.abilities, ability)]
+    if len(able) != 1:
+        names = ", ".join(family.name for family in able) or "none"
+        raise UsageError(f"Name a family with --family; those that can {verb} are: {names}.")
+    return able[0]
+
+
 def find_problem(
     registry: Registry,
     name: str,

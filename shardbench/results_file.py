@@ -6,7 +6,8 @@ from pathlib import Path
 
 from harness.store.lock import hold
 from harness.store.results import Damage, read_cells, set_damaged_aside
-from shardbench.options import messages
+from harness.suites.sweep import set_aside
+from shardbench.options import messages, warn
 
 _MOST_NAMED = 5
 
@@ -22,8 +23,14 @@ def measuring_into(results: Path) -> Iterator[None]:
         damaged = set_damaged_aside(results)
         _tell(damaged)
         if damaged:
-            messages.print(f"They are moved to {results}.damaged.", soft_wrap=True)
+            messages.print(f"They are moved to {results}.damaged.")
         yield
+
+
+def keep_earlier(results: Path) -> None:
+    """Set what was measured before aside, and say where it is kept."""
+    if kept := set_aside(results):
+        messages.print(f"What was measured before is kept in {kept}.")
 
 
 def tell_damaged(results: Path) -> None:
@@ -36,7 +43,7 @@ def tell_damaged(results: Path) -> None:
 
 def _tell(damaged: list[Damage]) -> None:
     for damage in damaged[:_MOST_NAMED]:
-        messages.print(f"Damaged: {damage}", style="yellow", soft_wrap=True)
+        warn(f"Damaged: {damage}")
     if len(damaged) > _MOST_NAMED:
         more = len(damaged) - _MOST_NAMED
-        messages.print(f"Damaged: {more} more lines.", style="yellow", soft_wrap=True)
+        warn(f"Damaged: {more} more lines.")
