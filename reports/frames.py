@@ -61,14 +61,11 @@ class Results:
 
 
 def read_results(path: Path) -> Results:
-    """Read a JSON Lines results file.
+    """Read a JSON Lines results file, or raise UsageError where it holds no cell of this schema.
 
     Later lines of a cell replace earlier ones, and a later comparison of a problem with another
     variant replaces the earlier one, with a note. A damaged line is left out with a note, and so is
     a last one that was cut short, as a killed sweep leaves it.
-
-    Raises:
-        UsageError: the file is unreadable, is of another schema, or holds no cell.
     """
     damaged: list[Damage] = []
     cells: dict[CellId, Cell] = {}

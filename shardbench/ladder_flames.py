@@ -18,9 +18,6 @@ def profile_ladders(
 
     Each variant is profiled for so many `seconds` at least, in turns with the others of its ladder.
     A family that cannot be profiled is told of, and the others go on.
-
-    Raises:
-        UsageError: the results cannot be read.
     """
     from reports.frames import read_results
     from reports.pages.flame_links import page_name, variant_pairs

@@ -81,10 +81,8 @@ def find_problem(
 
     `name` is a family or `family/variant`, and the options give the problem; or it is an id, which
     says all, and the options stay away: `family/variant@workload/topology:gpus`, the same without a
-    variant, or a benchmark as asv prints it, with its parameters.
-
-    Raises:
-        UsageError: it is malformed, names something unknown, or gives the problem twice or never.
+    variant, or a benchmark as asv prints it, with its parameters. Raises UsageError where it is
+    malformed, names something unknown, or gives the problem twice or never.
     """
     if "@" in name or "(" in name:
         if (workload, topology, gpus) != (None, None, None):

@@ -14,11 +14,7 @@ _MOST_NAMED = 5
 
 @contextmanager
 def measuring_into(results: Path) -> Iterator[None]:
-    """Hold a results file while the block measures into it; damaged lines are moved out of it.
-
-    Raises:
-        ShardbenchError: another process holds it, or it cannot be written.
-    """
+    """Hold a results file while the block measures into it; damaged lines are moved out of it."""
     with hold(results):
         damaged = set_damaged_aside(results)
         _tell(damaged)

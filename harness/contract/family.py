@@ -205,10 +205,8 @@ class Family(Generic[P, D]):
         """Register the decorated function, `problem -> Prepared`, whose `run` is timed.
 
         `requires` names modules that must be installed, `upstream` the folder of a real library
-        that `make upstreams` installs.
-
-        Raises:
-            RegistryError: the name is taken, or the family has a reference already.
+        that `make upstreams` installs. Raises RegistryError for a name or a reference that is there
+        already.
         """
 
         def register(prepare: Prepare[P]) -> Prepare[P]:

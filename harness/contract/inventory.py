@@ -78,11 +78,7 @@ class Inventory:
         return names.index(name)
 
     def largest(self, sort: str, most: int) -> tuple[tuple[Cell, ...], ...]:
-        """Return the rows that are largest in a column of numbers, or first in one of texts.
-
-        Raises:
-            UsageError: there is no such column.
-        """
+        """Return the rows that are largest in a column, or first in one of texts; see `place`."""
         place = self.place(sort)
         is_text = self.columns[place].kind == "text"
         ordered = sorted(self.rows, key=lambda row: row[place], reverse=not is_text)

@@ -263,9 +263,7 @@ class Cell(Struct, kw_only=True):
         """Take a cell from a stored record; null stands for what is not there.
 
         Texts get escapes for what has no glyph: no file and no terminal can hold all of them.
-
-        Raises:
-            ValueError: a field is missing or of another type, or the id says something else.
+        Raises ValueError where a field is missing or wrong, or the id says something else.
         """
         held = legible(record)
         line = convert(held, _Identity)

@@ -70,11 +70,7 @@ class WorkloadSpec:
                 raise unknown(f"parameter of workload '{self.name}',", key, allowed)
 
     def get(self, key: str, convert: Callable[[str], T], default: D, allowed: str) -> T | D:
-        """Return parameter `key` converted, or `default`; `allowed` says in words what it may be.
-
-        Raises:
-            UsageError: `convert` raised ValueError.
-        """
+        """Return parameter `key` converted, or `default`; UsageError says what is `allowed`."""
         if key not in self.parameters:
             return default
         try:

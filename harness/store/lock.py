@@ -15,10 +15,8 @@ def hold(results: Path) -> Iterator[None]:
     """Hold a results file for as long as the block runs.
 
     The lock is the kernel's, on `FILE.lock` beside it, so that it ends with the process, however
-    that ends. The file itself is not touched, and need not be there yet.
-
-    Raises:
-        ShardbenchError: another process holds it, which is named, or it cannot be written.
+    that ends. The file itself is not touched, and need not be there yet. Raises ShardbenchError
+    where another process holds it, which is named, or it cannot be written.
     """
     check_is_file(results)
     results = results.resolve()

@@ -82,10 +82,8 @@ def to_json(record: Any, indent: int | None = None) -> str:
 def append_cells(path: Path, cells: Sequence[Cell]) -> None:
     """Append cells to a results file, all or none of them, and wait until they are on the disk.
 
-    A last line that an earlier kill left torn is dropped first.
-
-    Raises:
-        ShardbenchError: the file cannot be written; it then holds what it held before.
+    A last line that an earlier kill left torn is dropped first. Raises ShardbenchError where the
+    file cannot be written; it then holds what it held before.
     """
     lines = "".join(to_json(cell.record()) + "\n" for cell in cells)
     # Of a path that is not UTF-8, the parts that are not are written as JSON's own escapes.
@@ -169,13 +167,10 @@ class Damage:
 
 
 def read_cells(path: Path, on_damage: Callable[[Damage], None] | None = None) -> Iterator[Cell]:
-    """Yield the cells of a results file, line by line.
+    """Yield the cells of a results file, line by line, or raise UsageError.
 
     What is damaged is given to `on_damage` and left out. Without it a damaged line is an error,
     unless it is the last one and torn, which is all that a kill leaves.
-
-    Raises:
-        UsageError: the file cannot be read, a line is of another schema, or one is damaged.
     """
     lines = read_file(path).split(b"\n")
     for number, line in enumerate(lines, start=1):
@@ -196,9 +191,8 @@ def read_cells(path: Path, on_damage: Callable[[Damage], None] | None = None) ->
 def read_whole(path: Path) -> dict[CellId, Cell]:
     """Return the cells of one run by id.
 
-    Raises:
-        ShardbenchError: it cannot be read, holds no cell, a line is damaged or torn, or a cell is
-            there twice with different contents.
+    Raises ShardbenchError where the file cannot be read, holds no cell, a line is damaged or torn,
+    or a cell is there twice with different contents.
     """
     damaged: list[Damage] = []
     cells: dict[CellId, Cell] = {}

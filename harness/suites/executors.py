@@ -41,10 +41,8 @@ def outcomes(
     """Yield the number of each task with what its call returned or raised, as they end.
 
     No more than `at_once()` are with the executor at a time, so that what is cut short is little. A
-    task whose worker dies is tried once more. On leaving, what has not ended is cancelled.
-
-    Raises:
-        ShardbenchError: `at_once()` has been 0 for a minute, or the executor takes no more tasks.
+    task whose worker dies is tried once more. On leaving, what has not ended is cancelled. Raises
+    ShardbenchError where `at_once()` was 0 for a minute, or the executor takes no more tasks.
     """
     waiting = deque(range(len(tasks)))
     attempts = [0] * len(tasks)

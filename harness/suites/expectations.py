@@ -110,12 +110,7 @@ class Expectations:
 
 
 def load_expectations(path: Path) -> Expectations:
-    """Read an expectations file.
-
-    Raises:
-        UsageError: it cannot be read, is no TOML, has an unknown key or a value that is not
-            allowed; names the file and the key.
-    """
+    """Read an expectations file; raises UsageError, which names the file and the key."""
     # Path.exists raises where a name is too long or there is a loop of links.
     if not os.path.exists(path):  # noqa: PTH110 - see above
         raise UsageError(

@@ -76,11 +76,7 @@ class GateVerdict:
 
 
 def judge_cells(expectations: Expectations, measured: Mapping[CellId, Cell]) -> GateVerdict:
-    """Judge measured cells by id.
-
-    Raises:
-        ShardbenchError: there are none, or none of them was called at all.
-    """
+    """Judge measured cells by id; raises ShardbenchError where none of them was called."""
     if not measured:
         raise ShardbenchError("There is no cell to judge.")
     if all(cell.status not in _CALLED for cell in measured.values()):

@@ -17,11 +17,7 @@ _LONGEST_NAME = 40
 
 
 def draw(inventory: Inventory, sort: str, most: int) -> Drawing:
-    """Draw the distributions of an inventory and its largest parts.
-
-    Raises:
-        UsageError: there is no such column.
-    """
+    """Draw the distributions of an inventory, and its largest parts by the column `sort`."""
     rows = inventory.largest(sort, most)
     drawn = inventory.drawn
     pairs = -(-len(drawn) // 2)

@@ -138,14 +138,7 @@ def _times(axes: Axes, chapter: Chapter) -> None:
 
 
 def page(declared: Releases, chapters: Sequence[Chapter], command: str, figure: str = "") -> str:
-    """Return the history as Markdown.
-
-    Args:
-        declared: The library.
-        chapters: A chapter for each problem.
-        command: What measures it.
-        figure: The figure's file, beside the page; empty without one.
-    """
+    """Return the history as Markdown, with the command behind it and the figure's file, if any."""
     environment = chapters[-1].environment
     packages = ", ".join(f"{name} {version}" for name, version in environment.packages.items())
     lines = [f"# {declared.library}, release by release", ""]
