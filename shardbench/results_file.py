@@ -17,8 +17,8 @@ def measuring_into(results: Path) -> Iterator[None]:
     """Hold a results file while the block measures into it; damaged lines are moved out of it."""
     with hold(results):
         damaged = set_damaged_aside(results)
-        _tell(damaged)
         if damaged:
+            _tell(damaged)
             messages.print(f"They are moved to {results}.damaged.")
         yield
 
@@ -32,8 +32,7 @@ def keep_earlier(results: Path) -> None:
 def tell_damaged(results: Path) -> None:
     """Say which lines of a results file are damaged, and are left out."""
     damaged: list[Damage] = []
-    for _ in read_cells(results, damaged.append):
-        pass
+    list(read_cells(results, damaged.append))
     _tell(damaged)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.model.errors import ShardbenchError
-from harness.store.results import check_is_file
+from harness.store.results import cannot_be_written, check_is_file
 
 
 @contextmanager
@@ -25,9 +25,7 @@ def hold(results: Path) -> Iterator[None]:
         results.parent.mkdir(parents=True, exist_ok=True)
         descriptor = _acquired(lock, results)
     except OSError as error:
-        raise ShardbenchError(
-            f"Results cannot be written to {results}: {error.strerror or error}."
-        ) from None
+        raise cannot_be_written(results, error) from None
     try:
         with suppress(OSError):  # the disk is full: the lock holds all the same, without a name
             os.ftruncate(descriptor, 0)

@@ -96,7 +96,7 @@ def append_cells(path: Path, cells: Sequence[Cell]) -> None:
             fcntl.flock(file, fcntl.LOCK_EX)  # another one may be appending; closing unlocks
             _write_behind(file, content)
     except OSError as error:
-        raise _cannot_be_written(path, error) from None
+        raise cannot_be_written(path, error) from None
 
 
 def check_is_file(path: Path) -> None:
@@ -105,7 +105,8 @@ def check_is_file(path: Path) -> None:
         raise ShardbenchError(f"Results cannot be written to {path}: it is not a file.")
 
 
-def _cannot_be_written(path: Path, error: OSError) -> ShardbenchError:
+def cannot_be_written(path: Path, error: OSError) -> ShardbenchError:
+    """Return the error for a results file that cannot be written."""
     return ShardbenchError(f"Results cannot be written to {path}: {error.strerror or error}.")
 
 
@@ -221,8 +222,7 @@ def set_damaged_aside(path: Path) -> list[Damage]:
     """
     found: list[Damage] = []
     if path.exists():
-        for _ in read_cells(path, found.append):
-            pass
+        list(read_cells(path, found.append))
     damaged = [damage for damage in found if not damage.torn]
     if damaged:
         path = path.resolve()
@@ -234,7 +234,7 @@ def set_damaged_aside(path: Path) -> list[Damage]:
             _append_once(path.with_name(f"{path.name}.damaged"), block)
             replace_file(path, kept)
         except OSError as error:
-            raise _cannot_be_written(path, error) from None
+            raise cannot_be_written(path, error) from None
     return damaged
 
 

@@ -61,7 +61,9 @@ def outcomes(
                 attempts[number] += 1
                 begun(number)
                 running[_submitted(executor, call, tasks[number])] = number
-            ended, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED) if running else _pause()
+            if not running:
+                threading.Event().wait(_LOOK_SECONDS)
+            ended, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
             for future in ended:
                 number = running.pop(future)
                 try:
@@ -88,11 +90,6 @@ def _submitted(executor: Executor, call: Callable[[T], R], task: T) -> "Future[R
             f"The executor takes no more tasks ({one_line(error)}); what was measured is kept, and "
             "the next run goes on there."
         ) from None
-
-
-def _pause() -> tuple[set[Future[Any]], None]:
-    threading.Event().wait(_LOOK_SECONDS)
-    return set(), None
 
 
 class LocalProcesses(Executor):

@@ -159,12 +159,9 @@ def to_toml(expectations: Expectations) -> str:
         "made_with": to_builtins(rules.made_with, order="sorted"),
         "cell": {
             str(cell): to_builtins(expectations.cells[cell], order="deterministic")
-            for cell in sorted(expectations.cells, key=_place)
+            for cell in sorted(
+                expectations.cells, key=lambda each: (each.family, str(each.problem), each.variant)
+            )
         },
     }
     return _HEADING + tomli_w.dumps(document)
-
-
-def _place(cell: CellId) -> tuple[str, str, str]:
-    """Order cells so that what is compared with each other stands together."""
-    return cell.family, str(cell.problem), cell.variant

@@ -252,19 +252,16 @@ def _over(
         if isinstance(outcome, ShardbenchError):
             refused = str(outcome)
         elif isinstance(outcome, Exception):
-            cells = Comparison(request, settings, registry).failed(_why(outcome))
+            how = "Its worker failed."
+            if isinstance(outcome, WORKER_DIED):
+                how = "Its worker process died, twice."
+            cells = Comparison(request, settings, registry).failed(f"{how} {one_line(outcome)}")
             for cell in cells:  # which machine it was is not known
                 cell.environment = msgspec.structs.replace(site.environment, machine=None)
         else:
             cells = outcome
         append_cells(results, cells)
         yield Finished(request, cells, time.monotonic() - started[number], refused)
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, WORKER_DIED):
-        return f"Its worker process died, twice. {one_line(error)}"
-    return f"Its worker failed. {one_line(error)}"
 
 
 def _task(
