@@ -14,11 +14,9 @@ _CONNECT_SECONDS = 5
 
 @contextmanager
 def connected(address: str, code: str | None) -> Iterator[Workers]:
-    """Connect to the scheduler at an address for as long as the block runs.
+    """Connect to a scheduler, by the address that it prints, for as long as the block runs.
 
-    Args:
-        address: as the scheduler prints it, e.g. `tcp://10.0.0.1:8786`.
-        code: the digest of the code here, which all workers must have too.
+    `code` is the digest of the code here, which all workers must have too.
 
     Raises:
         UsageError: Dask is not installed.

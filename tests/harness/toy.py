@@ -38,7 +38,7 @@ from harness.contract import (
     WorkloadSpec,
 )
 from harness.contract.registry import Registry
-from harness.model.ids import positive_int
+from harness.model.ids import at_most
 
 Decision = tuple[int, ...]
 
@@ -69,7 +69,7 @@ def build(workload: WorkloadSpec, topology: Topology) -> ToyProblem:
     workload.check_parameters(("size", "folder", "build"))
     time.sleep(workload.get("build", float, 0.0, "a number of seconds"))
     folder = workload.get("folder", Path, None, "a path")
-    size = workload.get("size", positive_int, 6, "a whole number of at least 1")
+    size = workload.get("size", at_most(10**9), 6, "a whole number of at least 1")
     return ToyProblem(size, topology.gpus, folder)
 
 
