@@ -79,9 +79,10 @@ class TurnTimed(Struct, frozen=True):
     block: int
 
 
-def start_server_for(families: Iterable[Family[Any, Any]]) -> None:
-    """Start the server with this module and what the families want imported once."""
-    start_server((__name__, *(module for family in families for module in family.modules)))
+def start_server_for(families: Iterable[Family[Any, Any]], *modules: str) -> None:
+    """Start the server with this module, others, and what the families want imported once."""
+    of_families = (module for family in families for module in family.modules)
+    start_server((__name__, *modules, *of_families))
 
 
 def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str, float | str]]:
