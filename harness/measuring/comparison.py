@@ -90,8 +90,7 @@ class Comparison:
         `settled` is given each of them as soon as nothing more can change it.
         """
         self._listen, self._settled = listen, settled
-        # Each child that samples looks at verdicts; this would take a second of its time.
-        start_server_for([self.family], "scipy.stats")
+        start_server_for([self.family])
         cells = self._empty_cells()
         for step, variant in enumerate(self._order, start=1):
             self._check(variant, cells[variant.name], step)
