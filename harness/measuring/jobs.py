@@ -79,14 +79,9 @@ class TurnTimed(Struct, frozen=True):
     block: int
 
 
-def start_server_for(families: Iterable[Family[Any, Any]], samples: bool = True) -> None:
-    """Start the server with this module and what the families want imported once.
-
-    Where its children take samples they look at verdicts, which need a module that takes a second
-    to import: of the time that sampling may take.
-    """
-    of_families = (module for family in families for module in family.modules)
-    start_server((__name__, *["scipy.stats"] * samples, *of_families))
+def start_server_for(families: Iterable[Family[Any, Any]]) -> None:
+    """Start the server with this module and what the families want imported once."""
+    start_server((__name__, *(module for family in families for module in family.modules)))
 
 
 def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str, float | str]]:

@@ -27,7 +27,7 @@ def profile_variants(
     for name in request.variants:
         if missing := request.family.find(name).missing():
             raise ShardbenchError(f"'{name}' is not installed: it needs {', '.join(missing)}.")
-    start_server_for([request.family], samples=False)
+    start_server_for([request.family])
     outcome = run_job(
         run_profile,
         request.job(settings, registry),
