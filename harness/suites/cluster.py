@@ -24,6 +24,7 @@ def connected(address: str, code: str | None) -> Iterator[Workers]:
     """
     try:
         from distributed import Client
+        from distributed.comm import get_address_host
     except ImportError:
         raise UsageError(
             "--executor dask needs Dask, which is not installed; pip install 'shardbench[dask]'."
@@ -31,6 +32,7 @@ def connected(address: str, code: str | None) -> Iterator[Workers]:
     # What goes wrong is said in one sentence here, not by its logger beside it.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     try:
+        get_address_host(address)  # a client of what is no address would never be closed
         client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ShardbenchError(

@@ -502,7 +502,7 @@ def close_raises(problem: ToyProblem) -> Prepared[Decision]:
 
 @TOY.variant("slow-to-prepare", same_as="reference")
 def slow_to_prepare(problem: ToyProblem) -> Prepared[Decision]:
-    time.sleep(1.3)
+    time.sleep(0.7)
     return Prepared(lambda: round_robin(problem))
 
 
@@ -558,7 +558,7 @@ def slow_reference_registry() -> Registry:
 
 
 def _slow_quality(problem: ToyProblem, decision: Decision) -> Mapping[str, float]:
-    time.sleep(1.3)
+    time.sleep(0.7)
     return quality(problem, decision)
 
 
