@@ -129,7 +129,7 @@ TOY: Family[ToyProblem, Decision] = Family(
         Counter("returned", "items that nobody wanted"),
     ),
     # The sampling child needs it, and it takes half a second to import.
-    preload=("scipy.stats",),
+    preload=("scipy.special",),
     studies=(
         Study("toy[size=4]/dgx_a100_80gb:2", ("same",), "first"),
         Study("toy[size=6]/dgx_a100_80gb:2", ("own",), "second"),
