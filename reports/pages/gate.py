@@ -188,13 +188,13 @@ def failure_markdown(reason: str) -> str:
 
 
 def _expected_table(judged: Sequence[Judged]) -> str:
-    """Return the cells that are as expected; such a one is both expected and measured."""
+    """Return the cells that are as expected, which were all measured."""
     table = table_of(
         judged[:_MOST_ROWS],
         code("cell", lambda each: printable(str(each.cell))),
         code("status", lambda each: each.measured.status),
         code("decision", lambda each: each.measured.decision or ""),
         code("ratio", lambda each: _text(each.measured.ratio and each.measured.ratio.interval)),
-        code("expected ratio", lambda each: _text(each.expected.ratio)),
+        code("expected ratio", lambda each: _text(each.expected and each.expected.ratio)),
     )
     return as_markdown(table)
