@@ -87,7 +87,8 @@ class _FamilyBenchmarks:
             self._prepared = family.find(variant).prepared(build(family, problem))
             # asv ends the process without a word, but lets go of this object before.
             weakref.finalize(self, self._prepared.close)
-        calls = _calls_in_a_sample(self._checked(checks, variant, problem))
+        lasts = max(self._checked(checks, variant, problem).wall_s, _SAMPLE_SECONDS / _MOST_CALLS)
+        calls = math.ceil(_SAMPLE_SECONDS / lasts)
         self._seconds += timed_turn(self._prepared, SystemClock(), calls).cpu_s
 
     @_with_attributes(unit="1 if different", less_is_better=True)
@@ -140,10 +141,6 @@ def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[fl
     except ValueError:  # too short for the clock
         return []
     return [float(f"{ratio:.4g}") for ratio in ratios]
-
-
-def _calls_in_a_sample(checked: Checked) -> int:
-    return math.ceil(_SAMPLE_SECONDS / max(checked.wall_s, _SAMPLE_SECONDS / _MOST_CALLS))
 
 
 def _tracking(figure: Figure) -> Callable[..., float]:

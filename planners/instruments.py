@@ -40,10 +40,8 @@ def counted(
 ) -> Iterator[Counter[str]]:
     """Count the calls of methods until left, each before it is made.
 
-    Args:
-        methods: The class, the name of the method, and the counter of its calls, which is 0 where
-            there is no such method; or a function of the counters and the arguments of a call.
-        others: The counters that only those functions know.
+    A method is given by class, name and counter, which stays 0 where there is no such method; or a
+    function of the counters and the arguments of a call, which may know `others`.
     """
     names = [count for *_, count in methods if isinstance(count, str)]
     counters = Counter(dict.fromkeys((*names, *others), 0))

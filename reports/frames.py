@@ -61,14 +61,11 @@ class Results:
 
 
 def read_results(path: Path) -> Results:
-    """Read a JSON Lines results file.
+    """Read a JSON Lines results file, or raise UsageError where it holds no cell of this schema.
 
     Later lines of a cell replace earlier ones, and a later comparison of a problem with another
     variant replaces the earlier one, with a note. A damaged line is left out with a note, and so is
     a last one that was cut short, as a killed sweep leaves it.
-
-    Raises:
-        UsageError: the file is unreadable, is of another schema, or holds no cell.
     """
     damaged: list[Damage] = []
     cells: dict[CellId, Cell] = {}
@@ -79,7 +76,11 @@ def read_results(path: Path) -> Results:
         against[cell.family, cell.problem] = cell.against
         if cell.environment.machine:
             machine[cell.family, cell.problem] = cell.environment.machine
-    notes = [_note(damage) for damage in damaged]
+    notes = [
+        f"Line {each.line} of '{each.path.name}' {'was cut short' if each.torn else each.why} and "
+        "is left out."
+        for each in damaged
+    ]
     if not cells:
         raise UsageError(f"Results file '{path}' holds no cell; {_why_empty(damaged)}.")
     notes += _keep_last(cells, against, lambda cell: cell.against, _EARLIER)
@@ -120,11 +121,6 @@ def _keep_last(
         if others:
             names = " and ".join(sorted({f"`{name}`" for name in others.values()}))
             yield note.format(others=names, problem=problem, kept=kept)
-
-
-def _note(damage: Damage) -> str:
-    why = "was cut short" if damage.torn else damage.why
-    return f"Line {damage.line} of '{damage.path.name}' {why} and is left out."
 
 
 def _why_empty(damaged: Sequence[Damage]) -> str:

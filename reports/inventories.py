@@ -52,10 +52,7 @@ def to_csv(inventory: Inventory, rows: Sequence[Sequence[Cell]]) -> str:
     writer.writerow([column.name for column in inventory.columns])
     for row in rows:
         writer.writerow(
-            [printable(cell) if isinstance(cell, str) else _plain(cell) for cell in row]
+            printable(cell) if isinstance(cell, str) else int(cell) if cell == int(cell) else cell
+            for cell in row
         )
     return text.getvalue()
-
-
-def _plain(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(value)

@@ -44,5 +44,5 @@ def main(arguments: list[str] | None = None) -> Any:
     try:
         app(arguments)
     except ShardbenchError as error:
-        messages.print(str(error), style="red", soft_wrap=True)
+        messages.print(str(error), style="red")
         sys.exit(2 if isinstance(error, UsageError) else 1)

@@ -45,7 +45,7 @@ def _tell(error: BaseException) -> None:
     with suppress(Exception, SystemExit):
         if not isinstance(error, ShardbenchError):
             traceback.print_exception(error)
-        messages.print(reason_of(error), style="red", soft_wrap=True)
+        messages.print(reason_of(error), style="red")
 
 
 def reason_of(error: BaseException) -> str:
@@ -56,11 +56,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def write_out(text: str) -> None:
-    """Write to standard output; a reader that has closed it has seen enough.
-
-    Raises:
-        ShardbenchError: it cannot be written, e.g. because the disk is full.
-    """
+    """Write to standard output, or raise ShardbenchError; who has closed it has seen enough."""
     output = sys.stdout
     if output is None:  # closed before the start
         return

@@ -6,7 +6,7 @@ from harness.contract.registry import Registry
 from harness.measuring.profiling import profile_variants
 from harness.model.errors import ShardbenchError
 from harness.model.settings import Settings
-from shardbench.options import messages, write
+from shardbench.options import warn, write
 from shardbench.problem_options import find_problem
 from shardbench.progress import progress_display
 
@@ -18,9 +18,6 @@ def profile_ladders(
 
     Each variant is profiled for so many `seconds` at least, in turns with the others of its ladder.
     A family that cannot be profiled is told of, and the others go on.
-
-    Raises:
-        UsageError: the results cannot be read.
     """
     from reports.frames import read_results
     from reports.pages.flame_links import page_name, variant_pairs
@@ -42,6 +39,4 @@ def profile_ladders(
                 page = flame_page(both, problem)
                 write(profiles / page_name(family.name, problem, variant, before), page)
         except ShardbenchError as error:
-            messages.print(
-                f"No flame graphs of {family.name}: {error}", style="yellow", soft_wrap=True
-            )
+            warn(f"No flame graphs of {family.name}: {error}")

@@ -2,19 +2,22 @@
 
 import errno
 import os
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from harness.contract.registry import Registry, load_registry
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import replace_file
 from harness.model.machine import default_memory_gib
 from harness.model.settings import SETUP_SECONDS, SamplingRule, Settings
+from harness.store.results import to_json
+from shardbench import display
 
-messages = Console(stderr=True, highlight=False, markup=False)
+messages = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 Budget = Annotated[float, typer.Option(help="Seconds that one call may take before it is stopped.")]
 Memory = Annotated[
@@ -29,18 +32,25 @@ Seconds = Annotated[
     typer.Option(help="Seconds to spend on timing a problem; two blocks are timed in any case."),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the order of the calls and of the resampling.")]
-
+Json = Annotated[
+    str, typer.Option("--json", help="Write one JSON document to this file; - for stdout.")
+]
 
 # A suite is measured with these by any command: stored results count only where they are the same.
 SUITE_BUDGET = 60.0
 SUITE_SECONDS = 10.0
 
 
+def warn(text: str) -> None:
+    """Say on standard error what a user should know, and go on."""
+    messages.print(text, style="yellow")
+
+
 def found_registry() -> Registry:
     """Return the registry, and say which families could not be loaded."""
     registry = load_registry()
     for name, reason in registry.failures.items():
-        messages.print(f"Family '{name}' could not be loaded: {reason}", style="yellow")
+        warn(f"Family '{name}' could not be loaded: {reason}")
     return registry
 
 
@@ -76,14 +86,28 @@ def names_in(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def check_writable(path: Path) -> None:
-    """Find out before measuring for minutes."""
+def file_named(option: str) -> Path | None:
+    """Return the file that an option names, where it is neither empty nor - for stdout."""
+    return None if option in ("", "-") else Path(option)
+
+
+def check_writable(path: Path | None) -> None:
+    """Find out before measuring for minutes whether a file can be written, where one is named."""
+    if path is None:
+        return
     if not path.parent.is_dir():
         raise UsageError(f"{path} cannot be written: {path.parent} is not a folder.")
     if path.is_dir():
         raise UsageError(f"{path} cannot be written: it is a folder.")
     if not os.access(path.parent, os.W_OK):
         raise UsageError(f"{path} cannot be written: {path.parent} is read-only.")
+
+
+def check_out(out: Path | None, *suffixes: str) -> None:
+    """Raise UsageError unless a file, where one is named, can be written and ends in a suffix."""
+    if out is not None and out.suffix.lower() not in suffixes:
+        raise UsageError(f"{out} must end in {', '.join(suffixes[:-1])} or {suffixes[-1]}.")
+    check_writable(out)
 
 
 def check_folder(folder: Path) -> None:
@@ -102,3 +126,14 @@ def write(path: Path, text: str | bytes) -> None:
         replace_file(path, text)
     except OSError as error:
         raise ShardbenchError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+def show_or_write(option: str, document: Any, rendered: RenderableType) -> None:
+    """Show an outcome, with its document in the file that `--json` names; - prints it instead."""
+    text = to_json(document, indent=2) + "\n"
+    if option == "-":
+        sys.stdout.write(text)
+        return
+    display.show(rendered)
+    if file := file_named(option):
+        write(file, text)

@@ -59,6 +59,17 @@ class NamedProblem:
         return Request(self.family, self.workload, self.topology, tuple(variants), against)
 
 
+def able_family(registry: Registry, name: str, ability: str, verb: str) -> Family[Any, Any]:
+    """Return the family of a name, else the only one with an ability; raises UsageError."""
+    if name:
+        return registry.find(name)
+    able = [family for family in registry.families if getattr(family.abilities, ability)]
+    if len(able) != 1:
+        names = ", ".join(family.name for family in able) or "none"
+        raise UsageError(f"Name a family with --family; those that can {verb} are: {names}.")
+    return able[0]
+
+
 def find_problem(
     registry: Registry,
     name: str,
@@ -70,10 +81,8 @@ def find_problem(
 
     `name` is a family or `family/variant`, and the options give the problem; or it is an id, which
     says all, and the options stay away: `family/variant@workload/topology:gpus`, the same without a
-    variant, or a benchmark as asv prints it, with its parameters.
-
-    Raises:
-        UsageError: it is malformed, names something unknown, or gives the problem twice or never.
+    variant, or a benchmark as asv prints it, with its parameters. Raises UsageError where it is
+    malformed, names something unknown, or gives the problem twice or never.
     """
     if "@" in name or "(" in name:
         if (workload, topology, gpus) != (None, None, None):

@@ -74,8 +74,8 @@ class ProgressDisplay:
             done, total = event.progress.done, event.progress.total
             amount = f"{done:,} of {total:,}" if total else f"{done:,}"
             text += f": {amount} {event.progress.unit}"
-        where = f", {self._running}" if self._running else ""
-        self._bar.update(self._call, description=text + where, total=total, completed=done)
+        text = ", ".join(filter(None, (text, self._running)))
+        self._bar.update(self._call, description=text, total=total, completed=done)
 
     def running(self, names: Sequence[str]) -> None:
         """Show which problems are being measured, beside the events that come of them."""

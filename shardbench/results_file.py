@@ -6,37 +6,39 @@ from pathlib import Path
 
 from harness.store.lock import hold
 from harness.store.results import Damage, read_cells, set_damaged_aside
-from shardbench.options import messages
+from harness.suites.sweep import set_aside
+from shardbench.options import messages, warn
 
 _MOST_NAMED = 5
 
 
 @contextmanager
 def measuring_into(results: Path) -> Iterator[None]:
-    """Hold a results file while the block measures into it; damaged lines are moved out of it.
-
-    Raises:
-        ShardbenchError: another process holds it, or it cannot be written.
-    """
+    """Hold a results file while the block measures into it; damaged lines are moved out of it."""
     with hold(results):
         damaged = set_damaged_aside(results)
-        _tell(damaged)
         if damaged:
-            messages.print(f"They are moved to {results}.damaged.", soft_wrap=True)
+            _tell(damaged)
+            messages.print(f"They are moved to {results}.damaged.")
         yield
+
+
+def keep_earlier(results: Path) -> None:
+    """Set what was measured before aside, and say where it is kept."""
+    if kept := set_aside(results):
+        messages.print(f"What was measured before is kept in {kept}.")
 
 
 def tell_damaged(results: Path) -> None:
     """Say which lines of a results file are damaged, and are left out."""
     damaged: list[Damage] = []
-    for _ in read_cells(results, damaged.append):
-        pass
+    list(read_cells(results, damaged.append))
     _tell(damaged)
 
 
 def _tell(damaged: list[Damage]) -> None:
     for damage in damaged[:_MOST_NAMED]:
-        messages.print(f"Damaged: {damage}", style="yellow", soft_wrap=True)
+        warn(f"Damaged: {damage}")
     if len(damaged) > _MOST_NAMED:
         more = len(damaged) - _MOST_NAMED
-        messages.print(f"Damaged: {more} more lines.", style="yellow", soft_wrap=True)
+        warn(f"Damaged: {more} more lines.")

@@ -7,57 +7,64 @@ from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.errors import printable
 from harness.model.settings import Settings
-from harness.suites.sweep import Finished, Workers, sweep
+from harness.suites.sweep import Finished, Workers, is_outdated, resumed, sweep
 from reports.formatting import plural
 from shardbench.options import messages
 from shardbench.progress import TimeLeft, progress_display
+from shardbench.results_file import keep_earlier
 
 _LONGEST = 100
 
 
 def measure(
-    requests: Sequence[Request], results: Path, settings: Settings, workers: Workers | None = None
-) -> list[Finished]:
-    """Measure what is left of a suite, and tell how it goes on standard error."""
+    requests: Sequence[Request],
+    results: Path,
+    settings: Settings,
+    fresh: bool,
+    workers: Workers | None = None,
+) -> tuple[list[Request], list[Finished]]:
+    """Measure what is left of a suite, and tell how it goes on standard error.
+
+    What other code or settings have measured is set aside, and where it is to be `fresh`, all is.
+    Returns the requests with what was measured of them already, and those measured now.
+    """
+    site = workers.site if workers else None
+    if fresh or is_outdated(results, settings, site):
+        keep_earlier(results)
+    requests = resumed(requests, results, settings, site)
     left = [request for request in requests if not request.is_measured]
-    _tell_measured(len(requests) - len(left), len(requests), results)
+    if stored := len(requests) - len(left):
+        messages.print(
+            f"{stored} of {plural(len(requests), 'problem')} {'is' if stored == 1 else 'are'} "
+            f"measured already in {results}; --fresh measures {'it' if stored == 1 else 'them'} "
+            "again."
+        )
     guess = TimeLeft([request.family.name for request in left], workers.at_once() if workers else 1)
     done: list[Finished] = []
     running: dict[str, None] = {}
     with progress_display("", total=len(left), left=guess) as show:
 
         def begun(request: Request) -> None:
-            running[_title(request)] = None
+            running[title_of(request)] = None
             show.running(list(running))
 
         for each in sweep(left, results, settings, show, workers=workers, begun=begun):
             done.append(each)
             failures = sum(cell.status == "failed" for cell in each.cells) + bool(each.refused)
-            show.finished(told(each), each.request.family.name, each.seconds, failures)
-            running.pop(_title(each.request), None)
+            show.finished(_outcome(each), each.request.family.name, each.seconds, failures)
+            running.pop(title_of(each.request), None)
             show.running(list(running))
-    return done
+    return requests, done
 
 
-def _tell_measured(done: int, total: int, results: Path) -> None:
-    if done:
-        messages.print(
-            f"{done} of {plural(total, 'problem')} {'is' if done == 1 else 'are'} measured already "
-            f"in {results}; --fresh measures {'it' if done == 1 else 'them'} again.",
-            soft_wrap=True,
-        )
-
-
-def told(finished: Finished) -> str:
+def _outcome(finished: Finished) -> str:
     """Say in a line what came of a problem."""
-    ended = [
+    ended = ", ".join(
         f"{cell.variant} {cell.status}" + (f" ({short(cell)})" if cell.status == "failed" else "")
         for cell in finished.cells
         if cell.status != "ok"
-    ]
-    return (
-        f"{_title(finished.request)}: {printable(finished.refused or ', '.join(ended) or 'all ok')}"
     )
+    return f"{title_of(finished.request)}: {printable(finished.refused or ended or 'all ok')}"
 
 
 def short(cell: Cell) -> str:
@@ -66,5 +73,6 @@ def short(cell: Cell) -> str:
     return printable(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}...")
 
 
-def _title(request: Request) -> str:
+def title_of(request: Request) -> str:
+    """Return a request's family and problem, for people."""
     return printable(f"{request.family.name} on {request.given}")

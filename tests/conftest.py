@@ -6,8 +6,10 @@ from hypothesis import settings
 from harness.execution.upstream import is_ready
 
 settings.register_profile("shardbench", deadline=None, derandomize=True, max_examples=50)
-# pytest --hypothesis-profile=anew: other examples in every run.
-settings.register_profile("anew", settings.get_profile("shardbench"), derandomize=False)
+# pytest --hypothesis-profile=nightly: more examples, and others in every run.
+settings.register_profile(
+    "nightly", settings.get_profile("shardbench"), derandomize=False, max_examples=500
+)
 settings.load_profile("shardbench")
 
 

@@ -76,11 +76,7 @@ def labelled(spec: WorkloadSpec) -> WorkloadSpec:
 
 
 def write_captured(path: Path, family: str, names: Names, content: Mapping[str, Any]) -> None:
-    """Write a captured file whole or not at all; `content` holds plain JSON types.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a captured file whole, or raise OSError; `content` holds plain JSON types."""
     header = {
         "version": _VERSION,
         "family": family,
@@ -94,12 +90,7 @@ def write_captured(path: Path, family: str, names: Names, content: Mapping[str, 
 
 
 def read_captured(path: str | Path, family: str) -> dict[str, Any]:
-    """Return the content of a file that `shardbench.capture` wrote for a family.
-
-    Raises:
-        UsageError: the file cannot be read, is none of these, of another family or of a later
-            version.
-    """
+    """Return the content of a captured file of a family; raises UsageError where it is none."""
     held = read_json(path)
     header = held.pop(_HEADER, None)
     if not isinstance(header, dict) or "family" not in header:

@@ -15,11 +15,7 @@ Value = str | float | None
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A table with a title, and remarks below it; numbers stand to the right.
-
-    Raises:
-        RegistryError: a row has not one value for each column.
-    """
+    """A table with a title, and remarks below it; numbers stand to the right."""
 
     title: str
     columns: tuple[str, ...]

@@ -25,10 +25,7 @@ from harness.contract.releases import Releases
 from harness.contract.topology import LibraryTopology
 from harness.contract.variants import Prepared, Variant
 from harness.model.cell import Claim, Goal, Quality
-from harness.model.errors import (
-    RegistryError,
-    unknown,
-)
+from harness.model.errors import RegistryError, unknown
 from harness.model.ids import WorkloadSpec
 from harness.model.topology import Topology
 
@@ -205,10 +202,8 @@ class Family(Generic[P, D]):
         """Register the decorated function, `problem -> Prepared`, whose `run` is timed.
 
         `requires` names modules that must be installed, `upstream` the folder of a real library
-        that `make upstreams` installs.
-
-        Raises:
-            RegistryError: the name is taken, or the family has a reference already.
+        that `make upstreams` installs. Raises RegistryError for a name or a reference that is there
+        already.
         """
 
         def register(prepare: Prepare[P]) -> Prepare[P]:
@@ -272,17 +267,12 @@ class Family(Generic[P, D]):
                 f"Family '{self.name}' plans with '{planning.variant}', which is not registered."
             )
         for variant in self.variants.values():
-            seen = {variant.name}
-            target = variant.same_as
+            must = f"Variant '{self.name}/{variant.name}' must decide the same as"
+            seen, target = {variant.name}, variant.same_as
             while target is not None:
                 if target not in self.variants:
-                    raise RegistryError(
-                        f"Variant '{self.name}/{variant.name}' must decide the same as "
-                        f"'{target}', which is not registered."
-                    )
+                    raise RegistryError(f"{must} '{target}', which is not registered.")
                 if target in seen:
-                    raise RegistryError(
-                        f"Variant '{self.name}/{variant.name}' must decide the same as itself."
-                    )
+                    raise RegistryError(f"{must} itself.")
                 seen.add(target)
                 target = self.variants[target].same_as

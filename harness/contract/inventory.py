@@ -1,8 +1,11 @@
 """Inventories of a workload, part by part, and the spread of a figure over the parts."""
 
 import math
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 from harness.model.errors import RegistryError, unknown
@@ -77,12 +80,13 @@ class Inventory:
             raise unknown("column", name, names)
         return names.index(name)
 
-    def largest(self, sort: str, most: int) -> tuple[tuple[Cell, ...], ...]:
-        """Return the rows that are largest in a column of numbers, or first in one of texts.
+    def place_of_bars(self, sort: str) -> int:
+        """Return the place of the figure that is drawn of the rows that `largest` returns."""
+        place = self.place(sort)
+        return self.place(self.sort) if self.columns[place].kind == "text" else place
 
-        Raises:
-            UsageError: there is no such column.
-        """
+    def largest(self, sort: str, most: int) -> tuple[tuple[Cell, ...], ...]:
+        """Return the rows that are largest in a column, or first in one of texts; see `place`."""
         place = self.place(sort)
         is_text = self.columns[place].kind == "text"
         ordered = sorted(self.rows, key=lambda row: row[place], reverse=not is_text)
@@ -116,17 +120,10 @@ def distribution(inventory: Inventory, column: Column) -> tuple[Bar, ...]:
     if len(distinct) <= few:
         return tuple(Bar(value, value, values.count(value)) for value in distinct)
     edges = _edges(distinct, column)
-    parts = [0] * (len(edges) - 1)
-    for value in values:
-        parts[_range(edges, value)] += 1
-    return tuple(
-        Bar(low, high, count) for low, high, count in zip(edges, edges[1:], parts, strict=False)
-    )
-
-
-def _range(edges: list[float], value: float) -> int:
-    below = sum(edge <= value for edge in edges)
-    return min(max(below, 1), len(edges) - 1) - 1
+    ranges = list(pairwise(edges))
+    # Rounding may have put the first edge above the least value.
+    parts = Counter(min(max(bisect_right(edges, value), 1), len(ranges)) for value in values)
+    return tuple(Bar(*ends, parts[place]) for place, ends in enumerate(ranges, start=1))
 
 
 def _edges(distinct: list[float], column: Column) -> list[float]:

@@ -35,10 +35,7 @@ class SupportedReleases:
     def allow(self, drop_in: str, installed: str, *, any_release: bool) -> bool:
         """Return whether a drop-in is to work on a release; warn where it is not, once a process.
 
-        Args:
-            drop_in: What the user calls it, as `accelerate()`.
-            installed: The release that is there.
-            any_release: Whether the user insists.
+        `drop_in` is what the user calls it, as `accelerate()`; with `any_release` the user insists.
         """
         if any_release or self.include(installed):
             return True

@@ -21,8 +21,7 @@ def profile_variants(
 ) -> dict[str, Profiled]:
     """Profile a request's variants, each for so many seconds at least; returns them by name.
 
-    Raises:
-        ShardbenchError: a variant is not installed, fails, or is over budget.
+    Raises ShardbenchError where a variant is not installed, fails, or is over budget.
     """
     for name in request.variants:
         if missing := request.family.find(name).missing():

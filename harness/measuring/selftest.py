@@ -78,7 +78,7 @@ FAMILY: Family[None, int] = Family(
     summary="copies small objects, some variants by a known share more often",
     implementation=_Copies(),
     qualities=(),
-    preload=("scipy.stats",),
+    preload=("scipy.special",),
 )
 
 

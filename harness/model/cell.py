@@ -3,7 +3,7 @@
 import math
 import numbers
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -271,9 +271,7 @@ class Cell(Struct, kw_only=True):
         """Take a cell from a stored record; null stands for what is not there.
 
         Texts get escapes for what has no glyph: no file and no terminal can hold all of them.
-
-        Raises:
-            ValueError: a field is missing or of another type, or the id says something else.
+        Raises ValueError where a field is missing or wrong, or the id says something else.
         """
         held = legible(record)
         line = convert(held, _Identity)
@@ -354,6 +352,14 @@ def find_bound(qualities: Sequence[Quality]) -> Bound | None:
         if quality.bounds and quality.bounds == qualities[0].name:
             return Bound(qualities[0].name, quality.name, qualities[0].better)
     return None
+
+
+def by_problem(cells: Iterable[Cell]) -> dict[ProblemId, dict[str, Cell]]:
+    """Return the last cell of each variant by problem."""
+    found: dict[ProblemId, dict[str, Cell]] = {}
+    for cell in cells:
+        found.setdefault(cell.problem, {})[cell.variant] = cell
+    return found
 
 
 def projected_speedup(cell: Cell, against: Cell) -> float | None:

@@ -19,11 +19,7 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`$")
 
 
 def checked(value: Any, kind: type[T], where: str) -> T:
-    """Return a value of JSON or TOML as a declared type.
-
-    Raises:
-        UsageError: it is none; names `where` it is from, and the field that is wrong.
-    """
+    """Return a value as a declared type, or raise UsageError, which names `where` and the field."""
     try:
         return msgspec.convert(value, kind)
     except (ValueError, RecursionError) as error:

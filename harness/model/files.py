@@ -19,9 +19,8 @@ _MOST_JSON_BYTES = 2**28
 def read_file(path: str | Path, called: str = "") -> bytes:
     """Return the content of a file; `called` says what errors call it, its path otherwise.
 
-    Raises:
-        UsageError: it cannot be read, is a pipe or a device, which may never end, or holds more
-            than 1 GiB.
+    Raises UsageError where it cannot be read, is a pipe or a device, which may never end, or holds
+    more than 1 GiB.
     """
     name = called or str(path)
     try:
@@ -62,11 +61,7 @@ def replace_file(path: Path, content: str | bytes) -> Path:
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
-    """Return the JSON object in a file, unpacked where its name ends in `.gz`.
-
-    Raises:
-        UsageError: the file cannot be read, is damaged, or holds something else.
-    """
+    """Return the JSON object in a file, unpacked where it ends in `.gz`, or raise UsageError."""
     content = read_file(path)
     if str(path).endswith(".gz"):
         try:

@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -70,11 +71,7 @@ class WorkloadSpec:
                 raise unknown(f"parameter of workload '{self.name}',", key, allowed)
 
     def get(self, key: str, convert: Callable[[str], T], default: D, allowed: str) -> T | D:
-        """Return parameter `key` converted, or `default`; `allowed` says in words what it may be.
-
-        Raises:
-            UsageError: `convert` raised ValueError.
-        """
+        """Return parameter `key` converted, or `default`; UsageError says what is `allowed`."""
         if key not in self.parameters:
             return default
         try:
@@ -87,13 +84,7 @@ class WorkloadSpec:
 
     def number(self, key: str, default: D, *, least: int = 1, most: int | None = None) -> int | D:
         """Return parameter `key`, a whole number within limits; raises UsageError for others."""
-
-        def convert(text: str) -> int:
-            value = whole_number(text)
-            if not least <= value <= (value if most is None else most):
-                raise ValueError(text)
-            return value
-
+        convert = partial(whole_number, least=least, most=most)
         limits = f"of at least {least}" if most is None else f"from {least} to {most:,}"
         return self.get(key, convert, default, f"a whole number {limits}")
 
@@ -163,32 +154,20 @@ class CellId:
         return re.sub(r"[^A-Za-z0-9_.=-]+", "-", str(self)).strip("-")
 
 
-def positive_int(text: str) -> int:
-    """Convert a decimal string to an int of at least 1; raises ValueError otherwise."""
-    value = whole_number(text)
-    if value < 1:
+def whole_number(text: str, least: int = 0, most: int | None = None) -> int:
+    """Convert a decimal string to an int within limits; raises ValueError otherwise."""
+    # Each of int's other spellings (1_000, +5, digits of other scripts) would make another id.
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(text)
+    value = int(text)
+    if not least <= value <= (value if most is None else most):
         raise ValueError(text)
     return value
 
 
-def whole_number(text: str) -> int:
-    """Convert a decimal string to an int of at least 0; raises ValueError otherwise."""
-    # Each of int's other spellings (1_000, +5, digits of other scripts) would make another id.
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError(text)
-    return int(text)
-
-
 def at_most(largest: int) -> Callable[[str], int]:
     """Return what converts a decimal string to an int from 1 to `largest`."""
-
-    def convert(text: str) -> int:
-        value = positive_int(text)
-        if value > largest:
-            raise ValueError(text)
-        return value
-
-    return convert
+    return partial(whole_number, least=1, most=largest)
 
 
 def one_of(allowed: Collection[str]) -> Callable[[str], str]:

@@ -77,9 +77,7 @@ class Topology:
         """Return a mesh over all GPUs: one dimension, or domains first and their GPUs in the rest.
 
         GPUs of a domain are split by the smallest factor first: 8 become 8, 2 x 4 or 2 x 2 x 2.
-
-        Raises:
-            UsageError: there are too few GPUs for so many dimensions.
+        Raises UsageError where there are too few for so many dimensions.
         """
         if ndim == 1:
             return (self.gpus,)
@@ -96,12 +94,7 @@ class Topology:
         return (*shape, rest)
 
     def sized(self, gpus: int) -> "Topology":
-        """Return this machine with `gpus` GPUs.
-
-        Raises:
-            UsageError: `gpus` is neither at most one domain nor a whole number of domains, or more
-                than any cluster has.
-        """
+        """Return this machine with so many GPUs; raises UsageError where it cannot have them."""
         if gpus < 1:
             raise UsageError(f"Topology '{self.name}' needs at least 1 GPU, not {gpus}.")
         if gpus > MOST_GPUS:

@@ -7,8 +7,9 @@ from harness.contract import Family
 from harness.contract.explanation import Explanation, Question
 from harness.contract.family import load
 from harness.measuring.clock import Clock, SystemClock
+from harness.measuring.request import Request
 from harness.model.errors import UsageError
-from harness.model.ids import CellId, ProblemId, WorkloadSpec
+from harness.model.ids import CellId, WorkloadSpec
 from harness.model.topology import Topology
 from harness.planning.plan import check_installed, decide
 
@@ -53,19 +54,13 @@ def explain(
         raise UsageError(f"--against takes another variant than '{chosen.name}' itself.")
     if top < 1:
         raise UsageError(f"--top must be at least 1, not {top}.")
-    for each in (chosen, other):
-        if each is not None:
-            check_installed(each)
+    for each in filter(None, (chosen, other)):
+        check_installed(each)
     clock = clock or SystemClock()
-    problem_id = ProblemId(family.label(workload), topology.name, topology.gpus)
+    cell = Request(family, workload, topology).cell_id(chosen.name)
     problem = family.work.build(workload, topology)
     decision, started, ended = decide(family, chosen, problem, clock)
     question: Question[Any] = Question(rank, top)
     if other is not None:
         question = Question(rank, top, other.name, decide(family, other, problem, clock)[0])
-    return Explained(
-        CellId(family.name, chosen.name, problem_id),
-        against,
-        explanation_of(problem, decision, question),
-        ended - started,
-    )
+    return Explained(cell, against, explanation_of(problem, decision, question), ended - started)

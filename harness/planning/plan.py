@@ -8,9 +8,10 @@ from harness.contract import Family, Measured, Planning
 from harness.contract.family import load
 from harness.contract.variants import Variant
 from harness.measuring.clock import Clock, SystemClock
+from harness.measuring.request import Request
 from harness.model.cell import Bound, Quality, RankTable, find_bound
 from harness.model.errors import ShardbenchError, UsageError, one_line
-from harness.model.ids import CellId, ProblemId, WorkloadSpec
+from harness.model.ids import CellId, WorkloadSpec
 from harness.model.topology import Topology
 
 
@@ -44,13 +45,11 @@ def plan(
         ShardbenchError: the variant is not installed, or found no decision.
     """
     clock = clock or SystemClock()
-    planning = _planning(family)
+    planning: Planning[Any, Any] | None = load(family.abilities.planning)
+    if planning is None:
+        raise UsageError(f"Family '{family.name}' does not plan; it only compares its variants.")
     chosen = family.find(variant or planning.variant)
-    cell = CellId(
-        family.name,
-        chosen.name,
-        ProblemId(family.label(workload), topology.name, topology.gpus),
-    )
+    cell = Request(family, workload, topology).cell_id(chosen.name)
     check_installed(chosen)
     if seconds is not None and planning.limited is None:
         raise UsageError(f"Planning with family '{family.name}' takes no limit in seconds.")
@@ -103,10 +102,3 @@ def decide(
     decision = result.decision if isinstance(result, Measured) else result
     family.work.validate(problem, decision)
     return decision, started, ended
-
-
-def _planning(family: Family[Any, Any]) -> Planning[Any, Any]:
-    planning: Planning[Any, Any] | None = load(family.abilities.planning)
-    if planning is None:
-        raise UsageError(f"Family '{family.name}' does not plan; it only compares its variants.")
-    return planning

@@ -59,11 +59,7 @@ def installed_place(library: str) -> Place:
 
 
 def given_place(library: str, text: str) -> Place:
-    """Return the release of `VERSION=FOLDER`, whose folder holds it as `pip --target` leaves it.
-
-    Raises:
-        UsageError: it is written in another way, or the folder does not hold that release.
-    """
+    """Return the release of `VERSION=FOLDER`, as `pip --target` leaves it, or raise UsageError."""
     release, _, path = text.partition("=")
     if not (release and path):
         raise UsageError(f"--at must be VERSION=FOLDER, not '{text}'.")
@@ -82,17 +78,10 @@ def given_place(library: str, text: str) -> Place:
 def install(library: str, release: str, folder: Path) -> Place:
     """Install a release without what it depends on, unless it is there; whole or not at all.
 
-    pip writes into a folder beside, which gets its name when it is complete. What a killed
-    installation left is removed by the next one of the same release.
-
-    Args:
-        library: Its name on the index.
-        release: The version.
-        folder: Where releases are kept, each in `LIBRARY-RELEASE`.
-
-    Raises:
-        ShardbenchError: pip failed, and said why; or the folder cannot be written, or is held by
-            another process that installs the same.
+    pip writes into a folder beside, which becomes `LIBRARY-RELEASE` in `folder` when it is
+    complete. What a killed installation left is removed by the next one of the same release. Raises
+    ShardbenchError where pip failed, and said why; where the folder cannot be written; or where
+    another process installs the same.
     """
     place = Place(release, folder.absolute() / f"{library}-{release}", "index")
     if place.folder.is_dir():

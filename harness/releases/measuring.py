@@ -51,15 +51,8 @@ def measure(
 ) -> list[Cell]:
     """Measure what is not stored yet, store it, and return the cells of all releases.
 
+    `request` is of the family that `family_of` makes of `places`, and who calls holds `results`.
     What failed is not stored, so that the next time runs it again.
-
-    Args:
-        request: The problem, and the family that `family_of` makes of the places.
-        declared: The library.
-        places: Where its releases are.
-        settings: How to measure; see `settings_of`.
-        results: The file of cells, which who calls holds.
-        listen: Told how far it is.
     """
     described = environment_of(declared)
     (request,) = resumed([request], results, settings, Site(described))

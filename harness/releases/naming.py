@@ -17,14 +17,9 @@ _INDEX_SECONDS = 120.0
 def releases_in(words: Iterable[str], on_index: Callable[[], Sequence[str]]) -> list[str]:
     """Return the releases that words ask for, oldest first, `installed` last.
 
-    Args:
-        words: Each a version, `1.5.0..1.9.2` for all on the index from one to the other, either of
-            which may be left out, or `installed`.
-        on_index: Returns the versions on the index; called once, where there is a range.
-
-    Raises:
-        UsageError: a word is none of these, or there is no release in a range.
-        ShardbenchError: the index cannot be asked.
+    A word is a version, `1.5.0..1.9.2` for all on the index from one to the other, either of which
+    may be left out, or `installed`. `on_index` is called once, where there is a range. Raises
+    UsageError for any other word, and for a range without a release.
     """
     found: dict[Version, str] = {}
     known: list[str] | None = None
@@ -76,14 +71,7 @@ def _within(word: str, known: Iterable[str]) -> list[str]:
 
 
 def releases_on_index(library: str) -> list[str]:
-    """Ask pip which releases of a library there are for this interpreter, final ones only.
-
-    Args:
-        library: Its name on the index.
-
-    Raises:
-        ShardbenchError: pip does not know; its reason is in the sentence.
-    """
+    """Ask pip for a library's final releases for this interpreter, or raise ShardbenchError."""
     ask = [sys.executable, "-m", "pip", "index", "versions", "--disable-pip-version-check"]
     try:
         done = subprocess.run(

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.model.errors import ShardbenchError
-from harness.store.results import check_is_file
+from harness.store.results import cannot_be_written, check_is_file
 
 
 @contextmanager
@@ -15,10 +15,8 @@ def hold(results: Path) -> Iterator[None]:
     """Hold a results file for as long as the block runs.
 
     The lock is the kernel's, on `FILE.lock` beside it, so that it ends with the process, however
-    that ends. The file itself is not touched, and need not be there yet.
-
-    Raises:
-        ShardbenchError: another process holds it, which is named, or it cannot be written.
+    that ends. The file itself is not touched, and need not be there yet. Raises ShardbenchError
+    where another process holds it, which is named, or it cannot be written.
     """
     check_is_file(results)
     results = results.resolve()
@@ -27,9 +25,7 @@ def hold(results: Path) -> Iterator[None]:
         results.parent.mkdir(parents=True, exist_ok=True)
         descriptor = _acquired(lock, results)
     except OSError as error:
-        raise ShardbenchError(
-            f"Results cannot be written to {results}: {error.strerror or error}."
-        ) from None
+        raise cannot_be_written(results, error) from None
     try:
         with suppress(OSError):  # the disk is full: the lock holds all the same, without a name
             os.ftruncate(descriptor, 0)

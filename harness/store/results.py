@@ -82,10 +82,8 @@ def to_json(record: Any, indent: int | None = None) -> str:
 def append_cells(path: Path, cells: Sequence[Cell]) -> None:
     """Append cells to a results file, all or none of them, and wait until they are on the disk.
 
-    A last line that an earlier kill left torn is dropped first.
-
-    Raises:
-        ShardbenchError: the file cannot be written; it then holds what it held before.
+    A last line that an earlier kill left torn is dropped first. Raises ShardbenchError where the
+    file cannot be written; it then holds what it held before.
     """
     lines = "".join(to_json(cell.record()) + "\n" for cell in cells)
     # Of a path that is not UTF-8, the parts that are not are written as JSON's own escapes.
@@ -98,7 +96,7 @@ def append_cells(path: Path, cells: Sequence[Cell]) -> None:
             fcntl.flock(file, fcntl.LOCK_EX)  # another one may be appending; closing unlocks
             _write_behind(file, content)
     except OSError as error:
-        raise _cannot_be_written(path, error) from None
+        raise cannot_be_written(path, error) from None
 
 
 def check_is_file(path: Path) -> None:
@@ -107,7 +105,8 @@ def check_is_file(path: Path) -> None:
         raise ShardbenchError(f"Results cannot be written to {path}: it is not a file.")
 
 
-def _cannot_be_written(path: Path, error: OSError) -> ShardbenchError:
+def cannot_be_written(path: Path, error: OSError) -> ShardbenchError:
+    """Return the error for a results file that cannot be written."""
     return ShardbenchError(f"Results cannot be written to {path}: {error.strerror or error}.")
 
 
@@ -169,13 +168,10 @@ class Damage:
 
 
 def read_cells(path: Path, on_damage: Callable[[Damage], None] | None = None) -> Iterator[Cell]:
-    """Yield the cells of a results file, line by line.
+    """Yield the cells of a results file, line by line, or raise UsageError.
 
     What is damaged is given to `on_damage` and left out. Without it a damaged line is an error,
     unless it is the last one and torn, which is all that a kill leaves.
-
-    Raises:
-        UsageError: the file cannot be read, a line is of another schema, or one is damaged.
     """
     lines = read_file(path).split(b"\n")
     for number, line in enumerate(lines, start=1):
@@ -196,9 +192,8 @@ def read_cells(path: Path, on_damage: Callable[[Damage], None] | None = None) ->
 def read_whole(path: Path) -> dict[CellId, Cell]:
     """Return the cells of one run by id.
 
-    Raises:
-        ShardbenchError: it cannot be read, holds no cell, a line is damaged or torn, or a cell is
-            there twice with different contents.
+    Raises ShardbenchError where the file cannot be read, holds no cell, a line is damaged or torn,
+    or a cell is there twice with different contents.
     """
     damaged: list[Damage] = []
     cells: dict[CellId, Cell] = {}
@@ -227,8 +222,7 @@ def set_damaged_aside(path: Path) -> list[Damage]:
     """
     found: list[Damage] = []
     if path.exists():
-        for _ in read_cells(path, found.append):
-            pass
+        list(read_cells(path, found.append))
     damaged = [damage for damage in found if not damage.torn]
     if damaged:
         path = path.resolve()
@@ -240,7 +234,7 @@ def set_damaged_aside(path: Path) -> list[Damage]:
             _append_once(path.with_name(f"{path.name}.damaged"), block)
             replace_file(path, kept)
         except OSError as error:
-            raise _cannot_be_written(path, error) from None
+            raise cannot_be_written(path, error) from None
     return damaged
 
 

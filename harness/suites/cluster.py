@@ -14,11 +14,9 @@ _CONNECT_SECONDS = 5
 
 @contextmanager
 def connected(address: str, code: str | None) -> Iterator[Workers]:
-    """Connect to the scheduler at an address for as long as the block runs.
+    """Connect to a scheduler, by the address that it prints, for as long as the block runs.
 
-    Args:
-        address: as the scheduler prints it, e.g. `tcp://10.0.0.1:8786`.
-        code: the digest of the code here, which all workers must have too.
+    `code` is the digest of the code here, which all workers must have too.
 
     Raises:
         UsageError: Dask is not installed.
@@ -26,6 +24,7 @@ def connected(address: str, code: str | None) -> Iterator[Workers]:
     """
     try:
         from distributed import Client
+        from distributed.comm import get_address_host
     except ImportError:
         raise UsageError(
             "--executor dask needs Dask, which is not installed; pip install 'shardbench[dask]'."
@@ -33,6 +32,7 @@ def connected(address: str, code: str | None) -> Iterator[Workers]:
     # What goes wrong is said in one sentence here, not by its logger beside it.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     try:
+        get_address_host(address)  # a client of what is no address would never be closed
         client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ShardbenchError(

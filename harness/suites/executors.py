@@ -41,10 +41,8 @@ def outcomes(
     """Yield the number of each task with what its call returned or raised, as they end.
 
     No more than `at_once()` are with the executor at a time, so that what is cut short is little. A
-    task whose worker dies is tried once more. On leaving, what has not ended is cancelled.
-
-    Raises:
-        ShardbenchError: `at_once()` has been 0 for a minute, or the executor takes no more tasks.
+    task whose worker dies is tried once more. On leaving, what has not ended is cancelled. Raises
+    ShardbenchError where `at_once()` was 0 for a minute, or the executor takes no more tasks.
     """
     waiting = deque(range(len(tasks)))
     attempts = [0] * len(tasks)
@@ -63,7 +61,9 @@ def outcomes(
                 attempts[number] += 1
                 begun(number)
                 running[_submitted(executor, call, tasks[number])] = number
-            ended, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED) if running else _pause()
+            if not running:
+                threading.Event().wait(_LOOK_SECONDS)
+            ended, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
             for future in ended:
                 number = running.pop(future)
                 try:
@@ -90,11 +90,6 @@ def _submitted(executor: Executor, call: Callable[[T], R], task: T) -> "Future[R
             f"The executor takes no more tasks ({one_line(error)}); what was measured is kept, and "
             "the next run goes on there."
         ) from None
-
-
-def _pause() -> tuple[set[Future[Any]], None]:
-    threading.Event().wait(_LOOK_SECONDS)
-    return set(), None
 
 
 class LocalProcesses(Executor):

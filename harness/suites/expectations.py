@@ -110,12 +110,7 @@ class Expectations:
 
 
 def load_expectations(path: Path) -> Expectations:
-    """Read an expectations file.
-
-    Raises:
-        UsageError: it cannot be read, is no TOML, has an unknown key or a value that is not
-            allowed; names the file and the key.
-    """
+    """Read an expectations file; raises UsageError, which names the file and the key."""
     # Path.exists raises where a name is too long or there is a loop of links.
     if not os.path.exists(path):  # noqa: PTH110 - see above
         raise UsageError(
@@ -164,12 +159,9 @@ def to_toml(expectations: Expectations) -> str:
         "made_with": to_builtins(rules.made_with, order="sorted"),
         "cell": {
             str(cell): to_builtins(expectations.cells[cell], order="deterministic")
-            for cell in sorted(expectations.cells, key=_place)
+            for cell in sorted(
+                expectations.cells, key=lambda each: (each.family, str(each.problem), each.variant)
+            )
         },
     }
     return _HEADING + tomli_w.dumps(document)
-
-
-def _place(cell: CellId) -> tuple[str, str, str]:
-    """Order cells so that what is compared with each other stands together."""
-    return cell.family, str(cell.problem), cell.variant

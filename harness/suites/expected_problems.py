@@ -130,11 +130,7 @@ def measure(
     results: Path,
     listen: Callable[[Event], None] = lambda event: None,
 ) -> Iterator[tuple[Problem, list[Cell]]]:
-    """Measure each problem, storing its cells before the next one begins.
-
-    Raises:
-        ShardbenchError: the results cannot be written.
-    """
+    """Measure each problem, storing its cells before the next one begins."""
     append_cells(results, [])  # whether it can be written is better known before measuring
     start_server_for(each.comparison.family for each in problems)
     for problem in problems:

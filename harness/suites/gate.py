@@ -76,11 +76,7 @@ class GateVerdict:
 
 
 def judge_cells(expectations: Expectations, measured: Mapping[CellId, Cell]) -> GateVerdict:
-    """Judge measured cells by id.
-
-    Raises:
-        ShardbenchError: there are none, or none of them was called at all.
-    """
+    """Judge measured cells by id; raises ShardbenchError where none of them was called."""
     if not measured:
         raise ShardbenchError("There is no cell to judge.")
     if all(cell.status not in _CALLED for cell in measured.values()):
@@ -90,15 +86,13 @@ def judge_cells(expectations: Expectations, measured: Mapping[CellId, Cell]) -> 
     judged = []
     for cell in dict.fromkeys((*expectations.cells, *measured)):
         expected, found = expectations.cells.get(cell), measured.get(cell)
-        deviations = _deviations(with_defaults(expectations.rules, expected), found)
-        judged.append(Judged(cell, expected, found, tuple(deviations)))
+        strict = expected and _with_defaults(expectations.rules, expected)
+        judged.append(Judged(cell, expected, found, tuple(_deviations(strict, found))))
     return GateVerdict(tuple(judged), _version_changes(expectations.rules, measured))
 
 
-def with_defaults(rules: Rules, expected: Expectation | None) -> Expectation | None:
+def _with_defaults(rules: Rules, expected: Expectation) -> Expectation:
     """Return what is expected of a cell, with what the file says for all of them."""
-    if expected is None:
-        return None
     own = expected.quality_tolerance
     return replace(
         expected,
@@ -195,9 +189,8 @@ def _version_changes(rules: Rules, measured: Mapping[CellId, Cell]) -> dict[str,
         found = {"python": cell.environment.python or "", **cell.environment.packages}
         for name, version in found.items():
             now.setdefault(name, set()).add(version)
-    changes = {}
-    for name in sorted({*before, *now}):
-        versions = now.get(name, {""})
-        if versions != {before.get(name, "")}:
-            changes[name] = (before.get(name, ""), " and ".join(sorted(versions)))
-    return changes
+    return {
+        name: (before.get(name, ""), " and ".join(sorted(now.get(name, {""}))))
+        for name in sorted({*before, *now})
+        if now.get(name, {""}) != {before.get(name, "")}
+    }

@@ -78,9 +78,8 @@ class Suite:
 def read_suite(path: Path, registry: Registry) -> Suite:
     """Read a suite; paths of workloads and topologies in it start from the working directory.
 
-    Raises:
-        UsageError: the file cannot be read, a key or a name in it is not known, or a value is not
-            of its type; names the file, and the study by its number.
+    Raises UsageError for a key or a name that is not known, or a value that is not of its type; it
+    names the file, and the study by its number.
     """
     file = checked(read_toml(path), _File, str(path))
     name = file.name or path.stem

@@ -71,8 +71,7 @@ class Finished:
 def registered_requests(families: Iterable[Family[Any, Any]], large: bool = False) -> list[Request]:
     """Return the problems that families study themselves; with `large` their large ones too.
 
-    Raises:
-        UsageError: a study names a variant or a topology that is not known.
+    Raises UsageError where a study names a variant or a topology that is not known.
     """
     requests = []
     for family in families:
@@ -91,9 +90,7 @@ def registered_requests(families: Iterable[Family[Any, Any]], large: bool = Fals
 def merged(requests: Iterable[Request]) -> list[Request]:
     """Make one request of those of one problem, so that no cell is measured twice.
 
-    Raises:
-        UsageError: one problem is to be compared with two variants, whose cells no id would tell
-            apart.
+    Raises UsageError where it is compared with two variants, whose cells no id would tell apart.
     """
     found: dict[tuple[str, ProblemId], Request] = {}
     for request in requests:
@@ -126,8 +123,7 @@ def is_outdated(results: Path, settings: Settings, site: Site | None = None) -> 
 def set_aside(results: Path) -> Path | None:
     """Rename a results file after the time of its last change; returns the new path, if any.
 
-    Raises:
-        ShardbenchError: it cannot be renamed, and stays as it is.
+    Raises ShardbenchError where it cannot be renamed, and stays as it is.
     """
     if not results.exists():
         return None
@@ -145,10 +141,8 @@ def resumed(
     """Return the requests with what this code has measured of each already.
 
     Results of other code, versions or settings do not count, nor those of another machine, unless
-    the site has several: then a problem counts that any one of them has measured.
-
-    Raises:
-        UsageError: the results file cannot be read, or a request names no variant of its family.
+    the site has several: then a problem counts that any one of them has measured. Raises UsageError
+    where the file cannot be read, or a request names no variant of its family.
     """
     site = site or Site(environment(settings.sampling.seed))
     held: dict[tuple[str, str], dict[str | None, dict[str, Cell]]] = {}
@@ -200,10 +194,8 @@ def sweep(
     Without an executor they are measured here, one by one; `listen` is told how far each is, and
     each cell is stored as soon as it is final, so that a kill loses those in flight alone. With
     one, a request is a task of it, and its cells are stored when it is over; where the worker of a
-    task dies, it is tried once more, and then its cells are failed ones.
-
-    Raises:
-        ShardbenchError: the results cannot be written, or no worker is left.
+    task dies, it is tried once more, and then its cells are failed ones. Raises ShardbenchError
+    where the results cannot be written, or no worker is left.
     """
     append_cells(results, [])  # whether it can be written is better known before measuring
     left = [request for request in requests if not request.is_measured]
@@ -260,19 +252,16 @@ def _over(
         if isinstance(outcome, ShardbenchError):
             refused = str(outcome)
         elif isinstance(outcome, Exception):
-            cells = Comparison(request, settings, registry).failed(_why(outcome))
+            how = "Its worker failed."
+            if isinstance(outcome, WORKER_DIED):
+                how = "Its worker process died, twice."
+            cells = Comparison(request, settings, registry).failed(f"{how} {one_line(outcome)}")
             for cell in cells:  # which machine it was is not known
                 cell.environment = msgspec.structs.replace(site.environment, machine=None)
         else:
             cells = outcome
         append_cells(results, cells)
         yield Finished(request, cells, time.monotonic() - started[number], refused)
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, WORKER_DIED):
-        return f"Its worker process died, twice. {one_line(error)}"
-    return f"Its worker failed. {one_line(error)}"
 
 
 def _task(

@@ -104,9 +104,8 @@ def capture(
 ) -> HostTopology:
     """Decide the row of a host; what is given stands in place of what is known of it.
 
-    Raises:
-        UsageError: there is no GPU, GPUs of several kinds, or a figure that a row must have cannot
-            be found; says what would give it.
+    Raises UsageError without a GPU, for GPUs of several kinds, or where a figure that a row must
+    have cannot be found; it says what would give it.
     """
     if not host.gpus:
         raise UsageError("There is no GPU to write a topology for.")

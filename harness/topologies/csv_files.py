@@ -39,8 +39,7 @@ def data_text(file: str) -> str:
 def read_table(text: str, file: str, needed: Sequence[str] = ()) -> Iterator[dict[str, str]]:
     """Yield the rows of a CSV file by column; its lines that start with `#` are comments.
 
-    Raises:
-        UsageError: a `needed` column is missing, one is there twice, or a row is too long.
+    Raises UsageError where a `needed` column is missing, one is there twice, or a row is too long.
     """
     lines = (line for line in io.StringIO(text, newline="") if not line.startswith("#"))
     rows = csv.reader(lines)
@@ -67,11 +66,7 @@ def read_table(text: str, file: str, needed: Sequence[str] = ()) -> Iterator[dic
 
 
 def read_rows(text: str, file: str, needed: Sequence[str] = ("name",)) -> list[TopologyRow]:
-    """Read every row of a topology file, whatever is in its fields.
-
-    Raises:
-        UsageError: it is no table with the `needed` columns, or has no row.
-    """
+    """Read the rows of a topology file, whatever is in them, or raise UsageError without any."""
     rows = [
         TopologyRow(f"{file}, row {number} ({printable(texts['name'][:60]) or 'no name'})", texts)
         for number, texts in enumerate(read_table(text, file, needed), start=1)
@@ -82,11 +77,7 @@ def read_rows(text: str, file: str, needed: Sequence[str] = ("name",)) -> list[T
 
 
 def read_topologies(text: str, file: str) -> dict[str, Topology]:
-    """Read the topologies of a file by name.
-
-    Raises:
-        UsageError: a column is missing or a figure is impossible; names file, row and field.
-    """
+    """Read a file's topologies by name; raises UsageError, which names file, row and field."""
     found: dict[str, Topology] = {}
     for row in read_rows(text, file, REQUIRED):
         values, refused = read_values(row.texts)

@@ -45,11 +45,7 @@ class GpuKind(msgspec.Struct, frozen=True):
 
 
 def pcie_bw(generation: int, width: int) -> float:
-    """Return what a PCIe link carries, bytes per millisecond one way, without packet overhead.
-
-    Raises:
-        UsageError: an unknown generation, or a width that no link has.
-    """
+    """Return a PCIe link's bytes/ms one way, without packet overhead, or raise UsageError."""
     if generation not in _PCIE or width not in (1, 2, 4, 8, 12, 16, 32):
         raise UsageError(f"PCIe generation {generation} x{width} is not known.")
     return _PCIE[generation] / 8 * width * GB
@@ -94,11 +90,7 @@ def _words(name: str) -> Iterator[str]:
 
 
 def require_gpu_kind(name: str) -> GpuKind:
-    """Return the kind that a GPU's name means.
-
-    Raises:
-        UsageError: none or several; says which are known.
-    """
+    """Return the kind that a GPU's name means; raises UsageError, which says what is known."""
     if kind := find_gpu_kind(name):
         return kind
     words = set(_words(name))

@@ -64,10 +64,8 @@ def parse_matrix(text: str, file: str) -> LinkMatrix:
     """Read the output of `nvidia-smi topo -m`, as printed, copied or saved with more around it.
 
     Tabs or spaces may be between the fields, escape sequences around the header, and columns of
-    affinity are passed over. Lines that start with `#` are comments.
-
-    Raises:
-        UsageError: no matrix, or one that is cut, wrapped or contradicts itself; names the line.
+    affinity are passed over. Lines that start with `#` are comments. Raises UsageError, which names
+    the line, for no matrix, or one that is cut, wrapped or contradicts itself.
     """
     lines = [
         (f"{file}, line {number}", _ESCAPE.sub("", line).strip())

@@ -29,8 +29,7 @@ def _text(path: str) -> str:
 def find_topology(name: str, gpus: int) -> Topology:
     """Return a preset, or the topology in a CSV file (`FILE.csv` or `FILE.csv#NAME`), sized.
 
-    Raises:
-        UsageError: no such topology, an unreadable file, or a number of GPUs it cannot have.
+    Raises UsageError where there is none, or not with so many GPUs.
     """
     path, _, wanted = name.partition("#")
     if not path.endswith(".csv"):
@@ -48,11 +47,7 @@ def find_topology(name: str, gpus: int) -> Topology:
 
 
 def find_rows(name: str) -> list[TopologyRow]:
-    """Return the rows that a preset, `FILE.csv` or `FILE.csv#NAME` means, whatever is in them.
-
-    Raises:
-        UsageError: no such row, or an unreadable file.
-    """
+    """Return the rows that a preset, `FILE.csv` or `FILE.csv#NAME` means, or raise UsageError."""
     path, _, wanted = name.partition("#")
     if not path.endswith(".csv"):
         find_topology(name, 1)  # an unknown name is told as everywhere
@@ -74,10 +69,8 @@ def placed_on(
     """Return the topology of a problem: the one of that name, sized, or what the workload brings.
 
     A captured workload brings the machines that it was captured with, which are called `captured`.
-
-    Raises:
-        UsageError: no topology is named and the workload brings none, `captured` is named with
-            another number of GPUs, or what is named does not exist.
+    Raises UsageError where none is named and none brought, where `captured` is named with another
+    number of GPUs, or where what is named does not exist.
     """
     if name not in (None, CAPTURED):
         if gpus is None:

@@ -24,14 +24,11 @@ _recorded: list[dict[str, Any]] = []
 
 @contextmanager
 def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
-    """Record every conversion until left; gives what returns the stream in JSON types.
-
-    Raises UsageError where a stream is captured already.
-    """
+    """Record every conversion until left; UsageError where a stream is captured already."""
     if not _switch.acquire(blocking=False):
         raise UsageError("A stream is captured already; leave that one first.")
     try:
-        with _recording() as here:
+        with _recording() if find_spec("colossalai") else nullcontext() as here:
 
             def content() -> Mapping[str, Any]:
                 streams = [*_recorded]
@@ -52,9 +49,7 @@ def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
 
 
 def _recording() -> Any:
-    """Return what records this process; None comes of it where it has no ColossalAI."""
-    if find_spec("colossalai") is None:
-        return nullcontext()
+    """Return what records this process, which has ColossalAI."""
     from planners.dimspec.upstream.recording import recording
 
     return recording()
@@ -63,12 +58,8 @@ def _recording() -> Any:
 def record(model: str, mesh_shape: Sequence[int], release: str = _RELEASE) -> None:
     """Have a real ColossalAI make a model's strategies, in a process of its own, and capture that.
 
-    Args:
-        model: one that comes with the family, such as `resnet50`.
-        mesh_shape: devices along each axis.
-        release: a folder that `make upstreams` made.
-
-    Raises UsageError outside of `capture`, ShardbenchError where there is no such release or model.
+    The model is one that comes with the family, such as `resnet50`, the release a folder that
+    `make upstreams` made. Raises UsageError outside of `capture`, ShardbenchError without them.
     """
     if not _switch.locked():
         raise UsageError('Record inside `with capture("dimspec", FILE):`.')

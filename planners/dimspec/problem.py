@@ -98,10 +98,7 @@ class Search(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The last conversion for each query, and the total cost that every call reported.
-
-    ColossalAI's constructor keeps no more than the cost of a call either.
-    """
+    """The last conversion for each query, and the total cost that every call reported."""
 
     conversions: Sequence[Conversion]
     costs: Sequence[float]
@@ -122,10 +119,7 @@ def answer(stream: Stream, search: Search) -> Answers:
 
 
 def prepare(problem: DimSpecProblem, search: Callable[[], Search]) -> Prepared[Answers]:
-    """Return a stream ready to be asked, each time of a search that knows nothing yet.
-
-    Raises NotApplicable where the problem is ColossalAI's own constructor.
-    """
+    """Return a stream, asked of a new search each time; NotApplicable for the constructor."""
     if isinstance(problem, ConstructorProblem):
         raise NotApplicable(
             "It answers conversions; strategies are made by ColossalAI's own constructor, in the "

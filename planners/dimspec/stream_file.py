@@ -26,7 +26,7 @@ Size = Annotated[int, Meta(ge=1, le=2**31)]
 CostUnits = Annotated[float, Meta(ge=0, le=_LARGEST_FLOAT)]
 
 
-class MeshRecord(Struct, frozen=True, kw_only=True):
+class RecordedMesh(Struct, frozen=True, kw_only=True):
     """The mesh that conversions were recorded on; its costs are 1 where they are left out."""
 
     mesh_shape: Annotated[tuple[Size, ...], Meta(min_length=1, max_length=MOST_MESH_AXES)]
@@ -76,7 +76,7 @@ class QueryRecord(Struct, frozen=True):
         return RecordedAnswer(self.path, self.comms, cost)
 
 
-class StreamRecord(MeshRecord, frozen=True, kw_only=True):
+class StreamRecord(RecordedMesh, frozen=True, kw_only=True):
     """A whole file: distinct queries, their order by index, and how many calls it leaves out."""
 
     queries: tuple[QueryRecord, ...]
@@ -89,7 +89,7 @@ class StreamRecord(MeshRecord, frozen=True, kw_only=True):
             raise ValueError(f"`sequence` must hold indices of the {len(self.queries)} queries")
 
 
-Record = TypeVar("Record", bound=MeshRecord)
+Record = TypeVar("Record", bound=RecordedMesh)
 
 
 def _read(path: Path, kind: type[Record]) -> Record:
@@ -101,7 +101,7 @@ def _read(path: Path, kind: type[Record]) -> Record:
 
 def read_mesh(path: Path) -> Mesh:
     """Return the mesh that a stream was recorded on; raises UsageError where it cannot be used."""
-    return _read(path, MeshRecord).mesh()
+    return _read(path, RecordedMesh).mesh()
 
 
 def read_stream(

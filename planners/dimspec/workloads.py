@@ -81,10 +81,7 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
 
 
 def brings(spec: WorkloadSpec) -> Topology | None:
-    """Return as many GPUs as the mesh of a file has, the last axis within a host; None for others.
-
-    Raises UsageError where the file cannot be read.
-    """
+    """Return the GPUs of a file's mesh, the last axis within a host; UsageError for a bad file."""
     if not is_captured_file(spec.name):
         return None
     mesh = asked_mesh(spec) or read_mesh(Path(spec.name)).shape

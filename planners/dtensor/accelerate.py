@@ -23,9 +23,7 @@ _switch = Lock()
 class AcceleratedDTensor(AbstractContextManager["AcceleratedDTensor"]):
     """DTensor's dispatch while it is accelerated, in all threads of the process.
 
-    Ops on DTensors decide and compute as they do in torch; what differs is how long that takes.
-    It ends with `stop`, or with the `with` block that it is used in, in whatever order other
-    contexts end.
+    It ends with `stop`, or its `with` block, in whatever order other contexts end.
     """
 
     def __init__(self, *, check: float = 0.0, any_release: bool = False) -> None:

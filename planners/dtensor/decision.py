@@ -25,10 +25,7 @@ Rewritten = tuple[OpInfo, OpSchema]
 
 @dataclass(frozen=True, slots=True)
 class Redistribution:
-    """An op some of whose inputs are moved: its schema as called, and pairs of source and target.
-
-    The pairs hold the inputs that change placements, no others.
-    """
+    """An op's schema as called, and source and target of those of its inputs that are moved."""
 
     schema: OpSchema
     moves: tuple[tuple[DTensorSpec, DTensorSpec], ...]

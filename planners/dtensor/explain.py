@@ -16,17 +16,13 @@ from planners.dtensor.quality import cost_of, move_costs
 
 @dataclass(frozen=True, slots=True)
 class MovedOp:
-    """An op whose inputs are moved so, `times` in a call.
-
-    `moves` has source and target placements of each input that is moved. Each time that costs `us`
-    microseconds, where the cheapest of torch's strategies for the op would cost `cheapest_us`.
-    """
+    """An op whose inputs are moved so, and what that costs each time."""
 
     op: str
-    moves: tuple[tuple[str, str], ...]
-    times: int
+    moves: tuple[tuple[str, str], ...]  # source and target placements of each input that is moved
+    times: int  # in a call
     us: float
-    cheapest_us: float
+    cheapest_us: float  # by the cheapest of torch's strategies for the op
 
     @property
     def total_us(self) -> float:
@@ -42,10 +38,7 @@ class MovedOp:
 def explain(
     problem: DTensorProblem, decision: Decision, question: Question[Decision]
 ) -> Explanation:
-    """Say which ops of a call move their inputs, and which of them need not so much.
-
-    Raises UsageError where a rank is asked for.
-    """
+    """Say which ops of a call move inputs, and which need not; UsageError for a rank."""
     if question.rank is not None:
         raise UsageError("DTensor decides alike for all ranks; leave out --rank.")
     with playing_one_rank(problem.ranks_per_host):

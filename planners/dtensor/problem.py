@@ -46,10 +46,7 @@ def build(workload: WorkloadSpec, topology: Topology) -> DTensorProblem:
 
 
 def prepare(problem: DTensorProblem, dispatch: Dispatch) -> Prepared[Decision]:
-    """Return the problem's program, to be called under a dispatch.
-
-    A turn begins with cold caches; unless the program wants them so, one call warms them.
-    """
+    """Return the program under a dispatch; a turn begins cold, and a call warms warm programs."""
     redistributions = Redistributions()
     program = problem.program
 

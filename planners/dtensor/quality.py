@@ -35,10 +35,7 @@ class MoveCost(NamedTuple):
 
 
 def move_costs(decision: Decision) -> list[MoveCost]:
-    """Return what the ops of a call cost, in order.
-
-    The cheapest is that of torch's exhaustive search, for each op as it was called.
-    """
+    """Return the costs of a call's ops in order, with the cheapest by exhaustive search."""
     known: dict[OpSchema, float] = {}
     for each in decision.redistributions:
         if each.schema not in known:
@@ -52,10 +49,7 @@ def cost_of(redistribution: Redistribution) -> float:
 
 
 def quality(problem: DTensorProblem, decision: Decision) -> Mapping[str, float]:
-    """Return the cost of the redistributions in microseconds, and the cheapest possible.
-
-    A captured step is also compared with what was recorded.
-    """
+    """Return what redistributions cost in microseconds, and compare with what was recorded."""
     with playing_one_rank(problem.ranks_per_host):
         costs = move_costs(decision)
     found = {
@@ -68,10 +62,9 @@ def quality(problem: DTensorProblem, decision: Decision) -> Mapping[str, float]:
 
 
 def unlike(decision: Decision, recorded: RecordedDecisions) -> int:
-    """Return how many results lie elsewhere than was recorded, and inputs that moved otherwise.
+    """Return how many results lie elsewhere than was recorded, and ops that moved otherwise.
 
-    Inputs are told by op and by all that it moved; of those without their like here or there, the
-    larger number counts.
+    Of ops and moves without their like here or there, the larger number counts.
     """
     results = sum(
         [was] != result_records(result)

@@ -140,16 +140,13 @@ class ResultRecord(LocalRecord, frozen=True):
 class ArgumentRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """An argument that JSON has no type for: one field is set, and `index` beside `number`.
 
-    Attributes:
-        tensor: a DTensor by its index.
-        number: type of a number in a tensor's place; equal ones have the same `index`.
-        float_: a number that is not finite.
+    That is the type of a number in a tensor's place; `float_` is a number that is not finite.
     """
 
-    tensor: _Index | None = None
+    tensor: _Index | None = None  # a DTensor
     local: LocalRecord | None = None
     number: Literal["int", "float"] | None = None
-    index: _Index | None = None
+    index: _Index | None = None  # the same for equal numbers
     float_: Literal["inf", "-inf", "nan"] | None = msgspec.field(default=None, name="float")
     dtype: _Name | None = None
     layout: _Name | None = None
@@ -189,17 +186,10 @@ class CallRecord(Struct, frozen=True):
 
 
 class StepRecord(Struct, frozen=True):
-    """All that was recorded.
+    """All that was recorded: calls by index in `sequence`, and how many are left out, by reason."""
 
-    Attributes:
-        ranks: of the world that the step ran in.
-        ranks_per_host: as torch counted them there, for its model of what collectives cost.
-        sequence: calls by index, in the order in which they were made.
-        left_out: how many calls are not in the file, by reason.
-    """
-
-    ranks: _Ranks
-    ranks_per_host: _Ranks
+    ranks: _Ranks  # of the world that the step ran in
+    ranks_per_host: _Ranks  # as torch counted them there, for its model of collectives
     meshes: Annotated[tuple[MeshRecord, ...], Meta(max_length=64)]
     tensors: tuple[TensorRecord, ...]
     results: tuple[ResultRecord, ...]

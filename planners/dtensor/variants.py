@@ -53,7 +53,7 @@ def upstream(problem: "DTensorProblem") -> "Prepared[Decision]":
 @FAMILY.variant("uncached", same_as="upstream", source="torch 2.13.0")
 def uncached(problem: "DTensorProblem") -> "Prepared[Decision]":
     """Torch as installed, its cache cleared before every op"""
-    return problem.under("dispatch.uncached:Uncached")
+    return problem.under("search.dispatches:Uncached")
 
 
 @FAMILY.variant("interned", same_as="upstream", source="shardbench")

@@ -116,10 +116,7 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
 
 
 def brings(spec: WorkloadSpec) -> Topology | None:
-    """Return the ranks of a captured step, in hosts as torch counted them; None for others.
-
-    Raises UsageError where the file cannot be read.
-    """
+    """Return a captured step's ranks, in hosts as torch counted them; UsageError for a bad file."""
     if not is_captured_file(spec.name):
         return None
     step = read_step(Path(spec.name))

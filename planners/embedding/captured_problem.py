@@ -25,11 +25,8 @@ def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
     """Build the problem of a captured file, on the machines `captured` as the live planner had it.
 
     On others, the options and their estimates are those that torchrec comes to there, and as much
-    is reserved as the live planner's own reservation reserves there.
-
-    Raises:
-        UsageError: the file cannot be used, or not with the installed torchrec, or not on machines
-            that are not its own.
+    is reserved as the live planner's own reservation reserves there. Raises UsageError where the
+    file cannot be used, or not with the installed torchrec or on these machines.
     """
     captured = read_problem(path)
     logging.getLogger().addFilter(_is_worth_saying)
@@ -50,11 +47,7 @@ class _ReplayedReservation(FixedPercentageStorageReservation):
         self._captured = captured
 
     def reserve(self, topology: Any, *_: Any, **__: Any) -> Any:
-        """Return a copy of the topology with what is left of its devices.
-
-        Raises:
-            PlannerError: the live planner's reservation raised it.
-        """
+        """Return a copy of the topology with what is left of its devices, or raise PlannerError."""
         left, refused = self._captured.left, self._captured.refused
         if refused is not None:
             raise PlannerError(refused, PlannerErrorType.INSUFFICIENT_STORAGE)

@@ -11,7 +11,7 @@ from harness.contract import InfeasibleDecision, Prepared
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.shard_checks import ShardedTable, check_memory, check_names, storage_of
-from planners.embedding.torchrec_objects import fingerprint_of, said_by
+from planners.embedding.torchrec_objects import plan_fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,8 @@ def prepare(
 ) -> Prepared[Plan]:
     """Prepare a variant that plans with a new planner each time; each component is a factory.
 
-    Planner, enumerator and proposers all keep state, so every call gets new ones. There are no
-    statistics: printing a plan is not planning. A call that finds no plan raises
-    InfeasibleDecision.
+    All of them keep state. Printing a plan is no planning, so there are no statistics. A call that
+    finds no plan raises InfeasibleDecision.
     """
     if problem.options is not None and "enumerator" not in components:
         is_torchrecs = planner is EmbeddingShardingPlanner
@@ -60,7 +59,7 @@ def prepare(
 
 def fingerprint(plan: Plan) -> str:
     """Hash what a plan says about each table: sharding type, kernel, and every shard's place."""
-    return fingerprint_of(said_by(option, option.fqn) for option in plan.options)
+    return plan_fingerprint(plan.options)
 
 
 def validate(problem: EmbeddingProblem, plan: Plan) -> None:
@@ -84,12 +83,3 @@ def storage_by_rank(problem: EmbeddingProblem, plan: Plan) -> tuple[list[int], l
     shards = [shard for option in plan.options for shard in option.shards]
     ranks = problem.topology.world_size
     return storage_of(shards, ranks, "hbm"), storage_of(shards, ranks, "ddr")
-
-
-def perf_by_rank(problem: EmbeddingProblem, plan: Plan) -> list[float]:
-    """Return the milliseconds of each rank, summed as torchrec's perf model sums them."""
-    perf = [0.0] * problem.topology.world_size
-    for option in plan.options:
-        for shard in option.shards:
-            perf[shard.rank] += shard.perf.total
-    return perf

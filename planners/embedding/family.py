@@ -5,32 +5,24 @@ Nothing here imports torchrec: listing variants must be quick, and must work whe
 
 from typing import TYPE_CHECKING
 
-from harness.contract import Abilities, Counter, Family, Quality, WorkloadSpec
-from planners.embedding.capture.workload import brought, captured_label, is_captured
+from harness.contract import Abilities, Counter, Family, Quality
 from planners.embedding.importing.importer import IMPORTING
 from planners.embedding.inventory import inventory
 from planners.embedding.releases.declared import RELEASES
 from planners.embedding.studies import GOALS, STUDIES
-from planners.embedding.workloads import label, list_workloads, load_tables
+from planners.embedding.workloads import brings, label, list_workloads
 
 if TYPE_CHECKING:
     from planners.embedding.decision import Plan
     from planners.embedding.problem import EmbeddingProblem
 
 
-def _label(workload: WorkloadSpec) -> WorkloadSpec:
-    if is_captured(workload):
-        return captured_label(workload)
-    load_tables(workload)  # what is wrong with it is better said before a process is started
-    return label(workload)
-
-
 FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
     name="embedding",
     summary="where embedding tables go: TorchRec's EmbeddingShardingPlanner",
     implementation="planners.embedding.implementation",
-    label=_label,
-    brings=brought,
+    label=label,
+    brings=brings,
     qualities=(
         Quality("max_rank_ms", "ms", "lower", "cost of the slowest rank, by torchrec's estimate"),
         Quality(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
-from planners.embedding.capture.workload import is_captured
+from harness.contract.captured_file import is_captured_file
 from planners.embedding.tables import Table
 from planners.embedding.workloads import assigned, load_tables, memory_setting
 
@@ -30,7 +30,7 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
 
 
 def _tables(workload: WorkloadSpec, topology: Topology | None) -> Sequence[Table]:
-    if not is_captured(workload):
+    if not is_captured_file(workload.name):
         tables = load_tables(workload)
         if memory_setting(workload) is None:
             return tables

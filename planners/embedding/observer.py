@@ -1,6 +1,6 @@
 """Counters and times of the steps of any EmbeddingShardingPlanner, taken from outside."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,7 +34,9 @@ def _observe(planner: EmbeddingShardingPlanner, recorder: Recorder) -> None:
     compiled = planner._partitioner
     if not isinstance(compiled, CompiledSearch):
         observe_components(planner, recorder)
-        recorder.progress = lambda: _progress(planner, recorder)
+        recorder.progress = lambda: _progress(
+            recorder.counters["proposals"], map(_expected_proposals, planner._proposers)
+        )
         return
     replace_timed(recorder, planner._enumerator, "enumerate", "enumerate")
     replace_timed(recorder, planner._perf_model, "rate", "rate")
@@ -48,16 +50,12 @@ def _observe(planner: EmbeddingShardingPlanner, recorder: Recorder) -> None:
         recorder.counters["partitions"] += compiled.tried
 
     compiled.load = recorder.timed("propose", counted_load)  # type: ignore[method-assign]
-    recorder.progress = lambda: _progress_of(compiled.proposed, None)
+    recorder.progress = lambda: _progress(compiled.proposed, [None])
 
 
-def _progress(planner: EmbeddingShardingPlanner, recorder: Recorder) -> Progress | None:
-    expected = [_expected_proposals(proposer) for proposer in planner._proposers]
-    total = None if None in expected else sum(count or 0 for count in expected)
-    return _progress_of(recorder.counters["proposals"], total)
-
-
-def _progress_of(done: int, total: int | None) -> Progress | None:
+def _progress(done: int, expected: Iterable[int | None]) -> Progress | None:
+    counts = [*expected]
+    total = None if None in counts else sum(count or 0 for count in counts)
     return Progress(done, total, "proposals") if done else None
 
 

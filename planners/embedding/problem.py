@@ -19,6 +19,7 @@ from planners.embedding.torchrec_objects import (
     KERNELS,
     RESERVED_FRACTION,
     ModelParallelSharder,
+    constraints_of,
     embedding_bags,
 )
 from planners.embedding.workloads import MEMORY, assigned, load_tables, memory_setting, scaled
@@ -31,30 +32,24 @@ _MIXED_DDR_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingProblem:
-    """Tables to place, and where: everything that `EmbeddingShardingPlanner.plan` is given.
-
-    `usable_hbm` and `usable_ddr` are the bytes of each rank that the planner may fill. `paths` has
-    the path of each table's module, where that is not the model itself. `options` and `live` are
-    those of a captured problem. `search_seconds` limits variants that search by the clock. `known`
-    keeps what has been worked out about the problem.
-    """
+    """Tables to place, and where: everything that `EmbeddingShardingPlanner.plan` is given."""
 
     tables: tuple[Table, ...]
     topology: torchrec_types.Topology
     module: nn.Module
     constraints: dict[str, torchrec_types.ParameterConstraints]
     sharders: list[ModuleSharder[nn.Module]]
-    usable_hbm: tuple[int, ...]
+    usable_hbm: tuple[int, ...]  # bytes of each rank that the planner may fill
     usable_ddr: tuple[int, ...]
     memory: str
     assigned: str
-    paths: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()  # of each table's module, where that is not the model itself
     batch_size: int = BATCH_SIZE
     kernels: frozenset[str] = frozenset(KERNELS)
     reservation: Callable[[], StorageReservation] | None = None
-    options: CapturedOptions | None = None
+    options: CapturedOptions | None = None  # of a captured problem, as `live`
     live: LivePlanner | None = None
-    search_seconds: float | None = None
+    search_seconds: float | None = None  # of variants that search by the clock
     known: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -107,12 +102,7 @@ def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
         tables=tables,
         topology=placed_on,
         module=embedding_bags(tables),
-        constraints={
-            table.name: torchrec_types.ParameterConstraints(
-                compute_kernels=list(KERNELS), pooling_factors=list(table.pooling_factors)
-            )
-            for table in tables
-        },
+        constraints=constraints_of(tables),
         sharders=[ModelParallelSharder()],
         usable_hbm=(int((1 - RESERVED_FRACTION) * device.storage.hbm),) * topology.gpus,
         usable_ddr=(device.storage.ddr,) * topology.gpus,

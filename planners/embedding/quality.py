@@ -4,17 +4,18 @@ from collections.abc import Sequence
 
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 
-from planners.embedding.decision import Plan, perf_by_rank, storage_by_rank
+from planners.embedding.decision import Plan, storage_by_rank
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.best_plan.bound import lower_bound
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space
+from planners.embedding.torchrec_objects import perf_by_rank
 
 
 def quality(problem: EmbeddingProblem, plan: Plan) -> dict[str, float]:
     """Rate a plan by torchrec's own estimates: milliseconds an iteration, parts of memory."""
     max_rank_ms = float(NoopPerfModel(problem.topology).rate(list(plan.options)))
-    mean_rank_ms = sum(perf_by_rank(problem, plan)) / problem.topology.world_size
+    mean_rank_ms = sum(perf_by_rank(plan.options, problem.topology)) / problem.topology.world_size
     bound_ms = bound(problem)
     hbm, ddr = storage_by_rank(problem, plan)
     return {
@@ -35,10 +36,7 @@ def _fullest(used: Sequence[int], usable: Sequence[int]) -> float:
 
 
 def bound(problem: EmbeddingProblem) -> float:
-    """Return milliseconds that no plan of the problem rates less than; infinite if there is none.
-
-    It is worked out once for a problem.
-    """
+    """Return milliseconds that no plan rates below, worked out once; infinite without a plan."""
     if "bound_ms" not in problem.known:
         problem.known["bound_ms"] = lower_bound(*arrays(problem)).milliseconds
     return problem.known["bound_ms"]

@@ -24,10 +24,7 @@ class ShardedTable(NamedTuple):
     size: tuple[int, int]
 
     def check_tiling(self, world_size: int) -> None:
-        """Check that shards are on ranks and tile the table: inside, no two overlapping, no gap.
-
-        With `data_parallel` each rank must have the whole table instead.
-        """
+        """Check that shards are on ranks and tile the table; in `data_parallel` each is whole."""
         boxes = []
         for number, shard in enumerate(self.shards):
             if shard.rank is None or not 0 <= shard.rank < world_size:

@@ -27,15 +27,12 @@ MOST_TABLES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """An embedding table of shape (rows, dim), which one or more features look up.
-
-    `pooling_factors` holds one figure per feature: the mean number of indices per sample.
-    """
+    """An embedding table of shape (rows, dim), which one or more features look up."""
 
     name: str
     rows: int
     dim: int
-    pooling_factors: tuple[float, ...]
+    pooling_factors: tuple[float, ...]  # of each feature the mean number of indices per sample
     dtype: str = "fp32"
 
     @property
@@ -199,10 +196,7 @@ def read_tables(path: str | Path) -> tuple[Table, ...]:
     Columns: `rows`; `dim` in elements; `pooling_factor` in indices per sample, `1|10` where two
     features share the table; optionally `name` (default `table_<i>`, from 0) and `dtype` (fp32,
     fp16 or bf16; default fp32). Other columns are ignored, and so are blank lines and lines that
-    start with `#` in CSV.
-
-    Raises:
-        UsageError: the file or a cell cannot be used; names file, data row (from 1) and field.
+    start with `#` in CSV. Raises UsageError, which names file, data row (from 1) and field.
     """
     return parse_tables(read_bytes(path), str(path))
 

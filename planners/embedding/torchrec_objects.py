@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-from torchrec.distributed.planner.types import ShardingOption
+from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption, Topology
 from torchrec.distributed.types import ShardingType
 from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
@@ -55,6 +55,30 @@ def embedding_bags(tables: Sequence[Table]) -> EmbeddingBagCollection:
         )
     except KeyError as error:  # torch refuses the names of its own attributes, such as `type`
         raise UsageError(f"A table's name is refused by torch: {error.args[0]}.") from None
+
+
+def constraints_of(tables: Iterable[Table]) -> dict[str, ParameterConstraints]:
+    """Return the constraints of tables: their pooling factors, and kernels of KERNELS alone."""
+    return {
+        table.name: ParameterConstraints(
+            compute_kernels=list(KERNELS), pooling_factors=list(table.pooling_factors)
+        )
+        for table in tables
+    }
+
+
+def perf_by_rank(plan: Iterable[ShardingOption], topology: Topology) -> list[float]:
+    """Return the milliseconds of each rank, summed as torchrec's perf model sums them."""
+    perf = [0.0] * topology.world_size
+    for option in plan:
+        for shard in option.shards:
+            perf[shard.rank] += shard.perf.total
+    return perf
+
+
+def plan_fingerprint(plan: Iterable[ShardingOption]) -> str:
+    """Hash what a plan says about each table: sharding type, kernel, and every shard's place."""
+    return fingerprint_of(said_by(option, option.fqn) for option in plan)
 
 
 def said_by(option: ShardingOption, fqn: str) -> list[Any]:

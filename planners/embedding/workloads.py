@@ -8,8 +8,10 @@ from functools import cache, partial
 from importlib import resources
 from itertools import count
 
-from harness.contract import UsageError, Workload, WorkloadSpec
+from harness.contract import Topology, UsageError, Workload, WorkloadSpec
+from harness.contract.captured_file import is_captured_file
 from harness.model.errors import unknown
+from harness.model.files import read_file
 from harness.model.ids import at_most, one_of, whole_number
 from planners.embedding.tables import (
     MOST_TABLES,
@@ -86,10 +88,7 @@ def _read(file: str) -> tuple[str, tuple[_Record, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    """A workload whose tables, or part of their attributes, come from a packaged data file.
-
-    `assigned` names the attributes that the file lacks and that are assigned here.
-    """
+    """A workload from a packaged file; `assigned` names the attributes that the file lacks."""
 
     file: str
     about: str
@@ -201,8 +200,33 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
 
 
 def label(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return the workload as results name it: a file by its base name and a hash of its content."""
+    """Return the workload as results name it: a file by its base name and a hash of its content.
+
+    Raises UsageError for what cannot be used: that is better said before a process is started.
+    """
+    if is_captured_file(spec.name):
+        from planners.embedding.capture.file import read_problem
+
+        _check_no_parameters(spec)
+        read_problem(spec.name)
+        return spec.of_file(read_file(spec.name))
+    load_tables(spec)
     return spec.of_file(read_bytes(spec.name)) if is_table_file(spec.name) else spec
+
+
+def brings(spec: WorkloadSpec) -> Topology | None:
+    """Return a captured file's machines, None for others; raises UsageError for a bad file."""
+    if not is_captured_file(spec.name):
+        return None
+    from planners.embedding.capture.file import read_machines
+
+    _check_no_parameters(spec)
+    return read_machines(spec.name)
+
+
+def _check_no_parameters(spec: WorkloadSpec) -> None:
+    if spec.parameters:
+        raise UsageError(f"A captured workload takes no parameters; write '{spec.name}' alone.")
 
 
 def scaled(tables: tuple[Table, ...], total_bytes: float) -> tuple[Table, ...]:

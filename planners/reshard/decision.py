@@ -26,10 +26,7 @@ def fingerprint(decision: ReshardDecision) -> str:
 
 
 def validate(problem: ReshardProblem, decision: ReshardDecision) -> None:
-    """Raise InfeasibleDecision where the mirror is another one, or an input is not as needed.
-
-    Paddle's program is looked at in the process that made it.
-    """
+    """Raise InfeasibleDecision where mirror and graph differ, or an input is not as needed."""
     if isinstance(decision, PaddleDecision):
         return
     block, program = decision.block, decision.program

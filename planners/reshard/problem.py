@@ -99,10 +99,7 @@ def _chain(ops: int) -> DistProgram:
 def prepare(
     problem: ReshardProblem, block: Callable[[Twin], Block], resharder: type[Resharder] = Resharder
 ) -> Prepared[Resharded]:
-    """Return a pass over a problem, each time over a copy of its graph that a new block mirrors.
-
-    Raises NotApplicable where the program is Paddle's own.
-    """
+    """Return passes over new copies of a problem's graph; NotApplicable for Paddle's own."""
     if isinstance(problem, PaddleProblem):
         raise NotApplicable("It edits its own programs; Paddle's are for the variants named so.")
     whole = problem.program

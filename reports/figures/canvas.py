@@ -83,6 +83,10 @@ class Drawing:
     svg: str
     png: bytes
 
+    def as_file(self, suffix: str) -> str | bytes:
+        """Return what a file of that suffix holds, `.svg` or `.png`."""
+        return self.svg if suffix.lower() == ".svg" else self.png
+
     @property
     def inline(self) -> str:
         """The SVG for use inside an HTML page, whose style sheet says what is light and dark."""

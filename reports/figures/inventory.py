@@ -17,11 +17,7 @@ _LONGEST_NAME = 40
 
 
 def draw(inventory: Inventory, sort: str, most: int) -> Drawing:
-    """Draw the distributions of an inventory and its largest parts.
-
-    Raises:
-        UsageError: there is no such column.
-    """
+    """Draw the distributions of an inventory, and its largest parts by the column `sort`."""
     rows = inventory.largest(sort, most)
     drawn = inventory.drawn
     pairs = -(-len(drawn) // 2)
@@ -51,8 +47,7 @@ def _draw_distribution(axes: Axes, inventory: Inventory, column: Column) -> None
 def _draw_largest(
     axes: Axes, inventory: Inventory, rows: Sequence[Sequence[Cell]], sort: str
 ) -> None:
-    by = sort if inventory.columns[inventory.place(sort)].kind != "text" else inventory.sort
-    place = inventory.place(by)
+    place = inventory.place_of_bars(sort)
     texts = (text_of(row[place], inventory.columns[place]) for row in rows)
     bars = list(zip((float(row[place]) for row in rows), texts, strict=True))
     _draw_bars(axes, bars, largest_title(inventory, sort, len(rows)), size=8.0)

@@ -15,8 +15,7 @@ from reports.views.changes import Comparison
 def write_comparison(a: Path, b: Path, out: Path) -> Path:
     """Write what changed from the results file `a` to `b` into a folder; return its page.
 
-    Raises:
-        UsageError: a file is unreadable, or `out` is not to be written, see `write_page`.
+    Raises UsageError where a file is unreadable, or `out` not to be written, see `write_page`.
     """
     changes = Comparison(read_results(a), read_results(b))
     names = (a.name, b.name) if a.name != b.name else (str(a), str(b))

@@ -41,11 +41,7 @@ def variant_pairs(family: FamilyView) -> list[tuple[str, str]]:
 
 
 def page_name(family: str, problem: str, variant: str, before: str = "") -> str:
-    """Return the file that `shardbench profile` writes about a variant, or two of them.
-
-    Raises:
-        UsageError: the names make no id.
-    """
+    """Return the name of the file that `shardbench profile` writes about a variant, or two."""
     names = "-against-".join(filter(None, (variant, before)))
     return f"{CellId(family, names, ProblemId.parse(problem)).file_stem}.flames.html"
 

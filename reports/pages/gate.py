@@ -5,13 +5,12 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.model.cell import Cell
 from harness.model.errors import printable
 from harness.model.ids import CellId, ProblemId
 from harness.suites.difference import Deviation, Kind, Value
 from harness.suites.gate import GateVerdict, Judged
 from reports.escaping import code as in_code
-from reports.formatting import MISSING, interval, number
+from reports.formatting import MISSING, interval, number, plural
 from reports.tables.markdown import as_markdown
 from reports.tables.table import code, table_of
 
@@ -54,8 +53,7 @@ def headline(verdict: GateVerdict) -> str:
     name, clause, _ = _WORDS[worst]
     amount = verdict.count(worst)
     verb = "" if worst in _VERBLESS else "is " if amount == 1 else "are "
-    cells = "cell" if total == 1 else "cells"
-    parts = [f"{amount:,} of {total:,} {cells} {verb}{clause}"]
+    parts = [f"{amount:,} of {plural(total, 'cell')} {verb}{clause}"]
     parts += [f"{verdict.count(kind):,} {_WORDS[kind][1]}" for kind in others]
     return f"{name}: {', '.join(parts)}."
 
@@ -177,7 +175,8 @@ def markdown(
         blocks.append("\n".join([text, *(f"- {in_code(command)}" for command in commands)]))
     as_expected = [judged for judged in verdict.judged if judged.kind is None]
     if as_expected and found:
-        blocks.append(_folded(as_expected))
+        title = f"<summary>{len(as_expected):,} as expected</summary>"
+        blocks.append(f"<details>\n{title}\n\n{_expected_table(as_expected)}\n\n</details>")
     elif as_expected:
         blocks.append(_expected_table(as_expected))
     return "\n\n".join(blocks) + "\n"
@@ -188,22 +187,14 @@ def failure_markdown(reason: str) -> str:
     return f"## Error: the gate failed, so nothing is judged\n\n{in_code(printable(reason))}\n"
 
 
-def _folded(judged: Sequence[Judged]) -> str:
-    title = f"{len(judged):,} as expected"
-    return f"<details>\n<summary>{title}</summary>\n\n{_expected_table(judged)}\n\n</details>"
-
-
 def _expected_table(judged: Sequence[Judged]) -> str:
+    """Return the cells that are as expected, which were all measured."""
     table = table_of(
         judged[:_MOST_ROWS],
         code("cell", lambda each: printable(str(each.cell))),
-        code("status", lambda each: each.measured.status if each.measured else None),
-        code("decision", lambda each: (each.measured and each.measured.decision) or ""),
-        code("ratio", lambda each: _text(_interval(each.measured))),
-        code("expected ratio", lambda each: _text(each.expected.ratio if each.expected else None)),
+        code("status", lambda each: each.measured.status),
+        code("decision", lambda each: each.measured.decision or ""),
+        code("ratio", lambda each: _text(each.measured.ratio and each.measured.ratio.interval)),
+        code("expected ratio", lambda each: _text(each.expected and each.expected.ratio)),
     )
     return as_markdown(table)
-
-
-def _interval(cell: Cell | None) -> tuple[float, float] | None:
-    return cell.ratio.interval if cell and cell.ratio else None

@@ -6,16 +6,14 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from harness.contract.releases import Releases
 from reports.escaping import markdown
 from reports.figures.canvas import (
     PALE,
-    WIDTH,
     Drawing,
+    blank_figure,
     colour_of,
     finish,
     linear_time,
@@ -55,16 +53,15 @@ def draw(declared: Releases, chapters: Sequence[Chapter]) -> Drawing | None:
     modules = _modules(shown)
     heights = [_ROW_INCHES * len(each.run) + _AROUND_INCHES for each in shown]
     with style():
-        figure = Figure(figsize=(WIDTH, sum(heights) + 0.3), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = blank_figure(sum(heights) + 0.3)
         grid = figure.subplots(len(shown), 2, squeeze=False, height_ratios=heights)
         for (left, right), chapter in zip(grid, shown, strict=True):
             _calls(left, chapter, modules)
             _times(right, chapter)
-        handles, labels = grid[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower left", ncols=len(labels), **_LEGEND)
-        handles, labels = grid[0][1].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower right", ncols=len(labels), **_LEGEND)
+        for axes, place in zip(grid[0], ("outside lower left", "outside lower right"), strict=True):
+            handles, labels = axes.get_legend_handles_labels()
+            look: dict[str, Any] = {"loc": place, "ncols": len(labels), **_LEGEND}
+            figure.legend(handles, labels, **look)
         title = f"{declared.library}: calls and CPU time by release"
         caption = (
             f"Left: Python calls of {declared.profiled}, exact, by the module that makes them. "
@@ -105,47 +102,25 @@ def _calls(axes: Axes, chapter: Chapter, modules: Sequence[str]) -> None:
 
 
 def _times(axes: Axes, chapter: Chapter) -> None:
-    timed = [(place, each) for place, each in enumerate(chapter.run) if each.profiled and each.rest]
+    timed = False
     name_rows(axes, [each.name for each in chapter.run])
     axes.set_title(f"\nCPU time, {plural(chapter.rounds, 'turn')}", loc="left")
     axes.grid(axis="x")
-    for place, each in timed:
-        assert each.profiled is not None
-        assert each.rest is not None
-        first = place == timed[0][0]
-        axes.barh(
-            place,
-            each.profiled.median,
-            0.7,
-            color=colour_of(5),
-            label=chapter.profiled if first else None,
-            xerr=[
-                [each.profiled.median - each.profiled.low],
-                [each.profiled.high - each.profiled.median],
-            ],
-            error_kw={"elinewidth": 0.9, "capsize": 2},
-        )
-        axes.barh(
-            place,
-            each.rest.median,
-            0.7,
-            each.profiled.median,
-            color=PALE,
-            label="rest" if first else None,
-        )
+    for place, each in enumerate(chapter.run):
+        if not (each.profiled and each.rest):
+            continue
+        median, low, high = each.profiled
+        labels = (None, None) if timed else (chapter.profiled, "rest")
+        timed = True
+        span, bars = [[median - low], [high - median]], {"elinewidth": 0.9, "capsize": 2}
+        axes.barh(place, median, 0.7, xerr=span, color=colour_of(5), error_kw=bars, label=labels[0])
+        axes.barh(place, each.rest.median, 0.7, median, color=PALE, label=labels[1])
     if timed:
         linear_time(axes)
 
 
 def page(declared: Releases, chapters: Sequence[Chapter], command: str, figure: str = "") -> str:
-    """Return the history as Markdown.
-
-    Args:
-        declared: The library.
-        chapters: A chapter for each problem.
-        command: What measures it.
-        figure: The figure's file, beside the page; empty without one.
-    """
+    """Return the history as Markdown, with the command behind it and the figure's file, if any."""
     environment = chapters[-1].environment
     packages = ", ".join(f"{name} {version}" for name, version in environment.packages.items())
     lines = [f"# {declared.library}, release by release", ""]

@@ -79,10 +79,8 @@ def write_page(out: Path, build: Callable[[], Page]) -> Path:
 
     `out` gets index.html, report.md, figures/*.svg|png, data/*.csv, and the page's other files.
     What an earlier call wrote there is replaced, other files stay. Nothing is touched unless the
-    whole page could be made.
-
-    Raises:
-        UsageError: `out` cannot be written or holds files of these names that are no report.
+    whole page could be made. Raises UsageError where `out` cannot be written, or holds files of
+    these names that are no report.
     """
     out = out.resolve()
     _check_target(out)

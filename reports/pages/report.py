@@ -19,10 +19,8 @@ from reports.views.family import FamilyView, environments, families, rows_of
 def write_report(results: Path, out: Path, profiles: Path | None = None) -> Path:
     """Write the report of a results file into the folder `out`; return the path of its page.
 
-    Flame graphs of the steps of a ladder that the folder `profiles` holds go with it.
-
-    Raises:
-        UsageError: the results are unreadable, or `out` is not to be written, see `write_page`.
+    Flame graphs of the steps of a ladder that the folder `profiles` holds go with it. Raises
+    UsageError where the results are unreadable, or `out` is not to be written, see `write_page`.
     """
     held = read_results(results)
     return write_page(out, lambda: _page(held, results.name, profiles))

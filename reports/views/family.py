@@ -13,8 +13,7 @@ import pandas as pd
 from msgspec import to_builtins
 
 from harness.measuring.goals import Standing, standing
-from harness.model.cell import Bound, Cell, Goal
-from harness.model.ids import ProblemId
+from harness.model.cell import Bound, Cell, Goal, by_problem
 from reports.formatting import listing, plural
 from reports.frames import Results
 from reports.views.scaling import exponents, sweeps
@@ -146,11 +145,9 @@ class FamilyView(Results):
     @cached_property
     def standings(self) -> list[tuple[Goal, Cell, Standing]]:
         """Each goal with the cell that it is of, and how it stands."""
-        by_problem: dict[ProblemId, dict[str, Cell]] = {}
-        for cell in self.records:
-            by_problem.setdefault(cell.problem, {})[cell.variant] = cell
+        cells = by_problem(self.records)
         return [
-            (goal, cell, standing(goal, by_problem[cell.problem]))
+            (goal, cell, standing(goal, cells[cell.problem]))
             for cell in self.records
             for goal in cell.goals
         ]

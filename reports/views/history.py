@@ -1,6 +1,7 @@
 """The history of a library over its releases: what each one costs more than the one before."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,8 +10,7 @@ from typing import NamedTuple
 from packaging.version import Version
 
 from harness.contract.releases import Releases
-from harness.model.cell import Cell, Environment
-from harness.model.ids import ProblemId
+from harness.model.cell import Cell, Environment, by_problem
 from harness.releases.variants import CALLS, calls_of
 from reports.formatting import listing, number, seconds
 
@@ -102,9 +102,8 @@ class Chapter:
     @property
     def rounds(self) -> int:
         """How often each release was timed at most."""
-        return max(
-            (len(each.cell.cpu_s.samples) for each in self.run if each.cell.cpu_s), default=0
-        )
+        timed = (each.cell.cpu_s for each in self.run)
+        return max((len(spent.samples) for spent in timed if spent), default=0)
 
     @property
     def environment(self) -> Environment:
@@ -123,12 +122,9 @@ class Chapter:
 
 def chapters(declared: Releases, cells: Sequence[Cell]) -> list[Chapter]:
     """Return a chapter for each problem of some cells."""
-    by_problem: dict[ProblemId, dict[str, Cell]] = {}
-    for cell in cells:
-        by_problem.setdefault(cell.problem, {})[cell.variant] = cell
     return [
         _chapter(declared, str(problem), sorted(found.values(), key=lambda c: Version(c.variant)))
-        for problem, found in by_problem.items()
+        for problem, found in by_problem(cells).items()
     ]
 
 
@@ -153,11 +149,10 @@ def makers(chapter: Chapter) -> dict[str, dict[str, int]]:
     """Return by release the calls by the module that makes them, the greatest modules first."""
     found: dict[str, dict[str, int]] = {}
     for each in chapter.run:
-        modules: dict[str, int] = {}
+        modules: Counter[str] = Counter()
         for function, calls in each.calls.items():
-            module = function.partition(".")[0]
-            modules[module] = modules.get(module, 0) + calls
-        found[each.name] = dict(sorted(modules.items(), key=lambda item: -item[1]))
+            modules[function.partition(".")[0]] += calls
+        found[each.name] = dict(modules.most_common())
     return found
 
 
@@ -176,21 +171,17 @@ def _step(chapter: Chapter, before: Release, after: Release) -> str:
         f"{after.name}: {chapter.profiled} makes {_ratio(two / one)} times the calls of "
         f"{before.name} ({two:,} after {one:,})"
     )
-    grown = {
-        name: calls - before.calls.get(name, 0)
-        for name, calls in after.calls.items()
-        if calls > before.calls.get(name, 0)
-    }
+    grown = Counter(after.calls) - Counter(before.calls)  # what has grown alone
     if two < one or not grown:
         return f"{text}."
     told: list[str] = []
     covered = 0
-    for name in sorted(grown, key=lambda each: -grown[each])[:_MOST_MAKERS]:
-        told.append(f"{name} ({grown[name]:,})")
-        covered += grown[name]
-        if covered >= _MOST_SHARE * sum(grown.values()):
+    for name, calls in grown.most_common(_MOST_MAKERS):
+        told.append(f"{name} ({calls:,})")
+        covered += calls
+        if covered >= _MOST_SHARE * grown.total():
             break
-    share = 100 * covered / sum(grown.values())
+    share = 100 * covered / grown.total()
     return f"{text}; {share:.0f} % of those added are made by {listing(told)}."
 
 

@@ -7,19 +7,20 @@ from typing import Annotated
 import typer
 
 from harness.measuring.comparison import Comparison
-from harness.store.results import append_cells, to_json
-from shardbench import display
+from harness.store.results import append_cells
 from shardbench.display.comparison import document, shown
 from shardbench.options import (
     Budget,
+    Json,
     Memory,
     Seconds,
     Seed,
     check_writable,
+    file_named,
     found_registry,
     names_in,
     settings_of,
-    write,
+    show_or_write,
 )
 from shardbench.problem_options import GpusIfAny, TopologyIfAny, WorkloadIfAny, find_problem
 from shardbench.progress import progress_display
@@ -45,9 +46,7 @@ def compare(
     seconds: Seconds = 30.0,
     seed: Seed = 0,
     memory: Memory = None,
-    json: Annotated[
-        str, typer.Option("--json", help="Write one JSON document to this file; - for stdout.")
-    ] = "",
+    json: Json = "",
     results: Annotated[
         Path | None, typer.Option(help="Append the cells to this results file (JSON Lines).")
     ] = None,
@@ -58,8 +57,7 @@ def compare(
     settings = settings_of(budget, seconds, seed, memory)
     names = [name for name in (question.variant, *names_in(variants)) if name]
     comparison = Comparison(question.request(names, against), settings)
-    if json not in ("", "-"):
-        check_writable(Path(json))
+    check_writable(file_named(json))
     with measuring_into(results) if results else nullcontext():
         if results is not None:
             append_cells(results, [])  # whether it can be written is better known before measuring
@@ -67,12 +65,6 @@ def compare(
             cells = comparison.run(listen)
         if results is not None:
             append_cells(results, cells)
-    text = to_json(document(cells), indent=2)
-    if json == "-":
-        print(text)
-    else:
-        display.show(shown(cells, details))
-        if json:
-            write(Path(json), text + "\n")
+    show_or_write(json, document(cells), shown(cells, details))
     if all(cell.status != "ok" for cell in cells):
         raise typer.Exit(1)

@@ -12,7 +12,7 @@ from harness.planning.explain import explain as make_explanation
 from harness.store.results import to_json
 from shardbench import display
 from shardbench.display.explanation import shown, to_markdown
-from shardbench.options import check_writable, found_registry, messages, write
+from shardbench.options import check_out, found_registry, messages, write
 from shardbench.problem_options import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, find_problem
 from shardbench.progress import progress_display
 
@@ -43,10 +43,7 @@ def explain(
     question = find_problem(found_registry(), cell, workload, topology, gpus)
     if not question.variant:
         raise UsageError(f"Name the variant to explain: FAMILY/VARIANT, or one id, {ID}.")
-    if out is not None:
-        if out.suffix not in (".md", ".json"):
-            raise UsageError(f"{out} cannot be written: its name must end in .md or .json.")
-        check_writable(out)
+    check_out(out, ".md", ".json")
     with progress_display("") as listen:
         listen(Event("planning", question.variant, 1, 1))
         made = make_explanation(
@@ -56,10 +53,10 @@ def explain(
     if out is None:
         display.show(shown(made))
         return
-    write(out, _document(made) if out.suffix == ".json" else to_markdown(made))
+    write(out, _document(made) if out.suffix.lower() == ".json" else to_markdown(made))
     for sentence in made.explanation.sentences:
         print(sentence)
-    messages.print(f"Wrote {out}", soft_wrap=True)
+    messages.print(f"Wrote {out}")
 
 
 def _document(made: Explained) -> str:

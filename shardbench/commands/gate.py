@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.contract.registry import load_registry
-from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
 from harness.model.settings import Settings
@@ -24,7 +23,6 @@ from harness.suites.expectations import Expectations, load_expectations, to_toml
 from harness.suites.expected_problems import as_results_name_them, expected_problems, measure
 from harness.suites.gate import GateVerdict, judge_cells
 from harness.suites.proposals import is_as_it_must_be, renewed
-from harness.suites.sweep import set_aside
 from reports.formatting import plural
 from reports.pages import gate as words
 from shardbench.gate_command import reason_of, write_out
@@ -33,12 +31,14 @@ from shardbench.options import (
     Seconds,
     Seed,
     check_writable,
+    file_named,
     found_registry,
-    messages,
     settings_of,
+    warn,
     write,
 )
 from shardbench.progress import progress_display
+from shardbench.results_file import keep_earlier
 
 _DEFAULT_RESULTS = Path("results/gate.jsonl")
 _MOST_CELLS = 40
@@ -98,7 +98,7 @@ def gate(
     if judge is None:
         results = results or _DEFAULT_RESULTS
     new = new or expectations.with_name(f"{expectations.stem}.new.toml")
-    page = Path(markdown) if markdown not in ("", "-") else None
+    page = file_named(markdown)
     _check_distinct(expectations, judge, results, new, page)
     check_writable(new)
     with _told_in_markdown(page, on_standard_output=markdown == "-"):
@@ -122,20 +122,18 @@ def gate(
 
 def _check_distinct(*paths: Path | None) -> None:
     seen: set[Path] = set()
-    for path in paths:
-        if path is not None:
-            if path.resolve() in seen:
-                raise UsageError(f"{path} is named twice; each file needs a name of its own.")
-            seen.add(path.resolve())
+    for path in filter(None, paths):
+        if path.resolve() in seen:
+            raise UsageError(f"{path} is named twice; each file needs a name of its own.")
+        seen.add(path.resolve())
 
 
 @contextmanager
 def _told_in_markdown(page: Path | None, on_standard_output: bool) -> Iterator[None]:
     """Have Markdown that says so where there is no verdict, also after a kill."""
-    if page is not None:
-        check_writable(page)
-        if page.is_file() or not page.exists():
-            write(page, words.UNFINISHED)
+    check_writable(page)
+    if page is not None and (page.is_file() or not page.exists()):
+        write(page, words.UNFINISHED)
     try:
         yield
     except Exception as error:
@@ -156,13 +154,8 @@ def _propose(target: Path, judge: Path | None) -> None:
     check_writable(target)
     verdict = judge_cells(Expectations(), read_whole(judge))
     write(target, to_toml(renewed(Expectations(), verdict)))
-    bad = [each.cell for each in verdict.judged if each.kind == "regression"]
-    for cell in bad:
-        messages.print(
-            f"{cell} failed or decides otherwise than it must; it stands there without figures.",
-            style="yellow",
-            soft_wrap=True,
-        )
+    for cell in (each.cell for each in verdict.judged if each.kind == "regression"):
+        warn(f"{cell} failed or decides otherwise than it must; it stands there without figures.")
     write_out(f"Wrote {target} with {plural(len(verdict.judged), 'cell')}.\n")
 
 
@@ -173,8 +166,7 @@ def _measure(
     expected, renamed = as_results_name_them(expected, problems)
     check_is_file(results)
     with hold(results):
-        if kept := set_aside(results):
-            messages.print(f"What was measured before is kept in {kept}.", soft_wrap=True)
+        keep_earlier(results)
         with progress_display("", total=len(problems)) as listen:
             for problem, cells in measure(problems, results, listen):
                 ended = ", ".join(
@@ -198,7 +190,11 @@ def _next_steps(
     proposed = renewed(expected, verdict)
     if proposed.cells != expected.cells:
         write(new, to_toml(proposed))
-        kept = _kept(verdict)
+        kept = sum(
+            found is None or kind == "not measured" or not is_as_it_must_be(found)
+            for found, kind in ((each.measured, each.kind) for each in verdict.judged)
+            if kind
+        )
         but = f", but for {plural(kept, 'cell')} that keep what is expected" if kept else ""
         steps.append((f"To accept what differs{but}:", (shlex.join(["mv", str(new), str(path)]),)))
     elif verdict.kind != "inconclusive":
@@ -213,15 +209,6 @@ def _next_steps(
     if commands := words.look_closer(worst):
         steps.append(("To look at the first of them:", commands))
     return steps
-
-
-def _kept(verdict: GateVerdict) -> int:
-    """Count the cells that deviate and whose expectation stays all the same."""
-
-    def is_kept(found: Cell | None, kind: str | None) -> bool:
-        return found is None or kind == "not measured" or not is_as_it_must_be(found)
-
-    return sum(is_kept(each.measured, each.kind) for each in verdict.judged if each.kind)
 
 
 def _in_terminal(

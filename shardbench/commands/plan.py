@@ -1,27 +1,19 @@
 """`shardbench plan`: a plan by the best variant, for whoever carries it out."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from harness.contract import Family
 from harness.measuring.monitor import Event
-from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 from harness.planning.plan import plan as make_plan
 from harness.store.results import to_json
 from harness.topologies.lookup import placed_on
 from shardbench import display
 from shardbench.display.plan import shown
-from shardbench.options import (
-    check_seconds,
-    check_writable,
-    found_registry,
-    messages,
-    write,
-)
-from shardbench.problem_options import GpusIfAny, TopologyIfAny
+from shardbench.options import check_seconds, check_writable, found_registry, messages, write
+from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family
 from shardbench.progress import progress_display
 
 
@@ -50,7 +42,7 @@ def plan(
     """Plan with the best variant, write the plan as JSON, and show what each rank gets."""
     if seconds is not None:
         check_seconds("--seconds", seconds)
-    found = _planning_family(family)
+    found = able_family(found_registry(), family, "planning", "plan")
     workload = WorkloadSpec.parse(tables)
     placed = placed_on(found, workload, topology, gpus)
     check_writable(out)
@@ -59,15 +51,4 @@ def plan(
         made = make_plan(found, workload, placed, variant, seconds)
     write(out, to_json(made.document, indent=2) + "\n")
     display.show(shown(made, all_ranks))
-    messages.print(f"Wrote {out}", soft_wrap=True)
-
-
-def _planning_family(name: str) -> Family[Any, Any]:
-    registry = found_registry()
-    if name:
-        return registry.find(name)
-    able = [family for family in registry.families if family.abilities.planning]
-    if len(able) != 1:
-        names = ", ".join(family.name for family in able) or "none"
-        raise UsageError(f"Name a family with --family; those that can plan are: {names}.")
-    return able[0]
+    messages.print(f"Wrote {out}")

@@ -77,4 +77,4 @@ def profile(
     for sentence in (*overview(profiles), "", *explanation(profiles)):
         print(sentence)
     for path in files:
-        messages.print(f"Wrote {path}", soft_wrap=True)
+        messages.print(f"Wrote {path}")

@@ -34,7 +34,7 @@ from reports.formatting import plural
 from reports.tables.terminal import as_terminal
 from reports.views.history import Chapter, chapters, history_findings
 from shardbench import display
-from shardbench.options import check_folder, check_seconds, found_registry, messages, write
+from shardbench.options import check_folder, check_seconds, found_registry, messages, warn, write
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 
@@ -106,17 +106,14 @@ def releases(
                 found += measure(request, declared, places, settings, path, listen)
             _write(declared, found, out)
     display.show(Group(*(_shown(declared, each) for each in chapters(declared, found))))
-    _tell(f"Wrote the history to {out}")
+    messages.print(f"Wrote the history to {out}")
     if all(cell.status != "ok" for cell in found):
         raise typer.Exit(1)
 
 
 def _library(registry: Registry, name: str) -> tuple[Family[Any, Any], Releases]:
-    found: dict[str, tuple[Family[Any, Any], Releases]] = {}
-    for family in registry.families:
-        if family.abilities.releases:
-            declared: Releases = load(family.abilities.releases)
-            found[declared.library] = family, declared
+    declared = ((load(each.abilities.releases), each) for each in registry.families)
+    found = {each.library: (family, each) for each, family in declared if each}
     if name not in found:
         raise unknown("library with releases to measure,", name, found)
     return found[name]
@@ -126,11 +123,7 @@ def _on_index(library: str, folder: Path) -> Sequence[str]:
     try:
         return releases_on_index(library)
     except ShardbenchError as error:
-        messages.print(
-            f"{error} A range has only the releases that are installed.",
-            style="yellow",
-            soft_wrap=True,
-        )
+        warn(f"{error} A range has only the releases that are installed.")
         return kept_releases(library, folder)
 
 
@@ -148,7 +141,7 @@ def _places(
         except ShardbenchError as error:
             if name == INSTALLED:
                 raise
-            messages.print(str(error), style="yellow", soft_wrap=True)
+            warn(str(error))
             found[name] = Missing(name, str(error))
     return list(found.values())
 
@@ -183,7 +176,3 @@ def _shown(declared: Releases, chapter: Chapter) -> RenderableType:
         note = f"calls: of {chapter.profiled}; {plural(chapter.rounds, 'turn')} of each release"
         parts += [as_terminal(history_table(declared, chapter)), Text(note, style="dim")]
     return Group(*parts, "", *history_findings(chapter), "")
-
-
-def _tell(text: str) -> None:
-    messages.print(text, soft_wrap=True)

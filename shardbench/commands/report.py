@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from harness.model.errors import UsageError
-from harness.model.settings import Settings
-from harness.suites.sweep import is_outdated, registered_requests, resumed, set_aside
+from harness.suites.sweep import registered_requests
 from shardbench.ladder_flames import profile_ladders
 from shardbench.options import (
     SUITE_BUDGET,
@@ -74,7 +73,8 @@ def report(
     if results is None:
         results = Path("results") / ("report-large.jsonl" if large else "report.jsonl")
         with measuring_into(results):
-            _measure(results, settings, fresh, large)
+            requests = registered_requests(found_registry().families, large)
+            measure(requests, results, settings, fresh)
     elif large:
         raise UsageError(f"--large measures a suite; the report of {results} takes no --large.")
     else:
@@ -86,12 +86,5 @@ def report(
 
 
 def _tell(page: Path) -> None:
-    messages.print(f"Wrote {page} and {page.with_name('report.md')}", soft_wrap=True)
+    messages.print(f"Wrote {page} and {page.with_name('report.md')}")
     print(page)
-
-
-def _measure(results: Path, settings: Settings, fresh: bool, large: bool) -> None:
-    if (fresh or is_outdated(results, settings)) and (kept := set_aside(results)):
-        messages.print(f"What was measured before is kept in {kept}.", soft_wrap=True)
-    requests = registered_requests(found_registry().families, large)
-    measure(resumed(requests, results, settings), results, settings)

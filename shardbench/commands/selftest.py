@@ -3,8 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from msgspec import to_builtins
@@ -15,11 +14,9 @@ from harness.measuring.selftest import Tally, selftest, tallies
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.settings import SamplingRule
-from harness.store.results import to_json
 from reports.tables.table import TableColumn, numbers, table_of
 from reports.tables.terminal import as_terminal
-from shardbench import display
-from shardbench.options import Seed, check_writable, settings_of, write
+from shardbench.options import Json, Seed, check_writable, file_named, settings_of, show_or_write
 from shardbench.progress import progress_display
 
 _MOST_FALSE_ALARMS = 1
@@ -30,44 +27,29 @@ def selftest_command(
     rounds: Annotated[int, typer.Option(help="How often to compare.")] = 20,
     seconds: Annotated[float, typer.Option(help="Seconds to spend on timing a round.")] = 30.0,
     seed: Seed = 0,
-    json: Annotated[
-        str, typer.Option("--json", help="Write one JSON document to this file; - for stdout.")
-    ] = "",
+    json: Json = "",
 ) -> None:
     """Measure this machine: equal variants, and ones made slower by 2, 5 and 10 %."""
     if rounds < 1:
         raise UsageError(f"--rounds must be at least 1, not {rounds}.")
     settings = settings_of(60.0, seconds, seed)
-    if json not in ("", "-"):
-        check_writable(Path(json))
+    check_writable(file_named(json))
     measured: list[list[Cell]] = []
     started = time.monotonic()
     with progress_display("", total=rounds) as listen:
         for cells in selftest(rounds, settings, listen):
             measured.append(cells)
-            listen.finished(f"{len(measured)}/{rounds}: {_verdicts(cells)}")
+            ended = ", ".join(f"{cell.variant} {cell.verdict}" for cell in cells if cell.verdict)
+            listen.finished(f"{len(measured)}/{rounds}: {ended}")
     found = tallies(measured)
     minutes = (time.monotonic() - started) / 60
-    if json == "-":
-        print(_document(found, settings.sampling, minutes))
-        return
-    display.show(_table(found, settings.sampling, minutes))
-    if json:
-        write(Path(json), _document(found, settings.sampling, minutes) + "\n")
-
-
-def _verdicts(cells: Sequence[Cell]) -> str:
-    return ", ".join(f"{cell.variant} {cell.verdict}" for cell in cells if cell.verdict)
-
-
-def _document(found: Sequence[Tally], rule: SamplingRule, minutes: float) -> str:
-    document: dict[str, Any] = {
+    document = {
         "tallies": [asdict(tally) for tally in found],
-        "sampling": to_builtins(rule),
+        "sampling": to_builtins(settings.sampling),
         "minutes": minutes,
-        "environment": to_builtins(environment(rule.seed)),
+        "environment": to_builtins(environment(seed)),
     }
-    return to_json(document, indent=2)
+    show_or_write(json, document, _table(found, settings.sampling, minutes))
 
 
 def _table(found: Sequence[Tally], rule: SamplingRule, minutes: float) -> RenderableType:

@@ -19,15 +19,7 @@ from harness.model.settings import Settings
 from harness.suites.cluster import connected
 from harness.suites.executors import LocalProcesses
 from harness.suites.suite_file import read_suite
-from harness.suites.sweep import (
-    Finished,
-    Site,
-    Workers,
-    is_outdated,
-    registered_requests,
-    resumed,
-    set_aside,
-)
+from harness.suites.sweep import Finished, Site, Workers, registered_requests, resumed
 from reports.formatting import plural
 from shardbench.options import (
     SUITE_BUDGET,
@@ -37,12 +29,12 @@ from shardbench.options import (
     Seconds,
     Seed,
     found_registry,
-    messages,
     names_in,
     settings_of,
+    warn,
 )
 from shardbench.results_file import measuring_into, tell_damaged
-from shardbench.sweeping import measure, short
+from shardbench.sweeping import measure, short, title_of
 
 _EXECUTORS = ("processes", "dask")
 _REGISTERED = {"default": "report", "large": "report-large"}
@@ -91,10 +83,7 @@ def sweep_command(
         _list(requests, path, settings, fresh)
         return
     with _workers(executor, scheduler, workers, settings) as held, measuring_into(path):
-        if (fresh or is_outdated(path, settings, held.site)) and (kept := set_aside(path)):
-            messages.print(f"What was measured before is kept in {kept}.", soft_wrap=True)
-        requests = resumed(requests, path, settings, held.site)
-        finished = measure(requests, path, settings, held)
+        requests, finished = measure(requests, path, settings, fresh, held)
     _summarise(requests, finished, path)
 
 
@@ -121,11 +110,9 @@ def _workers(executor: str, scheduler: str, workers: int, settings: Settings) ->
     elif workers == 1:  # cells have processes of their own anyway
         yield Workers(Site(here))
     else:
-        messages.print(
+        warn(
             f"{workers} problems are measured at once on this machine, and disturb each other: "
-            "their times are not as good as those of one at a time.",
-            style="yellow",
-            soft_wrap=True,
+            "their times are not as good as those of one at a time."
         )
         pool = LocalProcesses(workers)
         try:
@@ -137,11 +124,9 @@ def _workers(executor: str, scheduler: str, workers: int, settings: Settings) ->
 def _warn_of_neighbours(machines: Mapping[str, str]) -> None:
     for machine, count in Counter(machines.values()).items():
         if count > 1:
-            messages.print(
+            warn(
                 f"{count} workers share machine {machine}, and disturb each other: one worker for "
-                "each machine measures best.",
-                style="yellow",
-                soft_wrap=True,
+                "each machine measures best."
             )
 
 
@@ -170,7 +155,7 @@ def _list(requests: Sequence[Request], path: Path, settings: Settings, fresh: bo
     for request in requests:
         state = "measured " if request.is_measured else "to measure"
         names = ", ".join(name for name in request.family.variants if name in request.names())
-        print(f"{state:10}  {request.family.name} on {request.given}: {names}")
+        print(f"{state:10}  {title_of(request)}: {names}")
     left = sum(not request.is_measured for request in requests)
     print(f"{plural(len(requests), 'problem')}, {left} to measure, into {path}.")
 
@@ -179,7 +164,8 @@ def _summarise(requests: Sequence[Request], finished: Sequence[Finished], path: 
     """Say what the suite holds now; exits with 1 where no cell of it is ok."""
     held = Counter(each.status for request in requests for each in request.stored)
     held.update(cell.status for each in finished for cell in each.cells)
-    print(f"{plural(held.total(), 'cell')}: {_counted(held)}.")
+    counts = ", ".join(f"{held[each]} {each}" for each in get_args(Status) if held[each])
+    print(f"{plural(held.total(), 'cell')}: {counts}.")
     bad = [cell for each in finished for cell in each.cells if cell.status == "failed"]
     for cell in bad[:_MOST_FAILED]:
         print(f"Failed: {printable(str(cell.id))}: {short(cell)}")
@@ -187,13 +173,7 @@ def _summarise(requests: Sequence[Request], finished: Sequence[Finished], path: 
         print(f"Failed: {len(bad) - _MOST_FAILED} more.")
     for each in finished:
         if each.refused:
-            print(
-                f"Not measured: {each.request.family.name} on {each.request.given}: {each.refused}"
-            )
+            print(f"Not measured: {title_of(each.request)}: {each.refused}")
     print(f"The results are in {path}; a report of them: shardbench report {quote(str(path))}")
     if not held["ok"]:
         raise typer.Exit(1)
-
-
-def _counted(held: Mapping[Status, int]) -> str:
-    return ", ".join(f"{held[status]} {status}" for status in get_args(Status) if held[status])

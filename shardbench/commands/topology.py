@@ -22,9 +22,8 @@ from harness.topologies.lookup import find_rows, find_topology, presets
 from harness.topologies.traps import find_traps
 from shardbench import display
 from shardbench.display import topology as topology_views
-from shardbench.options import check_writable, found_registry, messages, write
+from shardbench.options import check_out, check_writable, found_registry, messages, write
 
-_DRAWN = (".svg", ".png")
 _NO_GPU = (
     "No GPU can be seen here: run this on the machine with the GPUs, or save `nvidia-smi topo -m` "
     "there and give it with --from-topo FILE --gpu NAME."
@@ -77,7 +76,7 @@ def capture_command(
     read_topologies(text, str(out))
     write(out, text)
     display.show(topology_views.captured(captured))
-    messages.print(f"Wrote {out}", soft_wrap=True)
+    messages.print(f"Wrote {out}")
 
 
 def _saved_host(file: Path, gpu: str) -> Host:
@@ -137,10 +136,7 @@ def show(
     ] = None,
 ) -> None:
     """Draw the links of a topology: hosts, domains, GPUs, and what joins them how fast."""
-    if out is not None:
-        if out.suffix.lower() not in _DRAWN:
-            raise UsageError(f"{out} must end in {' or '.join(_DRAWN)}.")
-        check_writable(out)
+    check_out(out, ".svg", ".png")
     path = Path(topology)
     is_topology = path.suffix == ".csv" or ".csv#" in topology or topology in presets()
     drawn: LinkMatrix | Topology
@@ -164,8 +160,8 @@ def show(
         drawing = topology_drawing(drawn)
     else:
         drawing = matrix_drawing(path.stem, drawn)
-    write(out, drawing.svg if out.suffix.lower() == ".svg" else drawing.png)
-    messages.print(f"Wrote {out}", soft_wrap=True)
+    write(out, drawing.as_file(out.suffix))
+    messages.print(f"Wrote {out}")
 
 
 @topology_app.command("check")
@@ -182,15 +178,10 @@ def check(
 
     Exits with 0 where it is clean, with 1 where something was found, with 2 if it cannot be read.
     """
-    libraries: list[LibraryTopology] = [
-        load(family.abilities.topology)
-        for family in found_registry().families
-        if family.abilities.topology
-    ]
-    if topology.endswith(".json"):
-        rows = [_read_arguments(topology, libraries)]
-    else:
-        rows = find_rows(topology)
+    told = (load(family.abilities.topology) for family in found_registry().families)
+    libraries: list[LibraryTopology] = list(filter(None, told))
+    is_json = topology.endswith(".json")
+    rows = [_read_arguments(topology, libraries)] if is_json else find_rows(topology)
     found = [(row, find_traps(row, gpus, libraries)) for row in rows]
     display.show(topology_views.traps(found))
     if any(traps for _, traps in found):

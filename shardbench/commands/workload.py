@@ -8,7 +8,7 @@ import typer
 
 from harness.contract import Family
 from harness.contract.family import load
-from harness.contract.inventory import Importing, ImportRequest, Inventory
+from harness.contract.inventory import Importing, ImportRequest
 from harness.contract.registry import Registry
 from harness.model.errors import UnknownName, UsageError, unknown
 from harness.model.ids import WorkloadSpec
@@ -16,11 +16,9 @@ from harness.topologies.lookup import placed_on
 from reports.inventories import to_csv
 from shardbench import display
 from shardbench.display.inventory import outcome, shown
-from shardbench.options import check_writable, found_registry, messages, write
-from shardbench.problem_options import GpusIfAny, TopologyIfAny
+from shardbench.options import check_out, check_writable, found_registry, messages, write
+from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family
 
-_DRAWN = (".svg", ".png")
-_SUFFIXES = (*_DRAWN, ".csv")
 # What the command to go on with names; any topology would do.
 _EXAMPLE = "-t dgx_h100 -n 16"
 
@@ -47,10 +45,7 @@ def show(
     ] = None,
 ) -> None:
     """Draw what a workload holds: a summary, distributions, the largest parts."""
-    if out is not None:
-        if out.suffix.lower() not in _SUFFIXES:
-            raise UsageError(f"{out} must end in {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}.")
-        check_writable(out)
+    check_out(out, ".svg", ".png", ".csv")
     spec = WorkloadSpec.parse(workload)
     found = _family_of(found_registry(), spec, family)
     inventory = load(found.abilities.inventory)
@@ -66,20 +61,14 @@ def show(
     if out is None:
         display.show(shown(held, sort, top))
         return
-    _write(out, held, sort, top)
-    messages.print(held.summary, soft_wrap=True)
-    messages.print(f"Wrote {out}", soft_wrap=True)
-
-
-def _write(out: Path, held: Inventory, sort: str, top: int) -> None:
-    suffix = out.suffix.lower()
-    if suffix == ".csv":
+    if out.suffix.lower() == ".csv":
         write(out, to_csv(held, held.rows))
-        return
-    from reports.figures.inventory import draw  # matplotlib takes a second to import
+    else:
+        from reports.figures.inventory import draw  # matplotlib takes a second to import
 
-    drawing = draw(held, sort, top)
-    write(out, drawing.svg if suffix == ".svg" else drawing.png)
+        write(out, draw(held, sort, top).as_file(out.suffix))
+    messages.print(held.summary)
+    messages.print(f"Wrote {out}")
 
 
 def _family_of(registry: Registry, spec: WorkloadSpec, name: str) -> Family[Any, Any]:
@@ -88,12 +77,8 @@ def _family_of(registry: Registry, spec: WorkloadSpec, name: str) -> Family[Any,
         family = registry.find(name)
         family.label(spec)
         return family
-    named = [
-        family
-        for family in registry.families
-        if spec.name in {workload.name for workload in family.workloads()}
-    ]
-    if named:
+    known = {each.name: {held.name for held in each.workloads()} for each in registry.families}
+    if named := [each for each in registry.families if spec.name in known[each.name]]:
         return _only(named, spec)
     able: list[Family[Any, Any]] = []
     errors: list[UsageError] = []
@@ -110,8 +95,7 @@ def _family_of(registry: Registry, spec: WorkloadSpec, name: str) -> Family[Any,
         return _only(able, spec)
     if errors:
         raise errors[0]
-    names = {workload.name for family in registry.families for workload in family.workloads()}
-    raise unknown("workload", spec.name, names)
+    raise unknown("workload", spec.name, set().union(*known.values()))
 
 
 def _only(families: list[Family[Any, Any]], spec: WorkloadSpec) -> Family[Any, Any]:
@@ -139,7 +123,10 @@ def import_workload(
     family: Annotated[str, typer.Option(help="The family to import for, if several can.")] = "",
 ) -> None:
     """Import a workload that was written for others."""
-    found, importing = _importing_family(found_registry(), family)
+    found = able_family(found_registry(), family, "importing", "import")
+    importing: Importing | None = load(found.abilities.importing)
+    if importing is None:
+        raise UsageError(f"Workloads of family '{family}' cannot be imported.")
     _check_target(source, out)
     request = ImportRequest(
         source=source,
@@ -152,19 +139,7 @@ def import_workload(
     write(out, imported.content)
     display.show(outcome(imported, imported.inventory.sort))
     command = f"shardbench compare {found.name} -w {shlex.quote(str(out))} {_EXAMPLE}"
-    messages.print(f"Wrote {out}; go on with\n  {command}", soft_wrap=True)
-
-
-def _importing_family(registry: Registry, name: str) -> tuple[Family[Any, Any], Importing]:
-    able = [family for family in registry.families if family.abilities.importing]
-    if name:
-        able = [family for family in [registry.find(name)] if family.abilities.importing]
-        if not able:
-            raise UsageError(f"Workloads of family '{name}' cannot be imported.")
-    if len(able) != 1:
-        names = ", ".join(family.name for family in able) or "none"
-        raise UsageError(f"Name a family with --family; those that can import are: {names}.")
-    return able[0], load(able[0].abilities.importing)
+    messages.print(f"Wrote {out}; go on with\n  {command}")
 
 
 def _check_target(source: str, out: Path) -> None:

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from harness.contract.inventory import Cell, Column, Imported, Inventory, distribution
+from harness.contract.inventory import Column, Imported, Inventory, distribution
 from reports.inventories import largest_title, range_of, text_of, with_unit
 from reports.tables.table import Entry, TableColumn, bar, numbers, table_of, text
 from reports.tables.terminal import as_terminal
@@ -76,8 +76,7 @@ def _histogram(held: Inventory, column: Column) -> RichTable:
 
 def _largest(held: Inventory, sort: str, most: int) -> RichTable:
     rows = held.largest(sort, most)
-    is_number = held.columns[held.place(sort)].kind != "text"
-    by = held.place(sort if is_number else held.sort)
+    by = held.place_of_bars(sort)
     shown = [place for place, each in enumerate(held.columns) if each.is_shown or place == by]
 
     def column(place: int) -> TableColumn:
@@ -85,12 +84,7 @@ def _largest(held: Inventory, sort: str, most: int) -> RichTable:
         kind = text if of.kind == "text" else numbers
         return kind(of.heading, lambda row: text_of(row[place], of))
 
-    title = "" if is_number else held.columns[by].heading
-    bars = bar(title, lambda row: Entry("", _number(row[by])))
-    return as_terminal(
-        table_of(rows, *map(column, shown), bars), largest_title(held, sort, len(rows))
-    )
-
-
-def _number(cell: Cell) -> float:
-    return 0.0 if isinstance(cell, str) else float(cell)
+    title = "" if by == held.place(sort) else held.columns[by].heading
+    bars = bar(title, lambda row: Entry("", float(row[by])))
+    table = table_of(rows, *map(column, shown), bars)
+    return as_terminal(table, largest_title(held, sort, len(rows)))

@@ -198,41 +198,6 @@ def test_another_variant_than_the_reference_can_be_compared_with(shardbench):
     assert rows["uniform"]["peak_memory_bytes"] >= rows["uniform"]["memory_before_bytes"] > 0
 
 
-@pytest.fixture
-def toy_suite(monkeypatch):
-    """The toy family as the only one, with a large study, also in the child processes."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "harness")
-    import toy
-
-    monkeypatch.setattr("shardbench.options.load_registry", toy.bounded_registry)
-    monkeypatch.setattr("shardbench.sweeping.sweep", partial(sweep, registry=toy.bounded_registry))
-
-
-@pytest.mark.parametrize(
-    ("options", "file", "purposes"),
-    [
-        ([], "report.jsonl", {"against another"}),
-        (["--large"], "report-large.jsonl", {"against another", "large"}),
-    ],
-)
-def test_large_problems_are_measured_on_request(
-    shardbench, toy_suite, tmp_path, options, file, purposes
-):
-    arguments = ["report", *options, "--seconds", "0.1", "--budget", "30"]
-    code, out, err = shardbench(*arguments)
-    assert code == 0, err
-    assert out.strip().endswith("report/index.html")
-    assert [path.name for path in (tmp_path / "results").iterdir()] == [file]
-    lines = (tmp_path / "results" / file).read_text().splitlines()
-    assert {json.loads(line)["purpose"] for line in lines} == purposes
-    assert "Compared with same" in (tmp_path / "report" / "report.md").read_text()
-
-    _, _, err = shardbench(*arguments)
-    assert f"{len(purposes)} of {len(purposes)} problem" in err
-    assert "measured already" in err
-    assert (tmp_path / "results" / file).read_text().splitlines() == lines
-
-
 def test_results_that_cannot_be_written_are_said_before_anything_is_measured(shardbench, tmp_path):
     (tmp_path / "folder").mkdir()
     code, out, err = shardbench("compare", "embedding", *PROBLEM, *QUICK, "--results", "folder")
@@ -266,3 +231,38 @@ def test_no_plan_at_all_is_said_and_is_no_success(shardbench, tmp_path):
     assert code == 1
     assert "insufficient storage" in out
     assert "Traceback" not in out + err
+
+
+@pytest.fixture
+def toy_suite(monkeypatch):
+    """The toy family as the only one, with a large study, also in the child processes."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "harness")
+    import toy
+
+    monkeypatch.setattr("shardbench.options.load_registry", toy.bounded_registry)
+    monkeypatch.setattr("shardbench.sweeping.sweep", partial(sweep, registry=toy.bounded_registry))
+
+
+@pytest.mark.parametrize(
+    ("options", "file", "purposes"),
+    [
+        ([], "report.jsonl", {"against another"}),
+        (["--large"], "report-large.jsonl", {"against another", "large"}),
+    ],
+)
+def test_large_problems_are_measured_on_request(
+    shardbench, toy_suite, tmp_path, options, file, purposes
+):
+    arguments = ["report", *options, "--seconds", "0.1", "--budget", "30"]
+    code, out, err = shardbench(*arguments)
+    assert code == 0, err
+    assert out.strip().endswith("report/index.html")
+    assert [path.name for path in (tmp_path / "results").iterdir()] == [file]
+    lines = (tmp_path / "results" / file).read_text().splitlines()
+    assert {json.loads(line)["purpose"] for line in lines} == purposes
+    assert "Compared with same" in (tmp_path / "report" / "report.md").read_text()
+
+    _, _, err = shardbench(*arguments)
+    assert f"{len(purposes)} of {len(purposes)} problem" in err
+    assert "measured already" in err
+    assert (tmp_path / "results" / file).read_text().splitlines() == lines

@@ -9,8 +9,10 @@ from shardbench.cli import main
 from shardbench.problem_options import find_problem
 
 PROBLEM = ["-w", "synthetic[tables=2,seed=1]", "-t", "dgx_a100_80gb", "-n", "8"]
+# A family that needs no library, for what does not depend on which it is.
+QUICK_ID = "random[conversions=5]/dgx_a100_80gb:8"
+QUICK_STEM = "random-conversions=5-dgx_a100_80gb-8"
 ID = "synthetic[tables=2,seed=1]/dgx_a100_80gb:8"
-STEM = "synthetic-tables=2-seed=1-dgx_a100_80gb-8"
 
 
 @pytest.fixture
@@ -30,20 +32,20 @@ def shardbench(capsys, monkeypatch, tmp_path):
 
 def test_two_variants_by_one_id(shardbench, tmp_path):
     code, out, err = shardbench(
-        "profile", f"embedding/upstream@{ID}", "--against", "compiled", "--seconds", "0.1"
+        "profile", f"dimspec/eager-dict@{QUICK_ID}", "--against", "path-cache", "--seconds", "0.05"
     )
     assert code == 0, err
-    assert "GreedyPerfPartitioner.partition" in out, "the library's frames are what is profiled"
+    assert "GreedySearch.convert" in out, "the planner's frames are what is profiled"
     assert "profiling made a call" in out
-    assert "per call in upstream and" in out
+    assert "per call in eager-dict and" in out
     files = {path.name for path in (tmp_path / "profiles").iterdir()}
     assert files == {
         *(
-            f"embedding-{variant}-{STEM}.{suffix}"
-            for variant in ("upstream", "compiled")
+            f"dimspec-{variant}-{QUICK_STEM}.{suffix}"
+            for variant in ("eager-dict", "path-cache")
             for suffix in ("html", "speedscope.json", "txt")
         ),
-        f"embedding-upstream-against-compiled-{STEM}.flames.html",
+        f"dimspec-eager-dict-against-path-cache-{QUICK_STEM}.flames.html",
     }
     assert err.count("Wrote") == len(files)
     for path in (tmp_path / "profiles").iterdir():
@@ -51,23 +53,23 @@ def test_two_variants_by_one_id(shardbench, tmp_path):
 
 
 def test_one_variant_as_asv_prints_it(shardbench, tmp_path):
-    benchmark = f"families.embedding.time_plan('compiled', '{ID}')"
-    code, out, err = shardbench("profile", benchmark, "--out", "here", "--seconds", "0.1")
+    benchmark = f"families.dimspec.time_plan('path-cache', '{QUICK_ID}')"
+    code, out, err = shardbench("profile", benchmark, "--out", "here", "--seconds", "0.05")
     assert code == 0, err
     assert "itself took" in out
     files = sorted(path.name for path in (tmp_path / "here").iterdir())
-    stem = f"embedding-compiled-{STEM}"
+    stem = f"dimspec-path-cache-{QUICK_STEM}"
     assert files == [f"{stem}.{end}" for end in ("flames.html", "html", "speedscope.json", "txt")]
     assert (tmp_path / "here" / f"{stem}.txt").read_text().strip() in out
 
 
 def test_a_comparison_by_one_id(shardbench):
     code, out, err = shardbench(
-        "compare", f"embedding/compiled@{ID}", "--seconds", "0.1", "--json", "-"
+        "compare", f"dimspec/path-cache@{QUICK_ID}", "--seconds", "0.1", "--json", "-"
     )
     assert code == 0, err
     cells = json.loads(out)["rows"]
-    assert [cell["variant"] for cell in cells] == ["double-deepcopy", "compiled"]
+    assert [cell["variant"] for cell in cells] == ["eager-dict", "path-cache"]
 
 
 @pytest.mark.parametrize(

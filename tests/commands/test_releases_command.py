@@ -8,19 +8,26 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
-from toy_releases import SOURCE, declared, family, write_wheel
+from toy_releases import SOURCE, declared, family, write_installed, write_wheel
 
 from harness.contract.registry import Registry
 from shardbench.cli import main
 
 ALL = ("1.0.0", "1.5.0", "2.0.0")
+SCANS = dict(zip(ALL, (1, 1, 10), strict=True))
 ONE = ("-p", "toy[size=3]/dgx_a100_80gb:8")
+
+
+def keep(*releases: str) -> None:
+    """Have releases installed already: what is tested comes after that."""
+    for release in releases:
+        write_installed(Path("upstreams", "releases"), release, SCANS[release])
 
 
 @pytest.fixture
 def shardbench(capsys, monkeypatch, tmp_path):
     wheels = tmp_path / "wheels"
-    for release, scans in zip(ALL, (1, 1, 10), strict=True):
+    for release, scans in SCANS.items():
         write_wheel(wheels, release, scans)
     registry = Registry([family(declared(tmp_path))])
     monkeypatch.setattr("shardbench.commands.releases.found_registry", lambda: registry)
@@ -56,6 +63,7 @@ def test_a_range_is_installed_measured_and_drawn(shardbench, tmp_path):
 
 
 def test_a_release_that_is_not_there_is_told_and_the_rest_goes_on(shardbench):
+    keep("1.0.0")
     code, out, err = shardbench("toylib", "1.0.0", "9.9.9", "--repeat", "2", *ONE)
     assert code == 0
     assert "toylib 9.9.9 could not be installed: No matching distribution found" in err
@@ -70,7 +78,7 @@ def test_nothing_that_runs_is_a_failure(shardbench):
 
 
 def test_without_an_index_a_range_has_what_is_installed(shardbench, monkeypatch, tmp_path):
-    shardbench("toylib", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
+    keep("1.0.0", "2.0.0")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "none"))
     code, out, err = shardbench("toylib", "1.0.0..", "--repeat", "2", *ONE)
     assert code == 0
@@ -82,8 +90,7 @@ def test_without_an_index_a_range_has_what_is_installed(shardbench, monkeypatch,
 
 
 def test_a_given_folder_is_measured(shardbench, tmp_path):
-    shardbench("toylib", "1.0.0", "--repeat", "2", *ONE)
-    held = tmp_path / "upstreams" / "releases" / "toylib-1.0.0"
+    held = write_installed(tmp_path / "elsewhere", "1.0.0")
     given = ("--at", f"1.0.0={held}", "--out", "two")
     code, out, _ = shardbench("toylib", *given, "--repeat", "2", *ONE)
     assert code == 0
@@ -91,6 +98,7 @@ def test_a_given_folder_is_measured(shardbench, tmp_path):
 
 
 def test_the_second_run_measures_nothing(shardbench, tmp_path):
+    keep("1.0.0", "2.0.0")
     first = shardbench("toylib", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
     stored = (tmp_path / "history" / "history.jsonl").read_bytes()
     second = shardbench("toylib", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
@@ -100,6 +108,7 @@ def test_the_second_run_measures_nothing(shardbench, tmp_path):
 
 def test_a_release_that_is_added_is_measured_alone(shardbench, tmp_path):
     stored = tmp_path / "history" / "history.jsonl"
+    keep("1.0.0", "2.0.0")
     shardbench("toylib", "1.0.0", "--repeat", "2", *ONE)
     content = stored.read_bytes()
     code, out, _ = shardbench("toylib", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
@@ -110,20 +119,24 @@ def test_a_release_that_is_added_is_measured_alone(shardbench, tmp_path):
 
 
 def test_a_release_that_failed_is_tried_again(shardbench, tmp_path):
-    write_wheel(tmp_path / "wheels", "0.9.0", source="raise ImportError('needs CUDA')")
+    keep("1.0.0", "2.0.0")
+    kept = tmp_path / "upstreams" / "releases"
+    installed = write_installed(kept, "0.9.0", source="raise ImportError('needs CUDA')")
     code, out, _ = shardbench("toylib", "0.9.0", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
     assert code == 0
     assert "0.9.0 was not run: toylib 0.9.0 raised ImportError: needs CUDA." in out
     assert "From 1.0.0 to 2.0.0: " in out
-    package = tmp_path / "upstreams" / "releases" / "toylib-0.9.0" / "toylib" / "__init__.py"
-    package.write_text(SOURCE.format(release="0.9.0", scans=1, copies=0))
+    (installed / "toylib" / "__init__.py").write_text(
+        SOURCE.format(release="0.9.0", scans=1, copies=0)
+    )
     code, out, _ = shardbench("toylib", "0.9.0", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
     assert "was not run" not in out
     assert "From 0.9.0 to 2.0.0: " in out
 
 
 def test_tables_fit_a_narrow_terminal(shardbench, tmp_path):
-    write_wheel(tmp_path / "wheels", "10.10.10", scans=300)
+    keep("1.0.0")
+    write_installed(tmp_path / "upstreams" / "releases", "10.10.10", scans=300)
     _, out, _ = shardbench("toylib", "1.0.0", "10.10.10", "9.9.9", "--repeat", "2", *ONE)
     table = out[: out.index("calls: of enumerate")]
     assert max(len(line.rstrip()) for line in table.splitlines()) <= 80
@@ -134,6 +147,7 @@ def test_lines_of_the_former_format_are_moved_aside(shardbench, tmp_path):
     stored = tmp_path / "history" / "history.jsonl"
     stored.parent.mkdir()
     stored.write_text(json.dumps(former) + "\n")
+    keep("1.0.0")
     code, _, err = shardbench("toylib", "1.0.0", "--repeat", "2", *ONE)
     assert code == 0
     assert "Damaged: history/history.jsonl, line 1: it is no cell: " in err

@@ -1,7 +1,7 @@
 """The reference search does what ColossalAI was recorded to do, and what its text says."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_streams import (
     ALL_TO_ALL,
@@ -168,7 +168,6 @@ def all_to_all(alpha, beta, n, elements):
     return alpha + beta * (n - 1) / n / n * elements * (n / 2) + 0.001
 
 
-@settings(max_examples=50)
 @given(
     size=st.integers(1, 9),
     alpha=st.floats(0, 10),
@@ -198,7 +197,6 @@ def test_the_first_of_the_nearest_is_taken_until_nothing_differs(query):
     assert [spec.partition for spec in conversion.path] == path
 
 
-@settings(max_examples=50)
 @given(queries())
 def test_costs_of_several_steps_are_added_up_with_what_they_hold_already(query):
     conversion = asked(GreedySearch(SharedDimSpec), query)

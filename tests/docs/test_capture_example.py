@@ -24,25 +24,32 @@ def run(*words: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_the_live_planners_decision_is_found_again(tmp_path):
-    printed = run(str(EXAMPLE), "problem.json", folder=tmp_path)
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory):
+    """A folder with a problem whose names are hashes, and what the example printed."""
+    folder = tmp_path_factory.mktemp("captured")
+    return folder, run(str(EXAMPLE), "problem.json.gz", "--hash-names", folder=folder)
+
+
+def test_the_live_planners_decision_is_found_again(captured):
+    folder, printed = captured
     assert {line.split()[0] for line in printed.splitlines()} == {"user", "item", "shop"}
     compared = run(
-        "-m", "shardbench", "compare", "embedding", "-w", "problem.json",
+        "-m", "shardbench", "compare", "embedding", "-w", "problem.json.gz",
         "--variants", "as-captured,default", "--against", "default", "--seconds", "0.1",
-        folder=tmp_path,
+        folder=folder,
     )  # fmt: skip
     shown = " ".join(compared.split())
-    assert re.search(r"problem\.json#[0-9a-f]{8}/captured:16", shown)
+    assert re.search(r"problem\.json\.gz#[0-9a-f]{8}/captured:16", shown)
     decision = re.search(r"live plan: (\w{16})", shown)[1]
     assert re.search(rf"{decision} default, as-captured", shown)
 
 
-def test_the_captured_problem_is_planned(tmp_path):
-    run(str(EXAMPLE), "problem.json.gz", "--hash-names", folder=tmp_path)
+def test_the_captured_problem_is_planned(captured):
+    folder, _ = captured
     shown = run(
-        "-m", "shardbench", "plan", "-w", "problem.json.gz", "-o", "plan.json", folder=tmp_path
+        "-m", "shardbench", "plan", "-w", "problem.json.gz", "-o", "plan.json", folder=folder
     )
     assert "captured:16" in shown
-    (name, *_) = re.findall(r'"name": "(.*)"', (tmp_path / "plan.json").read_text())
+    (name, *_) = re.findall(r'"name": "(.*)"', (folder / "plan.json").read_text())
     assert re.fullmatch(r"\d_[0-9a-f]{12}", name)

@@ -4,9 +4,11 @@ import gzip
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -32,16 +34,17 @@ COPIED = ("docs", "benchmarks", "expectations.toml", "Makefile", "asv.conf.json"
 
 @pytest.fixture(scope="session")
 def captured(tmp_path_factory):
-    """What the examples of docs/capture.md write."""
+    """What the examples of docs/capture.md write; they import what this process has imported."""
     folder = tmp_path_factory.mktemp("captured")
     for example, name in (
         ("capture_embedding.py", "problem.json"),
         ("capture_step.py", "step.json.gz"),
     ):
         script = str(ROOT / "docs" / "examples" / example)
-        subprocess.run(
-            [sys.executable, script, str(folder / name)], capture_output=True, check=True
-        )
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+            patch.setattr(sys, "argv", [script, str(folder / name)])
+            warnings.simplefilter("ignore")
+            runpy.run_path(script, run_name="__main__")
     return folder
 
 

@@ -38,16 +38,16 @@ def _trained(model: torch.nn.Module, batch: torch.Tensor, **adamw: bool) -> Step
 
 
 def mlp_step() -> Step:
-    """Forward, backward and AdamW of a tensor-parallel MLP."""
+    """Forward, backward and AdamW, op by op, of a tensor-parallel MLP."""
     torch.manual_seed(0)
-    return _trained(mlp(make_mesh((8,), ("tensor",))), torch.randn(4, 16), foreach=True)
+    return _trained(mlp(make_mesh((8,), ("tensor",))), torch.randn(4, 16), foreach=False)
 
 
 def block_step() -> Step:
-    """The same of a tensor- and sequence-parallel transformer block, op by op in the optimizer."""
+    """The same of a tensor- and sequence-parallel transformer block, all parameters in an op."""
     torch.manual_seed(0)
     block = transformer_block(make_mesh((4,), ("tensor",)))
-    return _trained(block, torch.randn(2, 8, 32), foreach=False)
+    return _trained(block, torch.randn(2, 8, 32), foreach=True)
 
 
 class Model(torch.nn.Module):

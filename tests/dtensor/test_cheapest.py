@@ -202,7 +202,6 @@ def chosen(strategy, inputs):
     return [(each.output_specs, each.input_specs, each.redistribute_cost) for each in specs]
 
 
-@settings(max_examples=50)
 @given(data=st.data(), inplace_op=st.booleans(), uneven=st.booleans())
 def test_the_choice_among_made_up_strategies_is_torchs(meshes, data, inplace_op, uneven):
     mesh, inputs, strategies, outputs = data.draw(made_up(meshes))
@@ -230,7 +229,6 @@ def test_where_torchs_two_rules_differ_both_choices_are_kept(meshes):
     ]
 
 
-@settings(max_examples=50)
 @given(data=st.data())
 def test_costs_are_torchs_to_the_last_bit(meshes, data):
     mesh = meshes[data.draw(st.sampled_from(SHAPES))]
@@ -242,7 +240,6 @@ def test_costs_are_torchs_to_the_last_bit(meshes, data):
     assert cost == prices.redistribute_cost(source, target)
 
 
-@settings(max_examples=50)
 @given(data=st.data())
 def test_no_cost_is_below_its_bound(meshes, data):
     mesh = meshes[data.draw(st.sampled_from(SHAPES))]

@@ -27,7 +27,7 @@ from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.torch_path import DISPATCHER
-from planners.dtensor.dispatch.uncached import Uncached
+from planners.dtensor.search.dispatches import Uncached
 
 aten = torch.ops.aten
 

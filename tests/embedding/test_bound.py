@@ -19,7 +19,7 @@ from planners.embedding.search.best_plan.bound import (
 )
 from planners.embedding.search.best_plan.candidates import candidates
 from planners.embedding.search.best_plan.programmes import LinearRelaxation
-from planners.embedding.search.deadline import Deadline
+from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import search_space
 
 RELATIVE = 1e-9
@@ -48,7 +48,6 @@ def in_units(found, milliseconds):
     return replace(found, space=space)
 
 
-@settings(max_examples=100)
 @given(problems())
 def test_no_plan_is_below_a_bound(problem):
     best = least_rating(*problem)
@@ -257,7 +256,6 @@ def test_the_bisection_finds_what_trying_every_step_does(largest, costs, known):
     assert max(options[0], cost[options[0]]) == best
 
 
-@settings(max_examples=200)
 @given(
     st.lists(st.floats(1e-3, 10.0), min_size=1, max_size=4),
     st.integers(1, 40),

@@ -166,7 +166,6 @@ def fits_alone(space: SearchSpace, placed_on: Devices, option: int) -> bool:
     )
 
 
-@settings(max_examples=50)
 @given(problems())
 def test_a_best_plan_is_made_of_candidates(problem):
     space, placed_on = problem
@@ -174,7 +173,6 @@ def test_a_best_plan_is_made_of_candidates(problem):
     assert least_rating(space, placed_on, kept) == least_rating(space, placed_on)
 
 
-@settings(max_examples=50)
 @given(problems())
 def test_what_fits_is_dropped_only_for_what_beats_it(problem):
     space, placed_on = problem

@@ -7,6 +7,7 @@ import math
 import pickle
 import warnings
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -32,6 +33,11 @@ from planners.embedding.search.outcome import Found, NotFound
 
 BOTH = ("same-plan", "best-plan")
 randoms = st.randoms(use_true_random=False)
+
+
+# As little work as in a hundredth of a second; linear programmes are timed by the solver, and have
+# all the time that they need.
+little_work = mock.patch("planners.embedding.search.best_plan.search._WORK_PER_SECOND", 2e4)
 
 
 def standing_still():
@@ -100,7 +106,6 @@ ODD = st.sampled_from([-1.0, -0.001, 0.0, 0.3, 1.0, 2.5, math.nan, math.inf, Non
 ODD_LISTS = st.none() | st.lists(ODD, max_size=2)
 
 
-@settings(max_examples=80)
 @given(
     random=randoms,
     pooling_factors=ODD_LISTS,
@@ -263,10 +268,11 @@ def test_a_proposal_that_only_torchrec_places_leaves_the_plan_to_torchrec(monkey
 
 @settings(max_examples=25)
 @given(random=randoms, mode=st.sampled_from(BOTH))
+@little_work
 def test_a_right_plan_passes_the_check(random, mode):
     model = random_model(random)
     checked, unchecked = (
-        Planner(**model.components(), mode=mode, search_seconds=0.02, check=check)
+        Planner(**model.components(), mode=mode, search_seconds=60, check=check)
         for check in (True, False)
     )
     checked._clock = unchecked._clock = standing_still
@@ -327,16 +333,17 @@ class Ticking:
         return self.now
 
 
-@pytest.mark.parametrize("limit", [{"search_seconds": 3.0}, {"timeout_seconds": 3}])
+@pytest.mark.parametrize("limit", [{"search_seconds": 1.0}, {"timeout_seconds": 1}])
 def test_a_time_limit_is_for_laying_out_and_bounds_and_all(monkeypatch, limit):
-    built = problem("synthetic[tables=24,seed=1,memory=tight]", gpus=16)
+    monkeypatch.setattr("planners.embedding.search.best_plan.search._WORK_AT_ONCE", 400_000)
+    built = problem("synthetic[tables=12,seed=1,memory=tight]", gpus=8)
     looks = []
-    for seconds in (0.001, 0.1):
+    for seconds in (0.01, 0.03):
         planner = new_planner(built, proposer=None, mode="best-plan", **limit)
         clock = planner._clock = Ticking(seconds)
         planner.plan(built.module, built.sharders)
         looks.append(clock.now / seconds)
-        assert clock.now < 3.0 + 12 * seconds
+        assert clock.now < 1.0 + 12 * seconds
     assert looks[1] < looks[0]
 
 
@@ -381,8 +388,8 @@ def with_ties(case):
     return case
 
 
-@settings(max_examples=60)
 @given(random=randoms, towers=st.booleans())
+@little_work
 def test_the_best_plan_is_the_same_in_whatever_order_options_are_listed(random, towers):
     case = with_ties(random_case(random, most_tables=4, towers=towers))
     plans = []
@@ -393,7 +400,7 @@ def test_the_best_plan_is_the_same_in_whatever_order_options_are_listed(random, 
         for options in tables:
             random.shuffle(options)
         shuffled = replace(case, options=[option for options in tables for option in options])
-        planner = Planner(mode="best-plan", search_seconds=0.01, **components(shuffled))
+        planner = Planner(mode="best-plan", search_seconds=60, **components(shuffled))
         planner._clock = standing_still
         outcome, _, _ = come_to(planner)
         plans.append(outcome[0] if planner._best_plan else PlannerError)

@@ -40,7 +40,6 @@ def synthetic(tables: int = 4, gpus: int = 16):
     )
 
 
-@settings(max_examples=50)
 @given(random=randoms)
 def test_options_and_estimates_are_torchrecs(random):
     model = random_model(random)

@@ -19,7 +19,6 @@ from harness.model.ids import CellId
 from harness.planning.explain import Explained
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
-from planners.embedding.decision import Plan, perf_by_rank
 from planners.embedding.explain.arguments import reasons
 from planners.embedding.explain.explain import PERF, explain, explained
 from planners.embedding.explain.placed_plan import PlacedPlan
@@ -28,6 +27,7 @@ from planners.embedding.quality import arrays, quality
 from planners.embedding.search.best_plan.bound import lower_bound
 from planners.embedding.search.best_plan.candidates import candidates
 from planners.embedding.search.space import devices_of, search_space
+from planners.embedding.torchrec_objects import perf_by_rank
 from shardbench.display.explanation import shown
 
 CASES = (
@@ -55,7 +55,7 @@ def found(case, top: int = 4, rank: int | None = None, other: str = "") -> PlanE
 def test_the_figures_of_the_rank_add_up(case):
     problem, plan = planned(*case)
     seen = found(case)
-    perf = perf_by_rank(problem, plan)
+    perf = perf_by_rank(plan.options, problem.topology)
     assert seen.ranks_ms == pytest.approx(perf)
     assert seen.slowest_ms == pytest.approx(max(perf))
     assert seen.rank.rank == seen.slowest_rank
@@ -151,7 +151,7 @@ def test_the_difference_to_another_plan_adds_up_and_is_that_of_real_plans():
     seen = found(case, other=other).against
     problem, plan = planned(*case)
     theirs = planned(*case[:2], other)[1]
-    assert seen.slowest_ms == pytest.approx(max(perf_by_rank(problem, theirs)))
+    assert seen.slowest_ms == pytest.approx(max(perf_by_rank(theirs.options, problem.topology)))
     assert sum(table.mean_ms for table in seen.tables) == pytest.approx(seen.by_options_ms)
     difference = found(case).slowest_ms - seen.slowest_ms
     assert seen.by_options_ms + seen.by_balance_ms == pytest.approx(difference)
@@ -159,7 +159,7 @@ def test_the_difference_to_another_plan_adds_up_and_is_that_of_real_plans():
     there = {option.name: option for option in theirs.options}
     for table in seen.tables:
         mixed = [there[o.name] if o.name == table.table else o for o in plan.options]
-        alone = max(perf_by_rank(problem, Plan(tuple(mixed))))
+        alone = max(perf_by_rank(mixed, problem.topology))
         assert table.alone_ms == pytest.approx(alone)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from compared import come_to
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_models import random_model
 from torch import nn
@@ -57,7 +57,7 @@ from planners.embedding.drop_in.planner import DistrustedSearch, Planner
 from planners.embedding.observer import observe
 from planners.embedding.problem import build
 from planners.embedding.search.outcome import NotFound
-from planners.embedding.search.same_plan.partition import Rules
+from planners.embedding.search.same_plan.partition import PartitionRules
 from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import devices_of, search_space
 from planners.embedding.search.warm_up import warm_up
@@ -117,7 +117,6 @@ def test_an_unknown_mode_is_refused_in_one_sentence():
         new_planner(problem(), mode="x")
 
 
-@settings(max_examples=50)
 @given(
     random=randoms,
     proposer=st.sampled_from(
@@ -433,7 +432,7 @@ def test_the_best_plan_is_that_of_the_certified_search(monkeypatch):
     first = new_planner(built)
     _, counts, _ = decided(first, built)
     space = search_space(first._enumerator.last_stored_search_space)
-    worse = SamePlan([UniformProposer()], Rules())(space, devices_of(built.topology))
+    worse = SamePlan([UniformProposer()], PartitionRules())(space, devices_of(built.topology))
     asked = fake_certified(monkeypatch, worse)
     planner = new_planner(built, mode="best-plan", search_seconds=2.5, seed=7)
     planner.plan(built.module, built.sharders)

@@ -74,7 +74,6 @@ def test_streams_propose_as_torchrec_does(name, random):
     assert streamed(case, NEW[name]()) == upstream(case, NEW[name]())
 
 
-@settings(max_examples=50)
 @given(random=randoms, threshold=st.integers(0, 8), given_ratings=st.lists(ratings, min_size=50))
 def test_a_threshold_stops_the_greedy_proposer_where_torchrec_stops(
     random, threshold, given_ratings

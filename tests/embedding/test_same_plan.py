@@ -31,10 +31,9 @@ from torchrec.distributed.planner.types import (
 )
 
 from planners.embedding.drop_in.planner import Planner
-from planners.embedding.search.deadline import Deadline
-from planners.embedding.search.outcome import Found, NotFound
+from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
-from planners.embedding.search.same_plan.partition import Rules
+from planners.embedding.search.same_plan.partition import PartitionRules
 from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import devices_of, search_space
 
@@ -107,7 +106,7 @@ def small_case(hbm=(9, 2, 9, 3)) -> Case:
 
 
 def search(case: Case, proposers, **arguments):
-    same_plan = SamePlan(proposers, Rules(), **arguments)
+    same_plan = SamePlan(proposers, PartitionRules(), **arguments)
     outcome = same_plan(search_space(case.options), devices_of(case.topology))
     return same_plan, outcome
 

@@ -12,7 +12,7 @@ from random_options import random_case
 from planners.embedding.search.best_plan import local_search
 from planners.embedding.search.same_plan import dynamic_programming, kernels
 from planners.embedding.search.best_plan.search import best_plan
-from planners.embedding.search.deadline import Deadline
+from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import devices_of, search_space
 from planners.embedding.search.warm_up import warm_up
 

@@ -82,4 +82,7 @@ def train(rank, meeting_point, path):
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         meeting_point = (Path(folder) / "meeting-point").as_uri()
-        mp.spawn(train, (meeting_point, sys.argv[1]), nprocs=example.RANKS)
+        # Forked, the ranks have imported torchrec.
+        mp.start_processes(
+            train, (meeting_point, sys.argv[1]), nprocs=example.RANKS, start_method="fork"
+        )

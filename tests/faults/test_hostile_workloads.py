@@ -9,7 +9,7 @@ import time
 import pandas as pd
 import pytest
 from hostile import NUMBERS, TEXTS, change, changes, read_or_refused, refusal
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.contract.registry import load_registry
@@ -127,7 +127,6 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("hostile")
 
 
-@settings(max_examples=50)
 @given(
     content=st.binary(max_size=200) | st.text('rowsdimpl,_"\n\r0 \x00', max_size=60).map(str.encode)
 )
@@ -138,7 +137,6 @@ def test_any_bytes_are_tables_or_refused(folder, suffix, content):
     read_or_refused(lambda: read_tables(path), str(path))
 
 
-@settings(max_examples=50)
 @given(
     at=st.integers(0, len(TABLES)),
     length=st.integers(0, 8),
@@ -184,7 +182,6 @@ columns_of_parquet = st.sampled_from(
 )
 
 
-@settings(max_examples=50)
 @given(
     columns=st.dictionaries(
         st.sampled_from([*COLUMNS, "name", "dtype", "rows.x", "", "\x00"]), columns_of_parquet
@@ -201,7 +198,6 @@ def test_any_parquet_file_is_tables_or_refused(folder, columns, drop):
     assert tables is None or len(tables) == 1
 
 
-@settings(max_examples=50)
 @given(at=st.floats(0, 1), put=st.binary(min_size=1, max_size=8))
 def test_a_damaged_parquet_file_is_refused_or_read(folder, at, put):
     buffer = io.BytesIO()
@@ -278,7 +274,6 @@ def test_the_plan_that_is_changed_here_can_be_read(folder):
     assert list(plan_constraints(write_plan(folder, PLAN))) == ["a"]
 
 
-@settings(max_examples=50)
 @given(wanted=changes(PLAN))
 def test_a_changed_plan_is_read_or_refused(folder, wanted):
     plan = copy.deepcopy(PLAN)

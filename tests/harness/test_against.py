@@ -21,7 +21,7 @@ from harness.store.results import read_cells
 from harness.suites.sweep import registered_requests, resumed, sweep
 from harness.topologies.lookup import find_topology
 
-SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
+SETTINGS = Settings(60.0, SamplingRule(seconds=0.05, least_blocks=2, warmup_seconds=0.05))
 
 
 def compare(

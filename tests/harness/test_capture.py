@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import TOY
 
@@ -114,6 +114,7 @@ def test_hashes_of_one_key_are_one_and_of_others_are_others():
     assert len({digest(Names(True, key)) for key in ("k", "l", "", "")}) == 4
 
 
+@settings(max_examples=15)
 @given(NAMES)
 def test_written_names_are_distinct_and_in_order(names):
     written = Names(True, "key").written(names)

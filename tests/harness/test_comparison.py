@@ -30,7 +30,8 @@ from harness.store.results import append_cells, read_cells
 from harness.topologies.lookup import find_topology
 
 # Budgets are either short, for calls that never end, or so long that no call here passes them.
-SHORT = 1.0
+SHORT = 0.5
+TOLD = 1.0  # long enough for some looks at the progress
 LONG = 60.0
 
 HELPER = Path(__file__).with_name("run_comparison.py")
@@ -66,7 +67,7 @@ def compare(
     workload = WorkloadSpec("toy", parameters)
     topology = find_topology("dgx_a100_80gb", 2)
     request = Request(registry().find("toy"), workload, topology, variants, against)
-    rule = SamplingRule(seconds=0.2, least_blocks=2, warmup_seconds=0.2)
+    rule = SamplingRule(seconds=0.05, least_blocks=2, warmup_seconds=0.05)
     comparison = Comparison(request, Settings(budget, rule), registry)
     return {cell.variant: cell for cell in comparison.run(listen)}
 
@@ -322,7 +323,7 @@ class TestListening:
 
     def test_progress_is_told(self, folder: Path):
         events: list[Event] = []
-        compare("endless", folder=folder, budget=SHORT, listen=events.append)
+        compare("endless", folder=folder, budget=TOLD, listen=events.append)
         told = [event.progress for event in events if event.progress is not None]
         assert told
         assert all(progress.unit == "items" and progress.total == 10_000 for progress in told)
@@ -331,7 +332,7 @@ class TestListening:
 
 class TestOverBudget:
     def test_it_is_stopped_and_projected(self, folder: Path):
-        cells = compare("endless", "same", folder=folder, budget=SHORT)
+        cells = compare("endless", "same", folder=folder, budget=TOLD)
         cell = cells["endless"]
         assert cell.status == "over budget"
         assert cell.reason is not None
@@ -353,7 +354,7 @@ class TestOverBudget:
         assert ends(left_pid(folder))
 
     def test_progress_that_fails_once_is_told_later(self):
-        cell = compare("stumbling", budget=1.5)["stumbling"]
+        cell = compare("stumbling", budget=TOLD)["stumbling"]
         assert cell.status == "over budget"
         assert cell.progress is not None
 
@@ -380,7 +381,7 @@ class TestOverBudget:
         assert server_children() == []
 
     def test_building_the_problem_is_not_part_of_the_call(self):
-        cells = compare("reference", budget=SHORT, build="1.3")
+        cells = compare("reference", budget=SHORT, build="0.7")
         assert {cell.status for cell in cells.values()} == {"ok"}
 
     def test_preparing_is_not_part_of_the_call(self):

@@ -52,7 +52,7 @@ def compare(
         find_topology("dgx_a100_80gb", 2),
         ("reference", "same", *variants),
     )
-    rule = SamplingRule(seconds=0.1, least_blocks=2, most_blocks=2, warmup_seconds=0.1)
+    rule = SamplingRule(seconds=0.05, least_blocks=2, most_blocks=2, warmup_seconds=0.05)
     settings = Settings(budget, rule, setup_budget, memory_gib)
     cells = {cell.variant: cell for cell in Comparison(request, settings, registry).run()}
     assert list(cells) == [name for name in harmful.HOSTILE.variants if name in cells]

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
 
@@ -37,6 +37,7 @@ def test_a_range_has_all_releases_from_one_to_the_other(word: str, expected: lis
     assert releases_in([word], lambda: KNOWN) == expected
 
 
+@settings(max_examples=15)
 @given(st.lists(versions, min_size=1, unique=True), versions, versions)
 def test_a_range_has_what_lies_in_it_and_nothing_else(known: list[str], a: str, b: str) -> None:
     low, high = sorted((a, b), key=Version)

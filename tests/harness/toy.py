@@ -38,7 +38,7 @@ from harness.contract import (
     WorkloadSpec,
 )
 from harness.contract.registry import Registry
-from harness.model.ids import positive_int
+from harness.model.ids import at_most
 
 Decision = tuple[int, ...]
 
@@ -69,7 +69,7 @@ def build(workload: WorkloadSpec, topology: Topology) -> ToyProblem:
     workload.check_parameters(("size", "folder", "build"))
     time.sleep(workload.get("build", float, 0.0, "a number of seconds"))
     folder = workload.get("folder", Path, None, "a path")
-    size = workload.get("size", positive_int, 6, "a whole number of at least 1")
+    size = workload.get("size", at_most(10**9), 6, "a whole number of at least 1")
     return ToyProblem(size, topology.gpus, folder)
 
 
@@ -129,7 +129,7 @@ TOY: Family[ToyProblem, Decision] = Family(
         Counter("returned", "items that nobody wanted"),
     ),
     # The sampling child needs it, and it takes half a second to import.
-    preload=("scipy.stats",),
+    preload=("scipy.special",),
     studies=(
         Study("toy[size=4]/dgx_a100_80gb:2", ("same",), "first"),
         Study("toy[size=6]/dgx_a100_80gb:2", ("own",), "second"),
@@ -502,7 +502,7 @@ def close_raises(problem: ToyProblem) -> Prepared[Decision]:
 
 @TOY.variant("slow-to-prepare", same_as="reference")
 def slow_to_prepare(problem: ToyProblem) -> Prepared[Decision]:
-    time.sleep(1.3)
+    time.sleep(0.7)
     return Prepared(lambda: round_robin(problem))
 
 
@@ -558,7 +558,7 @@ def slow_reference_registry() -> Registry:
 
 
 def _slow_quality(problem: ToyProblem, decision: Decision) -> Mapping[str, float]:
-    time.sleep(1.3)
+    time.sleep(0.7)
     return quality(problem, decision)
 
 

@@ -13,7 +13,6 @@ LIBRARY = "toylib"
 DRIVER = """
 import time
 import toylib
-from harness.contract.calls import count_calls
 
 def size(request):
     return int(request["workload"].partition("size=")[2].rstrip("]") or 3)
@@ -27,6 +26,7 @@ def times(request):
             "phases": {"enumerate": 0.25, "other": 0.5}}
 
 def counts(request):
+    from harness.contract.calls import count_calls  # takes a while, and not every child counts
     _, calls = count_calls(lambda: toylib.enumerate_options(size(request)))
     return times(request) | {"counters": {"copies": toylib.COPIES}, "quality": {"cost": 1.0},
                              "calls": calls}
@@ -48,12 +48,8 @@ def enumerate_options(size):
 """
 
 
-def write_wheel(
-    folder: Path, release: str, scans: int = 1, copies: int = 0, source: str = ""
-) -> Path:
-    """Write a wheel of the library, which scans `scans` times for each option."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{LIBRARY}-{release}-py3-none-any.whl"
+def _files(release: str, scans: int, copies: int, source: str) -> dict[str, str]:
+    """The files of a release by their paths, which scans `scans` times for each option."""
     info = f"{LIBRARY}-{release}.dist-info"
     files = {
         f"{LIBRARY}/__init__.py": source
@@ -64,10 +60,30 @@ def write_wheel(
         "Tag: py3-none-any\n",
     }
     record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    return {**files, f"{info}/RECORD": record}
+
+
+def write_wheel(
+    folder: Path, release: str, scans: int = 1, copies: int = 0, source: str = ""
+) -> Path:
+    """Write a wheel of a release."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{LIBRARY}-{release}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
-        for name, text in {**files, f"{info}/RECORD": record}.items():
+        for name, text in _files(release, scans, copies, source).items():
             wheel.writestr(name, text)
     return path
+
+
+def write_installed(
+    folder: Path, release: str, scans: int = 1, copies: int = 0, source: str = ""
+) -> Path:
+    """Write a release as pip would leave it in the folder where releases are kept."""
+    installed = folder / f"{LIBRARY}-{release}"
+    for name, text in _files(release, scans, copies, source).items():
+        (installed / name).parent.mkdir(parents=True, exist_ok=True)
+        (installed / name).write_text(text)
+    return installed
 
 
 def declared(folder: Path) -> Releases:

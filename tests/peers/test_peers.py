@@ -15,15 +15,19 @@ import time
 from multiprocessing import get_context
 
 import pytest
-import torch
-import torch.distributed as dist
-from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 OURS = any(name.startswith("planners.") for name in sys.modules)
 
 
 def dispatch():
+    if not OURS:
+        return  # importing torch takes seconds
+
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
     mesh = init_device_mesh("cpu", (4,))
     distribute_tensor(torch.ones(8, 8), mesh, [Shard(0)]).exp()
@@ -102,7 +106,7 @@ def pytorch_checkout(folder: Path, source: str) -> Path:
 def test_tests_of_all_kinds(tmp_path):
     checkout = pytorch_checkout(tmp_path, OF_ALL_KINDS)
     uncollectable = checkout / "test" / "distributed" / "tensor" / "test_of_another_release.py"
-    uncollectable.write_text("import torch.no_such_module\n", encoding="utf-8")
+    uncollectable.write_text("import no_such_module\n", encoding="utf-8")
     run = peers(tmp_path, "--pytorch", str(checkout), "--", "-k", "not test_hangs")
     assert run.returncode == 1, run.stderr
     # run, skipped, pass at baseline, pass with ours, regressions, reach ours
@@ -115,16 +119,10 @@ def test_tests_of_all_kinds(tmp_path):
 
 
 @pytest.mark.long
-def test_a_test_that_hangs_has_failed_and_the_next_one_runs(tmp_path):
+def test_a_test_that_hangs_has_failed_and_the_next_one_runs_and_reaches_nothing(tmp_path):
     checkout = pytorch_checkout(tmp_path, OF_ALL_KINDS)
     run = peers(tmp_path, "--pytorch", str(checkout), "--limit", "3", "--", "-k", HANGING)
     assert "| accelerate() | 2 | 0 | 1 | 1 | 0 | 0 |" in run.stdout, run.stderr
-
-
-@pytest.mark.long
-def test_a_drop_in_that_was_never_reached(tmp_path):
-    checkout = pytorch_checkout(tmp_path, "def test_passes():\n    pass\n")
-    run = peers(tmp_path, "--pytorch", str(checkout))
     assert run.returncode == 1
     assert "no test has reached the drop-in, so that nothing was compared." in run.stdout
 

@@ -1,8 +1,13 @@
 """Made-up results of a planner that does not exist: every number here is invented."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+from matplotlib.figure import Figure
 
 QUALITIES = [
     {
@@ -239,3 +244,17 @@ def write(path: Path, lines: list[dict[str, Any]]) -> Path:
     """Write lines as a results file and return its path."""
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
+
+
+@contextmanager
+def blank_figures() -> Iterator[None]:
+    """Leave all figures blank: drawing them is most of what a report takes."""
+
+    def save(figure: Figure, file: Any, **options: Any) -> None:
+        file.write("<svg></svg>" if options["format"] == "svg" else b"")
+
+    with (
+        mock.patch.object(Figure, "savefig", save),
+        mock.patch.object(Figure, "draw_without_rendering"),
+    ):
+        yield

@@ -206,6 +206,7 @@ def test_page_markdown_figure_and_data_are_written(tmp_path):
     assert set(rows["b"]) == {1}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_comparison_replaces_a_report_whole(tmp_path):
     from reports.pages.report import write_report
 

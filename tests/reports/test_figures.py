@@ -35,6 +35,11 @@ def whole(tmp_path_factory):
     return draw(tmp_path_factory.mktemp("whole"), family_lines())
 
 
+@pytest.fixture(scope="module")
+def past(tmp_path_factory):
+    return draw(tmp_path_factory.mktemp("past"), [*family_lines(), *past_lines()])
+
+
 def texts_of(figure):
     """The texts that are drawn: matplotlib keeps tick labels outside of an axis as well."""
     figure.draw_without_rendering()
@@ -84,14 +89,13 @@ def test_no_text_is_cut_or_lies_on_another(whole):
         assert_no_overlap(figure)
 
 
-def test_nor_beside_a_bound_or_a_projection(tmp_path):
-    made = draw(tmp_path, [*family_lines(), *past_lines()])
-    for _, figure in made.values():
+def test_nor_beside_a_bound_or_a_projection(past):
+    for _, figure in past.values():
         assert_no_overlap(figure)
-    (axes,) = made["boxing-quality"][1].axes
+    (axes,) = past["boxing-quality"][1].axes
     (bound,) = [line for line in axes.lines if line.get_linestyle() == "--"]
     height = axes.transData.transform((1, bound.get_ydata()[0]))[1]
-    labels = [t for t in texts_of(made["boxing-quality"][1]) if t.get_text().endswith("%)")]
+    labels = [t for t in texts_of(past["boxing-quality"][1]) if t.get_text().endswith("%)")]
     assert len(labels) == 3
     for label in labels:
         box = label.get_window_extent()
@@ -183,11 +187,6 @@ def test_names_and_what_takes_far_longer(tmp_path):
     assert "exhaustive" in set(phases.data["variant"])
 
 
-@pytest.fixture(scope="module")
-def past(tmp_path_factory):
-    return draw(tmp_path_factory.mktemp("past"), [*family_lines(), *past_lines()])
-
-
 def test_the_quality_is_drawn_with_its_bound_and_the_gaps(past):
     drawing, figure = past["boxing-quality"]
     said = {t.get_text() for t in texts_of(figure)}
@@ -239,7 +238,7 @@ def test_without_a_measurement_there_is_no_such_figure(tmp_path):
 
 
 def test_where_the_budget_ended_is_drawn(tmp_path):
-    lines = [line | {"settings": {"budget": 30.0}} for line in family_lines()]
+    lines = [line | {"settings": {"budget": 30.0}, "phases": {}} for line in family_lines()]
     lines[-2] |= {"status": "over budget", "cpu_s": None, "wall_s": None, "ratio": None}
     drawing, figure = draw(tmp_path, lines)["boxing-size-1"]
     said = {t.get_text() for t in texts_of(figure)}

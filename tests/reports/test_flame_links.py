@@ -56,6 +56,7 @@ def test_what_was_not_timed_is_no_step(tmp_path):
     assert variant_pairs(family_of(alone)) == []
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_where_there_is_no_page_the_command_is_told(results, profiles, tmp_path):
     report = write_report(results, tmp_path / "out", profiles)
     commands = [step.command for step in ladder_steps(family_of(results), profiles)]
@@ -66,6 +67,7 @@ def test_where_there_is_no_page_the_command_is_told(results, profiles, tmp_path)
     assert not (tmp_path / "out" / "flames").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_pages_go_with_the_report(results, profiles, tmp_path):
     name = page_name("boxing", PROBLEM, "quick-copy", "half-copy")
     (profiles / name).write_text(page_of("quick-copy", "half-copy"))

@@ -1,5 +1,6 @@
 """A report of several machines compares times within each of them."""
 
+import pytest
 from made_up_results import family_lines, write
 
 from reports.frames import read_results
@@ -43,6 +44,7 @@ def test_one_machine_gets_no_column(tmp_path):
         assert "machine" not in [column.title for column in table.columns]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_says_so(tmp_path):
     page = write_report(write(tmp_path / "r.jsonl", lines_of_two_machines()), tmp_path / "out")
     text = page.with_name("report.md").read_text()

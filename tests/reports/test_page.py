@@ -6,7 +6,7 @@ from typing import get_args
 
 import pandas as pd
 import pytest
-from made_up_results import cell, family_lines, over_budget, past_lines, write
+from made_up_results import blank_figures, cell, family_lines, over_budget, past_lines, write
 
 import reports.pages.report
 from harness.model.cell import Decision, Status
@@ -152,7 +152,8 @@ def past(tmp_path_factory):
     """A report with bounds, goals, memory, and problems compared with another variant."""
     folder = tmp_path_factory.mktemp("past")
     lines = [*family_lines(), *past_lines()]
-    path = write_report(write(folder / "results.jsonl", lines), folder / "out")
+    with blank_figures():
+        path = write_report(write(folder / "results.jsonl", lines), folder / "out")
     return Page(path.read_text()), (path.parent / "report.md").read_text()
 
 
@@ -252,6 +253,7 @@ def test_whatever_is_missing_the_report_is_written(tmp_path, lines):
     assert "nan" not in page.text.lower().split()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_different_decision_is_no_speed_up_in_the_page(tmp_path):
     odd = cell("odd", ratio=0.25, same_as="slow-copy", decision="different", seconds=0.25)
     lines = [cell(decision="reference"), odd]
@@ -264,6 +266,7 @@ def test_a_different_decision_is_no_speed_up_in_the_page(tmp_path):
     assert not re.search(r"times faster", page.text)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_failure_leaves_the_earlier_report(tmp_path, monkeypatch):
     results = write(tmp_path / "r.jsonl", [cell()])
     path = write_report(results, tmp_path / "out")
@@ -279,6 +282,7 @@ def test_a_failure_leaves_the_earlier_report(tmp_path, monkeypatch):
     assert {p.name for p in tmp_path.iterdir()} == {"r.jsonl", "out"}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_replaces_an_earlier_one_and_nothing_else(tmp_path):
     out = tmp_path / "deep" / "out"
     ladder = [cell(decision="reference"), cell("quick-copy", ratio=0.5, same_as="slow-copy")]
@@ -292,6 +296,7 @@ def test_a_report_replaces_an_earlier_one_and_nothing_else(tmp_path):
     assert {p.name for p in out.parent.iterdir()} == {"out"}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_folder_with_other_things_is_not_overwritten(tmp_path):
     results = write(tmp_path / "r.jsonl", [cell()])
     (tmp_path / "mine" / "data").mkdir(parents=True)

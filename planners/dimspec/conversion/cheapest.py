@@ -24,10 +24,7 @@ class _Reached(NamedTuple):
 
 
 class CheapestSearch(InternedSearch):
-    """The conversions with the least sum of step costs, each search begun from scratch.
-
-    Of equal sums it takes the one with fewer steps, then the one that was found first.
-    """
+    """Conversions with the least sum of step costs; of equal ones the shortest, then the first."""
 
     def __init__(self) -> None:
         super().__init__()

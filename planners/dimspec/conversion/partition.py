@@ -20,10 +20,7 @@ class PartitionError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """A device mesh: its shape, and for each axis the latency and the cost per element.
-
-    `alpha` and `beta` are in cost units, ColossalAI's default being 1 for both.
-    """
+    """A device mesh: its shape, and for each axis latency and cost per element, in cost units."""
 
     shape: tuple[int, ...]
     alpha: tuple[float, ...]
@@ -62,10 +59,7 @@ def local_elements(mesh: Mesh, shape: Sequence[int], partition: Partition) -> in
 
 
 def check_partition(mesh: Mesh, shape: Sequence[int], partition: Partition) -> None:
-    """Raise PartitionError where a tensor of `shape` (elements) cannot be partitioned so.
-
-    The mesh must have the axes; `checked_partition` looks at that too.
-    """
+    """Raise PartitionError where a mesh that has the axes cannot shard `shape` (elements) so."""
     used: set[int] = set()
     for _, axes in partition:
         for axis in axes:

@@ -35,10 +35,7 @@ class Spec(Protocol):
 
 
 class Conversion(NamedTuple):
-    """How one sharding becomes another: the specs from source to target, and the steps between.
-
-    Both are empty where nothing is to be done.
-    """
+    """Specs from source to target, and the steps between; both empty where nothing is to do."""
 
     path: Sequence[Spec]
     comms: Sequence[CommSpec]
@@ -125,8 +122,7 @@ class GreedySearch:
 class PathCache(GreedySearch):
     """The search with a cache of paths that is read, as ColossalAI's never is.
 
-    Its key is all that decides: the mesh by its value, because meshes are copied; the tensor's
-    shape; the source with the order of its dimensions, which decides ties; and the target.
+    Its key is all that decides: the mesh by value, for meshes are copied, and the source's order.
     """
 
     def __init__(self) -> None:

@@ -26,8 +26,7 @@ NAMES = tuple(_AXES)
 def difference_points(source: Sequence[int], target: Sequence[int]) -> int:
     """Return how far two ways of sharding a dimension are apart, given as rising mesh axes.
 
-    What both begin with is kept; every axis of the source behind it is gathered, and every one of
-    the target is sharded.
+    What both begin with stays; all else of the source is gathered, and of the target sharded.
     """
     if source == target:
         return 0

@@ -29,16 +29,12 @@ class RecordedAnswer(NamedTuple):
 
 @dataclass(frozen=True)
 class Stream:
-    """Queries, the indices of those that are asked one after the other, and recorded answers.
-
-    Every query is asked. `recorded` has an answer for each, None where they are not known;
-    `left_out` counts the calls that are not possible on the mesh, or could not be recorded.
-    """
+    """Queries, each asked at least once, and the order in which they are."""
 
     queries: tuple[Query, ...]
-    sequence: Sequence[int]
-    recorded: tuple[RecordedAnswer, ...] | None = None
-    left_out: int = 0
+    sequence: Sequence[int]  # indices of queries
+    recorded: tuple[RecordedAnswer, ...] | None = None  # an answer for each query, where known
+    left_out: int = 0  # calls that are not possible on the mesh, or could not be recorded
 
     @cached_property
     def specs(self) -> dict[tuple[Mesh, tuple[int, ...], Partition], int]:

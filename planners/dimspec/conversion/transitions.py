@@ -83,10 +83,7 @@ class Transitions:
         return tuple((dim, self._axes[masks[dim]]) for dim in order)
 
     def nearest(self, target: Masks) -> list[int]:
-        """Return by layout which step comes nearest to a target, the first of equals.
-
-        ARRIVED stands where a layout shards as the target does.
-        """
+        """Return by layout the first of the steps nearest to a target; ARRIVED where it is so."""
         known = self._nearest.get(target)
         if known is not None:
             return known

@@ -6,6 +6,7 @@ with accelerate_colossalai():
     model = autoparallelize(model, meta_args)
 """
 
+from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -31,10 +32,7 @@ _switch = Lock()
 
 
 class _KnownAnswer(NamedTuple):
-    """The answer to one query, without its source; the objects are in every such answer.
-
-    `sequences` are those of source and target as text, by which upstream keeps its last answers.
-    """
+    """The answer to a query without its source; upstream keeps its last answers by `sequences`."""
 
     sequences: tuple[str, str]
     specs: tuple[ShardingSpec, ...]
@@ -42,7 +40,7 @@ class _KnownAnswer(NamedTuple):
     cost: Cost
 
 
-class AcceleratedConversions:
+class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
     """ColossalAI's search for conversions while it is accelerated, in all threads of the process.
 
     Paths, communication, costs and `cached_spec_pairs_transform_path` are upstream's own, to the
@@ -70,19 +68,12 @@ class AcceleratedConversions:
         self._is_on = True
 
     def stop(self) -> None:
-        """Give ColossalAI its search back.
-
-        Where somebody has since put a method in its place that calls this one, that stays, and
-        this one calls upstream's from now on.
-        """
+        """Give ColossalAI its search back, or pass on to it where others have replaced this one."""
         if self._is_on:
             self._is_on = False
             if ShapeConsistencyManager.shape_consistency is self._replacement:
                 ShapeConsistencyManager.shape_consistency = self._upstream
             _switch.release()
-
-    def __enter__(self) -> "AcceleratedConversions":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()

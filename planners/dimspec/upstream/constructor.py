@@ -64,11 +64,7 @@ def traced(model: str) -> torch.fx.GraphModule:
 
 
 def described(constructor: StrategiesConstructor) -> dict[str, Any]:
-    """Return the fingerprint of a plan space, and how many nodes, strategies and costs it has.
-
-    There is a cost for each pair of a strategy and one of a predecessor's; their sum is over both
-    phases.
-    """
+    """Return the fingerprint of a plan space, its nodes, strategies, costs by pair, their sum."""
     strategies = [strategy for vector in constructor.leaf_strategies for strategy in vector]
     costs = [
         cost

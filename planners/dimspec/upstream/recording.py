@@ -17,10 +17,9 @@ from planners.dimspec.upstream.plain_values import query_of
 
 
 class StreamRecording:
-    """The distinct queries so far with their answers, on one mesh, and their order.
+    """The distinct queries with their answers, and their order, on the first mesh alone.
 
-    A file holds one mesh. Queries on another one than the first, or for the forward pass only, are
-    counted and left out.
+    Queries on another mesh, or for the forward pass only, are counted and left out.
     """
 
     def __init__(self) -> None:

@@ -42,10 +42,8 @@ def counting() -> AbstractContextManager[Counter[str]]:
 def run(request: dict[str, Any], call: Callable[[], T]) -> tuple[T, dict[str, Any]]:
     """Call once; return the result, with `wall_s`, `cpu_s` (process CPU time) and `counters`.
 
-    Args:
-        request: `answered_by`, one of ANSWERED_BY, and `count`: whether to take counters. Where
-            that is false, nothing of upstream is patched for it.
-        call: What is timed and counted.
+    The request has `answered_by`, one of ANSWERED_BY, and `count`: whether to take counters. Where
+    that is false, nothing of upstream is patched for it.
     """
     answered_by = request.get("answered_by", "colossalai")
     if answered_by not in ANSWERED_BY:

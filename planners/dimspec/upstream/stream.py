@@ -12,17 +12,12 @@ from planners.dimspec.upstream.running import run
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Convert as often and in the order that the request says.
+    """Convert as often and in the order that the request says, making each distinct spec too.
 
-    Making one spec for each distinct partition of a tensor is part of what is timed.
-
-    Args:
-        request: `queries` and `sequence` of a `Stream`, and what `running.run` takes.
-
-    Returns:
-        What `running.run` measured; `answers` with path, comms (pattern, gather and shard
-        dimension, mesh axis) and cost (forward, backward, total, in cost units) for each query,
-        None for one that was not asked; and `costs`, the total of each call in order.
+    Takes `queries` and `sequence` of a `Stream`, and what `running.run` takes. Returns what that
+    measured; `answers` with path, comms (pattern, gather and shard dimension, mesh axis) and cost
+    (forward, backward, total, in cost units) for each query, None for one that was not asked; and
+    `costs`, the total of each call in order.
     """
     stream = msgspec.convert(request, Stream)
     pairs = stream.pairs

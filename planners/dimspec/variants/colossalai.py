@@ -1,7 +1,7 @@
 """The real ColossalAI, each release in a child process of its own, on streams and as a whole."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -9,7 +9,7 @@ from harness.contract import Measured, Prepared, Upstream, is_observing
 from planners.dimspec.conversion.costs import CommSpec, Cost
 from planners.dimspec.conversion.partition import Mesh, Partition
 from planners.dimspec.conversion.search import Conversion
-from planners.dimspec.conversion.stream import Query, Stream
+from planners.dimspec.conversion.stream import Query
 from planners.dimspec.decision import Construction, Decision
 from planners.dimspec.family import FAMILY
 from planners.dimspec.problem import Answers, ConstructorProblem, DimSpecProblem
@@ -57,7 +57,10 @@ def _asked(
         if isinstance(problem, ConstructorProblem):
             decision = msgspec.convert(answer, Construction)
         else:
-            decision = _answers(problem.stream, answer)
+            received = msgspec.convert(answer["answers"], list[_ReceivedAnswer])
+            pairs = zip(problem.stream.queries, received, strict=True)
+            conversions = [each.conversion(query) for query, each in pairs]
+            decision = Answers(conversions, answer["costs"])
         return Measured(decision, answer["wall_s"], answer["cpu_s"], counters=answer["counters"])
 
     return Prepared(run, close=upstream.close)
@@ -82,9 +85,3 @@ class _ReceivedAnswer(msgspec.Struct):
         """Return the answer as every search gives it."""
         path = tuple(_ReceivedSpec(query.mesh, query.shape, each) for each in self.path)
         return Conversion(path, self.comms, self.cost)
-
-
-def _answers(stream: Stream, answer: dict[str, Any]) -> Answers:
-    received = msgspec.convert(answer["answers"], list[_ReceivedAnswer])
-    pairs = zip(stream.queries, received, strict=True)
-    return Answers([each.conversion(query) for query, each in pairs], answer["costs"])

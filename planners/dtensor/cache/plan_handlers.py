@@ -44,10 +44,7 @@ def handler_of(op: OpOverload, table: Table, tally: PlanTally, general: Handler)
 
 
 def of_any_form(rule: KeyRule, table: Table, tally: PlanTally, missed: Missed) -> Handler:
-    """Return a handler for arguments of all forms.
-
-    `missed` does all there is to do for an op on whose key no plan is known.
-    """
+    """Return a handler for arguments of all forms; `missed` does an op that has no plan."""
     plans = table.entries
     key_of = rule.key
 

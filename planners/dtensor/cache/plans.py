@@ -30,23 +30,14 @@ make_dtensor = torch.Tensor._dtensor__new__
 
 @dataclass(frozen=True, slots=True)
 class OpPlan:
-    """What to do with an op on inputs of these specs.
+    """What to do with an op on inputs of these specs."""
 
-    Attributes:
-        specs: those of the inputs that are DTensors, in their order.
-        sharding: what torch decided, None where it follows from a decision at another size.
-        output: the spec of the result, None where torch is to carry the op out.
-        rewritten: position and value of arguments that are others on this rank, as a view's size.
-        compute: the op on local tensors, by torch's quickest entry for arguments of these types.
-        is_view: the result shares the storage of the first tensor.
-    """
-
-    specs: tuple[DTensorSpec, ...]
-    sharding: OutputSharding | None
-    output: DTensorSpec | None
-    rewritten: tuple[tuple[int, Any], ...]
-    compute: Callable[..., torch.Tensor]
-    is_view: bool
+    specs: tuple[DTensorSpec, ...]  # of the inputs that are DTensors, in their order
+    sharding: OutputSharding | None  # None where it follows from a decision at another size
+    output: DTensorSpec | None  # None where torch is to carry the op out
+    rewritten: tuple[tuple[int, Any], ...]  # arguments that are others on this rank, by position
+    compute: Callable[..., torch.Tensor]  # torch's quickest entry for local tensors of these types
+    is_view: bool  # the result shares the storage of the first tensor
 
 
 @dataclass(slots=True)
@@ -152,8 +143,7 @@ def specs_of(args: Args) -> tuple[DTensorSpec, ...]:
 def same(spec: DTensorSpec, known: DTensorSpec) -> bool:
     """Whether a spec equals one with the same hash; quick where they share their parts.
 
-    Its mesh must be a slice of the same mesh: one that was made at another time may be equal and
-    yet be that of another rank, or of process groups that are gone.
+    Its mesh must be a slice of the same mesh: an equal one may be of another rank or dead groups.
     """
     if (
         spec.tensor_meta is known.tensor_meta

@@ -21,11 +21,7 @@ _REGISTRATIONS = (
 def following_torch(
     forget: Callable[[], None], give_back: Callable[[OpOverload], None]
 ) -> AbstractContextManager[None]:
-    """Follow what happens to torch's decisions, until left.
-
-    `forget` is called after torch's cache was cleared, `give_back` with an op before torch gets a
-    strategy for it.
-    """
+    """Call `forget` after torch's cache is cleared, `give_back` before an op gets a strategy."""
     clear = torch._C._clear_DTensor_sharding_propagator_cache
 
     def cleared() -> None:
@@ -49,10 +45,7 @@ def following_torch(
 
 
 def made_plainly() -> AbstractContextManager[None]:
-    """Let torch make DTensors without the two wrappers around their empty constructor.
-
-    Those that are traced or exported have them as ever.
-    """
+    """Let torch make DTensors without wrappers of an empty method, unless traced or exported."""
     wrapped = DTensor.__init__
 
     def plain(self: DTensor, *args: Any, **kwargs: Any) -> None:

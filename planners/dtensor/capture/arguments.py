@@ -28,10 +28,7 @@ class CannotBeMade(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Locals:
-    """A kind of local tensors: how one is made of shape, stride and type, and its device.
-
-    `most` is how many elements one may have.
-    """
+    """A kind of local tensors: how one is made, its device, the elements it may have."""
 
     make: Callable[[Sequence[int], Sequence[int], torch.dtype], torch.Tensor]
     device: str
@@ -52,7 +49,7 @@ VALUES = Locals(
 """Zeros, for ops that read a value."""
 
 
-class Arguments:
+class StepArguments:
     """The meshes and tensors of a step; tensors are shared by the calls that are given the same."""
 
     def __init__(self, step: StepRecord) -> None:

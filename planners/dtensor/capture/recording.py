@@ -39,10 +39,7 @@ _switch = threading.Lock()
 
 @contextmanager
 def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
-    """Record every op of this process until left; gives what returns the step in JSON types.
-
-    Raises UsageError where a step is recorded already.
-    """
+    """Record every op until left; UsageError where a step is recorded already."""
     if not _switch.acquire(blocking=False):
         raise UsageError("A step is captured already; leave that one first.")
     recorder = _StepRecorder(names)

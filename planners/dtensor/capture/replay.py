@@ -27,9 +27,9 @@ from planners.dtensor.capture.arguments import (
     LAYOUTS,
     META,
     VALUES,
-    Arguments,
     CannotBeMade,
     Locals,
+    StepArguments,
 )
 from planners.dtensor.capture.recording import decided_ops
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
@@ -46,8 +46,7 @@ _READS_A_VALUE = torch.ops.aten._local_scalar_dense.default
 def replayed(workload: WorkloadSpec, topology: Topology) -> OpProgram:
     """Return the program of a captured step, without the calls that cannot be made here.
 
-    Raises UsageError where the file cannot be read, is of a world of another size, or holds nothing
-    that can be called.
+    Raises UsageError for a bad file, a world of another size, or nothing that can be called.
     """
     path, parameters = Path(workload.name), parameters_of(workload)
     step = read_step(path)
@@ -66,16 +65,13 @@ def replayed(workload: WorkloadSpec, topology: Topology) -> OpProgram:
 
 
 class _ReadyCall(NamedTuple):
-    """A call on arguments of this process, and how many tensors it makes.
-
-    `used_up` is the kind of its tensors where the op changes what it is given.
-    """
+    """A call on arguments of this process, and how many tensors it makes."""
 
     op: Callable[..., Any]
     args: list[Any]
     kwargs: dict[str, Any]
     makes: int
-    used_up: Locals | None
+    used_up: Locals | None  # the kind of its tensors where the op changes what it is given
 
 
 class _Replay:
@@ -84,7 +80,7 @@ class _Replay:
     def __init__(self, step: StepRecord, sequence: Sequence[int], ranks_per_host: int) -> None:
         """Make each distinct call once, and keep those that can be made."""
         self._step = step
-        self._arguments = Arguments(step)
+        self._arguments = StepArguments(step)
         self._decided = decided_ops()
         self._ready: dict[int, _ReadyCall] = {}
         self._implicit = any(

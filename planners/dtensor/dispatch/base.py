@@ -5,17 +5,14 @@ from typing import Any, NamedTuple
 
 
 class CacheInfo(NamedTuple):
-    """Counts of a cache; `bytes` is 0 where that is not known of it.
-
-    `checks` ops were compared with torch's own decision, which is another one for `differences`.
-    """
+    """Counts of a cache."""
 
     hits: int
     misses: int
     entries: int
-    bytes: int
-    checks: int = 0
-    differences: int = 0
+    bytes: int  # 0 where that is not known
+    checks: int = 0  # ops that were compared with torch's own decision
+    differences: int = 0  # ops of these for which that is another one
 
 
 class Dispatch:

@@ -59,18 +59,12 @@ class Overlay(dict[OpOverload, Handler]):
 
 @dataclass(slots=True)
 class Decided:
-    """What torch was seen to decide for an op.
-
-    Attributes:
-        schema: the op as torch was asked about it; None where it remembered its decision.
-        sharding: the decision; None where it remembered it, or takes the op apart.
-        is_moved: torch looked at the arguments one by one, as it does to redistribute them.
-    """
+    """What torch was seen to decide for an op."""
 
     op: OpOverload
-    schema: OpSchema | None = None
-    sharding: OutputSharding | None = None
-    is_moved: bool = False
+    schema: OpSchema | None = None  # None where torch remembered its decision
+    sharding: OutputSharding | None = None  # None likewise, and where torch takes the op apart
+    is_moved: bool = False  # torch looked at the arguments one by one, as to redistribute them
 
 
 _with_torch: dict[int, Decided | None] = {}

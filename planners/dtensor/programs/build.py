@@ -30,8 +30,7 @@ StepFunction = Callable[[], Sequence[torch.Tensor]]
 class RecordedDecisions:
     """The decisions of torch where a step was captured.
 
-    `results` are in the order of the program's names, None where there is one more here; `moves`
-    counts how often an op moved inputs so.
+    `results` are by the program's names, None for one more here; `moves` counts each op's moves.
     """
 
     results: tuple[object, ...]
@@ -40,32 +39,19 @@ class RecordedDecisions:
 
 @dataclass(frozen=True, slots=True)
 class OpProgram:
-    """Ops on the DTensors of a mesh.
-
-    Attributes:
-        step: one call; returns what it made, in the order of `names`.
-        size: how many ops it has, or for `optimizer` parameters.
-        shapes: the global shapes of what it makes, where they are known beforehand.
-        cold: every call starts with cold caches; otherwise they are warm.
-        compares_values: what it makes holds no result of a made-up collective, or the same one
-            each time, so that variants must agree on the values.
-        is_dynamic: the first dimension differs from call to call, and is no part of the decision.
-        renew: to be called before each call of `step`, where that uses up what it works on.
-        recorded: what was decided for it elsewhere.
-        notes: what else to say of it, beside its size and its mesh.
-    """
+    """Ops on the DTensors of a mesh."""
 
     mesh: DeviceMesh
-    step: StepFunction
+    step: StepFunction  # one call; returns what it made, in the order of `names`
     names: tuple[str, ...]
-    size: int
-    shapes: tuple[torch.Size, ...] | None = None
-    cold: bool = False
-    compares_values: bool = True
-    is_dynamic: bool = False
-    renew: Callable[[], None] | None = None
-    recorded: RecordedDecisions | None = None
-    notes: Mapping[str, float | str] = field(default_factory=dict)
+    size: int  # how many ops it has, or for `optimizer` parameters
+    shapes: tuple[torch.Size, ...] | None = None  # the global ones, where known beforehand
+    cold: bool = False  # every call starts with cold caches
+    compares_values: bool = True  # no made-up collective is in them, or the same one each time
+    is_dynamic: bool = False  # the first dimension varies, and is no part of the decision
+    renew: Callable[[], None] | None = None  # to be called before a `step` that uses up its input
+    recorded: RecordedDecisions | None = None  # what was decided for it elsewhere
+    notes: Mapping[str, float | str] = field(default_factory=dict)  # to say beside size and mesh
 
 
 class _OpCall(NamedTuple):

@@ -22,7 +22,7 @@ def _feed_forward(width: int, hidden: int) -> nn.Sequential:
     return nn.Sequential(OrderedDict(layers))
 
 
-class _Attention(nn.Module):
+class _CausalAttention(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         for name in ("query", "key", "value", "output"):
@@ -37,11 +37,11 @@ class _Attention(nn.Module):
         return self.output(mixed.transpose(1, 2).flatten(-2))
 
 
-class _Block(nn.Module):
+class _TransformerBlock(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(width)
-        self.attention = _Attention(width)
+        self.attention = _CausalAttention(width)
         self.feed_forward_norm = nn.LayerNorm(width)
         self.feed_forward = _feed_forward(width, 4 * width)
 
@@ -68,7 +68,7 @@ def transformer_block(mesh: DeviceMesh) -> nn.Module:
         input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),), use_local_output=True
     )
     return parallelize_module(
-        _Block(_HEAD_WIDTH * mesh.size()),
+        _TransformerBlock(_HEAD_WIDTH * mesh.size()),
         mesh,
         {
             "attention_norm": SequenceParallel(),

@@ -53,27 +53,16 @@ _ROUND_DOWN = 1 - 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor that the op takes, on a mesh of N dims, and what S strategies want of it.
-
-    Attributes:
-        spec: the tensor and where it lies.
-        topology: what collectives cost on each mesh dim.
-        source: the placements of `spec`, shape (N,).
-        targets: where each strategy wants it on one mesh dim, shape (S,).
-        gigabytes: what a rank holds of it.
-        mesh_dims: in the order in which torch's planner redistributes: outermost last if sharded.
-        may_stay: whether `source` is fine even if it leaves ranks without elements.
-        known: costs by target, in microseconds.
-    """
+    """A tensor that the op takes, on a mesh of N dims, and what S strategies want of it."""
 
     spec: DTensorSpec
-    topology: prices.MeshTopoInfo
-    source: Codes
-    targets: Codes
-    gigabytes: float
-    mesh_dims: range
-    may_stay: bool
-    known: dict[Codes, float] = field(default_factory=dict)
+    topology: prices.MeshTopoInfo  # what collectives cost on each mesh dim
+    source: Codes  # the placements of `spec`, shape (N,)
+    targets: Codes  # where each strategy wants it on one mesh dim, shape (S,)
+    gigabytes: float  # what a rank holds of it
+    mesh_dims: range  # in the order of torch's redistributions: outermost last if sharded
+    may_stay: bool  # whether `source` is fine even if it leaves ranks without elements
+    known: dict[Codes, float] = field(default_factory=dict)  # microseconds by target
 
     def is_shardable(self, combination: Combination) -> bool:
         """Whether all ranks get elements."""
@@ -91,10 +80,9 @@ class Operand:
         return _at(combination, self.targets) == self.source[: len(combination)]
 
     def cost(self, target: Codes) -> float:
-        """Return the microseconds that torch expects a redistribution to take.
+        """Return the microseconds of torch's `redistribute_cost` on a rank of the mesh.
 
-        That is what torch's `redistribute_cost` returns on a rank of the mesh; infinite from a
-        Shard or another Partial to a Partial.
+        They are infinite from a Shard or another Partial to a Partial.
         """
         if target not in self.known:
             cost, gigabytes = 0.0, self.gigabytes
@@ -146,19 +134,13 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class StrategySearch:
-    """A search for which of S strategies to take on each mesh dim.
-
-    Attributes:
-        strategies: placements on one mesh dim, those of outputs first, then those of inputs.
-        metas: as many as there are outputs; those that have placements take the first ones.
-        is_kept: whether torch keeps a combination; no to its beginning is no to the whole.
-    """
+    """A search for which of S strategies to take on each mesh dim."""
 
     mesh: DeviceMesh
-    strategies: Sequence[Sequence[Placement | None]]
-    metas: Sequence[TensorMeta | None]
+    strategies: Sequence[Sequence[Placement | None]]  # on one mesh dim: of outputs, then of inputs
+    metas: Sequence[TensorMeta | None]  # one for each output; those with placements take the first
     operands: Sequence[Operand]
-    is_kept: Callable[[Combination], bool]
+    is_kept: Callable[[Combination], bool]  # by torch; no to its beginning is no to the whole
 
     def winners(self) -> list[Combination]:
         """Return what torch can choose, by index; nothing where all choices are impossible."""

@@ -1,12 +1,14 @@
-"""Torch's dispatch with another search for the cheapest strategy after a miss."""
+"""Torch's dispatch with nothing but misses, or with another search for a strategy after one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 from unittest import mock
 
+import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import _sharding_prop
+from torch.distributed.tensor._dispatch import OpDispatcher
 from torch.distributed.tensor._op_schema import OpSchema, StrategyType
 from torch.distributed.tensor._ops.single_dim_strategy import (
     _dijkstra_expand_single_dim_strategy_to_mesh,
@@ -14,6 +16,7 @@ from torch.distributed.tensor._ops.single_dim_strategy import (
 )
 
 from planners.dtensor.dispatch.base import Dispatch
+from planners.dtensor.dispatch.handlers import Below, Handlers, consulted
 from planners.dtensor.dispatch.specs import SpecTable
 from planners.dtensor.dispatch.torch_path import traits
 from planners.dtensor.search.cheapest import searched_exactly
@@ -22,11 +25,26 @@ from planners.dtensor.search.tensor_meta import asked_directly
 _expand_exhaustively = _sharding_prop._expand_single_dim_strategy_to_mesh
 
 
+class Uncached(Dispatch):
+    """Every op is a miss."""
+
+    def installed(self) -> AbstractContextManager[None]:
+        """Clear the C++ cache whenever C++ asks for handlers, which it does before it opens it."""
+
+        def forgetting(below: Below) -> Callable[[OpDispatcher], Handlers]:
+            def answer(_: OpDispatcher) -> Handlers:
+                torch._C._clear_DTensor_sharding_propagator_cache()
+                return below()
+
+            return answer
+
+        return consulted(forgetting)
+
+
 class Dijkstra(Dispatch):
     """The search by Dijkstra's algorithm that torch ships and calls nowhere.
 
-    It knows no ops in place or with an `out` argument: they are expanded exhaustively, and so is
-    what it finds no strategy for.
+    Ops in place, with `out`, or without a strategy that it finds are expanded exhaustively.
     """
 
     def installed(self) -> AbstractContextManager[Any]:
@@ -54,11 +72,7 @@ def _expand_by_dijkstra(
 
 
 class ExactMiss(Dispatch):
-    """The exhaustive search's very choice, without putting all strategies together.
-
-    What the op makes is asked of the meta device where that answers the same as a fake tensor, and
-    specs are made from a table.
-    """
+    """The exhaustive search's very choice, by bounds, the meta device and a table of specs."""
 
     def __init__(self) -> None:
         self._specs = SpecTable()

@@ -78,7 +78,9 @@ def meta_of(schema: OpSchema) -> TensorMeta | None:
     """Return the global shape, stride and type of what an op makes; None where it fails."""
     op, args = _without_summand(schema)
     try:
-        made = op(*map(_on_meta_device, args))
+        made = op(
+            *(on_meta_device(*a.tensor_meta) if isinstance(a, DTensorSpec) else a for a in args)
+        )
     except Exception:  # torch says what is wrong when it is asked the other way
         return None
     return TensorMeta(made.shape, made.stride(), made.dtype)
@@ -107,7 +109,3 @@ def _without_summand(schema: OpSchema) -> tuple[OpOverload, tuple[Any, ...]]:
     if fits and len({each.tensor_meta.dtype for each in (summand, left, right)}) == 1:
         return bare, (left, right)
     return schema.op, schema.args_schema
-
-
-def _on_meta_device(value: Any) -> Any:
-    return on_meta_device(*value.tensor_meta) if isinstance(value, DTensorSpec) else value

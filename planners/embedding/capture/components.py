@@ -33,16 +33,13 @@ def _known(module: Any, **arguments: Mapping[str, Any]) -> _Known:
 
 
 class Component(Struct):
-    """A part of a planner: its class by name, and its settings where that class is known.
-
-    `used` says that it had planned before, and keeps what has a say in its next plan.
-    """
+    """A part of a planner: its class by name, and its settings where that class is known."""
 
     known: ClassVar[_Known]
 
     kind: str
     settings: dict[str, Any] | None
-    used: bool
+    used: bool  # it had planned before, and keeps what has a say in its next plan
 
     def __post_init__(self) -> None:
         if self.settings is not None:

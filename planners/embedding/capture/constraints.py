@@ -29,10 +29,7 @@ _DataTypeName = Annotated[str, one_of(DataType.__members__)]
 
 
 class Mirror(Struct, frozen=True):
-    """Fields that a class of torchrec has, too; `kinds` names those that are enums or mirrors.
-
-    Enums are written by their names.
-    """
+    """Fields of a class of torchrec; `kinds` names the enums, written by name, and the mirrors."""
 
     original: ClassVar[Any]
     kinds: ClassVar[Mapping[str, Any]] = {}

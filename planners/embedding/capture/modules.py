@@ -64,8 +64,7 @@ def sharded_modules(
 ) -> list[ShardedModule]:
     """Return the modules that torchrec's enumerator finds a sharder for, as it walks them.
 
-    Raises:
-        ShardbenchError: one is of a kind that cannot be captured.
+    Raises ShardbenchError where one is of a kind that cannot be captured.
     """
     by_name = {sharder_name(sharder.module_type): sharder for sharder in sharders}
     found = []
@@ -188,8 +187,7 @@ class CapturedModule(Struct, frozen=True):
 def model_of(modules: Sequence[CapturedModule]) -> nn.Module:
     """Return a module that has these in their places and nothing else.
 
-    Raises:
-        ValueError: two of them are in one place, or a name is none that torch takes.
+    Raises ValueError where two of them are in one place, or torch does not take a name.
     """
     if [each.path for each in modules] == [""]:
         return modules[0].make()

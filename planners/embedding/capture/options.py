@@ -27,8 +27,7 @@ ShardEstimate = Annotated[list[Estimate], Meta(min_length=9, max_length=9)]
 class CapturedOption(Struct, frozen=True):
     """An option of a table, by the numbers of its module and of the table in it.
 
-    `shards` has how many shards in a row are alike, their rows and columns, and the number of their
-    estimate.
+    `shards` has runs of like shards: how many, rows, columns, and the number of their estimate.
     """
 
     module: Whole
@@ -85,14 +84,11 @@ def captured_options(
 
 @dataclass(frozen=True, slots=True)
 class CapturedOptions:
-    """The options of a file with the fqn of each one's table, in the live planner's order.
-
-    Where they are `fed`, the file's estimates stand in for those that are worked out again.
-    """
+    """The options of a file with the fqn of each one's table, in the live planner's order."""
 
     options: tuple[tuple[str, CapturedOption], ...]
     estimates: tuple[tuple[Storage, Perf], ...]
-    fed: bool = False
+    fed: bool = False  # the file's estimates stand in for those that are worked out again
 
     def applied(self, options: Sequence[ShardingOption]) -> list[ShardingOption]:
         """Return enumerated options as the live planner had them; raises UsageError for others."""

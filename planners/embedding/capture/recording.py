@@ -1,7 +1,9 @@
 """Records what a live planner is given and what it finds, as plain JSON types."""
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial, wraps
 from numbers import Integral, Real
 from typing import Any, cast
 
@@ -21,13 +23,13 @@ from harness.contract import Names, ShardbenchError
 from planners.embedding.capture.components import CapturedReservation
 from planners.embedding.capture.constraints import captured_constraints
 from planners.embedding.capture.file import CapturedProblem
-from planners.embedding.capture.method_calls import listening
 from planners.embedding.capture.modules import CapturedModule, sharded_modules
 from planners.embedding.capture.options import captured_options
 from planners.embedding.capture.planner import CapturedPlanner, FoundPlan
 from planners.embedding.capture.sharders import CapturedSharder
 from planners.embedding.capture.topology import CapturedTopology, device_runs
 from planners.embedding.torchrec_objects import fingerprint_of, said_by
+from planners.instruments import replaced
 
 Call = Callable[[], Any]
 Sharders = list[ModuleSharder[nn.Module]]
@@ -37,8 +39,7 @@ Sharders = list[ModuleSharder[nn.Module]]
 def recording(names: Names) -> Iterator[Callable[[], Mapping[str, Any] | None]]:
     """Record what the EmbeddingShardingPlanners that plan inside are given; the last one counts.
 
-    Yields:
-        what returns the record so far; None where only another process of the job has planned.
+    Gives what returns the record; None where only another process of the job has planned.
     """
     recorder = _PlanRecorder(names)
     with ExitStack() as stack:
@@ -48,8 +49,45 @@ def recording(names: Names) -> Iterator[Callable[[], Mapping[str, Any] | None]]:
             (Enumerator, "enumerate", recorder.on_enumerate),
             (StorageReservation, "reserve", recorder.on_reserve),
         ):
-            stack.enter_context(listening(base, method, listener))
+            stack.enter_context(_listening(base, method, listener))
         yield recorder.content
+
+
+def _listening(
+    base: type, method: str, listener: Callable[..., Any]
+) -> AbstractContextManager[None]:
+    """Have a listener make each call of a method, of a class and of those derived from it.
+
+    Of calls inside one another, as by `super()`, it makes the outermost in a thread.
+    """
+    inside = threading.local()
+
+    def replacement(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def call(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            make = partial(original, owner, *args, **kwargs)
+            if getattr(inside, "a_call", False):
+                return make()
+            inside.a_call = True
+            try:
+                return listener(make, owner, *args, **kwargs)
+            finally:
+                inside.a_call = False
+
+        return call
+
+    return replaced(
+        (kind, method, replacement(original))
+        for kind in _derived(base)
+        if callable(original := vars(kind).get(method))
+        and not getattr(original, "__isabstractmethod__", False)
+    )
+
+
+def _derived(base: type) -> set[type]:
+    """Return a class and all that derive from it."""
+    children: list[type] = base.__subclasses__()
+    return {base}.union(*map(_derived, children))
 
 
 class _PlanRecorder:

@@ -27,11 +27,7 @@ _ItemBytes = Literal[1, 2, 4, 8]
 
 
 class CapturedSharder(Struct, frozen=True):
-    """The answers of a sharder of modules of one kind.
-
-    `kernels` has the compute kernels by device and sharding type, in the sharder's order,
-    `bytes_sent` the bytes of an element by communication, forward and backward.
-    """
+    """The answers of a sharder of modules of one kind: kernels by device and sharding type."""
 
     module: ModuleKind
     kernels: dict[str, dict[Annotated[str, one_of(SHARDING_TYPES)], _Kernels]]
@@ -40,7 +36,7 @@ class CapturedSharder(Struct, frozen=True):
     multipass_prefetch_config: PrefetchPasses | None
     bytes_sent: dict[
         Annotated[str, one_of(each.name for each in CommOp)], tuple[_ItemBytes, _ItemBytes]
-    ]
+    ]  # of an element by communication, forward and backward
 
     @classmethod
     def of(
@@ -48,8 +44,7 @@ class CapturedSharder(Struct, frozen=True):
     ) -> "CapturedSharder":
         """Return the answers of a sharder of modules of a kind, on a device and on GPUs.
 
-        Raises:
-            ShardbenchError: it estimates memory as no sharder of such modules does.
+        Raises ShardbenchError where it estimates memory as no sharder of such modules does.
         """
         if not isinstance(sharder, BaseEmbeddingSharder):
             raise ShardbenchError(

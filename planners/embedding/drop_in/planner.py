@@ -4,8 +4,7 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, Callable, Dict, List, Literal, Optional, Union, cast, get_args
 
 import torchrec
@@ -28,6 +27,7 @@ from torchrec.distributed.types import ModuleSharder, ShardingPlan
 from typing_extensions import override
 
 from harness.contract import SupportedReleases
+from planners.instruments import replaced
 
 # The search itself is imported where it is used: on another release it may not even load.
 
@@ -70,8 +70,7 @@ class Planner(EmbeddingShardingPlanner):
             it on the same ranks. That no other proposal is better is not checked.
         any_release: whether to search on a release that this was not tested with, too.
 
-    Raises:
-        ValueError: there is no such mode, or no such time.
+    Raises ValueError where there is no such mode, or no such time.
     """
 
     _clock = staticmethod(time.monotonic)
@@ -220,23 +219,10 @@ class Planner(EmbeddingShardingPlanner):
             clock=self._clock,
             estimates=self._own_estimates,
         )
-        reserve = stand_in.keeping_topology(reservation.reserve)
-        with (
-            _replaced(reservation, reserve=reserve),
-            _replaced(self, _proposers=[stand_in], _partitioner=stand_in),
-        ):
+        attributes = (
+            (reservation, "reserve", stand_in.keeping_topology(reservation.reserve)),
+            (self, "_proposers", [stand_in]),
+            (self, "_partitioner", stand_in),
+        )
+        with replaced(attributes):
             return super().plan(module, sharders)
-
-
-@contextmanager
-def _replaced(owner: object, **attributes: object) -> Iterator[None]:
-    """Set attributes of one object for a while."""
-    own = vars(owner)
-    before = {name: own[name] for name in attributes if name in own}
-    own.update(attributes)
-    try:
-        yield
-    finally:
-        for name in attributes:
-            del own[name]
-        own.update(before)

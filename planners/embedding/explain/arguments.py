@@ -33,18 +33,14 @@ _ROUNDING = 1e-9
 class Reasons:
     """The arguments behind the lower bound.
 
-    Attributes:
-        proven: milliseconds that no plan rates less than, by argument.
-        table: the table that the argument `table` is about.
-        cheapest: the option of each table in the argument `shards`, shape (T,).
-        relaxed: that in the argument `memory`, the likeliest where it takes several in parts, or in
-            the argument `hosts` where that proves more; -1 where the solver gave up; shape (T,).
+    `relaxed` has the likeliest option where the argument takes several in parts, -1 where the
+    solver gave up.
     """
 
-    proven: dict[str, float]
-    table: int
-    cheapest: Ints
-    relaxed: Ints
+    proven: dict[str, float]  # milliseconds that no plan rates less than, by argument
+    table: int  # the one that the argument `table` is about
+    cheapest: Ints  # the option of each table in the argument `shards`, shape (T,)
+    relaxed: Ints  # that in `memory`, or in `hosts` where that proves more, shape (T,)
 
     @property
     def milliseconds(self) -> float:

@@ -15,14 +15,15 @@ from torchrec.distributed.types import ShardingType
 from harness.contract import Explanation, Question, UsageError
 from planners.embedding.decision import Plan
 from planners.embedding.explain.arguments import ARGUMENTS, reasons
-from planners.embedding.explain.comparison import difference
 from planners.embedding.explain.placed_plan import PlacedPlan, described, tables_of
 from planners.embedding.explain.records import (
     Alternative,
     BoundExplained,
     BoundTable,
+    DifferentTable,
     FullestRank,
     PlacedShard,
+    PlanDifference,
     PlanExplained,
     RankExplained,
     TableExplained,
@@ -70,7 +71,7 @@ def explained(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -
         ),
         against=None
         if other is None
-        else difference(placed, PlacedPlan(other.options, devices.ranks), devices, question.other),
+        else _difference(placed, PlacedPlan(other.options, devices.ranks), devices, question.other),
     )
 
 
@@ -250,3 +251,52 @@ def _left_out(
         if each.value in kernels
     }
     return {name: why for name, why in found.items() if name not in there}
+
+
+def _difference(
+    here: PlacedPlan, there: PlacedPlan, devices: Devices, variant: str
+) -> PlanDifference:
+    """Compare with another variant's plan; the tables that add most to the mean first."""
+    ours, theirs = here.load().perf, there.load().perf
+    by_options = float(ours.mean() - theirs.mean())
+    tables = []
+    other_options = 0
+    for place, option in enumerate(here.options):
+        other = there.by_fqn[option.fqn]
+        mine, its = here.table == place, there.table == other
+        is_same_option = _key(option) == _key(there.options[other])
+        if is_same_option and (here.rank[mine] == there.rank[its]).all():
+            continue
+        other_options += not is_same_option
+        load, moved = here.load(without=place), there.load(only=other)
+        load.perf[:] += moved.perf
+        load.used[:] += moved.used
+        here_ms, there_ms = float(here.perf[mine].sum()), float(there.perf[its].sum())
+        tables.append(
+            DifferentTable(
+                table=here.names[place],
+                here=described(option),
+                there=described(there.options[other]),
+                here_ms=here_ms,
+                there_ms=there_ms,
+                mean_ms=(here_ms - there_ms) / here.ranks,
+                alone_ms=float(load.perf.max()),
+                fits=bool((load.used <= devices.storage).all()),
+            )
+        )
+    return PlanDifference(
+        variant=variant,
+        slowest_ms=float(theirs.max()),
+        mean_ms=float(theirs.mean()),
+        by_options_ms=by_options,
+        by_balance_ms=float(ours.max() - theirs.max()) - by_options,
+        other_options=other_options,
+        other_ranks=len(tables) - other_options,
+        tables=tuple(sorted(tables, key=lambda each: (-abs(each.mean_ms), each.alone_ms))),
+    )
+
+
+def _key(option: ShardingOption) -> tuple[object, ...]:
+    """Return what makes an option that of a table: type, kernel, and the size of each shard."""
+    sizes = [(shard.size, shard.offset) for shard in option.shards]
+    return option.sharding_type, option.compute_kernel, sizes

@@ -13,14 +13,9 @@ from planners.embedding.search.space import Floats, Ints, SearchSpace
 
 @dataclass(frozen=True)
 class PlacedPlan:
-    """A plan of T tables with S shards, on R ranks; its figures are those of its own shards.
+    """A plan of T tables with S shards, on R ranks; its figures are those of its own shards."""
 
-    Attributes:
-        options: the chosen option of each table.
-        ranks: R.
-    """
-
-    options: Sequence[ShardingOption]
+    options: Sequence[ShardingOption]  # the chosen one of each table
     ranks: int
 
     @cached_property

@@ -19,20 +19,14 @@ class FullestRank:
 
 @dataclass(frozen=True, slots=True)
 class BoundTable:
-    """A table in the argument for the bound.
-
-    `option` costs `ms`, all its shards together, and is the cheapest that the argument `shards`
-    allows. `with_memory` costs `with_memory_ms`, and is the one that it has in the relaxed plan of
-    the argument `memory` or `hosts`, where one of these binds; else it is the same.
-    `placed` costs `placed_ms`, and is the option in the plan that is explained.
-    """
+    """A table in the argument for the bound: its options, each with what all its shards cost."""
 
     table: str
-    option: str
+    option: str  # the cheapest that the argument `shards` allows
     ms: float
-    with_memory: str
+    with_memory: str  # that of the relaxed plan of `memory` or `hosts` where one binds, or the same
     with_memory_ms: float
-    placed: str
+    placed: str  # that of the plan that is explained
     placed_ms: float
 
     @property
@@ -43,18 +37,14 @@ class BoundTable:
 
 @dataclass(frozen=True, slots=True)
 class BoundExplained:
-    """The bound, by argument: `proven` milliseconds, of which `binding` is the first to prove all.
-
-    `table` is the one that the argument `table` is about. `needed_bytes` is what the cheapest
-    options would take of each kind of memory on all ranks together, `usable_bytes` what there is.
-    """
+    """The bound, by argument; bytes are by kind of memory, on all ranks together."""
 
     ms: float
-    binding: str
-    proven: Mapping[str, float]
+    binding: str  # the first argument to prove all of it
+    proven: Mapping[str, float]  # milliseconds
     meaning: Mapping[str, str]
-    table: str
-    needed_bytes: Mapping[str, int]
+    table: str  # that the argument `table` is about
+    needed_bytes: Mapping[str, int]  # by the cheapest options
     usable_bytes: Mapping[str, int]
     tables: tuple[BoundTable, ...]
 
@@ -88,14 +78,12 @@ class RankExplained:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """An option of a table, with all others left where they are.
+    """An option of a table, with all others left where they are; `present` is the one now.
 
     `ms` and bytes are of all its shards together, `largest_shard_ms` of its dearest one. With it,
-    the slowest rank would be `slowest_rank` with `slowest_rank_ms`, and the rank that is looked at
-    would have `this_rank_ms`; these are None where it is not possible, and `why_not` says why:
-    where it is for lack of memory, of `lacking` kind, a shard needs `needed_bytes`, and
-    `free_bytes` are free where it may go.
-    `present` is the option as it is placed now.
+    the slowest rank and the one that is looked at would have so many milliseconds, None where that
+    is not possible. `why_not` says why: for lack of memory, of `lacking` kind, a shard needs
+    `needed_bytes`, and `free_bytes` are free where it may go.
     """
 
     sharding_type: str
@@ -138,37 +126,27 @@ class TableExplained:
 
 @dataclass(frozen=True, slots=True)
 class DifferentTable:
-    """A table that the other plan places otherwise: `ms` of all its shards, `here` and `there`.
-
-    `mean_ms` is what it adds to the mean of the ranks here and not there. `alone_ms` is the slowest
-    rank of this plan with this table alone placed as it is there; `fits` says whether the memory
-    left here holds it so.
-    """
+    """A table that the other plan places otherwise: `ms` of all its shards, `here` and `there`."""
 
     table: str
     here: str
     there: str
     here_ms: float
     there_ms: float
-    mean_ms: float
-    alone_ms: float
-    fits: bool
+    mean_ms: float  # that it adds to the mean of the ranks here and not there
+    alone_ms: float  # of this plan's slowest rank with this table alone placed as it is there
+    fits: bool  # whether the memory left here holds it so
 
 
 @dataclass(frozen=True, slots=True)
 class PlanDifference:
-    """The difference to another variant's plan.
-
-    `slowest_ms` and `mean_ms` are of that plan. Of the slowest rank's difference,
-    `by_options_ms` is the difference of the means, which the tables' `mean_ms` add up to, and
-    `by_balance_ms` the rest: how much farther the slowest rank is from the mean.
-    """
+    """The difference to another variant's plan, whose slowest and mean rank are given."""
 
     variant: str
     slowest_ms: float
     mean_ms: float
-    by_options_ms: float
-    by_balance_ms: float
+    by_options_ms: float  # the difference of the means, to which the tables' `mean_ms` add up
+    by_balance_ms: float  # the rest: how much farther the slowest rank is from the mean
     other_options: int
     other_ranks: int
     tables: tuple[DifferentTable, ...]

@@ -48,23 +48,17 @@ class Obstacle(Exception):
 def replace(
     space: SearchSpace, devices: Devices, others: Load, option: int
 ) -> tuple[list[int], Load]:
-    """Place an option on ranks that have the shards of all `others` on them.
+    """Return the ranks of an option's shards, where ranks have `others` on them, and the load then.
 
     Its shards go where torchrec allows them to, the dearest first, each on the rank that has least
     on it of those that have memory left for it, the lowest of equals. What must go onto one host
     goes onto the one whose slowest rank is then the fastest, blocks of a grid one after the other.
-    Where all shards are equal, no placement rates better; else it is greedy.
-
-    Returns:
-        The ranks of the shards, in their order, and the load of all ranks with them.
-
-    Raises:
-        Obstacle: it cannot be placed.
+    Where all shards are equal, no placement rates better; else it is greedy. Raises Obstacle.
     """
     shards, placement = space.estimates_of(option), space.placement[option]
     ranks, count, size = range(devices.ranks), len(shards), devices.host_ranks
     hosts = [ranks[host * size : (host + 1) * size] for host in range(devices.hosts)]
-    trial = _Trial(space, devices, others.copy())
+    trial = _TrialPlacement(space, devices, others.copy())
     if placement == Placement.UNIFORM:
         if count != devices.ranks:
             raise Obstacle(f"its {count} shards are not one for each rank")
@@ -76,14 +70,14 @@ def replace(
     if not hosts:
         raise Obstacle("there is no whole host")
     if placement == Placement.HOST_COLUMNS:
-        return trial.on_one_of(hosts, shards, _Trial.spread), trial.load
+        return trial.on_one_of(hosts, shards, _TrialPlacement.spread), trial.load
     if count % size or (placement == Placement.HOST_ROWS and count != size):
         raise Obstacle(f"its {count} shards do not fill hosts of {size} ranks")
     return trial.on_several_of(hosts, shards), trial.load
 
 
 @dataclass(slots=True)
-class _Trial:
+class _TrialPlacement:
     """Puts shards on ranks, whose load it changes; raises Obstacle where they cannot go."""
 
     space: SearchSpace
@@ -121,13 +115,13 @@ class _Trial:
         self,
         hosts: Sequence[range],
         shards: Ints,
-        put: Callable[["_Trial", Ints, range], list[int]],
+        put: Callable[["_TrialPlacement", Ints, range], list[int]],
     ) -> list[int]:
         """Put all shards on the host that is the fastest with them."""
         possible: list[tuple[float, Load, list[int]]] = []
         obstacles: list[Obstacle] = []
         for host in hosts:
-            trial = _Trial(self.space, self.devices, self.load.copy())
+            trial = _TrialPlacement(self.space, self.devices, self.load.copy())
             try:
                 taken = put(trial, shards, host)
             except Obstacle as obstacle:
@@ -145,6 +139,6 @@ class _Trial:
         waiting: list[range] = []
         for block in np.split(shards, len(shards) // self.devices.host_ranks):
             waiting = waiting or list(hosts)
-            taken += self.on_one_of(waiting, block, _Trial.in_order)
+            taken += self.on_one_of(waiting, block, _TrialPlacement.in_order)
             waiting = [host for host in waiting if taken[-1] not in host]
         return taken

@@ -23,16 +23,13 @@ _DTYPES = {
 
 
 class Draft(NamedTuple):
-    """A table as its source has it, of `rows` x `dim` elements; `place` is for errors.
-
-    `pooling_factors` holds the mean number of indices per sample of each feature.
-    """
+    """A table as its source has it, of `rows` x `dim` elements; `place` is for errors."""
 
     place: str
     name: str
     rows: int
     dim: int
-    pooling_factors: tuple[float, ...]
+    pooling_factors: tuple[float, ...]  # of each feature the mean number of indices per sample
     dtype: str
 
 

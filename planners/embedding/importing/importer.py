@@ -30,8 +30,7 @@ _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 def read(request: ImportRequest) -> Imported:
     """Return the tables of a source as the content of a file, and what was assumed for them.
 
-    Raises:
-        UsageError: the source cannot be used, or the request asks for what there is not.
+    Raises UsageError where the source cannot be used, or the request asks for what there is not.
     """
     if not is_table_file(request.target):
         raise UsageError(f"{request.target}: a file of tables must end in {' or '.join(SUFFIXES)}.")

@@ -23,8 +23,7 @@ _PLAIN = "nn.Embedding and nn.EmbeddingBag, which torchrec's planner does not pl
 def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draft]:
     """Yield the tables of the model that `module:function` makes, or of its list of configs.
 
-    Raises:
-        UsageError: there is no such function, it raised, or it returned something else.
+    Raises UsageError where there is no such function, it raises, or it returns something else.
     """
     made = _made_by(source)
     if isinstance(made, nn.Module):

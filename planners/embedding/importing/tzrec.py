@@ -45,10 +45,7 @@ class _Feature(NamedTuple):
 
 @dataclass(slots=True)
 class _SharedTable:
-    """A table of `rows` x `dim` elements, and the features that look it up.
-
-    `is_sequence` says whether they do as sequences, which may be both.
-    """
+    """A table of `rows` x `dim` elements, and the features that look it up, as sequences or not."""
 
     first: _Feature
     rows: int
@@ -107,14 +104,8 @@ def _shared_tables(config: Config, defaults: Defaults, notes: Notes) -> dict[str
             dim = _dim(feature, defaults, notes)
             for names, kind, suffix in groups or (({name}, _DEEP, ""),):
                 if name in names:
-                    _share(
-                        tables,
-                        feature,
-                        rows,
-                        _wide_dim(model) if kind == _WIDE else dim,
-                        kind,
-                        suffix,
-                    )
+                    width = _wide_dim(model) if kind == _WIDE else dim
+                    _share(tables, feature, rows, width, kind, suffix)
     return tables
 
 

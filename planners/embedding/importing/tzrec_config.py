@@ -71,11 +71,7 @@ class Config(NamedTuple):
 
 
 def parse_text(data: bytes, file: str) -> Config:
-    """Return a config in protobuf's text format.
-
-    Raises:
-        UsageError: it is malformed or longer than 64 MiB; names the line, counted from 1.
-    """
+    """Return a config in protobuf's text format, of 64 MiB at most; errors name the line."""
     if len(data) > MOST_BYTES:
         raise UsageError(f"{file} must hold at most {MOST_BYTES:,} bytes of protobuf text.")
     try:

@@ -26,11 +26,11 @@ Bytes = Annotated[int, Meta(ge=0, le=2**45)]  # 32 TiB, more than any rank has
 Amount = Annotated[float, Meta(ge=0, lt=2**63)]
 
 
-class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
+class _DocumentPart(Struct, frozen=True, forbid_unknown_fields=True):
     """A part of the document."""
 
 
-class StorageEntry(_Entry, frozen=True):
+class StorageEntry(_DocumentPart, frozen=True):
     """Bytes that a shard takes, by torchrec's estimate."""
 
     hbm: Bytes
@@ -38,7 +38,7 @@ class StorageEntry(_Entry, frozen=True):
     ssd: Bytes = 0
 
 
-class PerfEntry(_Entry, frozen=True):
+class PerfEntry(_DocumentPart, frozen=True):
     """Milliseconds of an iteration that a shard takes, by torchrec's estimate."""
 
     fwd_compute: Amount
@@ -49,7 +49,7 @@ class PerfEntry(_Entry, frozen=True):
     prefetch_compute: Amount = 0.0
 
 
-class ShardEntry(_Entry, frozen=True):
+class ShardEntry(_DocumentPart, frozen=True):
     """A shard: size and offset in rows and columns, rank, and torchrec's estimates."""
 
     size: Pair
@@ -81,7 +81,7 @@ class ShardEntry(_Entry, frozen=True):
         )
 
 
-class TableEntry(_Entry, frozen=True):
+class TableEntry(_DocumentPart, frozen=True):
     """A table, and the option that was chosen for it."""
 
     name: str
@@ -147,7 +147,7 @@ class TableEntry(_Entry, frozen=True):
                 )
 
 
-class PlanDocument(_Entry, frozen=True):
+class PlanDocument(_DocumentPart, frozen=True):
     """The whole document, with tables in the problem's order."""
 
     format: Literal["shardbench-plan"]
@@ -181,8 +181,7 @@ def read_plan(
 ) -> PlanDocument:
     """Return the plan that a file has as its content.
 
-    Raises:
-        UsageError: it is no plan, cannot be trained, or is not for these ranks or this topology.
+    Raises UsageError where that cannot be trained, or is not for these ranks or this topology.
     """
     try:
         held = msgspec.json.decode(data)

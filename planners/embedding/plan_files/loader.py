@@ -29,8 +29,7 @@ from planners.embedding.quality import quality
 def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
     """Return a valid plan of the problem as plain JSON types, as `PlanDocument` declares them.
 
-    Raises:
-        UsageError: two modules have a table of one name, by which a plan file knows tables.
+    Raises UsageError where two modules have a table of one name, by which a plan knows tables.
     """
     for name, times in Counter(table.name for table in problem.tables).items():
         if times > 1:
@@ -76,16 +75,12 @@ class JsonPlanLoader(PlanLoader):
     it must be constrained as the planner of the plan was: torchrec refuses a plan with an option
     that is not enumerated, such as another width of column-wise shards.
 
-    Args:
-        path: The file.
-        module: The model.
-        world_size: How many ranks the plan must be for; None is what it says itself.
-        topology: What the planner is given, or what a reservation leaves of it: the plan must be
-            for its ranks, hosts and kind of devices, and fit into their memory.
+    The plan must be for `world_size` ranks where they are given. The `topology` is what the planner
+    is given, or what a reservation leaves of it: the plan must be for its ranks, hosts and kind of
+    devices, and fit into their memory.
 
-    Raises:
-        UsageError: the file is no plan that DistributedModelParallel can train, or not one for this
-            model, these ranks or this topology.
+    Raises UsageError where the file is no plan that DistributedModelParallel can train, or not one
+    for this model, these ranks or this topology.
     """
 
     def __init__(

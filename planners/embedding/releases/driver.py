@@ -4,15 +4,15 @@
 is planned in a call of its own, since counting slows down what it counts.
 """
 
-import gc
-import time
 from importlib import metadata
 from typing import Any
 
 from harness.contract import Recorder, Topology, WorkloadSpec
 from harness.contract.calls import count_calls
 from planners.embedding.releases.observing import counted, phases
-from planners.embedding.releases.planning import ReleaseProblem, build, fingerprint, max_rank_ms
+from planners.embedding.releases.planning import ReleaseProblem, build
+from planners.embedding.torchrec_objects import perf_by_rank, plan_fingerprint
+from planners.instruments import timed
 
 _problems: dict[str, ReleaseProblem] = {}
 
@@ -21,22 +21,16 @@ def times(request: dict[str, Any]) -> dict[str, Any]:
     """Plan once, timed: process CPU seconds of the whole, and of each phase."""
     problem = _problem(request)
     recorder = Recorder()
-    gc.collect()
-    gc.disable()
-    try:
-        with phases(recorder), recorder.call():
-            wall, cpu = time.perf_counter(), time.process_time()
-            plan = problem.plan()
-            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    finally:
-        gc.enable()
-    return {
-        "release": metadata.version("torchrec"),
-        "fingerprint": fingerprint(plan),
-        "wall_s": wall,
-        "cpu_s": cpu,
-        "phases": dict(recorder.phases),
-    }
+
+    def plan() -> list[Any]:
+        with recorder.call():
+            return problem.plan()
+
+    with phases(recorder):
+        found, measured = timed(plan)
+    release, fingerprint = metadata.version("torchrec"), plan_fingerprint(found)
+    phases_s = dict(recorder.phases)
+    return {"release": release, "fingerprint": fingerprint, **measured, "phases": phases_s}
 
 
 def counts(request: dict[str, Any]) -> dict[str, Any]:
@@ -50,7 +44,7 @@ def counts(request: dict[str, Any]) -> dict[str, Any]:
     _, calls = count_calls(lambda: enumerator.enumerate(problem.module, problem.sharders))
     return answer | {
         "counters": dict(recorder.counters),
-        "quality": {"max_rank_ms": max_rank_ms(problem, plan)},
+        "quality": {"max_rank_ms": max(perf_by_rank(plan, problem.topology))},
         "calls": calls,
     }
 

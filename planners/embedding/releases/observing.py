@@ -6,16 +6,16 @@ deepcopy in another way.
 
 import copy
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any
-from unittest import mock
 
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import ShardingOption
 
 from harness.contract import Recorder
+from planners.instruments import replaced
 
 _LOOKUPS = ("_get_annotated_method", "_get_coefficient_method")
 
@@ -38,11 +38,10 @@ def observe_components(planner: EmbeddingShardingPlanner, recorder: Recorder) ->
         proposer.propose = recorder.timed("propose", _counted_proposals(recorder, proposer))
 
 
-@contextmanager
 def phases(
     recorder: Recorder,
     observe: Callable[[EmbeddingShardingPlanner, Recorder], None] = observe_components,
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Have the components of every planner observed that plans inside."""
     plan = EmbeddingShardingPlanner.plan
 
@@ -50,12 +49,10 @@ def phases(
         observe(planner, recorder)
         return plan(planner, *args, **kwargs)
 
-    with mock.patch.object(EmbeddingShardingPlanner, "plan", observed_plan):
-        yield
+    return replaced([(EmbeddingShardingPlanner, "plan", observed_plan)])
 
 
-@contextmanager
-def counted(recorder: Recorder) -> Iterator[None]:
+def counted(recorder: Recorder) -> AbstractContextManager[None]:
     """Record counters too, which slows planning down."""
     original, deepcopy = copy.deepcopy, _counted_deepcopy(recorder, copy.deepcopy)
     modules = [
@@ -63,21 +60,17 @@ def counted(recorder: Recorder) -> Iterator[None]:
         for name, module in list(sys.modules.items())
         if name.startswith("torchrec.distributed.planner")
     ]
-    with ExitStack() as patches:
-
-        def replace(owner: Any, name: str, by: Callable[..., Any]) -> None:
-            patches.enter_context(mock.patch.object(owner, name, by))
-
-        # Modules call `copy.deepcopy`, or have imported this and others by name.
-        for module in (copy, *modules):
-            for name, value in list(vars(module).items()):
-                if value is original:
-                    replace(module, name, deepcopy)
-                elif name in _LOOKUPS:
-                    replace(module, name, recorder.counted("annotation_lookups", value))
-                elif name == "EmbeddingPerfEstimator" and value.__module__ == module.__name__:
-                    replace(value, "estimate", _counted_estimates(recorder, value.estimate))
-        yield
+    rows: list[tuple[Any, str, Any]] = []
+    # Modules call `copy.deepcopy`, or have imported this and others by name.
+    for module in (copy, *modules):
+        for name, value in vars(module).items():
+            if value is original:
+                rows.append((module, name, deepcopy))
+            elif name in _LOOKUPS:
+                rows.append((module, name, recorder.counted("annotation_lookups", value)))
+            elif name == "EmbeddingPerfEstimator" and value.__module__ == module.__name__:
+                rows.append((value, "estimate", _counted_estimates(recorder, value.estimate)))
+    return replaced(rows)
 
 
 def _counted_estimates(recorder: Recorder, estimate: Callable[..., None]) -> Callable[..., None]:

@@ -18,12 +18,10 @@ from torchrec.distributed.planner.types import Topology as TorchrecTopology
 
 from harness.contract import Topology, UsageError, WorkloadSpec
 from planners.embedding.torchrec_objects import (
-    KERNELS,
     RESERVED_FRACTION,
     ModelParallelSharder,
+    constraints_of,
     embedding_bags,
-    fingerprint_of,
-    said_by,
 )
 from planners.embedding.workloads import MEMORY, load_tables, memory_setting, scaled
 
@@ -71,12 +69,7 @@ def build(workload: WorkloadSpec, topology: Topology) -> ReleaseProblem:
     return ReleaseProblem(
         torchrec_topology(topology),
         embedding_bags(tables),
-        {
-            table.name: ParameterConstraints(
-                compute_kernels=list(KERNELS), pooling_factors=list(table.pooling_factors)
-            )
-            for table in tables
-        },
+        constraints_of(tables),
         [ModelParallelSharder()],
     )
 
@@ -97,17 +90,3 @@ def torchrec_topology(topology: Topology) -> TorchrecTopology:
         hbm_to_ddr_mem_bw=topology.hbm_to_ddr_bw,
         **{name: value for name, value in known.items() if value is not None},
     )
-
-
-def fingerprint(plan: list[ShardingOption]) -> str:
-    """Hash what a plan says about each table, as the family does."""
-    return fingerprint_of(said_by(option, option.fqn) for option in plan)
-
-
-def max_rank_ms(problem: ReleaseProblem, plan: list[ShardingOption]) -> float:
-    """Return the milliseconds of the slowest rank, by the release's own estimate."""
-    milliseconds = [0.0] * problem.topology.world_size
-    for option in plan:
-        for shard in option.shards:
-            milliseconds[shard.rank] += shard.perf.total
-    return max(milliseconds)

@@ -71,7 +71,10 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
 
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
         """Fill in the estimates of all shards, asking for one shard of each size."""
-        if not all(map(_looks_at_shards_one_by_one, self._estimators)):
+        if not all(
+            _is_perf_estimator(each) or type(each) is EmbeddingStorageEstimator
+            for each in self._estimators
+        ):  # which look at shards one by one
             super().populate_estimates(sharding_options)
         else:
             samples = [_Sample(option) for option in sharding_options]
@@ -113,10 +116,6 @@ def _is_perf_estimator(estimator: ShardEstimator) -> bool:
         type(estimator) is EmbeddingPerfEstimator
         and type(estimator._config).post_process_perfs is HardwarePerfConfig.post_process_perfs
     )
-
-
-def _looks_at_shards_one_by_one(estimator: ShardEstimator) -> bool:
-    return _is_perf_estimator(estimator) or type(estimator) is EmbeddingStorageEstimator
 
 
 def _with_remembered_annotations(config: HardwarePerfConfig) -> HardwarePerfConfig:

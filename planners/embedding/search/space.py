@@ -37,39 +37,24 @@ class SearchSpace:
     """The options of all tables, S shards of K distinct estimates in O options of T tables.
 
     A table here is one parameter with its module's path (torchrec's `fqn`); tables are numbered as
-    they first appear in the options, which is the order of torchrec's proposals.
-
-    Attributes:
-        options: the objects that the arrays were made from.
-        table: of each option, shape (O,).
-        first_shard: option o has the shards first_shard[o] to first_shard[o + 1], shape (O + 1,).
-        estimate: which estimate each shard has, shape (S,).
-        storage: bytes of HBM, DDR and SSD of each estimate, shape (K, 3).
-        perf: milliseconds of each estimate, by component, in the order in which `Perf.total` adds
-            them: forward and backward compute, forward and backward comms, prefetch; shape (K, 5).
-        total: `Perf.total` of each estimate, shape (K,).
-        placement: a `Placement` for each option, shape (O,).
-        group: tables with one number here are placed together (torchrec's `dependency`), shape
-            (T,).
-        module: the module that a table belongs to, shape (T,).
-        option_storage, option_perf: sums over an option's shards in torchrec's order, shapes
-            (O, 3) and (O,).
-        largest_shard: `Perf.total` of the dearest shard of an option, shape (O,).
+    they first appear in the options, which is the order of torchrec's proposals. `perf` is by
+    component, in the order in which `Perf.total` adds them: forward and backward compute, forward
+    and backward comms, prefetch.
     """
 
-    options: Sequence[ShardingOption]
-    table: Ints
-    first_shard: Ints
-    estimate: Ints
-    storage: Ints
-    perf: Floats
-    total: Floats
-    placement: Ints
-    group: Ints
-    module: Ints
-    option_storage: Ints
-    option_perf: Floats
-    largest_shard: Floats
+    options: Sequence[ShardingOption]  # that the arrays were made from
+    table: Ints  # of each option, shape (O,)
+    first_shard: Ints  # option o has the shards first_shard[o] to first_shard[o + 1], (O + 1,)
+    estimate: Ints  # which one each shard has, shape (S,)
+    storage: Ints  # bytes of HBM, DDR and SSD of each estimate, shape (K, 3)
+    perf: Floats  # milliseconds of each estimate, shape (K, 5)
+    total: Floats  # `Perf.total` of each estimate, shape (K,)
+    placement: Ints  # a `Placement` for each option, shape (O,)
+    group: Ints  # equal for tables that are placed together (torchrec's `dependency`), shape (T,)
+    module: Ints  # that a table belongs to, shape (T,)
+    option_storage: Ints  # the sum over an option's shards in torchrec's order, shape (O, 3)
+    option_perf: Floats  # likewise, shape (O,)
+    largest_shard: Floats  # `Perf.total` of an option's dearest shard, shape (O,)
 
     @property
     def tables(self) -> int:
@@ -83,15 +68,11 @@ class SearchSpace:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The capacity of the ranks: `storage` in bytes of HBM, DDR and SSD, shape (ranks, 3).
+    """The capacity of the ranks; those that do not fill a host are on none."""
 
-    `local_ranks` breaks ties between devices; `host_ranks` is how many ranks a host of torchrec's
-    partitioner has (its intra-group size); ranks that do not fill a host are on none.
-    """
-
-    storage: Ints
-    local_ranks: int
-    host_ranks: int
+    storage: Ints  # bytes of HBM, DDR and SSD, shape (ranks, 3)
+    local_ranks: int  # breaks ties between devices
+    host_ranks: int  # of a host of torchrec's partitioner (its intra-group size)
 
     @property
     def ranks(self) -> int:

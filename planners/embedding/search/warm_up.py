@@ -11,9 +11,9 @@ from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Stor
 from torchrec.distributed.types import ShardingType
 
 from planners.embedding.search.best_plan.search import best_plan
-from planners.embedding.search.deadline import Deadline
+from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
-from planners.embedding.search.same_plan.partition import Rules
+from planners.embedding.search.same_plan.partition import PartitionRules
 from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import Devices, search_space
 
@@ -31,7 +31,7 @@ def warm_up() -> None:
         [_option(*table, kind) for table in tables.items() for kind in ("table_wise", "row_wise")]
     )
     devices = Devices(storage=np.full((2, 3), 4), local_ranks=2, host_ranks=2)
-    SamePlan([GreedyProposer(), BinProposer()], Rules())(space, devices)
+    SamePlan([GreedyProposer(), BinProposer()], PartitionRules())(space, devices)
     best_plan(space, devices, Deadline(0.05, clock=lambda: 0.0))
 
 

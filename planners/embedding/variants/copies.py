@@ -83,10 +83,7 @@ def prepare(
     whole_options: bool = False,
     topology: bool = True,
 ) -> Prepared[Plan]:
-    """Prepare torchrec's planner with the greedy proposer and these copies of each proposal.
-
-    `whole_options` says that the copy of an option takes its tensor and its module along.
-    """
+    """Prepare the greedy planner with these copies; whole ones take tensor and module along."""
     copying = partial(CopyingPartitioner, copies_proposals=in_partitioner)
     enumerator = WhollyCopiedOptionEnumerator if whole_options else EmbeddingEnumerator
     return decision.prepare(

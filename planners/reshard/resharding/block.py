@@ -100,10 +100,7 @@ class Block:
         outputs: Sequence[str],
         attributes: Mapping[str, Attribute],
     ) -> Op:
-        """Insert an op so that it is number `place` of the block.
-
-        Raises BlockError for a place, an input or an output that cannot be.
-        """
+        """Insert an op as number `place`; raises BlockError for a place or name that cannot be."""
         self.before_edit()
         if not 0 <= place <= len(self.ops):
             raise BlockError(

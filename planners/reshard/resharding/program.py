@@ -14,15 +14,11 @@ REPLICATED = -1
 
 
 class ValueLayout(NamedTuple):
-    """Where a value lies.
-
-    `sharded` is the dimension that the ranks of the stage share, REPLICATED where each has all of
-    it; `partial` says that it is the sum of what they have.
-    """
+    """Where a value lies."""
 
     stage: int
-    sharded: int = REPLICATED
-    partial: bool = False
+    sharded: int = REPLICATED  # the dimension that the ranks of the stage share, if any
+    partial: bool = False  # it is the sum of what they have
 
 
 class ValueKind(NamedTuple):
@@ -52,11 +48,7 @@ Reads = Mapping[str, int]
 
 @dataclass(slots=True)
 class DistProgram:
-    """A graph and its dist attributes.
-
-    `layouts` and `kinds` are by value, `needs` by the first output of an op: how its inputs must
-    lie, in order.
-    """
+    """A graph and its dist attributes; layouts and kinds are by value."""
 
     twin: Twin
     stages: int
@@ -64,6 +56,7 @@ class DistProgram:
     layouts: dict[str, ValueLayout] = field(default_factory=dict)
     kinds: dict[str, ValueKind] = field(default_factory=dict)
     needs: dict[str, tuple[ValueLayout, ...]] = field(default_factory=dict)
+    """By the first output of an op: how its inputs must lie, in order."""
 
     def copy(self) -> "DistProgram":
         """Return a program with a graph and layouts of its own."""

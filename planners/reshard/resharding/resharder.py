@@ -170,10 +170,7 @@ class Resharder:
         layout: ValueLayout = _NOWHERE,
         value: ValueKind | None = None,
     ) -> list[str]:
-        """Insert an op behind those that were inserted before it, for the same input.
-
-        Return what it makes, of the kind of its first input unless given.
-        """
+        """Insert an op behind the last one; return what it makes, by default like its input."""
         self._made += 1
         stem = f"{inputs[0].partition('@to:')[0]}@to:{kind}{self._made}"
         names = [stem] if outputs == 1 else [f"{stem}_{index}" for index in range(outputs)]

@@ -20,10 +20,7 @@ def check_mirror(program: Any) -> None:
 
 
 def fingerprint(main: Any, startup: Any) -> str:
-    """Return a hash of a training step and of what initialises its parameters.
-
-    It goes over their ops in order, with all attributes, and the names of their variables.
-    """
+    """Return a hash of a step and its start: all ops with attributes, names of variables."""
     digest = hashlib.sha256()
     for program in (main, startup):
         for block in program.blocks:

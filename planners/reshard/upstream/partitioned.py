@@ -39,29 +39,20 @@ def fresh_state() -> Iterator[None]:
 
 
 class Partitioned(NamedTuple):
-    """The arguments of a Resharder: every rank's ops still, with this rank's shapes.
+    """The arguments of a Resharder: every rank's ops still, with this rank's shapes."""
 
-    `main` is one training step: forward, backward and Adam; `startup` initialises its parameters;
-    `context` says how each op and tensor is sharded. The optimizer updates the pairs.
-    """
-
-    main: Any
-    startup: Any
+    main: Any  # one training step: forward, backward and Adam
+    startup: Any  # initialises its parameters
     rank: int
-    context: Any
-    parameters_and_gradients: Any
+    context: Any  # how each op and tensor is sharded
+    parameters_and_gradients: Any  # pairs that the optimizer updates
 
 
 def partitioned(layers: int, pipeline: int, tensor: int, rank: int) -> Partitioned:
-    """Build the program of a decoder; within `fresh_state`, the same one every time.
+    """Build the program of a decoder for a rank; within `fresh_state`, the same one every time.
 
-    Args:
-        layers: Decoder blocks, at least one for each pipeline stage.
-        pipeline: Pipeline stages; the first holds the first `tensor` ranks, and so on.
-        tensor: Ranks of a stage, over which it is sharded.
-        rank: Which of the `pipeline * tensor` ranks it is for.
-
-    Raises ValueError where there can be no such program.
+    Of the `pipeline` stages, each with one of the `layers` or more, the first holds the first
+    `tensor` ranks, and so on. Raises ValueError where there can be no such program.
     """
     if not 1 <= pipeline <= layers:
         raise ValueError(f"pipeline is {pipeline}, which is not from 1 to {layers}, the layers")

@@ -34,15 +34,10 @@ def counting() -> AbstractContextManager[Counter[str]]:
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Build one rank's program anew, and reshard it.
 
-    Args:
-        request: `layers`, `pipeline`, `tensor` and `rank` as `partitioned` takes them; `mode`, one
-            of those that `modes.RESHARDERS` has for this release; and `count`: whether to take
-            counters. Where that is false, nothing of upstream is patched for it.
-
-    Returns:
-        `wall_s`, `cpu_s` (process CPU time) and `counters` of `Resharder.reshard` alone; how many
-        ops and variables the main block has, before and after; and the decision's `fingerprint`.
-
+    The request has `layers`, `pipeline`, `tensor` and `rank` as `partitioned` takes them; `mode`,
+    one of `modes.RESHARDERS`; and `count`: whether to take counters, else nothing is patched.
+    Returns `wall_s`, `cpu_s` (process CPU time) and `counters` of `Resharder.reshard` alone; how
+    many ops and variables the main block has, before and after; and the decision's `fingerprint`.
     Raises ValueError for a mode or a program that cannot be, RuntimeError for a copy that differs.
     """
     if (mode := request["mode"]) not in RESHARDERS:

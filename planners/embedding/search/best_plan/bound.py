@@ -14,7 +14,7 @@ import numpy as np
 
 from planners.embedding.search.best_plan.candidates import Candidates, candidates
 from planners.embedding.search.best_plan.programmes import HostProgramme, LinearRelaxation
-from planners.embedding.search.deadline import Deadline
+from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 _MOST_INTEGERS = 2000

@@ -11,14 +11,11 @@ from planners.embedding.search.space import Devices, Floats, Ints, Placement, Se
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Options to place on devices, table after table: table t has options[first[t]:first[t + 1]].
-
-    There are C of them, each a number of an option in the search space.
-    """
+    """Options to place on devices, those of table t from first[t] to first[t + 1]."""
 
     space: SearchSpace
     devices: Devices
-    options: Ints
+    options: Ints  # by their numbers in the search space, shape (C,)
     first: Ints
 
     def of(self, table: int) -> Ints:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planners.embedding.search.best_plan.candidates import Candidates
-from planners.embedding.search.deadline import Deadline
+from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Devices, Floats, Ints, Placement
 
 # What is taken off the integer programme's bound, as a part of it, for HiGHS's tolerances, which
@@ -58,10 +58,7 @@ def _run(highs: highspy.Highs, deadline: Deadline) -> None:
 
 
 class LinearRelaxation:
-    """One option per table in parts, so that perf is least and memory suffices in sum.
-
-    HiGHS keeps its basis from one limit to the next.
-    """
+    """One option per table in parts, memory in sum; HiGHS keeps its basis between limits."""
 
     def __init__(self, found: Candidates) -> None:
         self._found = found
@@ -87,10 +84,7 @@ class LinearRelaxation:
             self._highs.addCol(perf[column], 0.0, 1.0, len(rows), rows, values)
 
     def solve(self, limit: float, deadline: Deadline) -> tuple[float, Ints]:
-        """Return the least milliseconds per rank with shards of at most `limit`, and its options.
-
-        Infinite where a table has no such option, or memory never suffices.
-        """
+        """Return the least milliseconds per rank with shards to `limit`, or inf, and options."""
         allowed = self._found.largest <= limit
         upper = allowed.astype(np.float64)
         columns = np.arange(len(upper), dtype=np.int32)

@@ -22,10 +22,9 @@ from planners.embedding.search.best_plan.candidates import Candidates, candidate
 from planners.embedding.search.best_plan.local_search import construct, improve
 from planners.embedding.search.best_plan.local_state import State, local_tables, new_state
 from planners.embedding.search.best_plan.programmes import LinearRelaxation
-from planners.embedding.search.deadline import Deadline
-from planners.embedding.search.outcome import Found, NotFound
+from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
-from planners.embedding.search.same_plan.partition import Rules
+from planners.embedding.search.same_plan.partition import PartitionRules
 from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import Devices, Ints, Placement, SearchSpace, search_space
 
@@ -142,7 +141,7 @@ def _proposed(
         proposers += [*greedy, GridSearchProposer()]
         if (devices.storage.sum(0) >= 0).all():  # there is memory to cut into bins
             proposers.append(BinProposer())
-    return SamePlan(proposers, Rules(), deadline)(space, devices)
+    return SamePlan(proposers, PartitionRules(), deadline)(space, devices)
 
 
 class _LocalSearch:

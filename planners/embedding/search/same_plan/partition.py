@@ -21,26 +21,22 @@ _CLOSE = int(mb_to_bytes(10))
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """The settings of a partitioner of torchrec, by default those of GreedyPerfPartitioner.
-
-    With `searches` they are those of MemoryBalancedPartitioner, which may place a proposal again so
-    often, on less HBM, where the rating becomes worse by no more than `tolerance`, a fraction.
-    """
+class PartitionRules:
+    """The settings of GreedyPerfPartitioner, or with `searches` of MemoryBalancedPartitioner."""
 
     by_perf: bool = False  # place the groups of most perf first, not those of most storage
     balance_modules: bool = False  # before that, those of the modules with fewest tables
-    searches: int | None = None
-    tolerance: float = 0.0
+    searches: int | None = None  # how often a proposal may be placed again, on less HBM
+    tolerance: float = 0.0  # by how much its rating may then be worse, a fraction
 
 
-def rules_of(partitioner: Partitioner) -> Rules | None:
+def rules_of(partitioner: Partitioner) -> PartitionRules | None:
     """Return the rules of a partitioner; None for one that is not compiled, as any subclass."""
     if type(partitioner) is GreedyPerfPartitioner and isinstance(partitioner._sort_by, SortBy):
-        return Rules(partitioner._sort_by is SortBy.PERF, partitioner._balance_modules)
+        return PartitionRules(partitioner._sort_by is SortBy.PERF, partitioner._balance_modules)
     if type(partitioner) is MemoryBalancedPartitioner:
         searches, tolerance = partitioner._max_search_count, partitioner._tolerance
-        return Rules(True, partitioner._balance_modules, searches, tolerance)
+        return PartitionRules(True, partitioner._balance_modules, searches, tolerance)
     return None
 
 
@@ -52,7 +48,7 @@ class Partition:
     """
 
     def __init__(
-        self, space: SearchSpace, devices: Devices, rules: Rules, exact: bool = False
+        self, space: SearchSpace, devices: Devices, rules: PartitionRules, exact: bool = False
     ) -> None:
         self._space, self._devices = space, devices
         self._rules, self._exact = rules, exact

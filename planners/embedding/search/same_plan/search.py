@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from torchrec.distributed.planner.types import Proposer, ShardingOption
 
-from planners.embedding.search.deadline import Deadline
-from planners.embedding.search.outcome import Found, NotFound
-from planners.embedding.search.same_plan.partition import Partition, Rules
+from planners.embedding.search.outcome import Deadline, Found, NotFound
+from planners.embedding.search.same_plan.partition import Partition, PartitionRules
 from planners.embedding.search.same_plan.proposals import depends_on_ratings, stream
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
@@ -24,7 +23,7 @@ class SamePlan:
     """
 
     def __init__(
-        self, proposers: Sequence[Proposer], rules: Rules, deadline: Deadline | None = None
+        self, proposers: Sequence[Proposer], rules: PartitionRules, deadline: Deadline | None = None
     ) -> None:
         self._proposers = proposers
         self._rules = rules
@@ -34,7 +33,7 @@ class SamePlan:
     def __call__(self, space: SearchSpace, devices: Devices) -> Found | NotFound:
         """Try what the proposers propose, one proposer after the other."""
         exact = any(depends_on_ratings(proposer) for proposer in self._proposers)
-        trial = _Trial(space, Partition(space, devices, self._rules, exact))
+        trial = _TriedProposals(space, Partition(space, devices, self._rules, exact))
         self.proposals = 0
         for proposer in self._proposers:
             proposals = stream(proposer, space, devices)
@@ -48,7 +47,7 @@ class SamePlan:
         return trial.outcome()
 
 
-class _Trial:
+class _TriedProposals:
     """Tries each set of options once, in the order in which it is first proposed."""
 
     def __init__(self, space: SearchSpace, partition: Partition) -> None:
