@@ -38,7 +38,7 @@ from harness.measuring.selftest import FAMILY, SLOWDOWNS, copies, variant_of
 FAMILY.benchmarks = ("copies/dgx_a100_80gb:1",)
 if {is_base}:
     for name in FAMILY.variants:
-        equal = lambda problem: Prepared(copies)
+        equal = lambda problem: Prepared(partial(copies, problem))
         FAMILY.variants[name] = replace(FAMILY.variants[name], prepare=equal)
 """
 _IDENTITY = {

@@ -70,7 +70,7 @@ def _warm_up(
             yield name, _call(variant, clock)
 
 
-class _Group:
+class Group:
     """Variants that are timed in the same way, with the reference among them."""
 
     def __init__(
@@ -138,6 +138,26 @@ class Forks(NamedTuple):
     together: Callable[[int], None] = lambda number: None
 
 
+def time_groups(
+    groups: Sequence[Group],
+    reference: str | None,
+    limits: Limits,
+    clock: Clock,
+    seconds: float,
+    block_ended: Callable[[int, Sequence[Sample]], None],
+) -> None:
+    """Time blocks of each group in turns, until all is decided or the seconds are spent."""
+    started = clock.wall()
+    while left := [group for group in groups if group.active]:
+        for group in left:
+            block_started = clock.wall()
+            block_ended(group.blocks, group.time_block())
+            group.look(reference, limits)
+            block_seconds = clock.wall() - block_started
+            if group.may_end() and clock.wall() - started + block_seconds > seconds:
+                group.active = []  # another block would pass the time
+
+
 @long_lived_objects_left_alone()
 def sample(
     prepared: Mapping[str, Prepared[Any]],
@@ -185,16 +205,8 @@ def sample(
             time_block = InForks(forks.report)
         elif forks and way != "turns in one process":
             time_block = SideBySide(*forks, cores(), way == "one core each")
-        groups.append(_Group(way, names, time_block, variants, rule, rng))
-    started = clock.wall()
-    while left := [group for group in groups if group.active]:
-        for group in left:
-            block_started = clock.wall()
-            block_ended(group.blocks, group.time_block())
-            group.look(reference, limits)
-            block_seconds = clock.wall() - block_started
-            if group.may_end() and clock.wall() - started + block_seconds > rule.seconds:
-                group.active = []  # another block would pass the time
+        groups.append(Group(way, names, time_block, variants, rule, rng))
+    time_groups(groups, reference, limits, clock, rule.seconds, block_ended)
     times: dict[str, Times] = {}
     for group in groups:
         for name, each in group.times.items():

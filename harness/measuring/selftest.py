@@ -20,15 +20,15 @@ from harness.contract.registry import Registry
 from harness.measuring.comparison import Comparison
 from harness.measuring.monitor import Event
 from harness.measuring.request import Request
-from harness.model.cell import Cell
+from harness.model.cell import Cell, Ratio
 from harness.model.errors import ShardbenchError
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import Settings
 from harness.model.topology import Topology
 from harness.topologies.lookup import find_topology
 
-# About 2 ms of what planners do most: copies of small objects.
-_UNITS = 100
+# What planners do most, copies of small objects; so many take about a second.
+_UNITS_IN_A_SECOND = 50_000
 _TABLES: list[dict[str, Any]] = [
     {
         "name": f"table_{index}",
@@ -39,41 +39,45 @@ _TABLES: list[dict[str, Any]] = [
     for index in range(4)
 ]
 
+SHORT = 2.0
+"""Milliseconds that a call takes about, unless told otherwise."""
+
 SLOWDOWNS = (0, 2, 5, 10)
 """Per cent that are added to a call: the first is a variant that is equal to the reference."""
 
 
-def copies(percent_more: int = 0) -> int:
-    """Copy some tables; the work is exactly so many per cent more than without an argument."""
-    units = _UNITS + _UNITS * percent_more // 100
-    for _ in range(units):
+def copies(milliseconds: float = SHORT, percent_more: int = 0) -> int:
+    """Copy some tables for about so long; the work is exactly so many per cent more."""
+    units = 100 * max(1, round(milliseconds * _UNITS_IN_A_SECOND / 1e5))
+    for _ in range(units + units * percent_more // 100):
         copy.deepcopy(_TABLES)
     return len(_TABLES)
 
 
 class _Copies:
-    """Copies of the tables: there is nothing to build, to rate or to record."""
+    """Copies of the tables, for some milliseconds: there is nothing to rate or to record."""
 
-    def build(self, workload: WorkloadSpec, _: Topology) -> None:
-        workload.check_known("selftest", {"copies": ()})
+    def build(self, workload: WorkloadSpec, _: Topology) -> float:
+        workload.check_known("selftest", {"copies": ("ms",)})
+        return float(workload.parameters.get("ms", SHORT))
 
-    def facts(self, _: None) -> dict[str, float | str]:
-        return {}
+    def facts(self, milliseconds: float) -> dict[str, float | str]:
+        return {"ms": milliseconds}
 
     def fingerprint(self, decision: int) -> str:
         return str(decision)
 
-    def validate(self, _: None, __: int) -> None:
+    def validate(self, _: float, __: int) -> None:
         pass
 
-    def quality(self, _: None, __: int) -> dict[str, float]:
+    def quality(self, _: float, __: int) -> dict[str, float]:
         return {}
 
     def observe(self, _: Recorder) -> AbstractContextManager[None]:
         return nullcontext()
 
 
-FAMILY: Family[None, int] = Family(
+FAMILY: Family[float, int] = Family(
     name="selftest",
     summary="copies small objects, some variants by a known share more often",
     implementation=_Copies(),
@@ -88,8 +92,8 @@ def variant_of(percent: int) -> str:
 
 
 def _register(name: str, percent: int, **options: Any) -> None:
-    def prepare(_: None) -> Prepared[int]:
-        return Prepared(partial(copies, percent))
+    def prepare(milliseconds: float) -> Prepared[int]:
+        return Prepared(partial(copies, milliseconds, percent))
 
     FAMILY.variant(name, summary=f"{percent} % more work than the reference", **options)(prepare)
 
@@ -108,14 +112,18 @@ def selftest_registry() -> Registry:
 class Tally:
     """The verdicts on one variant over all rounds.
 
-    `percent` is what was added to a call. `pairs` is the median of how many pairs of turns a round
-    took, `reach` the median of half the interval's width, as a share of the ratio.
+    `percent` is what was added to a call. The rest are medians of the rounds: how many pairs and
+    processes a ratio took, half its interval's width as a share of it, and the spreads of pairs and
+    of processes (see `Ratio`), 0 where there is none.
     """
 
     percent: int
     verdicts: Mapping[str, int]
     pairs: float
     reach: float
+    processes: float = 1
+    pair_spread: float = 0
+    process_spread: float = 0
 
     @property
     def rounds(self) -> int:
@@ -149,14 +157,19 @@ def share_interval(hits: int, rounds: int) -> tuple[float, float]:
 def selftest(
     rounds: int,
     settings: Settings,
+    milliseconds: float = SHORT,
     listen: Callable[[Event], None] = lambda event: None,
 ) -> Iterator[list[Cell]]:
-    """Compare the variants so many times, each round with a seed of its own.
+    """Compare variants whose call takes about so long, each round with a seed of its own.
 
     Raises:
         ShardbenchError: a round was not measured.
     """
-    request = Request(FAMILY, WorkloadSpec("copies"), find_topology("dgx_a100_80gb", 1))
+    request = Request(
+        FAMILY,
+        WorkloadSpec("copies", {"ms": f"{milliseconds:g}"}),
+        find_topology("dgx_a100_80gb", 1),
+    )
     for number in range(rounds):
         rule = replace(settings.sampling, seed=settings.sampling.seed + number)
         comparison = Comparison(request, replace(settings, sampling=rule), selftest_registry)
@@ -175,9 +188,16 @@ def tallies(rounds: list[list[Cell]]) -> list[Tally]:
 def _tally(percent: int, rounds: list[list[Cell]]) -> Tally:
     cells = [cell for cells in rounds for cell in cells if cell.variant == variant_of(percent)]
     ratios = [cell.ratio for cell in cells if cell.ratio]
+
+    def median(figure: Callable[[Ratio], float | None]) -> float:
+        return statistics.median(figure(ratio) or 0.0 for ratio in ratios)
+
     return Tally(
         percent,
         dict(Counter(cell.verdict or "inconclusive" for cell in cells)),
-        statistics.median(ratio.pairs for ratio in ratios),
-        statistics.median((ratio.high - ratio.low) / 2 / ratio.value for ratio in ratios),
+        median(lambda ratio: ratio.pairs),
+        median(lambda ratio: (ratio.high - ratio.low) / 2 / ratio.value),
+        median(lambda ratio: ratio.processes),
+        median(lambda ratio: ratio.pair_spread),
+        median(lambda ratio: ratio.process_spread),
     )

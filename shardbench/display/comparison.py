@@ -1,5 +1,6 @@
 """The outcome of `shardbench compare`: tables for people, or one document."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
@@ -8,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.measuring.goals import MIB, standing
+from harness.measuring.selftest_file import SelfTest, last_selftests
 from harness.measuring.verdict import CONFIDENCE
 from harness.model.cell import SCHEMA, Bound, Cell, Progress, Summary, projected_speedup
 from reports.formatting import fact, figure, gap, number, progress, reach
@@ -68,8 +70,13 @@ def shown(cells: Sequence[Cell], details: bool) -> RenderableType:
         *_notes(cells),
     ]
     tables = {"Goals": _goals(cells)}
+    parts += [Text(each.sentence(), style="dim") for each in _self_test(cells)]
     if details:
-        tables |= {"Seconds of a call": _seconds(cells), "Resident memory, MiB": _memory(cells)}
+        tables |= {
+            "Seconds of a call": _seconds(cells),
+            "How ratios were taken": _ways(cells),
+            "Resident memory, MiB": _memory(cells),
+        }
     parts += [as_terminal(table, f"\n{title}") for title, table in tables.items() if table.rows]
     if details:
         parts += _figures("Counters", cells, attrgetter("counters"))
@@ -179,6 +186,30 @@ def _note(cell: Cell) -> str:
     if cell.decision == "different":
         return f"decides otherwise than {cell.same_as}, so it was not timed"
     return cell.verdict_reason if cell.verdict == "inconclusive" else ""
+
+
+def _self_test(cells: Sequence[Cell]) -> list[SelfTest]:
+    """Return the last self-test of this machine whose calls were about as long, if there is one."""
+    machine = next((cell.environment.machine for cell in cells if cell.environment), None)
+    longest = max((cell.cpu_s.median for cell in cells if cell.cpu_s and cell.ratio), default=0)
+    found = last_selftests(machine) if machine and longest else []
+    nearest = min(found, key=lambda each: abs(math.log(each.call_seconds / longest)), default=None)
+    return [nearest] if nearest else []
+
+
+def _ways(cells: Sequence[Cell]) -> Table:
+    def percent(spread: float | None) -> str | None:
+        return None if spread is None else f"{100 * spread:.1f} %"
+
+    return table_of(
+        ((cell.variant, cell.ratio) for cell in cells if cell.ratio and cell.ratio.way),
+        code("variant", lambda each: each[0], least=16),
+        text("way", lambda each: each[1].way),
+        numbers("pairs", lambda each: each[1].pairs),
+        numbers("processes", lambda each: each[1].processes),
+        numbers("a pair varies by", lambda each: percent(each[1].pair_spread)),
+        numbers("a process by", lambda each: percent(each[1].process_spread)),
+    )
 
 
 def _goals(cells: Sequence[Cell]) -> Table:

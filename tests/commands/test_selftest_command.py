@@ -3,7 +3,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.measuring.environment import environment
+from harness.measuring.selftest_file import SELFTESTS, last_selftests
 from shardbench.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 def run(*arguments: str) -> int:
@@ -24,7 +31,9 @@ def test_it_says_what_this_machine_resolves(
     assert "This machine resolves" in printed
     assert max(map(len, printed.splitlines())) <= 90
     document = json.loads(file.read_text())
-    assert [tally["percent"] for tally in document["tallies"]] == [0, 2, 5, 10]
+    (tested,) = document["selftests"]
+    assert list(tested["found"]) == ["2", "5", "10"]
+    assert (tested["rounds"], tested["call_seconds"]) == (1, 0.002)
     assert document["environment"]["cores"] >= 1
 
 
@@ -33,6 +42,8 @@ def test_it_says_what_this_machine_resolves(
     [
         (("--rounds", "0"), "--rounds must be at least 1, not 0."),
         (("--seconds", "-1"), "--seconds must be a positive number of seconds, not -1."),
+        (("--call", "0"), "--call must be a positive number of seconds, not 0."),
+        (("--turn", "nan"), "--turn must be a positive number of seconds, not nan."),
         (("--json", "/no/such/folder/x.json"), "/no/such/folder is not a folder."),
     ],
 )
@@ -41,3 +52,35 @@ def test_bad_input_gets_one_sentence(
 ) -> None:
     assert run(*arguments) == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_it_found_is_kept_and_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = ("--call", "0.002", "--call", "0.05", "--way", "side-by-side")
+    assert run("--rounds", "1", "--seconds", "0.1", *lengths) == 0
+    printed = capsys.readouterr().out
+    assert "calls of 2 ms, side by side" in printed
+    assert "calls of 50 ms, side by side" in printed
+    machine = environment(0).machine or ""
+    with SELFTESTS.open("a") as file:
+        file.write('{"machine": "torn')
+    found = last_selftests(machine)
+    assert [each.call_seconds for each in found] == [0.002, 0.05]
+    assert f"Self-test of {found[0].started[:10]} on this machine" in found[0].sentence()
+    assert last_selftests("another") == []
+    problem = ("-w", "transformer[layers=2]", "-t", "dgx_h100", "-n", "4")
+    with pytest.raises(SystemExit):
+        main(
+            [
+                "compare",
+                "reshard",
+                *problem,
+                "--variants",
+                "copying",
+                "--seconds",
+                "0.1",
+                "--details",
+            ]
+        )
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "on this machine, calls of 2 ms: 5 % more work was found" in shown
+    assert "How ratios were taken" in shown

@@ -19,7 +19,7 @@ def test_the_work_is_exactly_so_much_more(percent: int, monkeypatch: pytest.Monk
     monkeypatch.setattr(copy, "deepcopy", made.append)
     selftest.copies()
     reference = len(made)
-    selftest.copies(percent)
+    selftest.copies(percent_more=percent)
     assert 100 * (len(made) - reference) == (100 + percent) * reference
 
 

@@ -1,0 +1,100 @@
+"""What self-tests have found about machines, kept so that days and machines can be compared."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from harness.measuring.environment import environment
+from harness.measuring.selftest import tallies
+from harness.model.cell import Amount, Cell, Count, Way
+
+SELFTESTS = Path("results/selftests.jsonl")
+
+
+class SelfTest(Struct, frozen=True):
+    """The verdicts of one self-test, on one machine and for calls of one length.
+
+    `differing` is how often identical variants were called different, `undecided` how often
+    inconclusive, and `found` by the per cent that were added how often that was called slower.
+    `reach` is half an interval's width, as a share of the ratio, and `pair_spread` the standard
+    deviation of a pair's logarithm: both medians, of identical variants.
+    """
+
+    machine: str
+    started: str
+    load: float
+    call_seconds: Annotated[float, Meta(gt=0)]
+    way: Way
+    rounds: Annotated[int, Meta(gt=0)]
+    round_seconds: Amount
+    differing: Count
+    undecided: Count
+    found: dict[int, Count]
+    reach: float
+    pair_spread: Amount
+    process_spread: Amount
+
+    def sentence(self) -> str:
+        """Say what the machine resolved."""
+        day, length = self.started[:10], f"{1000 * self.call_seconds:g} ms"
+        found = self.found.get(5, 0)
+        return (
+            f"Self-test of {day} on this machine, calls of {length}: 5 % more work was found "
+            f"{found} times of {self.rounds}, identical variants were called different "
+            f"{self.differing} times."
+        )
+
+
+def self_test(
+    rounds: Sequence[Sequence[Cell]], call_seconds: float, round_seconds: float
+) -> SelfTest:
+    """Sum the rounds of a self-test up."""
+    identical, *slower = tallies([list(cells) for cells in rounds])
+    where = environment(0)
+    ways = [cell.ratio.way for cells in rounds for cell in cells if cell.ratio]
+    return SelfTest(
+        machine=where.machine or "",
+        started=where.started or "",
+        load=where.load or 0.0,
+        call_seconds=call_seconds,
+        way=max(set(ways), key=ways.count),
+        rounds=identical.rounds,
+        round_seconds=round_seconds,
+        differing=identical.differs,
+        undecided=identical.verdicts.get("inconclusive", 0),
+        found={tally.percent: tally.found for tally in slower},
+        reach=identical.reach,
+        pair_spread=identical.pair_spread,
+        process_spread=identical.process_spread,
+    )
+
+
+def note_selftest(found: SelfTest, path: Path = SELFTESTS) -> None:
+    """Append a self-test to the file of those of this folder, in one write."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        os.write(descriptor, msgspec.json.encode(found) + b"\n")
+    finally:
+        os.close(descriptor)
+
+
+def last_selftests(machine: str, path: Path = SELFTESTS) -> list[SelfTest]:
+    """Return a machine's last self-test for each length of a call, whatever else the file holds."""
+    found: dict[float, SelfTest] = {}
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        try:
+            each = msgspec.json.decode(line, type=SelfTest)
+        except msgspec.MsgspecError:
+            continue
+        if each.machine == machine:
+            found[each.call_seconds] = each
+    return [found[length] for length in sorted(found)]

@@ -1,0 +1,150 @@
+"""Verdicts on a simulated machine whose speed switches: how often they are right, and in how long.
+
+Its speed varies so that a pair of neighbouring calls differs by 15 %, and switches every 10 to 300
+milliseconds. Each process has a memory layout of its own, which changes a call by 0.6 %.
+"""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from harness.measuring.sampling import NO_LIMITS, Group, time_groups
+from harness.measuring.verdict import judge
+from harness.measuring.ways import Sample
+from harness.model.settings import SamplingRule
+
+PAIR = 0.15
+LAYOUT = 0.006
+SLICE = 0.003
+FORK = 0.02
+
+
+class NoisyMachine:
+    """A core whose speed switches; `wall` is the time that has passed on it."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.now = 0.0
+        self.until = 0.0
+        self.speed = 1.0
+
+    def wall(self) -> float:
+        return self.now
+
+    def work(self, seconds: float) -> float:
+        """Do what takes so long at the usual speed; return how long it takes."""
+        started = self.now
+        while seconds > 1e-12:
+            if self.now >= self.until:
+                self.speed = math.exp(self.rng.gauss(0, PAIR / math.sqrt(2)))
+                self.until = self.now + self.rng.uniform(0.01, 0.3)
+            spent = min(seconds / self.speed, self.until - self.now)
+            self.now += spent
+            seconds -= spent * self.speed
+        return self.now - started
+
+
+class Calls:
+    """Calls of variants, by how long they take, on a noisy machine."""
+
+    def __init__(self, machine: NoisyMachine, seconds: dict[str, float]) -> None:
+        self.machine, self.seconds = machine, seconds
+
+    def _laid_out(self, names: Sequence[str]) -> dict[str, float]:
+        self.machine.now += FORK
+        rng = self.machine.rng
+        return {name: self.seconds[name] * math.exp(rng.gauss(0, LAYOUT)) for name in names}
+
+    def in_turns(self, _, names: Sequence[str], rng: random.Random) -> list[Sample]:
+        """Turns in one process, for 0.3 seconds."""
+        costs = self._laid_out(names)
+        order, samples, until = list(names), [], self.machine.now + 0.3
+        while not samples or self.machine.now < until:
+            rng.shuffle(order)
+            for name in (*order, *reversed(order)):
+                samples.append(Sample(name, self.machine.work(costs[name]), None, None))
+        return samples
+
+    def one_after_another(self, _, names: Sequence[str], __) -> list[Sample]:
+        """What was done with long calls before: one process, calls one after the other."""
+        return [
+            Sample(name, self.machine.work(self.seconds[name]), None, None)
+            for name in (*names, *reversed(names))
+        ]
+
+    def side_by_side(self, _, names: Sequence[str], __) -> list[Sample]:
+        """Calls that share a core by time slices, as long as the other's call is not at its end."""
+        costs = self._laid_out(names)
+        longest = max(costs.values())
+        done, spent = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+        samples: list[Sample] = []
+        while len({sample.name for sample in samples}) < len(names):
+            for name in names:
+                share = SLICE * costs[name] / longest
+                spent[name] += self.machine.work(share)
+                done[name] += share
+                if done[name] >= costs[name]:
+                    samples.append(Sample(name, spent[name], None, None))
+                    done[name], spent[name] = done[name] - costs[name], 0.0
+        return samples
+
+
+def verdicts(way: str, call: float, more: float, seconds: float, rounds: int) -> Counter[str]:
+    """Count the verdicts of so many measurements of a variant that does so much more."""
+    found: Counter[str] = Counter()
+    for seed in range(rounds):
+        machine = NoisyMachine(seed)
+        calls = Calls(machine, {"reference": call, "variant": call * (1 + more)})
+        time_block, named = {
+            "turns": (calls.in_turns, "turns"),
+            "side by side": (calls.side_by_side, "side by side"),
+            "one after another": (calls.one_after_another, "turns in one process"),
+        }[way]
+        rule = SamplingRule(seconds=seconds)
+        group = Group(named, ["reference", "variant"], time_block, None, rule, random.Random(seed))
+        time_groups([group], "reference", NO_LIMITS, machine, seconds, lambda *_: None)
+        ratio = group.times["variant"].ratio_to(group.times["reference"])
+        found[judge(ratio)] += 1
+    return found
+
+
+WAYS = [("turns", 0.002, 30.0), ("side by side", 0.1, 30.0), ("side by side", 1.0, 12 * 2.05)]
+
+
+@pytest.mark.parametrize(("way", "call", "seconds"), WAYS)
+def test_equal_variants_are_called_the_same(way, call, seconds):
+    found = verdicts(way, call, 0.0, 2 * seconds, 100)
+    assert found["faster"] + found["slower"] <= 1
+    assert found["inconclusive"] <= 5
+
+
+@pytest.mark.parametrize(("way", "call", "seconds"), WAYS)
+def test_five_per_cent_more_is_found(way, call, seconds):
+    assert verdicts(way, call, 0.05, seconds, 100)["slower"] >= 95
+
+
+def test_calls_one_after_another_are_worse():
+    found = verdicts("one after another", 1.0, 0.05, 30.0, 40)
+    assert found["inconclusive"] > 20
+    assert found["faster"] == 0
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.8, 1.3, 3.0, 20.0])
+def test_calls_of_any_length_have_an_unbiased_ratio(factor):
+    logs = []
+    for seed in range(60):
+        calls = Calls(NoisyMachine(seed), {"reference": 0.4, "variant": 0.4 * factor})
+        samples = calls.side_by_side(None, ["reference", "variant"], None)
+        means = [
+            sum(each.cpu_s for each in samples if each.name == name)
+            / sum(1 for each in samples if each.name == name)
+            for name in ("variant", "reference")
+        ]
+        logs.append(math.log(means[0] / means[1] / factor))
+    mean = sum(logs) / len(logs)
+    error = math.sqrt(sum((each - mean) ** 2 for each in logs) / (len(logs) - 1) / len(logs))
+    assert abs(mean) < 3 * error + 0.001
+    assert error < 0.01
