@@ -15,7 +15,10 @@ Value = str | float | None
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A table with a title, and remarks below it; numbers stand to the right."""
+    """A table with a title, and remarks below it; numbers stand to the right.
+
+    Raises RegistryError where a row has not a value for each column.
+    """
 
     title: str
     columns: tuple[str, ...]

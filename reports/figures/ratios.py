@@ -8,14 +8,14 @@ from harness.measuring.verdict import CONFIDENCE
 from reports.figures import canvas
 from reports.figures.canvas import BLUE, LONGEST_NAME, VERMILION, Drawing
 from reports.formatting import plural
-from reports.views.changes import Comparison
+from reports.views.changes import Changes
 from reports.views.family import rows_of
 
 _MOST_CELLS = 24
 _MARKS = (("a", BLUE, "o", -0.16, "A"), ("b", VERMILION, "D", 0.16, "B"))
 
 
-def draw_ratios(changes: Comparison) -> Iterator[Drawing]:
+def draw_ratios(changes: Changes) -> Iterator[Drawing]:
     """Draw the cells that have a ratio in both files, those that moved most first."""
     table = changes.both[changes.both["moved"] != ""]
     if table.empty:

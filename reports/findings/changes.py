@@ -17,20 +17,20 @@ from reports.formatting import (
     plural,
     with_interval,
 )
-from reports.views.changes import Comparison
+from reports.views.changes import Changes
 from reports.views.family import rows_of
 
 _MOST = 3
 _COMPARED = ("faster", "slower", "same", "inconclusive", "reference", "not compared")
 
 
-def sentences(changes: Comparison) -> list[Finding]:
+def sentences(changes: Changes) -> list[Finding]:
     """Return what changed; the first finding sums it up."""
     tellers = (_decisions, _counters, _qualities, _times, _files)
     return [_summary(changes), *(finding for tell in tellers for finding in tell(changes))]
 
 
-def _summary(changes: Comparison) -> Finding:
+def _summary(changes: Changes) -> Finding:
     both = changes.both
     if both.empty:
         return Finding("verdict", "The two files have no cell in common.")
@@ -58,7 +58,7 @@ def _summary(changes: Comparison) -> Finding:
     )
 
 
-def _decisions(changes: Comparison) -> Iterator[Finding]:
+def _decisions(changes: Changes) -> Iterator[Finding]:
     both = changes.both
     cells = both["cell"][both["decision"] == "different"]
     if len(cells):
@@ -76,7 +76,7 @@ def _decisions(changes: Comparison) -> Iterator[Finding]:
         yield Finding(kind, f"{went}: {names(group['cell'], _MOST)}.")
 
 
-def _counters(changes: Comparison) -> Iterator[Finding]:
+def _counters(changes: Changes) -> Iterator[Finding]:
     def write(row: dict[str, Any]) -> str:
         return f"`{row['name']}` of `{row['cell']}` {count(row['a'])} → {count(row['b'])}"
 
@@ -87,7 +87,7 @@ def _counters(changes: Comparison) -> Iterator[Finding]:
     yield from _listed("counters", fell, "counter", "fell", write, detail)
 
 
-def _qualities(changes: Comparison) -> Iterator[Finding]:
+def _qualities(changes: Changes) -> Iterator[Finding]:
     def write(row: dict[str, Any]) -> str:
         more = row["change"]
         share = f" ({percent(abs(more))} {'more' if more > 0 else 'less'})"
@@ -100,7 +100,7 @@ def _qualities(changes: Comparison) -> Iterator[Finding]:
         yield from _listed(effect, found, "quality", f"got {effect}", write)
 
 
-def _times(changes: Comparison) -> Iterator[Finding]:
+def _times(changes: Changes) -> Iterator[Finding]:
     def write(row: dict[str, Any]) -> str:
         a, b = (
             with_interval(row[f"ratio_{file}"], row[f"low_{file}"], row[f"high_{file}"])
@@ -143,7 +143,7 @@ def _listed(
         yield Finding(kind, f"{plural(len(found), noun)} {verb}: {told}.", detail)
 
 
-def _files(changes: Comparison) -> Iterator[Finding]:
+def _files(changes: Changes) -> Iterator[Finding]:
     """Say what only one file holds, with what each was measured, and what is wrong with it."""
     for file in "AB":
         cells = changes.cells["cell"][changes.cells["where"] == f"only {file}"]

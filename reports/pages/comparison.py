@@ -9,7 +9,7 @@ from reports.formatting import plural
 from reports.frames import read_results
 from reports.pages.page import CaptionedTable, Page, PageChapter, PageSection, write_page
 from reports.tables.changes import cells_table, counters_table, qualities_table, settings_table
-from reports.views.changes import Comparison
+from reports.views.changes import Changes
 
 
 def write_comparison(a: Path, b: Path, out: Path) -> Path:
@@ -17,12 +17,12 @@ def write_comparison(a: Path, b: Path, out: Path) -> Path:
 
     Raises UsageError where a file is unreadable, or `out` not to be written, see `write_page`.
     """
-    changes = Comparison(read_results(a), read_results(b))
+    changes = Changes(read_results(a), read_results(b))
     names = (a.name, b.name) if a.name != b.name else (str(a), str(b))
     return write_page(out, lambda: _page(changes, *map(printable, names)))
 
 
-def _page(changes: Comparison, a: str, b: str) -> Page:
+def _page(changes: Changes, a: str, b: str) -> Page:
     counters = CaptionedTable(
         counters_table(changes),
         "Every counter that differs: a count of work done, the same in every run.",

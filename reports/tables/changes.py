@@ -16,7 +16,7 @@ from reports.tables.table import (
     table_of,
     text,
 )
-from reports.views.changes import Comparison
+from reports.views.changes import Changes
 from reports.views.family import rows_of
 
 _MOVED: dict[str, Entry] = {
@@ -30,7 +30,7 @@ _TONES: dict[str, Tone] = {"worse": "bad", "better": "good", "different": "bad"}
 Row = Mapping[str, Any]
 
 
-def cells_table(changes: Comparison) -> Table:
+def cells_table(changes: Changes) -> Table:
     """Return every cell of either file, with what changed about it."""
     counted = changes.counters["cell"].value_counts().to_dict()
     rated = changes.qualities["cell"].value_counts().to_dict()
@@ -72,7 +72,7 @@ def _toned(what: str) -> Entry:
     return Entry(what or MISSING, tone=_TONES.get(what, ""))
 
 
-def counters_table(changes: Comparison) -> Table:
+def counters_table(changes: Changes) -> Table:
     """Return every counter that differs."""
     return table_of(
         rows_of(changes.counters),
@@ -93,7 +93,7 @@ def _times(factor: float) -> str:
     return "from none" if math.isinf(factor) else number(float(factor))
 
 
-def qualities_table(changes: Comparison) -> Table:
+def qualities_table(changes: Changes) -> Table:
     """Return every quality that differs."""
     return table_of(
         rows_of(changes.qualities),
@@ -113,7 +113,7 @@ def _change(share: float) -> str:
     return f"{sign}{percent(abs(share)).removeprefix('< ')}" if share else "0 %"
 
 
-def settings_table(changes: Comparison) -> Table:
+def settings_table(changes: Changes) -> Table:
     """Return versions, machine and settings of both, those that differ set apart."""
     return table_of(
         rows_of(changes.settings),

@@ -33,7 +33,7 @@ _CELLS = [
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Changes:
     """Two results files; A is what was before, B what is now."""
 
     a: Results

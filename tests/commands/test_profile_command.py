@@ -37,7 +37,8 @@ def test_two_variants_by_one_id(shardbench, tmp_path):
     assert code == 0, err
     assert "GreedySearch.convert" in out, "the planner's frames are what is profiled"
     assert "profiling made a call" in out
-    assert "per call in eager-dict and" in out
+    told = ("per call in eager-dict and", "the noise between eager-dict and path-cache.")
+    assert any(each in out.replace("\n", " ") for each in told), "as far as the machine resolves it"
     files = {path.name for path in (tmp_path / "profiles").iterdir()}
     assert files == {
         *(

@@ -206,6 +206,7 @@ def forks_and_goes_on(problem: ToyProblem) -> Prepared[Decision]:
     """Come back from a call in two processes."""
 
     def run() -> Decision:
+        time.sleep(0.03)  # one call makes a turn: each more would double the processes
         os.fork()
         return round_robin(problem)
 

@@ -14,13 +14,13 @@ from reports.findings.changes import sentences
 from reports.frames import read_results
 from reports.pages.comparison import write_comparison
 from reports.tables.changes import cells_table
-from reports.views.changes import Comparison
+from reports.views.changes import Changes
 
 AT = "@crates[boxes=10,seed=1]/toy_rack:4"
 
 
 def compared(folder, a, b):
-    return Comparison(
+    return Changes(
         *(read_results(write(folder / f"{n}.jsonl", lines)) for n, lines in (("a", a), ("b", b)))
     )
 
