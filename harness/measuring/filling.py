@@ -48,7 +48,7 @@ def fill_from_times(cell: Cell, times: Times, rule: SamplingRule) -> None:
     """Fill a cell with its times, and the verdict over those of the reference if there are some."""
     reference = times.reference
     cell.wall_s, cell.cpu_s = Summary.of(times.wall_s), Summary.of(times.cpu_s)
-    cell.thread_cpu_s = Summary.of(times.thread_cpu_s)
+    cell.thread_cpu_s, cell.work = Summary.of(times.thread_cpu_s), times.work
     if cell.decision == "reference" or reference is None:
         return
     if cell.decision is None:

@@ -29,6 +29,7 @@ CALL = "the call"
 TOGETHER = "the calls side by side"
 _SET_UP = "its set-up"
 _AFTER_CALL = "what followed its call"
+_COUNTING = "counting its work"
 _REPORT_SECONDS = 0.2
 
 
@@ -152,7 +153,7 @@ def run_sampling(
         decided=decided,
         block_ended=lambda block, _: report.send(Note(BlockTimed(block))),
         limits=limits,
-        forks=Forks(report, together),
+        forks=Forks(report, together, lambda name: report.send(job.stage(_COUNTING, name))),
     )
 
 

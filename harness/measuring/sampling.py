@@ -3,16 +3,19 @@
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from harness.contract import Measured, Prepared
 from harness.execution.bootstrap import Report
+from harness.execution.forks import Fork, Send
 from harness.measuring.clock import Clock
 from harness.measuring.times import Times
 from harness.measuring.turns import collection_off, long_lived_objects_left_alone
 from harness.measuring.verdict import judge
 from harness.measuring.ways import InForks, Sample, SideBySide, Variants, cores, in_turns
-from harness.model.cell import Way
+from harness.measuring.work import count_work
+from harness.model.cell import Way, Work
 from harness.model.settings import SamplingRule
 
 _MOST_CALLS = 10_000
@@ -23,6 +26,7 @@ _CONFIDENCE_OF_DIFFERENCE = 0.999
 _GROWTH_BETWEEN_LOOKS = 1.1
 _LONGEST_TURN_SECONDS = 0.008  # what takes longer is better off side by side
 _LEAST_FORKS = 4
+_LONGEST_COUNTED_SECONDS = 2.0  # counting takes several times as long
 # More CPU time of other threads than this share of a call is work that one core must not hold.
 _IDLE_THREADS, _IDLE_SECONDS = 0.02, 0.001
 
@@ -132,10 +136,15 @@ class Group:
 
 
 class Forks(NamedTuple):
-    """What forks need: how they report, if to anyone, and whom to tell that some run together."""
+    """What forks need: how they report, if to anyone, and whom to tell what they are at.
+
+    `together` is called with how many run side by side, `counting` with the variant whose work is
+    counted next.
+    """
 
     report: Report | None = None
     together: Callable[[int], None] = lambda number: None
+    counting: Callable[[str], None] = lambda name: None
 
 
 def time_groups(
@@ -204,7 +213,7 @@ def sample(
         if forks and way == "turns":
             time_block = InForks(forks.report)
         elif forks and way != "turns in one process":
-            time_block = SideBySide(*forks, cores(), way == "one core each")
+            time_block = SideBySide(forks.report, forks.together, cores(), way == "one core each")
         groups.append(Group(way, names, time_block, variants, rule, rng))
     time_groups(groups, reference, limits, clock, rule.seconds, block_ended)
     times: dict[str, Times] = {}
@@ -214,7 +223,16 @@ def sample(
             if not each.wall_s:
                 each.wall_s = [warm[name].wall_s]
             times.setdefault(name, each)
+    for name, call in warm.items():
+        if forks and call.is_alone and call.wall_s <= _LONGEST_COUNTED_SECONDS:
+            forks.counting(name)
+            with Fork(partial(_work_of, prepared[name]), forks.report) as fork:
+                times[name].work = fork.result()
     return times
+
+
+def _work_of(prepared: Prepared[Any], _: Send) -> Work:
+    return count_work(prepared)
 
 
 def _ways(

@@ -9,7 +9,7 @@ from itertools import chain
 from msgspec.structs import replace
 
 from harness.measuring.verdict import CONFIDENCE, estimate_ratio, trimmed_mean
-from harness.model.cell import Ratio, Way
+from harness.model.cell import Ratio, Way, Work
 
 _SHARE_A_CORE: tuple[Way, ...] = ("side by side", "one core each")
 
@@ -21,7 +21,7 @@ class Times:
     CPU seconds are of all threads; `thread_cpu_s` is empty for calls that were measured elsewhere.
     `way` is how they were taken, and `reference` what was timed with them to compare with. Calls
     side by side share a core, so that their wall time says nothing: there `wall_s` is that of a
-    call before, alone.
+    call before, alone. `work` is what a call does, where that was counted.
     """
 
     way: Way = "turns in one process"
@@ -30,6 +30,7 @@ class Times:
     thread_cpu_s: list[float] = field(default_factory=list)
     blocks: dict[int, list[float]] = field(default_factory=dict)
     reference: "Times | None" = None
+    work: Work | None = None
 
     def add(
         self,

@@ -74,6 +74,21 @@ class Ratio(Struct, frozen=True):
         return self.low, self.high
 
 
+class Work(Struct, frozen=True, omit_defaults=True):
+    """The work of one call, counted: the same on any machine, with the same versions.
+
+    `python_calls` are calls of Python functions and of built-in ones, those of other threads left
+    out. `spread` is by how much two such counts differed. `built_in_share` is the share of the time
+    that built-in functions took, of whose own work nothing is counted. `instructions` are those of
+    the processor in user mode, None where the machine does not count them.
+    """
+
+    python_calls: Count
+    spread: Count = 0
+    built_in_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    instructions: Count | None = None
+
+
 class Claim(Struct, frozen=True):
     """A figure published with an optimisation: `before` and `after` in `unit`, on `conditions`."""
 
@@ -214,6 +229,7 @@ class Cell(Struct, kw_only=True):
     quality: dict[str, Number] = field(default_factory=dict)
     counters: dict[str, Count] = field(default_factory=dict)
     phases: dict[str, Amount] = field(default_factory=dict)
+    work: Work | None = None
     peak_memory_bytes: Size | None = None
     memory_before_bytes: Size | None = None
     ranks: RankTable | None = None

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from harness.model.cell import Work
+
 Kind = Literal["not measured", "regression", "missing", "changed", "win", "new", "inconclusive"]
 """How a cell deviates, worst first."""
 
@@ -16,8 +18,8 @@ Value = float | str | tuple[float, float] | None
 class Deviation:
     """One thing about a cell that is not as expected.
 
-    `what` is `cell`, `against`, `status`, `decision`, `fingerprint`, `ratio`, `quality.NAME` or
-    `counters.NAME`; `note` says more, where there is more to say.
+    `what` is `cell`, `against`, `status`, `decision`, `fingerprint`, `ratio`, `python_calls`,
+    `quality.NAME` or `counters.NAME`; `note` says more, where there is more to say.
     """
 
     what: str
@@ -72,6 +74,16 @@ def compare_counters(
     for each in found:
         moved = each.kind in ("win", "regression")
         yield replace(each, kind="changed") if mixed and moved else each
+
+
+def compare_work(expected: int, measured: Work | None) -> Iterator[Deviation]:
+    """Yield the deviation of the calls that one call makes, beyond the spread of their count."""
+    if measured is None:
+        note = "its work was not counted"
+        yield Deviation("python_calls", "inconclusive", expected, None, note)
+    elif abs(measured.python_calls - expected) > measured.spread:
+        now = measured.python_calls
+        yield Deviation("python_calls", _direction(now < expected), expected, now)
 
 
 def compare_ratios(

@@ -20,7 +20,7 @@ from harness.model.ids import CellId
 
 Share = Annotated[float, Meta(ge=0, lt=1)]
 
-_ASPECT = re.compile(r"decision|fingerprint|ratio|(quality|counters)\..+", re.DOTALL)
+_ASPECT = re.compile(r"decision|fingerprint|ratio|python_calls|(quality|counters)\..+", re.DOTALL)
 _HEADING = """\
 # What `shardbench gate` expects of these cells. It writes a new file whenever something differs;
 # docs/gate.md says what each key means.
@@ -36,8 +36,9 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
         against: the variant that it is compared with; empty for the family's reference.
         quality_tolerance: by which share a quality may differ; None for the file's.
         ratio: lowest and highest share of the time of `against`.
-        ignore: what is not judged: `ratio`, `decision`, `fingerprint`, `quality.NAME`,
-            `counters.NAME`.
+        python_calls: calls of Python and built-in functions in one call, see `Work`.
+        ignore: what is not judged: `ratio`, `decision`, `fingerprint`, `python_calls`,
+            `quality.NAME`, `counters.NAME`.
     """
 
     given: Name | Literal[""] = ""
@@ -49,6 +50,7 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     quality_tolerance: Share | None = None
     counters: dict[str, Count] = field(default_factory=dict)
     ratio: tuple[Amount, Amount] | None = None
+    python_calls: Count | None = None
     ignore: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -65,7 +67,7 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     def has_figures(self) -> bool:
         """Whether anything is expected beyond the status."""
         figures = (self.decision, self.fingerprint, self.quality, self.counters, self.ratio)
-        return any(figures)
+        return any(figures) or self.python_calls is not None
 
 
 class MadeWith(Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,7 +98,8 @@ def _check_aspects(ignored: tuple[str, ...]) -> None:
     for aspect in ignored:
         if not _ASPECT.fullmatch(aspect):
             raise ValueError(
-                "'ignore' may hold decision, fingerprint, ratio, quality.NAME and counters.NAME, "
+                "'ignore' may hold decision, fingerprint, ratio, python_calls, quality.NAME and "
+                f"counters.NAME, "
                 f"not '{aspect}'"
             )
 

@@ -18,6 +18,7 @@ from harness.suites.difference import (
     compare_qualities,
     compare_ratios,
     compare_texts,
+    compare_work,
 )
 from harness.suites.expectations import Expectation, Expectations, Rules
 
@@ -158,6 +159,8 @@ def _figures(expected: Expectation, measured: Cell) -> Iterator[Deviation]:
     yield from compare_counters(
         judged("counters", expected.counters), judged("counters", measured.counters)
     )
+    if expected.python_calls is not None and "python_calls" not in expected.ignore:
+        yield from compare_work(expected.python_calls, measured.work)
     if compares_alike and "ratio" not in expected.ignore:
         yield from _ratio(expected.ratio, measured)
 

@@ -54,6 +54,7 @@ def _renewed(judged: Judged, expectations: Expectations) -> Expectation:
         quality=without(ignored, "quality", fresh.quality),
         counters=without(ignored, "counters", fresh.counters),
         ratio=None if "ratio" in ignored else fresh.ratio,
+        python_calls=None if "python_calls" in ignored else fresh.python_calls,
     )
 
 
@@ -66,6 +67,7 @@ def _merged(expected: Expectation, fresh: Expectation, deviating: set[str]) -> E
             for name, value in now.items()
         }
 
+    takes_work = expected.python_calls is None or "python_calls" in deviating
     takes_ratio = deviating & {"ratio", "against", "status", "cell"}
     return replace(
         fresh,
@@ -74,6 +76,7 @@ def _merged(expected: Expectation, fresh: Expectation, deviating: set[str]) -> E
         quality_tolerance=expected.quality_tolerance,
         counters=figures("counters", expected.counters, fresh.counters),
         ratio=fresh.ratio if takes_ratio else expected.ratio,
+        python_calls=fresh.python_calls if takes_work else expected.python_calls,
         ignore=expected.ignore,
     )
 
@@ -90,6 +93,7 @@ def _observed(measured: Cell, slack: float) -> Expectation:
         quality=measured.quality,
         counters=measured.counters,
         ratio=_widened(measured.ratio, slack),
+        python_calls=measured.work.python_calls if measured.work else None,
     )
 
 

@@ -28,7 +28,7 @@ from reports.tables.terminal import SplitTable, as_terminal
 _ROW_FIELDS = (
     *("variant", "cell", "status", "reason", "output", "wall_s", "cpu_s", "thread_cpu_s"),
     *("ratio", "verdict", "verdict_reason", "decision", "same_as", "fingerprint"),
-    *("quality", "counters", "phases", "peak_memory_bytes", "memory_before_bytes"),
+    *("quality", "counters", "phases", "work", "peak_memory_bytes", "memory_before_bytes"),
     *("progress", "projection_s", "claim", "goals", "source"),
 )
 _CONFIDENCE = f"{100 * CONFIDENCE:.0f} %"
@@ -75,6 +75,7 @@ def shown(cells: Sequence[Cell], details: bool) -> RenderableType:
         tables |= {
             "Seconds of a call": _seconds(cells),
             "How ratios were taken": _ways(cells),
+            "The work of a call, counted": _work(cells),
             "Resident memory, MiB": _memory(cells),
         }
     parts += [as_terminal(table, f"\n{title}") for title, table in tables.items() if table.rows]
@@ -210,6 +211,19 @@ def _ways(cells: Sequence[Cell]) -> Table:
         numbers("a pair varies by", lambda each: percent(each[1].pair_spread)),
         numbers("a process by", lambda each: percent(each[1].process_spread)),
     )
+
+
+def _work(cells: Sequence[Cell]) -> Table:
+    counted = [(cell.variant, cell.work) for cell in cells if cell.work]
+    columns = [
+        code("variant", lambda each: each[0], least=16),
+        numbers("Python calls", lambda each: f"{each[1].python_calls:,}"),
+        numbers("spread", lambda each: each[1].spread),
+        numbers("time in built-ins", lambda each: f"{100 * each[1].built_in_share:.0f} %"),
+    ]
+    if any(work.instructions for _, work in counted):
+        columns.append(numbers("instructions", lambda each: each[1].instructions))
+    return table_of(counted, *columns)
 
 
 def _goals(cells: Sequence[Cell]) -> Table:

@@ -457,3 +457,26 @@ class TestReadingCells:
         path = tmp_path / "new.toml"
         path.write_text(to_toml(expectations), encoding="utf-8")
         assert judge_cells(load_expectations(path), found).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("work", "found"),
+    [
+        ({"python_calls": 10_000}, []),
+        ({"python_calls": 10_100}, [("python_calls", "regression")]),
+        ({"python_calls": 9_900}, [("python_calls", "win")]),
+        ({"python_calls": 10_100, "spread": 100}, []),
+        (None, [("python_calls", "inconclusive")]),
+    ],
+)
+def test_one_per_cent_more_python_work_is_found(work: dict[str, int] | None, found: list[Any]):
+    expected = replace(EXPECTED, python_calls=10_000)
+    assert deviations(judge(expected, line(work=work))) == found
+    assert deviations(judge(replace(expected, ignore=("python_calls",)), line(work=work))) == []
+
+
+def test_new_expectations_have_the_work():
+    expected = replace(EXPECTED, python_calls=10_000)
+    verdict = judge(expected, line(work={"python_calls": 10_100}))
+    assert renewed(expecting(expected), verdict).cells[QUICK].python_calls == 10_100
+    assert deviations(judge(EXPECTED, line(work={"python_calls": 10_100}))) == []
