@@ -166,7 +166,7 @@ class TestReading:
             ("ratio = [0, 0]", "'ratio' must be the lowest share"),
             ("ratio = [0.1, inf]", "'ratio[1]': Expected `float` <= 1e+100"),
             ("ratio = [nan, nan]", "'ratio[0]': Expected `float` >= 0.0"),
-            ('ignore = ["ratios"]', "'ignore' may hold decision, fingerprint, ratio, python_calls, quality.NAME"),
+            ('ignore = ["ratios"]', "'ignore' may hold decision, fingerprint, ratio, python_calls"),
             ('ignore = ["counters."]', "not 'counters.'"),
             ("ignore = [3]", "'ignore[0]': Expected `str`, got `int`"),
             ('status = "over budget"\nratio = [0.1, 1]', "can have no figures"),
