@@ -26,7 +26,8 @@ _CONFIDENCE_OF_DIFFERENCE = 0.999
 _GROWTH_BETWEEN_LOOKS = 1.1
 _LONGEST_TURN_SECONDS = 0.008  # what takes longer is better off side by side
 _LEAST_FORKS = 4
-_LONGEST_COUNTED_SECONDS = 2.0  # counting takes several times as long
+# Counting takes some three times as long as a call, and may take this share of the time.
+_PROFILED, _SHARE_FOR_COUNTING = 3.0, 0.1
 # More CPU time of other threads than this share of a call is work that one core must not hold.
 _IDLE_THREADS, _IDLE_SECONDS = 0.02, 0.001
 
@@ -223,16 +224,19 @@ def sample(
             if not each.wall_s:
                 each.wall_s = [warm[name].wall_s]
             times.setdefault(name, each)
-    for name, call in warm.items():
-        if forks and call.is_alone and call.wall_s <= _LONGEST_COUNTED_SECONDS:
-            forks.counting(name)
-            with Fork(partial(_work_of, prepared[name]), forks.report) as fork:
-                times[name].work = fork.result()
+    if forks and rule.counts_work:
+        for name, call in warm.items():
+            counts = int(_SHARE_FOR_COUNTING * rule.seconds / (_PROFILED * max(call.wall_s, 1e-9)))
+            if call.is_alone and counts:
+                forks.counting(name)
+                work = partial(_work_of, prepared[name], counts > 1)
+                with Fork(work, forks.report) as fork:
+                    times[name].work = fork.result()
     return times
 
 
-def _work_of(prepared: Prepared[Any], _: Send) -> Work:
-    return count_work(prepared)
+def _work_of(prepared: Prepared[Any], is_counted_twice: bool, _: Send) -> Work:
+    return count_work(prepared, is_counted_twice)
 
 
 def _ways(

@@ -20,11 +20,17 @@ _ATTRIBUTE_BYTES = 112
 _ENABLE, _DISABLE = 0x2400, 0x2401
 
 
-def count_work(prepared: Prepared[Any]) -> Work:
-    """Count the work of a call, in two calls that are not timed and a third for instructions."""
+def count_work(prepared: Prepared[Any], is_counted_twice: bool = True) -> Work:
+    """Count the work of a call, in one or two calls that are not timed.
+
+    Where the processor counts instructions another call is made for them.
+    """
     first, share = _count(prepared)
-    second, _ = _count(prepared)
-    return Work(min(first, second), abs(first - second), share, _instructions(prepared))
+    second = _count(prepared)[0] if is_counted_twice else None
+    instructions = _instructions(prepared)
+    if second is None:
+        return Work(first, None, share, instructions)
+    return Work(min(first, second), abs(first - second), share, instructions)
 
 
 def _count(prepared: Prepared[Any]) -> tuple[int, float]:

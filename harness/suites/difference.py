@@ -81,7 +81,7 @@ def compare_work(expected: int, measured: Work | None) -> Iterator[Deviation]:
     if measured is None:
         note = "its work was not counted"
         yield Deviation("python_calls", "inconclusive", expected, None, note)
-    elif abs(measured.python_calls - expected) > measured.spread:
+    elif abs(measured.python_calls - expected) > (measured.spread or 0):
         now = measured.python_calls
         yield Deviation("python_calls", _direction(now < expected), expected, now)
 
