@@ -15,7 +15,6 @@ from harness.measuring.selftest_file import SelfTest, note_selftest, self_test
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.settings import SamplingRule, Settings
-from reports.formatting import number
 from reports.tables.table import TableColumn, numbers, table_of
 from reports.tables.terminal import as_terminal
 from shardbench.options import (
@@ -101,7 +100,7 @@ def _table(found: Sequence[Tally], rule: SamplingRule, told: SelfTest) -> Render
     )
     title = (
         f"Verdicts of {told.rounds} rounds, {told.round_seconds:.0f} s each; calls of "
-        f"{number(1000 * told.call_seconds)} ms, {told.way}\n"
+        f"{1000 * told.call_seconds:g} ms, {told.way}\n"
     )
     varies = f"A pair varies by {100 * found[0].pair_spread:.1f} %"
     if found[0].processes > 1 and found[0].pairs > found[0].processes:
