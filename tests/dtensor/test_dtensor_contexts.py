@@ -477,7 +477,7 @@ def told(mesh: DeviceMesh, acts: list[str], accelerates: bool) -> tuple[list[Any
         return outcomes, is_changed(state)
 
 
-@given(st.lists(st.sampled_from(ACTS), min_size=5, max_size=20))
+@given(st.lists(st.sampled_from(ACTS), min_size=5, max_size=30))
 def test_any_nesting_of_contexts_and_ops_is_as_in_torch(acts):
     mesh = mesh_of(4)
     assert told(mesh, ["accelerate", *acts], True) == told(mesh, ["accelerate", *acts], False)

@@ -36,7 +36,7 @@ def outcome(variant: str, built) -> str:
 
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(
-    tables=st.integers(1, 4),
+    tables=st.integers(1, 5),
     seed=st.integers(0, 1000),
     memory=st.sampled_from(["roomy", "tight", "mixed"]),
     place=st.sampled_from([("dgx_a100_80gb", 8), ("aws_g4dn_12xlarge", 8), ("v100_x8", 4)]),

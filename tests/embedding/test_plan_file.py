@@ -672,7 +672,7 @@ def fuzzed(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzzed") / "plan.json"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
     position=st.integers(0, len(BYTES) - 1),
     removed=st.integers(0, 2),
@@ -687,7 +687,7 @@ def test_a_file_with_a_changed_byte_is_a_plan_or_refused(
     read_or_refused(golden_problem, usable, fuzzed)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
     changes=st.lists(
         st.tuples(
