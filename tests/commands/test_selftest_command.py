@@ -75,7 +75,7 @@ def test_what_it_found_is_kept_and_quoted(capsys: pytest.CaptureFixture[str]) ->
                 "reshard",
                 *problem,
                 "--variants",
-                "copying",
+                "delta-sync",
                 "--seconds",
                 "0.1",
                 "--details",
