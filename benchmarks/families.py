@@ -21,6 +21,7 @@ from harness.measuring.clock import SystemClock
 from harness.measuring.sampling import Forks, sample
 from harness.measuring.times import Times
 from harness.measuring.turns import timed_turn
+from harness.measuring.work import count_work
 from harness.model.settings import SamplingRule
 
 # A sample lasts about this long at least, by repeating a short call, so that the clock resolves it.
@@ -117,6 +118,13 @@ class _FamilyBenchmarks:
         samples = pair_ratios(family, variant, build(family, problem))
         return {"samples": samples, "number": 1} if samples else math.nan
 
+    @_with_attributes(unit="calls", less_is_better=True)
+    def track_python_calls(self, checks: Checks, variant: str, problem: str) -> float:
+        """Return how many Python and built-in functions one call calls, after two to warm up."""
+        self._checked(checks, variant, problem)
+        family = self.registry.find(self.family)
+        return python_calls(family.find(variant).prepared(build(family, problem)))
+
     def _checked(self, checks: Checks, variant: str, problem: str) -> Checked:
         found = checks[self.family, variant, problem]
         if isinstance(found, Checked):
@@ -141,6 +149,15 @@ def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[fl
     except ValueError:  # too short for the clock
         return []
     return [float(f"{ratio:.4g}") for ratio in ratios]
+
+
+def python_calls(prepared: Prepared[Any]) -> float:
+    """Count the work of a call, and close it; NaN where the call is made elsewhere."""
+    try:
+        turn = timed_turn(prepared, SystemClock(), 2)
+        return math.nan if turn.thread_cpu_s is None else count_work(prepared, False).python_calls
+    finally:
+        prepared.close()
 
 
 def _tracking(figure: Figure) -> Callable[..., float]:

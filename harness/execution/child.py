@@ -12,10 +12,7 @@ from msgspec.structs import replace
 
 from harness.execution.bootstrap import run_child
 from harness.execution.lines import Lines
-from harness.execution.memory import (
-    mentions_memory_error,
-    resident_bytes,
-)
+from harness.execution.memory import has_more_than, mentions_memory_error
 from harness.execution.messages import (
     NO_MESSAGE,
     Closed,
@@ -152,7 +149,7 @@ class Child:
         if now - self._looked_at_memory < _LOOK_AT_MEMORY_SECONDS or self._process.pid is None:
             return False
         self._looked_at_memory = now
-        return resident_bytes(self._process.pid) > self._memory_gib * GIB
+        return has_more_than(self._process.pid, self._memory_gib * GIB)
 
     def over_memory(self) -> Failed:
         """Return the failure of a child that had too much memory or was refused some."""

@@ -89,15 +89,31 @@ def mentions_memory_error(text: str) -> bool:
     return _REFUSED.search(text) is not None
 
 
-def resident_bytes(pid: int) -> int:
-    """Return the resident bytes of a process and of all that it started, 0 where it is gone.
+def has_more_than(pid: int, limit: float) -> bool:
+    """Whether a process and all that it started have more than so many bytes resident.
 
-    Memory that several of them share counts once for each.
+    Memory that forks share counts once, where the system tells; since that takes it long, it is
+    asked only where the sum of what each has is over the limit.
     """
-    total = 0
-    with suppress(psutil.Error):
+    try:
         process = psutil.Process(pid)
-        for each in [process, *process.children(recursive=True)]:
-            with suppress(psutil.Error):  # gone since
-                total += each.memory_info().rss
-    return total
+        family = [process, *process.children(recursive=True)]
+    except psutil.Error:  # it has ended
+        return False
+    if sum(map(_resident_bytes, family)) <= limit:
+        return False
+    return len(family) == 1 or sum(map(_proportional_bytes, family)) > limit
+
+
+def _resident_bytes(process: psutil.Process) -> int:
+    with suppress(psutil.Error):  # gone since
+        return int(process.memory_info().rss)
+    return 0
+
+
+def _proportional_bytes(process: psutil.Process) -> int:
+    """Return the resident bytes, those that several processes share divided among them."""
+    with suppress(psutil.Error):
+        has = process.memory_full_info()
+        return int(getattr(has, "pss", has.rss))
+    return 0

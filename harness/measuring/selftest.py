@@ -7,7 +7,7 @@ point names it, so no list, suite or report holds it.
 import copy
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -42,8 +42,17 @@ _TABLES: list[dict[str, Any]] = [
 SHORT = 2.0
 """Milliseconds that a call takes about, unless told otherwise."""
 
+LONG = 8.0
+"""Milliseconds from which on a call is long: it takes a turn of its own, side by side."""
+
+ADDED = (0, 1, 2, 3, 5, 10, 20)
+"""Per cent that may be added to a call: the first is a variant that is equal to the reference."""
+
 SLOWDOWNS = (0, 2, 5, 10)
-"""Per cent that are added to a call: the first is a variant that is equal to the reference."""
+"""Per cent that are added to short calls, unless told otherwise."""
+
+LONG_SLOWDOWNS = (0, 5)
+"""Per cent that are added to long calls, unless told otherwise: each takes its time."""
 
 
 def copies(milliseconds: float = SHORT, percent_more: int = 0) -> int:
@@ -99,7 +108,7 @@ def _register(name: str, percent: int, **options: Any) -> None:
 
 
 _register("reference", 0, reference=True)
-for _percent in SLOWDOWNS:
+for _percent in ADDED:
     _register(variant_of(_percent), _percent, same_as="reference")
 
 
@@ -159,8 +168,11 @@ def selftest(
     settings: Settings,
     milliseconds: float = SHORT,
     listen: Callable[[Event], None] = lambda event: None,
+    added: Sequence[int] = SLOWDOWNS,
 ) -> Iterator[list[Cell]]:
     """Compare variants whose call takes about so long, each round with a seed of its own.
+
+    `added` are the per cent by which they are slower, of those in `ADDED`.
 
     Raises:
         ShardbenchError: a round was not measured.
@@ -169,6 +181,7 @@ def selftest(
         FAMILY,
         WorkloadSpec("copies", {"ms": f"{milliseconds:g}"}),
         find_topology("dgx_a100_80gb", 1),
+        tuple(map(variant_of, added)),
     )
     for number in range(rounds):
         rule = replace(settings.sampling, seed=settings.sampling.seed + number, counts_work=False)
@@ -182,11 +195,15 @@ def selftest(
 
 def tallies(rounds: list[list[Cell]]) -> list[Tally]:
     """Count the verdicts of all rounds, by how much slower a variant is."""
-    return [_tally(percent, rounds) for percent in SLOWDOWNS] if rounds else []
+    found = [cell for cells in rounds for cell in cells]
+    by_percent = {
+        percent: [cell for cell in found if cell.variant == variant_of(percent)]
+        for percent in ADDED
+    }
+    return [_tally(percent, cells) for percent, cells in by_percent.items() if cells]
 
 
-def _tally(percent: int, rounds: list[list[Cell]]) -> Tally:
-    cells = [cell for cells in rounds for cell in cells if cell.variant == variant_of(percent)]
+def _tally(percent: int, cells: list[Cell]) -> Tally:
     ratios = [cell.ratio for cell in cells if cell.ratio]
 
     def median(figure: Callable[[Ratio], float | None]) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from harness.measuring.selftest_file import last_selftests
 from harness.model.errors import printable
 from reports.findings.report import findings
 from reports.formatting import plural
@@ -36,7 +37,10 @@ def _page(results: Results, name: str, profiles: Path | None) -> Page:
         sections = list(family_sections(family, results, steps))
         about.append(PageChapter(family.slug, family.name, sections, family.compared_with))
     machine = CaptionedTable(environment_table(results))
-    environment = PageSection("environment", tables=[machine], remarks=results.notes)
+    machines = dict.fromkeys(each.get("machine") for each in environments(results))
+    told_of_it = [each.sentence() for name in machines if name for each in last_selftests(name)]
+    remarks = [*results.notes, *told_of_it]
+    environment = PageSection("environment", tables=[machine], remarks=remarks)
     sources = [
         CaptionedTable(sources_table(family), f"The variants of {family.name}.")
         for family, _ in found

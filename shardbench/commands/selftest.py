@@ -10,8 +10,18 @@ from msgspec.structs import replace
 from rich.console import Group, RenderableType
 
 from harness.measuring.environment import environment
-from harness.measuring.selftest import SHORT, Tally, selftest, tallies
+from harness.measuring.selftest import (
+    ADDED,
+    LONG,
+    LONG_SLOWDOWNS,
+    SHORT,
+    SLOWDOWNS,
+    Tally,
+    selftest,
+    tallies,
+)
 from harness.measuring.selftest_file import SelfTest, note_selftest, self_test
+from harness.measuring.verdict import NOISE_FLOOR
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.settings import SamplingRule, Settings
@@ -30,6 +40,9 @@ from shardbench.progress import progress_display
 
 _MOST_FALSE_ALARMS = 1
 _LEAST_FOUND = 95
+_NAMED = ", ".join(str(percent) for percent in ADDED if percent)
+# A round lasts so long at least, and at least so many long calls of each; starting them takes time.
+_SECONDS, _CALLS, _OVERHEAD = 30.0, 12, 1.25
 
 
 def selftest_command(
@@ -38,7 +51,17 @@ def selftest_command(
         list[float] | None,
         typer.Option(help="Seconds that a call takes about, 0.002 unless given; may be repeated."),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Seconds to spend on timing a round.")] = 30.0,
+    added: Annotated[
+        list[int] | None,
+        typer.Option(help=f"Per cent of work to add, of {_NAMED}; may be repeated."),
+    ] = None,
+    noise_floor: Annotated[
+        float, typer.Option(help="Share of the time that counts as no difference.")
+    ] = NOISE_FLOOR,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="Seconds to spend on timing a round; 30, or what twelve calls take."),
+    ] = None,
     seed: Seed = 0,
     way: Annotated[
         Literal["best", "turns", "turns-in-one-process", "side-by-side", "one-core-each"],
@@ -49,34 +72,49 @@ def selftest_command(
     ] = SamplingRule().turn_seconds,
     json: Json = "",
 ) -> None:
-    """Measure this machine: equal variants, and ones made slower by 2, 5 and 10 %."""
+    """Measure this machine: equal variants, and ones made slower by a few per cent."""
     if rounds < 1:
         raise UsageError(f"--rounds must be at least 1, not {rounds}.")
     check_seconds("--turn", turn)
     lengths = call or [SHORT / 1000]
     for length in lengths:
         check_seconds("--call", length)
-    settings = settings_of(max(60.0, 20 * max(lengths)), seconds, seed)
-    named = cast("Any", way.replace("-", " "))
-    settings = replace(settings, sampling=replace(settings.sampling, way=named, turn_seconds=turn))
+    if unknown := set(added or ()) - set(ADDED):
+        raise UsageError(f"--added must be one of {_NAMED}, not {min(unknown)}.")
+    if not 0 <= noise_floor < 1:
+        raise UsageError(f"--noise-floor must be at least 0 and less than 1, not {noise_floor:g}.")
     check_writable(file_named(json))
-    reports = [_measured(rounds, length, settings) for length in lengths]
-    tested = [told for told, _ in reports]
-    for each in tested:
-        note_selftest(each)
+    reports, rules = [], []
+    for length in lengths:
+        usual = LONG_SLOWDOWNS if 1000 * length > LONG else SLOWDOWNS
+        percents = (0, *dict.fromkeys(each for each in added if each)) if added else usual
+        enough = max(_SECONDS, _CALLS * _OVERHEAD * (1 + len(percents)) * length)
+        settings = settings_of(max(60.0, 20 * length), enough if seconds is None else seconds, seed)
+        rule = replace(
+            settings.sampling,
+            way=cast("Any", way.replace("-", " ")),
+            turn_seconds=turn,
+            noise_floor=noise_floor,
+        )
+        settings = replace(settings, sampling=rule)
+        reports.append(_measured(rounds, length, settings, percents))
+        rules.append(rule)
+        note_selftest(reports[-1][0])
     document = {
-        "selftests": [to_builtins(each) for each in tested],
-        "sampling": to_builtins(settings.sampling),
+        "selftests": [to_builtins(told) for told, _ in reports],
+        "sampling": [to_builtins(rule) for rule in rules],
         "environment": to_builtins(environment(seed)),
     }
     show_or_write(json, document, Group(*(shown for _, shown in reports)))
 
 
-def _measured(rounds: int, length: float, settings: Settings) -> tuple[SelfTest, RenderableType]:
+def _measured(
+    rounds: int, length: float, settings: Settings, added: Sequence[int]
+) -> tuple[SelfTest, RenderableType]:
     measured: list[list[Cell]] = []
     started = time.monotonic()
     with progress_display("", total=rounds) as listen:
-        for cells in selftest(rounds, settings, 1000 * length, listen):
+        for cells in selftest(rounds, settings, 1000 * length, listen, added):
             measured.append(cells)
             ended = ", ".join(f"{cell.variant} {cell.verdict}" for cell in cells if cell.verdict)
             listen.finished(f"{len(measured)}/{rounds}: {ended}")
@@ -120,7 +158,7 @@ def _sentences(found: Sequence[Tally], rule: SamplingRule) -> list[str]:
         elif tally.percent <= 100 * rule.noise_floor:
             sentences.append(
                 f"{tally.percent} % more lies within the noise floor of "
-                f"{100 * rule.noise_floor:.0f} %, where 'same' is the right answer."
+                f"{100 * rule.noise_floor:g} %, where 'same' is the right answer."
             )
         else:
             low, high = tally.in_a_hundred(tally.found)

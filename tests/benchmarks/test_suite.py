@@ -356,6 +356,11 @@ class TestRatio:
         value, stats = statistics.compute_stats(found["samples"], found["number"])
         assert stats["ci_99_a"] <= value <= stats["ci_99_b"] < 0.1
 
+    def test_asv_gets_the_calls_that_a_call_makes(self, run: Callable[[str, str], Any]) -> None:
+        assert run("track_python_calls", "reference") == 2  # itself, and what adds numbers
+        assert run("track_python_calls", "not-installed") is None
+        assert run("track_python_calls", "elsewhere") is None
+
 
 class TestOtherCommits:
     def test_parameters_are_those_of_the_commit_that_was_discovered(

@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import time
+from contextlib import ExitStack
 
 import psutil
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from harness.execution.bootstrap import Report
 from harness.execution.child import run
 from harness.execution.forks import Fork, listen
+from harness.execution.memory import has_more_than
 from harness.execution.messages import Failed, Note, Stage
 
 FIRST = Stage("the first stage", 30.0)
@@ -148,3 +150,24 @@ def _leave_one_running(report: Report):
 
 def test_leaving_ends_it():
     assert not psutil.pid_exists(in_a_child(_leave_one_running))
+
+
+def _waits(send):
+    send("there")
+    signal.pause()
+
+
+def _has_more_than(report: Report):
+    before = psutil.Process().memory_info().rss
+    held = bytearray(b"1") * (200 * 2**20)
+    with ExitStack() as stack:
+        for _ in range(3):
+            fork = stack.enter_context(Fork(_waits, report, True))
+            assert fork.read() == [Note("there")]
+        has_more = [has_more_than(os.getpid(), before + mib * 2**20) for mib in (100, 400)]
+    del held
+    return has_more
+
+
+def test_memory_that_forks_share_counts_once():
+    assert in_a_child(_has_more_than) == [True, False]
