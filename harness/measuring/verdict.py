@@ -8,11 +8,9 @@ from harness.model.cell import Ratio, Verdict
 
 NOISE_FLOOR = 0.03
 CONFIDENCE = 0.99
-# A spell of the machine that falls on one turn of a pair alone makes its ratio wild. Of this many
-# pairs and more the most extreme fifth on either side is left out, which on a noisy machine narrows
-# the interval to half. Of ten well-behaved ones it would widen it by a quarter, of 20 by an eighth.
-_TRIMMED = 0.2
-_LEAST_TRIMMED_PAIRS = 20
+# A spell of the machine that falls on one turn of a pair alone makes its ratio wild. Of ten pairs
+# and more the most extreme tenth on either side is left out.
+_TRIMMED = 0.1
 
 
 def estimate_ratio(
@@ -20,8 +18,8 @@ def estimate_ratio(
 ) -> Ratio:
     """Estimate the ratio from times in seconds, paired turn by turn.
 
-    The value is the mean of the logarithms of the pairs' ratios, from 20 pairs on that of their
-    middle three fifths. The interval is the one of Tukey and McLaughlin (1963), Student's with the
+    The value is the mean of the logarithms of the pairs' ratios, from ten pairs on that of their
+    middle four fifths. The interval is the one of Tukey and McLaughlin (1963), Student's with the
     winsorised deviation; where nothing is trimmed it is Student's own.
 
     Raises:
@@ -54,13 +52,13 @@ def estimate_ratio(
 
 
 def trimmed_mean(values: Sequence[float]) -> float:
-    """Return the mean of some values, from 20 on that of their middle three fifths."""
+    """Return the mean of some values, from ten on that of their middle four fifths."""
     trimmed = _trimmed(len(values))
     return statistics.fmean(sorted(values)[trimmed : len(values) - trimmed])
 
 
 def _trimmed(number: int) -> int:
-    return int(_TRIMMED * number) if number >= _LEAST_TRIMMED_PAIRS else 0
+    return int(_TRIMMED * number)
 
 
 def _exponential(value: float) -> float:

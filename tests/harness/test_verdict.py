@@ -72,9 +72,9 @@ class TestEstimate:
         assert close(ratio.high, 0.3)
 
     @given(pairs_of(10))
-    def test_the_most_extreme_fifth_on_either_side_does_not_matter(self, times):
+    def test_the_most_extreme_tenth_on_either_side_does_not_matter(self, times):
         logs = [math.log(left / right) for left, right in zip(*times, strict=True)]
-        wild = sorted(range(len(logs)), key=logs.__getitem__)[-(len(logs) // 5) :]
+        wild = sorted(range(len(logs)), key=logs.__getitem__)[-(len(logs) // 10) :]
         spoilt = [left * 1e3 if at in wild else left for at, left in enumerate(times[0])]
         assert estimate_ratio(spoilt, times[1]).value == estimate_ratio(*times).value
 
