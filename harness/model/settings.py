@@ -22,7 +22,7 @@ class SamplingRule(Struct, frozen=True):
 
     seconds: float = 60.0
     least_blocks: int = 3
-    most_blocks: int = 300
+    most_blocks: int = 3000
     warmup_seconds: float = 5.0
     noise_floor: float = 0.03
     seed: int = 0
