@@ -11,6 +11,7 @@ from harness.execution.messages import Failed
 from harness.measuring.check import Checked
 from harness.measuring.environment import environment
 from harness.measuring.filling import fill_from_check, fill_from_failure, fill_from_times
+from harness.measuring.instructions import counted_by_valgrind
 from harness.measuring.jobs import (
     BUILDING,
     TOGETHER,
@@ -22,8 +23,8 @@ from harness.measuring.monitor import Event, Listener, OverBudget, run_job
 from harness.measuring.request import Request
 from harness.measuring.sampling import Limits
 from harness.measuring.times import Times
-from harness.model.cell import Cell
-from harness.model.errors import UsageError
+from harness.model.cell import Cell, Work
+from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import Settings
 
@@ -269,8 +270,20 @@ class Comparison:
             for name in failed:
                 fill_from_failure(cells[name], outcome)
             names = [name for name in names if name not in failed]
-        for name in names:
+        for step, name in enumerate(names, start=1):
+            if rule.valgrind:
+                self._listen(Event("counting instructions", name, step, len(names)))
+                times[name].work = self._counted_by_valgrind(name, times[name].work)
             fill_from_times(cells[name], times[name], self._settings.sampling)
+
+    def _counted_by_valgrind(self, name: str, work: Work | None) -> Work | None:
+        if work is None or work.instructions is not None:
+            return work
+        try:
+            seconds = self._settings.setup_budget
+            return replace(work, instructions=counted_by_valgrind(self._job, name, seconds))
+        except ShardbenchError as error:
+            return replace(work, note=str(error))
 
     def _limits(self) -> Limits:
         """Return by variant the ratios that a goal or a limit of this comparison is about."""

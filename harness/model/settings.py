@@ -17,7 +17,8 @@ class SamplingRule(Struct, frozen=True):
     process: fewer say too little. `precision` is the half-width of an interval, as a share of the
     ratio, that is small enough to stop at. `turn_seconds` is how long a turn lasts at least.
     `way` is for measuring the ways themselves. `counts_work` says whether the work of a call is
-    counted as well, where that takes little of the time.
+    counted as well, where that takes little of the time, and `valgrind` whether its instructions
+    are by all means.
     """
 
     seconds: float = 60.0
@@ -30,6 +31,7 @@ class SamplingRule(Struct, frozen=True):
     turn_seconds: float = 0.002
     way: Literal["best", "turns", "turns in one process", "side by side", "one core each"] = "best"
     counts_work: bool = True
+    valgrind: bool = False
 
     def why_ended(self, blocks: int) -> str:
         """Say in words why no more than so many blocks were timed of what is undecided."""

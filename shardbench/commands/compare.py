@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from harness.measuring.comparison import Comparison
+from harness.measuring.instructions import check_valgrind
 from harness.store.results import append_cells
 from shardbench.display.comparison import document, shown
 from shardbench.options import (
@@ -50,11 +52,17 @@ def compare(
     results: Annotated[
         Path | None, typer.Option(help="Append the cells to this results file (JSON Lines).")
     ] = None,
+    valgrind: Annotated[
+        bool, typer.Option(help="Also count instructions, by valgrind: minutes a variant.")
+    ] = False,
     details: Annotated[bool, typer.Option(help="Also show memory, phases, counters.")] = False,
 ) -> None:
     """Compare the variants of a family on one problem."""
     question = find_problem(found_registry(), family, workload, topology, gpus)
     settings = settings_of(budget, seconds, seed, memory)
+    if valgrind:
+        check_valgrind()
+        settings = replace(settings, sampling=replace(settings.sampling, valgrind=True))
     names = [name for name in (question.variant, *names_in(variants)) if name]
     comparison = Comparison(question.request(names, against), settings)
     check_writable(file_named(json))

@@ -166,8 +166,9 @@ def _notes(cells: Sequence[Cell]) -> Iterator[RenderableType]:
     """Say why a variant has no time or no verdict, and the last that a failed one printed."""
     notes: dict[str, list[str]] = {}
     for cell in cells:
-        if note := _note(cell):
-            notes.setdefault(note, []).append(cell.variant)
+        for note in (_note(cell), cell.work.note if cell.work else ""):
+            if note:
+                notes.setdefault(note, []).append(cell.variant)
     for note, names in notes.items():
         yield Text(f"{', '.join(names)}: {note}.", style="dim")
     for cell in cells:
@@ -222,7 +223,7 @@ def _work(cells: Sequence[Cell]) -> Table:
         numbers("time in built-ins", lambda each: f"{100 * each[1].built_in_share:.0f} %"),
     ]
     if any(work.instructions for _, work in counted):
-        columns.append(numbers("instructions", lambda each: each[1].instructions))
+        columns.append(numbers("instructions", lambda each: f"{each[1].instructions:,}"))
     return table_of(counted, *columns)
 
 

@@ -2,11 +2,19 @@
 
 import copy
 import math
+import shutil
 
 import pytest
 
 from harness.contract import Prepared
+from harness.measuring import instructions
+from harness.measuring.instructions import check_valgrind, counted_by_valgrind
+from harness.measuring.jobs import Job
+from harness.measuring.selftest import selftest_registry
 from harness.measuring.work import count_work
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.ids import WorkloadSpec
+from harness.topologies.lookup import find_topology
 
 
 def planner(items: int):
@@ -50,3 +58,38 @@ def test_built_in_functions_have_their_share():
 def test_instructions_are_counted_or_not_said():
     work = count_work(planner(100_000))
     assert work.instructions is None or work.instructions > 1_000_000
+
+
+def selftest_job() -> Job:
+    topology = find_topology("dgx_a100_80gb", 1)
+    return Job(selftest_registry, "selftest", WorkloadSpec("copies"), topology, 60.0, 60.0)
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
+def test_valgrind_counts_the_call_and_nothing_before_it():
+    few, more = (
+        counted_by_valgrind(selftest_job(), name, 300.0) for name in ("reference", "slower-10")
+    )
+    assert more / few == pytest.approx(1.1, abs=0.01)
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
+@pytest.mark.parametrize(
+    ("variant", "seconds", "reason"),
+    [
+        ("no-such", 300.0, "counted nothing: .*no-such"),
+        ("reference", 0.1, "took longer than 0.1 s"),
+    ],
+)
+def test_what_valgrind_cannot_count_has_a_reason(variant: str, seconds: float, reason: str):
+    with pytest.raises(ShardbenchError, match=f"(?s)^valgrind {reason}"):
+        counted_by_valgrind(selftest_job(), variant, seconds)
+
+
+def test_without_valgrind_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(UsageError, match="are needed, and are not on the path"):
+        check_valgrind()
+    monkeypatch.setattr(instructions, "_VALGRIND", "no-such-valgrind")
+    with pytest.raises(ShardbenchError, match="no-such-valgrind: No such file"):
+        counted_by_valgrind(selftest_job(), "reference", 1.0)
