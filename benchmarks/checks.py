@@ -7,7 +7,7 @@ from benchmarks.outline import Outline
 from harness.contract import Family
 from harness.contract.registry import Registry
 from harness.measuring.check import Checked, check
-from harness.measuring.clock import SystemClock
+from harness.measuring.timing.clock import SystemClock
 from harness.model.ids import ProblemId
 from harness.topologies.lookup import placed_on
 

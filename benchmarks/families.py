@@ -17,11 +17,11 @@ from benchmarks.outline import Figure, Outline, note, outlines
 from harness.contract import Family, Prepared
 from harness.contract.registry import Registry, load_registry
 from harness.measuring.check import Checked
-from harness.measuring.clock import SystemClock
-from harness.measuring.sampling import Forks, sample
-from harness.measuring.times import Times
-from harness.measuring.turns import timed_turn
-from harness.measuring.work import count_work
+from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.sampling import Forks, sample
+from harness.measuring.timing.times import Times
+from harness.measuring.timing.turns import timed_turn
+from harness.measuring.work.count import count_work
 from harness.model.settings import SamplingRule
 
 # A sample lasts about this long at least, by repeating a short call, so that the clock resolves it.

@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.measuring.selftest import SLOWDOWNS, variant_of
-from harness.measuring.verdict import NOISE_FLOOR
+from harness.measuring.selftest.rounds import SLOWDOWNS, variant_of
+from harness.measuring.timing.verdict import NOISE_FLOOR
 
 _ROOT = Path(__file__).parents[1]
 _PROJECT = """
@@ -33,7 +33,7 @@ _FAMILY = """
 from dataclasses import replace
 from functools import partial
 from harness.contract import Prepared
-from harness.measuring.selftest import FAMILY, SLOWDOWNS, copies, variant_of
+from harness.measuring.selftest.rounds import FAMILY, SLOWDOWNS, copies, variant_of
 
 FAMILY.benchmarks = ("copies/dgx_a100_80gb:1",)
 if {is_base}:

@@ -11,7 +11,6 @@ from harness.execution.messages import Failed
 from harness.measuring.check import Checked
 from harness.measuring.environment import environment
 from harness.measuring.filling import fill_from_check, fill_from_failure, fill_from_times
-from harness.measuring.instructions import counted_by_valgrind
 from harness.measuring.jobs import (
     BUILDING,
     TOGETHER,
@@ -21,8 +20,9 @@ from harness.measuring.jobs import (
 )
 from harness.measuring.monitor import Event, Listener, OverBudget, run_job
 from harness.measuring.request import Request
-from harness.measuring.sampling import Limits
-from harness.measuring.times import Times
+from harness.measuring.timing.sampling import Limits
+from harness.measuring.timing.times import Times
+from harness.measuring.work.instructions import counted_by_valgrind
 from harness.model.cell import Cell, Work
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId, ProblemId

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from harness.execution.messages import Failed
 from harness.measuring.check import Checked
 from harness.measuring.monitor import OverBudget
-from harness.measuring.times import Times
-from harness.measuring.verdict import explain, judge
+from harness.measuring.timing.times import Times
+from harness.measuring.timing.verdict import explain, judge
 from harness.model.cell import Cell, Summary
 from harness.model.settings import SamplingRule
 

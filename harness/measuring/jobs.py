@@ -16,9 +16,9 @@ from harness.execution.memory import peak
 from harness.execution.messages import Note, Stage
 from harness.execution.server import start_server
 from harness.measuring.check import Checked, check
-from harness.measuring.clock import SystemClock
-from harness.measuring.sampling import Forks, Limits, sample
-from harness.measuring.times import Times
+from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.sampling import Forks, Limits, sample
+from harness.measuring.timing.times import Times
 from harness.model.errors import ShardbenchError
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule

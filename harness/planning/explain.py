@@ -6,8 +6,8 @@ from typing import Any
 from harness.contract import Family
 from harness.contract.explanation import Explanation, Question
 from harness.contract.family import load
-from harness.measuring.clock import Clock, SystemClock
 from harness.measuring.request import Request
+from harness.measuring.timing.clock import Clock, SystemClock
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, WorkloadSpec
 from harness.model.topology import Topology

@@ -7,8 +7,8 @@ from typing import Any
 from harness.contract import Family, Measured, Planning
 from harness.contract.family import load
 from harness.contract.variants import Variant
-from harness.measuring.clock import Clock, SystemClock
 from harness.measuring.request import Request
+from harness.measuring.timing.clock import Clock, SystemClock
 from harness.model.cell import Bound, Quality, RankTable, find_bound
 from harness.model.errors import ShardbenchError, UsageError, one_line
 from harness.model.ids import CellId, WorkloadSpec

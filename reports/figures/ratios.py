@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from harness.measuring.verdict import CONFIDENCE
+from harness.measuring.timing.verdict import CONFIDENCE
 from reports.figures import canvas
 from reports.figures.canvas import BLUE, LONGEST_NAME, VERMILION, Drawing
 from reports.formatting import plural

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from harness.measuring.verdict import CONFIDENCE
+from harness.measuring.timing.verdict import CONFIDENCE
 from reports.figures import canvas
 from reports.figures.canvas import GREY, LONGEST_NAME, VERMILION, Drawing
 from reports.formatting import names

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from harness.measuring.selftest_file import last_selftests
+from harness.measuring.selftest.file import last_selftests
 from harness.model.errors import printable
 from reports.findings.report import findings
 from reports.formatting import plural

@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 import pandas as pd
 
-from harness.measuring.verdict import CONFIDENCE
+from harness.measuring.timing.verdict import CONFIDENCE
 from reports.escaping import csv, markdown, prose, sources
 from reports.tables.markdown import as_markdown
 

@@ -8,7 +8,7 @@ import typer
 from msgspec.structs import replace
 
 from harness.measuring.comparison import Comparison
-from harness.measuring.instructions import check_valgrind
+from harness.measuring.work.instructions import check_valgrind
 from harness.store.results import append_cells
 from shardbench.display.comparison import document, shown
 from shardbench.options import (

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from rich.console import Group, RenderableType
 
 from harness.measuring.environment import environment
-from harness.measuring.selftest import (
+from harness.measuring.selftest.file import SelfTest, note_selftest, self_test
+from harness.measuring.selftest.rounds import (
     ADDED,
     LONG,
     LONG_SLOWDOWNS,
@@ -20,8 +21,7 @@ from harness.measuring.selftest import (
     selftest,
     tallies,
 )
-from harness.measuring.selftest_file import SelfTest, note_selftest, self_test
-from harness.measuring.verdict import NOISE_FLOOR
+from harness.measuring.timing.verdict import NOISE_FLOOR
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.settings import SamplingRule, Settings

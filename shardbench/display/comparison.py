@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.measuring.goals import MIB, standing
-from harness.measuring.selftest_file import SelfTest, last_selftests
-from harness.measuring.verdict import CONFIDENCE
+from harness.measuring.selftest.file import SelfTest, last_selftests
+from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import SCHEMA, Bound, Cell, Progress, Summary, projected_speedup
 from reports.formatting import fact, figure, gap, number, progress, reach
 from reports.tables.table import (

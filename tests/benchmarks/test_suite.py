@@ -28,7 +28,7 @@ from harness.contract import (
 )
 from harness.contract.registry import Registry
 from harness.measuring.check import check
-from harness.measuring.clock import SystemClock
+from harness.measuring.timing.clock import SystemClock
 
 ROOT = Path(__file__).parents[2]
 PROBLEM = "dice[size=6]/dgx_a100_80gb:2"

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from harness.measuring.environment import environment
-from harness.measuring.selftest_file import SELFTESTS, last_selftests
+from harness.measuring.selftest.file import SELFTESTS, last_selftests
 from shardbench.cli import main
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.measuring.check import check
-from harness.measuring.clock import SystemClock
+from harness.measuring.timing.clock import SystemClock
 from harness.model.ids import WorkloadSpec
 from planners.dtensor import FAMILY
 

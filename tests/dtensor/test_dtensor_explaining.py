@@ -3,7 +3,7 @@
 import pytest
 
 from harness.contract import Question, UsageError, WorkloadSpec
-from harness.measuring.clock import SystemClock
+from harness.measuring.timing.clock import SystemClock
 from harness.planning.plan import decide
 from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harness.contract import InfeasibleDecision, WorkloadSpec
 from harness.measuring.check import check
-from harness.measuring.clock import SystemClock
+from harness.measuring.timing.clock import SystemClock
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.decision import fingerprint

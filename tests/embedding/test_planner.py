@@ -49,7 +49,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from harness.contract import Recorder, WorkloadSpec
 from harness.measuring.check import check
-from harness.measuring.clock import SystemClock
+from harness.measuring.timing.clock import SystemClock
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.drop_in.compiled_search import CompiledSearch

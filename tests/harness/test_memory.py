@@ -10,10 +10,10 @@ from harness.execution.bootstrap import Report
 from harness.execution.child import Child
 from harness.execution.messages import Result
 from harness.measuring.check import check
-from harness.measuring.clock import SystemClock
 from harness.measuring.comparison import Comparison
 from harness.measuring.jobs import start_server_for
 from harness.measuring.request import Request
+from harness.measuring.timing.clock import SystemClock
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import Settings
 from harness.topologies.lookup import find_topology

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from harness.measuring.sampling import NO_LIMITS, Group, time_groups
-from harness.measuring.verdict import judge
-from harness.measuring.ways import Sample
+from harness.measuring.timing.sampling import NO_LIMITS, Group, time_groups
+from harness.measuring.timing.verdict import judge
+from harness.measuring.timing.ways import Sample
 from harness.model.settings import SamplingRule
 
 PAIR = 0.15

@@ -15,13 +15,13 @@ import toy
 from fake_clock import FakeClock
 
 from harness.contract import Measured, Prepared
-from harness.measuring.clock import SystemClock
 from harness.measuring.profile import profiler as profiling
 from harness.measuring.profile.flame_graph import Frame, Profiled
 from harness.measuring.profile.frame_names import FrameNames
 from harness.measuring.profile.profiler import profile
 from harness.measuring.profiling import profile_variants
 from harness.measuring.request import Request
+from harness.measuring.timing.clock import SystemClock
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import Settings

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.contract import Measured, Prepared
-from harness.measuring.sampling import NO_LIMITS, sample
-from harness.measuring.times import Times
-from harness.measuring.turns import timed_turn
-from harness.measuring.verdict import judge
-from harness.measuring.ways import Sample
+from harness.measuring.timing.sampling import NO_LIMITS, sample
+from harness.measuring.timing.times import Times
+from harness.measuring.timing.turns import timed_turn
+from harness.measuring.timing.verdict import judge
+from harness.measuring.timing.ways import Sample
 from harness.model.settings import SamplingRule
 
 CALL = 1.0  # seconds; long enough that no call is repeated to make a sample

@@ -4,8 +4,8 @@ import copy
 
 import pytest
 
-from harness.measuring import selftest
-from harness.measuring.selftest import SLOWDOWNS, Tally, share_interval, tallies, variant_of
+from harness.measuring.selftest import rounds as selftest
+from harness.measuring.selftest.rounds import SLOWDOWNS, Tally, share_interval, tallies, variant_of
 from harness.model.cell import Cell, Ratio
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.settings import SamplingRule, Settings

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.measuring.times import Times
+from harness.measuring.timing.times import Times
 
 
 def timed(way, *blocks):

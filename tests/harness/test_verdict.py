@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.measuring.verdict import NOISE_FLOOR, estimate_ratio, explain, judge
+from harness.measuring.timing.verdict import NOISE_FLOOR, estimate_ratio, explain, judge
 from harness.model.cell import Ratio
 
 seconds = st.floats(min_value=1e-6, max_value=1e4)

@@ -7,11 +7,11 @@ import shutil
 import pytest
 
 from harness.contract import Prepared
-from harness.measuring import instructions
-from harness.measuring.instructions import check_valgrind, counted_by_valgrind
 from harness.measuring.jobs import Job
-from harness.measuring.selftest import selftest_registry
-from harness.measuring.work import count_work
+from harness.measuring.selftest.rounds import selftest_registry
+from harness.measuring.work import instructions
+from harness.measuring.work.count import count_work
+from harness.measuring.work.instructions import check_valgrind, counted_by_valgrind
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology

@@ -13,10 +13,10 @@ from pyinstrument.renderers import ConsoleRenderer, HTMLRenderer, SpeedscopeRend
 from pyinstrument.session import Session
 
 from harness.contract import Measured, Prepared
-from harness.measuring.clock import Clock
 from harness.measuring.profile.flame_graph import NOTHING, Profile, Profiled, Stack, Weight
 from harness.measuring.profile.frame_names import FrameNames
-from harness.measuring.turns import timed_turn
+from harness.measuring.timing.clock import Clock
+from harness.measuring.timing.turns import timed_turn
 
 _INTERVAL_SECONDS = 0.001
 # A turn lasts about this long, by repeating short calls. Two at least show how much turns vary.

@@ -17,8 +17,8 @@ from harness.contract import Prepared
 from harness.execution.bootstrap import Report
 from harness.execution.forks import Fork, Send, listen
 from harness.execution.messages import Note
-from harness.measuring.clock import Clock
-from harness.measuring.turns import Turn, timed_turn
+from harness.measuring.timing.clock import Clock
+from harness.measuring.timing.turns import Turn, timed_turn
 
 _BLOCK_SECONDS = 0.3  # what a forked process is worth
 _LOOK_SECONDS = 0.1

@@ -8,7 +8,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from harness.measuring.verdict import CONFIDENCE, estimate_ratio, trimmed_mean
+from harness.measuring.timing.verdict import CONFIDENCE, estimate_ratio, trimmed_mean
 from harness.model.cell import Ratio, Way, Work
 
 _SHARE_A_CORE: tuple[Way, ...] = ("side by side", "one core each")

@@ -4,8 +4,8 @@ import cProfile
 from typing import Any
 
 from harness.contract import Prepared
-from harness.measuring.instructions import counted_by_processor
-from harness.measuring.turns import collection_off
+from harness.measuring.garbage import collection_off
+from harness.measuring.work.instructions import counted_by_processor
 from harness.model.cell import Work
 
 

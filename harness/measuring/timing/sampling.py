@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from harness.contract import Measured, Prepared
 from harness.execution.bootstrap import Report
 from harness.execution.forks import Fork, Send
-from harness.measuring.clock import Clock
-from harness.measuring.times import Times
-from harness.measuring.turns import collection_off, long_lived_objects_left_alone
-from harness.measuring.verdict import judge
-from harness.measuring.ways import InForks, Sample, SideBySide, Variants, cores, in_turns
-from harness.measuring.work import count_work
+from harness.measuring.garbage import collection_off, long_lived_objects_left_alone
+from harness.measuring.timing.clock import Clock
+from harness.measuring.timing.times import Times
+from harness.measuring.timing.verdict import judge
+from harness.measuring.timing.ways import InForks, Sample, SideBySide, Variants, cores, in_turns
+from harness.measuring.work.count import count_work
 from harness.model.cell import Way, Work
 from harness.model.settings import SamplingRule
 

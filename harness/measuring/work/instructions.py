@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from harness.contract import Prepared
-from harness.measuring.turns import collection_off
+from harness.measuring.garbage import collection_off
 from harness.model.errors import ShardbenchError, UsageError
 
 # perf_event_open(2): its number, the event, and the flags disabled, exclude_kernel, exclude_hv

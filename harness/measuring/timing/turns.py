@@ -1,12 +1,10 @@
 """A turn: one or several calls of a prepared variant, timed together."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from harness.contract import Measured, Prepared
-from harness.measuring.clock import Clock
+from harness.measuring.garbage import collection_off
+from harness.measuring.timing.clock import Clock
 
 
 class Turn(NamedTuple):
@@ -20,30 +18,6 @@ class Turn(NamedTuple):
     cpu_s: float
     thread_cpu_s: float | None
     decision: Any
-
-
-@contextmanager
-def collection_off() -> Iterator[None]:
-    """Collect garbage now, and not again until this is left."""
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@contextmanager
-def long_lived_objects_left_alone() -> Iterator[None]:
-    """Keep the collections between turns short: imported modules and problems stay anyway."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def timed_turn(prepared: Prepared[Any], clock: Clock, calls: int = 1) -> Turn:

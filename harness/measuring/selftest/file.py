@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from harness.measuring.environment import environment
-from harness.measuring.selftest import tallies
+from harness.measuring.selftest.rounds import tallies
 from harness.model.cell import Amount, Cell, Count, Way
 
 SELFTESTS = Path("results/selftests.jsonl")

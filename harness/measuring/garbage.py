@@ -1,0 +1,29 @@
+"""Garbage collection, kept out of what is measured."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def collection_off() -> Iterator[None]:
+    """Collect garbage now, and not again until this is left."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
+def long_lived_objects_left_alone() -> Iterator[None]:
+    """Keep the collections between turns short: imported modules and problems stay anyway."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -1,0 +1,1 @@
+"""The self-test: what a machine can resolve, and the file of what was found."""

@@ -1,0 +1,1 @@
+"""The work of a call, counted where time is not exact."""
