@@ -163,6 +163,7 @@ class TestDiscovery:
         assert {benchmark.name for benchmark in found if benchmark} == {
             "families.dice.time_plan",
             "families.dice.track_different_decision",
+            "families.dice.track_python_calls",
             "families.dice.track_ratio_to_reference",
             "families.dice.track_eyes",
             "families.dice.track_luck",

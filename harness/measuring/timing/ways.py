@@ -7,6 +7,7 @@ import mmap
 import os
 import random
 import signal
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -108,6 +109,9 @@ class SideBySide:
     their end at about the same time. Each goes on until the last one has its turns, and what is
     then under way does not count: nobody runs the tail of a call alone. `together` is called with
     how many there are before they begin.
+
+    How long a turn lasts is known badly from calls before, and wrong shares triple the noise. So
+    it is learnt from each block; a first one that had wrong shares is measured anew.
     """
 
     def __init__(
@@ -120,20 +124,54 @@ class SideBySide:
         self._report, self._together = report, together
         self._cores, self._each_its_own = cores, each_its_own
         self._blocks = 0
+        self._took: dict[str, list[float]] = {}
 
     def __call__(
         self, variants: Variants, names: Sequence[str], rng: random.Random
     ) -> list[Sample]:
         """Time one turn of each in a fork of its own, or several where they are short."""
+        is_first = not self._blocks
+        while True:
+            shares = self._shares(variants, names)
+            samples = self._time_block(variants, names, rng, shares)
+            for sample in samples:
+                self._took.setdefault(sample.name, []).append(sample.cpu_s)
+            if not is_first or self._shares(variants, names) == shares:
+                return samples
+            is_first = False
+
+    def _seconds(self, variants: Variants, name: str) -> float:
+        """Return how long a turn lasts, as far as is known."""
+        took = self._took.get(name)
+        return variants.calls[name] * statistics.median(took) if took else variants.seconds[name]
+
+    def _shares(self, variants: Variants, names: Sequence[str]) -> dict[str, int]:
+        """Return for each how many steps of niceness make all end at about the same time."""
+        if self._each_its_own:
+            return dict.fromkeys(names, 0)
+        seconds = {name: self._seconds(variants, name) for name in names}
+        longest = max(seconds.values())
+        return {
+            name: min(_MOST_NICE, round(math.log(longest / each, _WEIGHT_OF_NICE)))
+            for name, each in seconds.items()
+        }
+
+    def _time_block(
+        self,
+        variants: Variants,
+        names: Sequence[str],
+        rng: random.Random,
+        shares: Mapping[str, int],
+    ) -> list[Sample]:
         self._blocks += 1
-        longest = max(variants.seconds[name] for name in names)
+        longest = max(self._seconds(variants, name) for name in names)
         turns = math.ceil(_BLOCK_SECONDS / longest) if longest < _BLOCK_SECONDS else 1
         done = mmap.mmap(-1, len(names))
         held, release = os.pipe()
 
         def side(place: int, name: str) -> Callable[[Send], None]:
             def work(send: Send) -> None:
-                self._take_share(place, longest / variants.seconds[name])
+                self._take_share(place, shares[name])
                 rng.seed(f"{rng.random()} {place}")
                 kept = _shifted_memory(rng)
                 _touch_all_objects()
@@ -179,12 +217,11 @@ class SideBySide:
                 samples += _samples(heard)
         return samples
 
-    def _take_share(self, place: int, times_shorter: float) -> None:
-        """Move this process to its core, where it gets so much less of the time."""
+    def _take_share(self, place: int, steps: int) -> None:
+        """Move this process to its core, where it gets less of the time by so many steps."""
         at = self._blocks + place if self._each_its_own else self._blocks
         os.sched_setaffinity(0, {self._cores[at % len(self._cores)]})
-        if not self._each_its_own:
-            os.nice(min(_MOST_NICE, round(math.log(times_shorter, _WEIGHT_OF_NICE))))
+        os.nice(steps)
 
 
 def _samples(heard: Sequence[tuple[str, Any]]) -> list[Sample]:
