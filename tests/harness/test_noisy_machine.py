@@ -4,14 +4,17 @@ Its speed varies so that a pair of neighbouring calls differs by 15 %, and switc
 milliseconds. Each process has a memory layout of its own, which changes a call by 0.6 %.
 """
 
+import json
 import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from harness.measuring.timing.sampling import NO_LIMITS, Group, time_groups
+from harness.measuring.timing.times import Times
 from harness.measuring.timing.verdict import judge
 from harness.measuring.timing.ways import Sample
 from harness.model.settings import SamplingRule
@@ -148,3 +151,23 @@ def test_calls_of_any_length_have_an_unbiased_ratio(factor):
     error = math.sqrt(sum((each - mean) ** 2 for each in logs) / (len(logs) - 1) / len(logs))
     assert abs(mean) < 3 * error + 0.001
     assert error < 0.01
+
+
+RECORDED = json.loads(Path(__file__).with_name("recorded_noise.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("way", RECORDED)
+@pytest.mark.parametrize("processes", [4, 10, 30])
+def test_intervals_hold_the_truth_on_recorded_noise(way: str, processes: int):
+    rng = random.Random(processes)
+    missed = 0
+    for _ in range(1000):
+        variant, reference = Times(way), Times(way)
+        for block, logs in enumerate(rng.sample(RECORDED[way], processes)):
+            sign = rng.choice((1, -1))  # which of two identical ones is the variant
+            for log in logs:
+                variant.add(block, math.exp(sign * log))
+                reference.add(block, 1.0)
+        ratio = variant.ratio_to(reference)
+        missed += not ratio.low <= 1 <= ratio.high
+    assert missed <= 25  # 1 in 100 are expected
