@@ -25,6 +25,8 @@ _MOST_CALLS = 10_000
 _CONFIDENCE_OF_DIFFERENCE = 0.999
 _GROWTH_BETWEEN_LOOKS = 1.1
 _LONGEST_TURN_SECONDS = 0.008  # what takes longer is better off side by side
+_LONG_SECONDS = 0.1
+_SHARE_OF_INSTALLING = 0.25  # a turn lasts so much of what it takes to install the variant
 _LEAST_FORKS = 4
 # Counting takes some three times as long as a call, and may take this share of the time.
 _PROFILED, _SHARE_FOR_COUNTING = 3.0, 0.1
@@ -36,22 +38,28 @@ NO_LIMITS: Limits = {}
 
 
 class Call(NamedTuple):
-    """The seconds of a call before the timing; `is_alone` where one thread here did all of it."""
+    """The seconds of a call before the timing, and of what it takes to install its variant.
+
+    `is_alone` where one thread here did all of it.
+    """
 
     wall_s: float
+    install_s: float
     is_alone: bool
 
 
 def _call(prepared: Prepared[Any], clock: Clock) -> Call:
     """Make one call, and look at who does the work."""
+    install = clock.wall()
     with prepared.installed(), collection_off():
+        install = clock.wall() - install
         prepared.begin()
         wall, cpu, thread_cpu = clock.wall(), clock.cpu(), clock.thread_cpu()
         result = prepared.run()
         wall, cpu = clock.wall() - wall, clock.cpu() - cpu
         others = cpu - (clock.thread_cpu() - thread_cpu)
     is_alone = others <= max(_IDLE_SECONDS, _IDLE_THREADS * cpu)
-    return Call(wall, is_alone and not isinstance(result, Measured))
+    return Call(wall, install, is_alone and not isinstance(result, Measured))
 
 
 def _warm_up(
@@ -99,8 +107,8 @@ class Group:
         """Time a block of what is still open."""
         self._rng.shuffle(self.active)
         samples = self._time_block(self._variants, self.active, self._rng)
-        for name, cpu_s, wall_s, thread_cpu_s in samples:
-            self.times[name].add(self.blocks, cpu_s, wall_s, thread_cpu_s)
+        for each in samples:
+            self.times[each.name].add(self.blocks, each.cpu_s, each.wall_s, each.thread_cpu_s)
         self.blocks += 1
         return samples
 
@@ -204,12 +212,15 @@ def sample(
     warm = dict(_warm_up(prepared, clock, rule.warmup_seconds, turn_begins, forks is not None))
     for name, call in warm.items():
         if call.wall_s > 0:
-            calls[name] = min(_MOST_CALLS, max(1, math.ceil(rule.turn_seconds / call.wall_s)))
-            seconds[name] = calls[name] * call.wall_s
+            lasts = max(
+                rule.turn_seconds, min(_LONGEST_TURN_SECONDS, call.install_s * _SHARE_OF_INSTALLING)
+            )
+            calls[name] = min(_MOST_CALLS, max(1, math.ceil(lasts / call.wall_s)))
+            seconds[name] = calls[name] * call.wall_s + call.install_s
     variants = Variants(prepared, calls, seconds, clock, turn_begins, decided)
     rng = random.Random(rule.seed)
     groups = []
-    for way, names in _ways(warm, seconds, reference, rule, forks is not None):
+    for way, names in _ways(warm, calls, reference, rule, forks is not None):
         time_block: Any = in_turns
         if forks and way == "turns":
             time_block = InForks(forks.report)
@@ -241,7 +252,7 @@ def _work_of(prepared: Prepared[Any], is_counted_twice: bool, _: Send) -> Work:
 
 def _ways(
     warm: Mapping[str, Call],
-    seconds: Mapping[str, float],
+    calls: Mapping[str, int],
     reference: str | None,
     rule: SamplingRule,
     can_fork: bool,
@@ -249,20 +260,29 @@ def _ways(
     """Return groups of variants with the way to time each; the reference is in all of them.
 
     Only what one thread of this process does can be forked: other threads are not, and what is
-    measured elsewhere is one process for all its callers.
+    measured elsewhere is one process for all its callers. Calls that are repeated in a turn are
+    better in turns, unless what they are compared with takes far longer.
     """
-    alone = [name for name in seconds if name in warm and warm[name].is_alone]
-    others = [name for name in seconds if name not in alone]
+    alone = [name for name in calls if name in warm and warm[name].is_alone]
+    others = [name for name in calls if name not in alone]
     if not can_fork or rule.way == "turns in one process" or reference in others or not alone:
-        return [("turns in one process", list(seconds))]
+        return [("turns in one process", list(calls))]
     if alone == [reference] and others:
-        return [("turns in one process", list(seconds))]
-    way: Way = "turns"
+        return [("turns in one process", list(calls))]
+    longest = max(calls[name] * warm[name].wall_s for name in alone)
+    repeated = [name for name in alone if calls[name] > 1]
+    groups: dict[Way, list[str]] = {}
     if rule.way != "best":
-        way = rule.way
-    elif max(seconds[name] for name in alone) > _LONGEST_TURN_SECONDS and cores():
-        way = "side by side"
-    groups: list[tuple[Way, list[str]]] = [(way, alone)]
+        groups[rule.way] = alone
+    elif longest <= _LONGEST_TURN_SECONDS or not cores():
+        groups["turns"] = alone
+    elif longest >= _LONG_SECONDS or not repeated:
+        groups["side by side"] = alone
+    elif reference is None or reference in repeated:
+        groups["turns"] = alone
+    else:
+        groups["side by side"] = [name for name in alone if name not in repeated]
+        groups["turns"] = [reference, *repeated]
     if others:
-        groups.append(("turns in one process", [*([reference] if reference else []), *others]))
-    return groups
+        groups["turns in one process"] = [*([reference] if reference else []), *others]
+    return [(way, names) for way, names in groups.items() if names != [reference]]

@@ -25,25 +25,30 @@ _BLOCK_SECONDS = 0.3  # what a forked process is worth
 _LOOK_SECONDS = 0.1
 _MOST_NICE = 19
 _WEIGHT_OF_NICE = 1.25  # the share of a core that one step of niceness takes away, as a factor
+_FAR_SHORTER, _STEPS_BEHIND, _SHARE_OF_SHORT = 20, 4, 0.2
 _MOST_PIECES, _MOST_PIECE_BYTES = 500, 4096
 
 Decided = Callable[[str, Any], None]
 
 
 class Sample(NamedTuple):
-    """Seconds of one turn of a variant; no wall seconds where a core was shared."""
+    """Seconds of a call in one turn of a variant; no wall seconds where a core was shared.
+
+    `turn_s` is what the whole turn took, with the calls and all around them.
+    """
 
     name: str
     cpu_s: float
     wall_s: float | None
     thread_cpu_s: float | None
+    turn_s: float = 0.0
 
 
 class Variants(NamedTuple):
     """The variants to time, prepared, with how many calls of each make a turn.
 
-    `seconds` is how long a turn lasts. `begins` is called with the name before a turn, `decided`
-    with name and decision after it.
+    `seconds` is how long a turn lasts, with what is around its calls. `begins` is called with the
+    name before a turn, `decided` with name and decision after it.
     """
 
     prepared: Mapping[str, Prepared[Any]]
@@ -112,6 +117,10 @@ class SideBySide:
 
     How long a turn lasts is known badly from calls before, and wrong shares triple the noise. So
     it is learnt from each block; a first one that had wrong shares is measured anew.
+
+    A turn that is far shorter, or of several calls, would be cut to pieces by such a share, each
+    with cold caches. It gets the core whenever it wants it, and sleeps between turns while the
+    others go on.
     """
 
     def __init__(
@@ -135,7 +144,7 @@ class SideBySide:
             shares = self._shares(variants, names)
             samples = self._time_block(variants, names, rng, shares)
             for sample in samples:
-                self._took.setdefault(sample.name, []).append(sample.cpu_s)
+                self._took.setdefault(sample.name, []).append(sample.turn_s)
             if not is_first or self._shares(variants, names) == shares:
                 return samples
             is_first = False
@@ -143,18 +152,29 @@ class SideBySide:
     def _seconds(self, variants: Variants, name: str) -> float:
         """Return how long a turn lasts, as far as is known."""
         took = self._took.get(name)
-        return variants.calls[name] * statistics.median(took) if took else variants.seconds[name]
+        return statistics.median(took) if took else variants.seconds[name]
 
     def _shares(self, variants: Variants, names: Sequence[str]) -> dict[str, int]:
-        """Return for each how many steps of niceness make all end at about the same time."""
+        """Return for each how many steps of niceness make all end at about the same time.
+
+        None have those that sleep between turns.
+        """
         if self._each_its_own:
-            return dict.fromkeys(names, 0)
+            return dict.fromkeys(names, 1)
         seconds = {name: self._seconds(variants, name) for name in names}
         longest = max(seconds.values())
-        return {
-            name: min(_MOST_NICE, round(math.log(longest / each, _WEIGHT_OF_NICE)))
+        shares = {
+            name: 1 + round(math.log(longest / each, _WEIGHT_OF_NICE))
             for name, each in seconds.items()
         }
+        short = [
+            name
+            for name, each in seconds.items()
+            if longest > _FAR_SHORTER * each or (each < longest and variants.calls[name] > 1)
+        ]
+        if short:
+            shares = {name: min(_MOST_NICE, each + _STEPS_BEHIND) for name, each in shares.items()}
+        return shares | dict.fromkeys(short, 0)
 
     def _time_block(
         self,
@@ -167,6 +187,8 @@ class SideBySide:
         longest = max(self._seconds(variants, name) for name in names)
         turns = math.ceil(_BLOCK_SECONDS / longest) if longest < _BLOCK_SECONDS else 1
         done = mmap.mmap(-1, len(names))
+        short = sum(not steps for steps in shares.values())
+        rest = short / _SHARE_OF_SHORT - 1
         held, release = os.pipe()
 
         def side(place: int, name: str) -> Callable[[Send], None]:
@@ -177,14 +199,19 @@ class SideBySide:
                 _touch_all_objects()
                 send(None)
                 os.read(held, 1)
+                needed = turns if shares[name] else 1
                 for count in itertools.count(1):
+                    before = time.process_time()
                     turn = variants.turn(name)
-                    if count > turns and all(done[:]):
+                    turn_s = time.process_time() - before
+                    if count > needed and all(done[:]):
                         break  # it ran on when others had ended
-                    if count in (1, turns):
+                    if count in (1, needed):
                         variants.decided(name, turn.decision)
-                    send(Sample(name, turn.cpu_s, None, turn.thread_cpu_s))
-                    done[place] = count >= turns
+                    send(Sample(name, turn.cpu_s, None, turn.thread_cpu_s, turn_s))
+                    done[place] = count >= needed
+                    if not shares[name]:
+                        time.sleep(rest * turn_s)
                 signal.pause()
                 del kept
 
