@@ -17,7 +17,7 @@ from harness.measuring.timing.clock import SystemClock
 from harness.measuring.timing.ways import InForks, SideBySide, Variants, cores
 
 FILE = Path(__file__).with_name("recorded_noise.json")
-PROCESSES = 150
+PROCESSES = 120
 DIGITS = 5
 
 

@@ -285,7 +285,7 @@ class TestWarmUp:
         self, clock: FakeClock, seconds: float
     ):
         turns, _ = turn_seconds(clock, lambda: clock.advance(seconds))
-        assert all(0.00199 <= length <= 0.006 for length in turns)
+        assert all(0.00199 <= length <= 0.02 for length in turns)
 
     def test_a_repeated_call_s_time_is_that_of_one(self, clock: FakeClock):
         prepared = {"reference": Prepared(lambda: clock.advance(0.003, 0.002))}
