@@ -1,4 +1,4 @@
-# make report | report-large | test | test-long | test-docs | bench | gate | lint | upstreams | peers: each sets up its virtual environment first, when needed.
+# make report | report-large | test | test-long | test-docs | bench | gate | lint | docs | upstreams | peers: each sets up its virtual environment first, when needed.
 # GPU=1 uses a second environment, with the CUDA builds of torch and fbgemm.
 
 PYTHON ?= python3.11
@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 FBGEMM := fbgemm-gpu$(if $(GPU),,-cpu)==1.8.0
 
 .PHONY: setup upstreams report report-large test test-long test-docs test-slow test-torch
-.PHONY: bench bench-smoke gate lint clean peers
+.PHONY: bench bench-smoke gate lint docs docs-serve clean peers
 
 setup: $(READY)
 
@@ -82,6 +82,20 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The documentation site, into build/docs; `make docs-serve` shows it while it is being written.
+DOCS := .venv-docs
+$(DOCS)/.ready: requirements-docs.txt
+	@$(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip --disable-pip-version-check install --quiet -r requirements-docs.txt
+	@touch $@
+
+docs: $(DOCS)/.ready
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --quiet
+	@echo "build/docs/index.html"
+
+docs-serve: $(DOCS)/.ready
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs serve
+
 clean:
-	rm -rf .venv .venv-gpu .asv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-gpu .venv-docs .asv .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf build profiles report report-large results *.egg-info

@@ -40,6 +40,16 @@ def test_the_documents_show_every_command():
             assert f"shardbench {words}" in shown, words
 
 
-def test_readme_says_what_it_is_how_to_run_it_and_what_came_out():
+def test_readme_says_what_it_is_what_came_out_and_how_to_run_it():
     text = README.read_text(encoding="utf-8")
-    assert text.index("make report") < text.index("make test") < text.index(".svg")
+    parts = ("# shardbench", ".svg", "make report", "make test", "from shardbench import", "| ---")
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert len(text.splitlines()) < 120
+
+
+def test_readme_shows_each_drop_in_in_five_lines():
+    blocks = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+    shown = [re.search(r"from shardbench import (\w+)", block)[1] for block in blocks]
+    assert shown == ["Planner", "accelerate", "accelerate_colossalai", "capture"]
+    assert all(len(block.splitlines()) <= 5 for block in blocks)
