@@ -1,6 +1,7 @@
 """The look that all figures share, their files as SVG and PNG, and places for labels."""
 
 import io
+import itertools
 import math
 import re
 import warnings
@@ -11,6 +12,7 @@ from typing import Any, Literal
 
 import matplotlib as mpl
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
@@ -41,6 +43,7 @@ _NEUTRAL = {
     PALE.lower(): "figure-pale",
     "#e4e4e4": "figure-grid",
 }
+_MARKED = re.compile(r'<g id="(mark|key):(\d*):([^"]*)">')
 _PAINT = re.compile(r"\b(fill|stroke): (#[0-9a-f]{6})")
 
 _LONGEST_LINE, LONGEST_NAME, _MOST_LINES = 100, 50, 4
@@ -132,7 +135,32 @@ def finish(figure: Figure, slug: str, title: str, caption: str, data: pd.DataFra
         empty = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(svg, format="svg", metadata=empty)
     figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
-    return Drawing(slug, title, caption, data, _own_ids(svg.getvalue(), slug), png.getvalue())
+    written = _own_ids(_with_marks(svg.getvalue()), slug)
+    return Drawing(slug, title, caption, data, written, png.getvalue())
+
+
+def mark(artist: Artist, told: str, series: int | None = None) -> None:
+    """Let an artist tell something when it is pointed at, and be hidden with its series."""
+    artist.set_gid(f"mark:{'' if series is None else series}:{told}")
+
+
+def key_of(artist: Artist, series: int) -> None:
+    """Let a part of a legend hide and show a series in a page."""
+    artist.set_gid(f"key:{series}:")
+
+
+def _with_marks(svg: str) -> str:
+    """Turn what `mark` and `key_of` noted into titles and attributes of the SVG."""
+    places = itertools.count(1)
+
+    def written(found: re.Match[str]) -> str:
+        kind, series, told = found.groups()  # the text was escaped for an attribute
+        name = "series" if kind == "mark" else "key"
+        of = f' data-{name}="{series}"' if series else ""
+        title = f"<title>{told}</title>" if told else ""
+        return f'<g id="{kind}-{next(places)}"{of}>{title}'
+
+    return _MARKED.sub(written, svg)
 
 
 def _own_ids(svg: str, slug: str) -> str:

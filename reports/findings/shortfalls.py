@@ -1,6 +1,6 @@
 """Sentences on what falls short: decisions, failures, calls cut short, work repeated, goals."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
@@ -12,6 +12,7 @@ from reports.views.family import FamilyView, rows_of
 from reports.views.variants import stopped_at
 
 _REASON_LENGTH = 160
+_MISSED = ("missed", "projected to be missed")
 _GOALS = ("missed", "inconclusive", "projected to be missed", "projected to be met", "not measured")
 
 
@@ -93,13 +94,33 @@ def goals(family: FamilyView) -> Iterator[Finding]:
         yield Finding("goals", "; ".join([whole, *told]) + ".")
 
 
+def goals_in_a_line(families: Iterable[FamilyView]) -> str:
+    """Say in one line which goals of all families are missed, and how many of the others are met.
+
+    It is "" where there are none.
+    """
+    by_outcome: dict[str, list[str]] = {}
+    for family in families:
+        for goal, _, found in family.standings:
+            by_outcome.setdefault(found.outcome, []).append(goal.text)
+    if not by_outcome:
+        return ""
+    missed = [text for outcome in _MISSED for text in by_outcome.pop(outcome, [])]
+    others = ["met", "inconclusive", "projected to be met", "not measured"]
+    counts = listing([f"{len(by_outcome[each])} {each}" for each in others if each in by_outcome])
+    if not missed:
+        return f"No goal was missed: {counts}."
+    told = f"{plural(len(missed), 'goal')} missed: {listing(missed, most=2)}"
+    return f"{told}. {counts[:1].upper()}{counts[1:]}." if counts else f"{told}."
+
+
 def shortcomings(family: FamilyView) -> list[str]:
     """Say of each goal that is missed by how much, and where the time of its variant goes."""
     return [
         f"Missed: {goal.text}. It is {found.measured(quantity)} where the limit is "
         f"{quantity(found.limit, found.unit)}{_phases(family, goal, cell)}."
         for goal, cell, found in family.standings
-        if found.outcome in ("missed", "projected to be missed")
+        if found.outcome in _MISSED
     ]
 
 
