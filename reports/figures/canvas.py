@@ -16,6 +16,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Annotation, Text
@@ -144,13 +145,8 @@ def mark(artist: Artist, told: str, series: int | None = None) -> None:
     artist.set_gid(f"mark:{'' if series is None else series}:{told}")
 
 
-def key_of(artist: Artist, series: int) -> None:
-    """Let a part of a legend hide and show a series in a page."""
-    artist.set_gid(f"key:{series}:")
-
-
 def _with_marks(svg: str) -> str:
-    """Turn what `mark` and `key_of` noted into titles and attributes of the SVG."""
+    """Turn what `mark` and `make_switches` noted into titles and attributes of the SVG."""
     places = itertools.count(1)
 
     def written(found: re.Match[str]) -> str:
@@ -242,6 +238,13 @@ def key(label: str, **look: Any) -> Line2D:
     return Line2D([], [], label=label, **look)
 
 
+def make_switches(legend: Legend) -> None:
+    """Let each entry of a legend hide and show the series of its place."""
+    for series, parts in enumerate(zip(legend.legend_handles, legend.texts, strict=True)):
+        for part in filter(None, parts):
+            part.set_gid(f"key:{series}:")
+
+
 def legend_above(figure: Figure, *keys: Line2D | Patch) -> None:
     """Write a legend above a figure, in one row of three at most."""
     figure.legend(handles=keys, loc="outside upper left", ncols=3)
@@ -254,14 +257,25 @@ def draw_interval(axes: Axes, place: float, value: float, ends: Ends, **look: An
 
 
 def draw_bar(
-    axes: Axes, place: float, value: float, ends: Ends, text: str, start: float = 0.0, **look: Any
+    axes: Axes,
+    place: float,
+    value: float,
+    ends: Ends,
+    text: str,
+    name: str,
+    start: float = 0.0,
+    **look: Any,
 ) -> None:
-    """Draw a bar with its interval where it has one, and beside it a text and that interval."""
-    axes.barh(place, value - start, left=start, **look)
+    """Draw a bar with its interval where it has one, and beside it a text and that interval.
+
+    The bar tells `name` and that text when it is pointed at.
+    """
+    (bar,) = axes.barh(place, value - start, left=start, **look)
     end = max(value, start)
     if all(map(math.isfinite, ends)):
         draw_interval(axes, place, value, ends, color="black", linewidth=1)
         end, text = max(ends[1], start), f"{text} ({interval(*ends)})"
+    mark(bar, f"{name}: {text}")
     write_beside(axes, end, place, text)
 
 

@@ -46,8 +46,8 @@ def draw_overview(table: pd.DataFrame) -> Iterator[Drawing]:
         canvas.make_room(axes)
         canvas.log_number(axes)
         caption = (
-            f"Lines are {100 * CONFIDENCE:.0f} % intervals. Published figures are of other machines "
-            "and problems; ours makes the decision of today's release, as far as both were run."
+            f"Lines are {100 * CONFIDENCE:.0f} % intervals. Published figures are of other "
+            "machines and problems. Ours makes the decision of today's release where both were run."
         )
         if drawn["projected"].any():
             caption += (
@@ -78,7 +78,13 @@ def _draw_row(axes: Axes, place: int, row: dict[str, Any]) -> None:
 
 
 def _draw_mark(
-    axes: Axes, place: float, value: float, ends: Ends, look: dict[str, Any], hollow: bool, hint: str
+    axes: Axes,
+    place: float,
+    value: float,
+    ends: Ends,
+    look: dict[str, Any],
+    hollow: bool,
+    hint: str,
 ) -> None:
     end = value
     if all(map(math.isfinite, ends)):
@@ -88,4 +94,4 @@ def _draw_mark(
     (mark,) = axes.plot(value, place, markersize=5.5, markerfacecolor=face, **look)
     canvas.mark(mark, hint)
     said = f"{'≥ ' if hollow else ''}{factor(value)}"
-    canvas.write_beside(axes, end, place, said, color=look["color"], fontsize=8)
+    canvas.write_beside(axes, end, place, said, fontsize=8)

@@ -12,6 +12,8 @@ from reports.views.family import rows_of
 
 Row = Mapping[str, Any]
 
+_TIMES, _UP_TO = "\N{MULTIPLICATION SIGN}", "\N{EN DASH}"
+
 
 def overview_table(overview: pd.DataFrame) -> Table:
     """Return a row per system: published, measured, repeated, ours, and the proven gaps."""
@@ -27,22 +29,22 @@ def overview_table(overview: pd.DataFrame) -> Table:
 
 
 def factor(value: float) -> str:
-    """Write how many times as fast something is, with two digits: `14×`, `1.2×`."""
-    return f"{number(float(value), 3 if value >= 100 else 2)}×"
+    """Write how many times as fast something is, with two digits: 14 or 1.2 times."""
+    return f"{number(float(value), 3 if value >= 100 else 2)}{_TIMES}"
 
 
 def factor_with_interval(value: float, low: float, high: float) -> str:
-    """Write a factor with its interval: `14× (6.5–31)`."""
+    """Write a factor with its interval in brackets."""
     if math.isnan(value):
         return MISSING
     if math.isnan(low) or math.isnan(high):
         return factor(value)
     digits = 3 if value >= 100 else 2
-    return f"{factor(value)} ({number(low, digits)}–{number(high, digits)})"
+    return f"{factor(value)} ({number(low, digits)}{_UP_TO}{number(high, digits)})"
 
 
 def published_text(row: Row) -> str:
-    """Write a published figure: `8× (20 min → 2.5 min)`."""
+    """Write a published figure, and in brackets what it was before and after."""
     if math.isnan(row["published"]):
         return MISSING
     before, after, unit = (row[f"published_{part}"] for part in ("before", "after", "unit"))
