@@ -97,7 +97,7 @@ OVERVIEW = (
         counter="device_copies",
     ),
     OverviewRow(
-        "TorchRec, 1000 tables on 128 GPUs",
+        "TorchRec, 1000 tables, 128 GPUs",
         problem=_ADS,
         today="upstream",
         ours="compiled",

@@ -80,7 +80,7 @@ def _claim(row: dict[str, Any]) -> str:
 
 def _quality(family: FamilyView) -> Iterator[Drawing]:
     table = tradeoff(family)
-    if len(table) < 2:
+    if table["quality"].nunique() < 2:
         return
     first = rows_of(table)[0]
     figure, axes = canvas.new_figure(4.0)

@@ -47,11 +47,14 @@ def draw_overview(table: pd.DataFrame) -> Iterator[Drawing]:
         canvas.log_number(axes)
         caption = (
             f"Lines are {100 * CONFIDENCE:.0f} % intervals. Published figures are of other "
-            "machines and problems. Ours makes the decision of today's release where both were run."
+            "machines and problems. Ours makes the decision of today's release where both were "
+            "run. Repeated work is what today's release does in one call, beside how often will "
+            "do; the gap is that of its decision to a proven bound, beside our best decision's."
         )
-        if drawn["projected"].any():
+        if (drawn["basis"] != "measured").any():
             caption += (
-                " Hollow: today's release was stopped, and its projection stands in for its time."
+                " Hollow: today's release was stopped, and its projection, or the budget that it "
+                "passed, stands in for its time."
             )
         title = "Published, measured and ours"
         yield canvas.finish(figure, "overview-times", title, caption, table)
@@ -72,7 +75,7 @@ def _draw_row(axes: Axes, place: int, row: dict[str, Any]) -> None:
         zip(_KINDS.items(), values, strict=True), start=-1
     ):
         if not math.isnan(value):
-            hollow = step == 1 and row["projected"]
+            hollow = step == 1 and row["basis"] != "measured"
             hint = f"{row['system']}, {name}: {told or factor(value)}"
             _draw_mark(axes, place + step * _STEP, value, ends, look, hollow, hint)
 

@@ -48,7 +48,8 @@ def family_sections(
     others = [name for name in dict.fromkeys(family.against.values()) if name != family.reference]
     if others:
         compared = (CaptionedTable(table, caption) for caption, table in speedup_tables(family))
-        yield section("against", f"Compared with {listing(others)}", *compared)
+        against = section("against", f"Compared with {listing(others)}", *compared)
+        yield replace(against, is_folded=not against.drawings)
     yield where_drawn(
         "sizes",
         "Time against size",
@@ -60,7 +61,7 @@ def family_sections(
         "quality",
         "Time against quality",
         CaptionedTable(quality_table(family), f"Every quality on `{family.quality_problem}`."),
-        "No two variants have both a time and a quality.",
+        "No two variants that were timed differ in quality.",
     )
     view = ranks(family)
     if view is not None:

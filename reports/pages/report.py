@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from harness.measuring.selftest.file import last_selftests
@@ -26,6 +27,8 @@ from reports.tables.overview import overview_table
 from reports.tables.provenance import environment_table, sources_table
 from reports.views.family import FamilyView, environments, families, rows_of
 from reports.views.overview import overview
+
+_VERSIONS = 4
 
 
 def write_report(results: Path, out: Path, profiles: Path | None = None) -> Path:
@@ -111,10 +114,11 @@ def _terms(found: Iterable[tuple[FamilyView, object]]) -> Iterator[PageSection]:
 
 
 def _measured_with(results: Results) -> str:
-    """Return machine and versions in one line, those of the last environment where they differ."""
+    """Return machine and first versions in a line, those of the last environment if they differ."""
     held = environments(results)
     last = held[-1]
-    versions = {"python": last.get("python"), **(last.get("packages") or {})}
+    packages = dict(islice((last.get("packages") or {}).items(), _VERSIONS))
+    versions = {"python": last.get("python"), **packages}
     parts = [
         ", ".join(filter(None, (last.get("cpu"), _cores(last.get("cores"))))),
         *(f"{name} {version}" for name, version in versions.items() if version),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.formatting import MISSING, change, count, gap, number, percent
+from reports.formatting import MISSING, count, gap, number, percent, quantity
 from reports.tables.table import Entry, Table, numbers, table_of, text
 from reports.views.family import rows_of
 
@@ -22,7 +22,7 @@ def overview_table(overview: pd.DataFrame) -> Table:
         text("system", lambda row: Entry(row["system"], link=f"#{row['slug']}")),
         numbers("published", _published),
         numbers("measured here", _measured),
-        numbers("work, today → enough", _repeated),
+        numbers("repeated work → enough", _repeated),
         numbers("ours, same decision", _ours),
         numbers("proven gap, today → ours", _gaps),
     )
@@ -47,14 +47,17 @@ def published_text(row: Row) -> str:
     """Write a published figure, and in brackets what it was before and after."""
     if math.isnan(row["published"]):
         return MISSING
-    before, after, unit = (row[f"published_{part}"] for part in ("before", "after", "unit"))
-    return f"{factor(row['published'])} ({change(before, after, unit)})"
+    before, after = (
+        quantity(row[f"published_{when}"], row["published_unit"]) for when in ("before", "after")
+    )
+    unit = after.partition(" ")[2]  # once is enough, where it is the same
+    return f"{factor(row['published'])} ({before.removesuffix(f' {unit}')} → {after})"
 
 
 def ours_text(row: Row) -> str:
     """Write how many times as fast ours is, and whose decision it makes unless it is the same."""
-    if row["projected"]:
-        return f"≥ {factor(row['times_as_fast'])} (projected)"
+    if row["basis"] != "measured":
+        return f"≥ {factor(row['times_as_fast'])} ({row['basis']})"
     told = factor_with_interval(row["times_as_fast"], row["low"], row["high"])
     decides = {"own": ", deciding otherwise", "different": "different decision"}
     return told + decides.get(row["decision"], "") if told != MISSING else told

@@ -15,7 +15,7 @@ _COLUMNS = [
     *("published", "published_before", "published_after", "published_unit"),
     *("measured", "measured_low", "measured_high", "measured_on"),
     *("counter", "done", "enough", "rated_on"),
-    *("times_as_fast", "low", "high", "projected", "decision"),
+    *("times_as_fast", "low", "high", "basis", "decision"),
     *("best", "gap_today", "gap_ours"),
 ]
 _NAN = math.nan
@@ -27,18 +27,19 @@ class _Factor(NamedTuple):
     value: float = _NAN
     low: float = _NAN
     high: float = _NAN
-    projected: bool = False
+    basis: str = "measured"
 
 
 def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
     """Return a row per system, in the order that families declare.
 
     `published` and `measured` say how many times as fast the published change made a planner, there
-    and here; `times_as_fast` says it of ours over today's release, `projected` where that one was
-    stopped. `done` is how often today's release does what `counter` counts, `enough` how often will
-    do. `decision` is `same`, `own`, `different`, or "" where one of the two made none.
-    `gap_today` and `gap_ours` are the proven gaps of today's decision and of our `best` one. What
-    is not known is NaN. A family that declares no row whose problem is there gets one that is made
+    and here; `times_as_fast` says it of ours over today's release. Its `basis` is `measured`, or
+    where that one was stopped `projected`, or `stopped` where all that is known is that it takes
+    longer than its budget. `done` is how often today's release does what `counter` counts, `enough`
+    how often will do. `decision` is `same`, `own`, `different`, or "" where one of the two made
+    none. `gap_today` and `gap_ours` are the proven gaps of today's decision and of our `best` one.
+    What is not known is NaN. A family that declares no row whose problem is there gets one that is made
     up from its reference and the fastest variant with the same decision.
     """
     found = []
@@ -47,7 +48,7 @@ def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
         found += [(row.place, _row(family, row)) for row in declared or _undeclared(family)]
     found.sort(key=lambda each: each[0])  # stable, so that families stay together
     table = pd.DataFrame([row for _, row in found], columns=_COLUMNS)
-    texts = table.select_dtypes(exclude="number").columns.difference(["projected"])
+    texts = table.select_dtypes(exclude="number").columns
     numbers = ["published", "measured", "done", "enough", "times_as_fast", "gap_today", "gap_ours"]
     return table.astype({**dict.fromkeys(texts, object), **dict.fromkeys(numbers, float)})
 
@@ -93,7 +94,7 @@ def _row(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
         "times_as_fast": reached.value,
         "low": reached.low,
         "high": reached.high,
-        "projected": reached.projected,
+        "basis": reached.basis,
         "decision": _decision(cells, row),
         "best": best,
         "gap_today": _gap(rated, row.today),
@@ -110,8 +111,10 @@ def _factor(cells: Mapping[str, Mapping[str, Any]], ours: str, today: str) -> _F
     if ours not in cells or today not in cells or ours == today:
         return _Factor()
     fast, slow = cells[ours], cells[today]
-    if slow["status"] == "over budget" and slow["projection_s"] > 0 and fast["wall_s"] > 0:
-        return _Factor(slow["projection_s"] / fast["wall_s"], projected=True)
+    if slow["status"] == "over budget" and fast["wall_s"] > 0:
+        if slow["projection_s"] > 0:
+            return _Factor(slow["projection_s"] / fast["wall_s"], basis="projected")
+        return _Factor(slow["budget_s"] / fast["wall_s"], basis="stopped")
     (a, a_low, a_high), (b, b_low, b_high) = map(_ratio, (slow, fast))
     return _Factor(a / b, a_low / b_high, a_high / b_low if b_low else _NAN)
 
@@ -144,7 +147,7 @@ def _measured(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
     for problem in dict.fromkeys((*row.problems, family.ladder_problem)):
         if problem in family.against:
             reached = _factor(family.on(problem), row.published, before)
-            if reached.value > 0 and not reached.projected:
+            if reached.value > 0 and reached.basis == "measured":
                 break
     else:
         reached, problem = _Factor(), ""

@@ -44,7 +44,7 @@ def test_a_row_has_what_was_published_measured_repeated_gained_and_proven(tmp_pa
     for part in (
         "Boxes",
         f"8.0{TIMES}",
-        "20 min → 2.5 min",
+        "20 → 2.5 min",
         f"2.7{TIMES}",
         "1,000 → 5 copies",
         "25 % → 0.05 %",
@@ -67,11 +67,25 @@ def test_what_was_stopped_is_projected_and_has_no_gap(tmp_path):
     way = WAY | {"problem": WAY["problem"].replace("400", "1600")}
     table, (said,) = rows(tmp_path, past_lines(), way)
     row = table.iloc[0]
-    assert row["projected"]
+    assert row["basis"] == "projected"
     assert math.isnan(row["low"])
     assert math.isnan(row["gap_today"])
     assert "(projected)" in said
     assert "— → 0.05 %" in said
+
+
+def test_of_what_was_stopped_without_progress_the_least_is_told(tmp_path):
+    way = WAY | {"problem": WAY["problem"].replace("400", "1600")}
+    lines = past_lines()
+    for line in lines:
+        line["settings"] = {"budget": 30.0}
+        if line["status"] == "over budget":
+            line |= {"projection_s": None, "progress": None}
+    table, (said,) = rows(tmp_path, lines, way)
+    compiled = next(line for line in lines if "/compiled@crates[boxes=1600" in line["cell"])
+    assert table["times_as_fast"][0] == pytest.approx(30 / compiled["wall_s"]["median"])
+    assert "(stopped)" in said
+    assert "≥ " in said
 
 
 def test_work_that_nobody_declares_enough_of_is_set_beside_that_of_ours(tmp_path):
@@ -135,8 +149,8 @@ def test_goals_are_told_in_one_line_what_was_missed_first(tmp_path):
     held = write(tmp_path / "results.jsonl", [*family_lines(), *past_lines()])
     said = goals_in_a_line(families(read_results(held)))
     assert said == (
-        "2 goals missed: compiled takes a second and certified needs twice the memory at most. "
-        "2 met."
+        "Goals: 2 of 4 met; missed: compiled takes a second and certified needs twice the memory "
+        "at most."
     )
     nothing = write(tmp_path / "none.jsonl", family_lines())
     assert goals_in_a_line(families(read_results(nothing))) == ""
