@@ -39,8 +39,8 @@ def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
     longer than its budget. `done` is how often today's release does what `counter` counts, `enough`
     how often will do. `decision` is `same`, `own`, `different`, or "" where one of the two made
     none. `gap_today` and `gap_ours` are the proven gaps of today's decision and of our `best` one.
-    What is not known is NaN. A family that declares no row whose problem is there gets one that is made
-    up from its reference and the fastest variant with the same decision.
+    What is not known is NaN. A family that declares no row whose problem is there gets one that is
+    made up from its reference and the fastest variant with the same decision.
     """
     found = []
     for family in families:
