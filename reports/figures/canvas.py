@@ -142,7 +142,8 @@ def finish(figure: Figure, slug: str, title: str, caption: str, data: pd.DataFra
 
 def mark(artist: Artist, told: str, series: int | None = None) -> None:
     """Let an artist tell something when it is pointed at, and be hidden with its series."""
-    artist.set_gid(f"mark:{'' if series is None else series}:{told}")
+    plain = told.replace('"', "'")  # so that the SVG has it between double quotes
+    artist.set_gid(f"mark:{'' if series is None else series}:{plain}")
 
 
 def _with_marks(svg: str) -> str:
