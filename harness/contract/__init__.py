@@ -20,6 +20,7 @@ from harness.model.errors import (
     UsageError,
 )
 from harness.model.ids import WorkloadSpec
+from harness.model.overview import OverviewRow
 from harness.model.topology import Topology
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Measured",
     "Names",
     "NotApplicable",
+    "OverviewRow",
     "Planning",
     "Prepared",
     "Progress",

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar, get_args
 from harness.model.cell import Goal, Measure, Quality, RankTable
 from harness.model.errors import RegistryError, UsageError
 from harness.model.ids import ProblemId
+from harness.model.overview import OverviewRow
 
 OTHERS = "others"
 """The variant that a goal names to be set against all others of its problem."""
@@ -139,3 +140,25 @@ def check_goals(
             ProblemId.parse(goal.problem)
         except UsageError as error:
             raise RegistryError(f"{whose} is malformed: {error}") from None
+
+
+def check_overview(
+    family: str,
+    rows: Iterable[OverviewRow],
+    variants: Collection[str],
+    counters: Sequence[Counter],
+) -> None:
+    """Raise RegistryError where a row of the overview names what its family does not have."""
+    counted = {counter.name for counter in counters}
+    for row in rows:
+        whose = f"Overview row '{row.system}' of family '{family}'"
+        named = {row.today, row.ours, row.published, row.before, row.best} - {""}
+        for name in sorted(named.difference(variants)):
+            raise RegistryError(f"{whose} names variant '{name}', which is not registered.")
+        if row.counter and row.counter not in counted:
+            raise RegistryError(f"{whose} names counter '{row.counter}', which it does not have.")
+        for problem in row.problems:
+            try:
+                ProblemId.parse(problem)
+            except UsageError as error:
+                raise RegistryError(f"{whose} is malformed: {error}") from None

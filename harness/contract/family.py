@@ -15,6 +15,7 @@ from harness.contract.declarations import (
     Workload,
     check_counters,
     check_goals,
+    check_overview,
     check_qualities,
     check_studies,
 )
@@ -27,6 +28,7 @@ from harness.contract.variants import Prepared, Variant
 from harness.model.cell import Claim, Goal, Quality
 from harness.model.errors import RegistryError, unknown
 from harness.model.ids import WorkloadSpec
+from harness.model.overview import OverviewRow
 from harness.model.topology import Topology
 
 P = TypeVar("P")
@@ -137,6 +139,7 @@ class Family(Generic[P, D]):
         benchmarks: ids of the problems that asv runs.
         studies: the family's part of the report.
         goals: what its variants are to reach, and the report says whether they do.
+        overview: its rows of the table that a report opens with.
         abilities: what it can do beyond being compared.
     """
 
@@ -154,6 +157,7 @@ class Family(Generic[P, D]):
     benchmarks: tuple[str, ...] = ()
     studies: tuple[Study, ...] = ()
     goals: tuple[Goal, ...] = ()
+    overview: tuple[OverviewRow, ...] = ()
     abilities: Abilities[P, D] = field(default_factory=Abilities)
     variants: dict[str, Variant[P, D]] = field(default_factory=dict)
 
@@ -261,6 +265,7 @@ class Family(Generic[P, D]):
         check_counters(self.name, self.counters)
         check_studies(self.name, self.reference.name, self.studies)
         check_goals(self.name, self.goals, self.variants, self.qualities)
+        check_overview(self.name, self.overview, self.variants, self.counters)
         planning = self.abilities.planning
         if isinstance(planning, Planning) and planning.variant not in self.variants:
             raise RegistryError(

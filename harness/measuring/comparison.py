@@ -66,6 +66,11 @@ class Comparison:
         # First the one that all are compared with: until its check is over, no cell is final.
         self._order = sorted(self._variants, key=lambda each: each is not self._against)
         self._goals = [g for g in family.goals if ProblemId.parse(g.problem) == request.given]
+        self._overview = [
+            row
+            for row in family.overview
+            if request.given in [ProblemId.parse(problem) for problem in row.problems]
+        ]
         self._settings = settings or Settings()
         self._job = request.job(self._settings, registry)
         self._listen: Listener = _no_listener
@@ -156,6 +161,7 @@ class Comparison:
             claim=variant.claim,
             qualities=list(family.qualities),
             goals=[goal for goal in self._goals if goal.variant == variant.name],
+            overview=self._overview,
             counter_meanings={counter.name: counter.meaning for counter in family.counters},
             counter_enough={
                 counter.name: counter.enough

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct, convert, field, to_builtins
 from harness.model.declared import LEAST, check_sizes
 from harness.model.errors import UsageError, printable
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
+from harness.model.overview import OverviewRow
 from harness.model.settings import Settings
 
 SCHEMA = 1
@@ -242,6 +243,7 @@ class Cell(Struct, kw_only=True):
     size: Number | None = None
     qualities: list[Quality] = field(default_factory=list)
     goals: list[Goal] = field(default_factory=list)
+    overview: list[OverviewRow] = field(default_factory=list)
     counter_meanings: dict[str, str] = field(default_factory=dict)
     counter_enough: dict[str, Number | str] = field(default_factory=dict)
     settings: Settings | None = None

@@ -5,7 +5,7 @@ from planners.dimspec.capture import capturing
 from planners.dimspec.decision import Decision
 from planners.dimspec.inventory import inventory
 from planners.dimspec.problem import DimSpecProblem
-from planners.dimspec.suite import GOALS, STUDIES
+from planners.dimspec.suite import GOALS, OVERVIEW, STUDIES
 from planners.dimspec.workloads import WORKLOADS, brings, label
 
 FAMILY: Family[DimSpecProblem, Decision] = Family(
@@ -59,5 +59,6 @@ FAMILY: Family[DimSpecProblem, Decision] = Family(
     benchmarks=("resnet50[calls=1000]/dgx_a100_80gb:4",),
     studies=STUDIES,
     goals=GOALS,
+    overview=OVERVIEW,
     abilities=Abilities(capture=capturing, inventory=inventory),
 )

@@ -1,6 +1,6 @@
 """The studies of the family, and its goals."""
 
-from harness.contract import Goal, Study
+from harness.contract import Goal, OverviewRow, Study
 
 PUBLISHED = ("eager-dict", "lazy-dict")
 LADDER = (*PUBLISHED, "shared-dict", "path-cache", "interned")
@@ -50,5 +50,19 @@ GOALS = (
         "times faster",
         8,
         against="colossalai-0.4.1",
+    ),
+)
+
+OVERVIEW = (
+    OverviewRow(
+        "ColossalAI",
+        problem=_PAIRS,
+        today="lazy-dict",
+        ours="interned",
+        place=30,
+        published="lazy-dict",
+        best="optimal",
+        counter="dictionaries_built",
+        rated_on=_BEGINNING,
     ),
 )

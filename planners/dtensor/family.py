@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.dtensor.releases.declared import RELEASES
-from planners.dtensor.suite import GOALS, STUDIES
+from planners.dtensor.suite import GOALS, OVERVIEW, STUDIES
 from planners.dtensor.workloads import WORKLOADS, brings, label
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
         Counter("misses", "decisions that had to be made"),
         Counter("specs_built", "DTensor specs put together"),
         Counter("pytree_passes", "passes of pytree over arguments"),
-        Counter("strategies_expanded", "strategies put together to choose from"),
+        Counter("strategies_expanded", "strategies put together to choose from", enough="misses"),
         Counter("cache_entries", "decisions kept after the call"),
         Counter("cache_bytes", "bytes of the Python objects that they hold"),
     ),
@@ -65,6 +65,7 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
     ),
     studies=STUDIES,
     goals=GOALS,
+    overview=OVERVIEW,
     abilities=Abilities(
         explain="planners.dtensor.explain:explain",
         capture="planners.dtensor.capture.recording:capturing",

@@ -1,6 +1,6 @@
 """The family's part of reports, and the goals of its variants."""
 
-from harness.contract import Goal, Study
+from harness.contract import Goal, OverviewRow, Study
 
 LADDER = ("before", "after", "no-pytree", "upstream")
 
@@ -66,4 +66,18 @@ GOALS = tuple(
         ("new sizes at least 40 times as fast", _DYNAMIC, "shape-class", 40),
         ("new sizes in 2 dimensions at least 100 times as fast", _DYNAMIC_2D, "shape-class", 100),
     )
+)
+
+OVERVIEW = (
+    OverviewRow(
+        "DTensor",
+        problem=_MLP,
+        today="upstream",
+        ours="interned",
+        place=20,
+        published="after",
+        best="exact-miss",
+        counter="strategies_expanded",
+        rated_on=_CASES_2D,
+    ),
 )

@@ -9,7 +9,7 @@ from harness.contract import Abilities, Counter, Family, Quality
 from planners.embedding.importing.importer import IMPORTING
 from planners.embedding.inventory import inventory
 from planners.embedding.releases.declared import RELEASES
-from planners.embedding.studies import GOALS, STUDIES
+from planners.embedding.studies import GOALS, OVERVIEW, STUDIES
 from planners.embedding.workloads import brings, label, list_workloads
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
     ),
     studies=STUDIES,
     goals=GOALS,
+    overview=OVERVIEW,
     abilities=Abilities(
         planning="planners.embedding.implementation:PLANNING",
         explain="planners.embedding.explain.explain:explain",

@@ -6,7 +6,7 @@ Nothing here imports torch: listing variants must be quick.
 from typing import TYPE_CHECKING
 
 from harness.contract import Abilities, Counter, Family, Quality
-from planners.reshard.suite import GOALS, STUDIES
+from planners.reshard.suite import GOALS, OVERVIEW, STUDIES
 from planners.reshard.workloads import WORKLOADS, checked
 
 if TYPE_CHECKING:
@@ -41,4 +41,5 @@ FAMILY: Family["ReshardProblem", "ReshardDecision"] = Family(
     abilities=Abilities(inventory="planners.reshard.inventory:inventory"),
     studies=STUDIES,
     goals=GOALS,
+    overview=OVERVIEW,
 )

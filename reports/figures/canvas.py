@@ -1,6 +1,7 @@
 """The look that all figures share, their files as SVG and PNG, and places for labels."""
 
 import io
+import itertools
 import math
 import re
 import warnings
@@ -11,9 +12,11 @@ from typing import Any, Literal
 
 import matplotlib as mpl
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Annotation, Text
@@ -41,6 +44,7 @@ _NEUTRAL = {
     PALE.lower(): "figure-pale",
     "#e4e4e4": "figure-grid",
 }
+_MARKED = re.compile(r'<g id="(mark|key):(\d*):([^"]*)">')
 _PAINT = re.compile(r"\b(fill|stroke): (#[0-9a-f]{6})")
 
 _LONGEST_LINE, LONGEST_NAME, _MOST_LINES = 100, 50, 4
@@ -132,7 +136,28 @@ def finish(figure: Figure, slug: str, title: str, caption: str, data: pd.DataFra
         empty = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(svg, format="svg", metadata=empty)
     figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
-    return Drawing(slug, title, caption, data, _own_ids(svg.getvalue(), slug), png.getvalue())
+    written = _own_ids(_with_marks(svg.getvalue()), slug)
+    return Drawing(slug, title, caption, data, written, png.getvalue())
+
+
+def mark(artist: Artist, told: str, series: int | None = None) -> None:
+    """Let an artist tell something when it is pointed at, and be hidden with its series."""
+    plain = told.replace('"', "'")  # so that the SVG has it between double quotes
+    artist.set_gid(f"mark:{'' if series is None else series}:{plain}")
+
+
+def _with_marks(svg: str) -> str:
+    """Turn what `mark` and `make_switches` noted into titles and attributes of the SVG."""
+    places = itertools.count(1)
+
+    def written(found: re.Match[str]) -> str:
+        kind, series, told = found.groups()  # the text was escaped for an attribute
+        name = "series" if kind == "mark" else "key"
+        of = f' data-{name}="{series}"' if series else ""
+        title = f"<title>{told}</title>" if told else ""
+        return f'<g id="{kind}-{next(places)}"{of}>{title}'
+
+    return _MARKED.sub(written, svg)
 
 
 def _own_ids(svg: str, slug: str) -> str:
@@ -214,6 +239,13 @@ def key(label: str, **look: Any) -> Line2D:
     return Line2D([], [], label=label, **look)
 
 
+def make_switches(legend: Legend) -> None:
+    """Let each entry of a legend hide and show the series of its place."""
+    for series, parts in enumerate(zip(legend.legend_handles, legend.texts, strict=True)):
+        for part in filter(None, parts):
+            part.set_gid(f"key:{series}:")
+
+
 def legend_above(figure: Figure, *keys: Line2D | Patch) -> None:
     """Write a legend above a figure, in one row of three at most."""
     figure.legend(handles=keys, loc="outside upper left", ncols=3)
@@ -226,14 +258,25 @@ def draw_interval(axes: Axes, place: float, value: float, ends: Ends, **look: An
 
 
 def draw_bar(
-    axes: Axes, place: float, value: float, ends: Ends, text: str, start: float = 0.0, **look: Any
+    axes: Axes,
+    place: float,
+    value: float,
+    ends: Ends,
+    text: str,
+    name: str,
+    start: float = 0.0,
+    **look: Any,
 ) -> None:
-    """Draw a bar with its interval where it has one, and beside it a text and that interval."""
-    axes.barh(place, value - start, left=start, **look)
+    """Draw a bar with its interval where it has one, and beside it a text and that interval.
+
+    The bar tells `name` and that text when it is pointed at.
+    """
+    (bar,) = axes.barh(place, value - start, left=start, **look)
     end = max(value, start)
     if all(map(math.isfinite, ends)):
         draw_interval(axes, place, value, ends, color="black", linewidth=1)
         end, text = max(ends[1], start), f"{text} ({interval(*ends)})"
+    mark(bar, f"{name}: {text}")
     write_beside(axes, end, place, text)
 
 

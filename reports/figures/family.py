@@ -14,7 +14,7 @@ from reports.figures.growth import draw_growth
 from reports.figures.labels import label_points
 from reports.figures.ranks import draw_ranks
 from reports.figures.speedups import draw_speedups
-from reports.formatting import change, gap, listing, number, percent, seconds
+from reports.formatting import change, gap, listing, number, percent, quantity, seconds
 from reports.views.family import FamilyView, rows_of
 from reports.views.variants import ladder, phase_times, tradeoff
 
@@ -44,7 +44,8 @@ def _ladder(family: FamilyView) -> Iterator[Drawing]:
         if claimed and math.isnan(row["published_share"]):
             canvas.write_beside(axes, 0.0, place - 0.2, "no figure published", color=GREY)
         elif claimed:
-            axes.barh(place - 0.2, row["published_share"], 0.34, color=PALE, edgecolor=GREY)
+            bars = axes.barh(place - 0.2, row["published_share"], 0.34, color=PALE, edgecolor=GREY)
+            canvas.mark(bars[0], f"{row['variant']}, published: {_claim(row)}")
             canvas.write_beside(axes, row["published_share"], place - 0.2, _claim(row), color=GREY)
         middle = place + 0.2 if claimed else place
         if math.isnan(row["ratio"]):
@@ -52,9 +53,8 @@ def _ladder(family: FamilyView) -> Iterator[Drawing]:
             continue
         said = "1, the reference" if row["outcome"] == "reference" else number(row["ratio"])
         ends = (row["low"], row["high"])
-        canvas.draw_bar(
-            axes, middle, row["ratio"], ends, said, height=0.34, color=BLUE, edgecolor=BLUE
-        )
+        look: dict[str, Any] = {"height": 0.34, "color": BLUE, "edgecolor": BLUE}
+        canvas.draw_bar(axes, middle, row["ratio"], ends, said, row["variant"], **look)
     canvas.name_rows(axes, table["variant"].tolist())
     axes.grid(axis="x")
     axes.set_xlabel(f"share of {family.reference}'s cost (lower is better)")
@@ -80,13 +80,13 @@ def _claim(row: dict[str, Any]) -> str:
 
 def _quality(family: FamilyView) -> Iterator[Drawing]:
     table = tradeoff(family)
-    if len(table) < 2:
+    if table["quality"].nunique() < 2:
         return
     first = rows_of(table)[0]
     figure, axes = canvas.new_figure(4.0)
     for row in rows_of(table):
         index = family.variants.index(row["variant"])
-        axes.plot(
+        (point,) = axes.plot(
             row["cpu_s"],
             row["quality"],
             marker="o" if row["decision"] in ("reference", "same") else "D",
@@ -95,6 +95,8 @@ def _quality(family: FamilyView) -> Iterator[Drawing]:
             markeredgecolor="black",
             markeredgewidth=0.6,
         )
+        told = quantity(row["quality"], row["unit"])
+        canvas.mark(point, f"{row['variant']}: {seconds(row['cpu_s'])}, {row['name']} {told}")
     bounds = sorted(table["bound"].dropna(), reverse=first["better"] == "lower")[:1]
     for strongest in bounds:
         axes.axhline(strongest, color="black", linestyle="--", linewidth=1)
@@ -147,6 +149,8 @@ def _phases(family: FamilyView) -> Iterator[Drawing]:
             label=phase,
             hatch="" if phase == "other" else HATCHES[index % len(HATCHES)],
         )
+        for name, bar in zip(spent.index, bars, strict=True):
+            canvas.mark(bar, f"{name}, {phase}: {seconds(spent.loc[name, phase])}")
         wide = spent[phase] > 0.08 * totals.max()
         labels = (spent[phase] / totals).map(percent).where(wide, "")
         written = axes.bar_label(

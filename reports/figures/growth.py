@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from reports.figures import canvas
 from reports.figures.canvas import GREY, MARKERS, Drawing
 from reports.formatting import count, hundredths, seconds, with_interval
-from reports.views.family import FamilyView
+from reports.views.family import FamilyView, rows_of
 
 
 def draw_growth(family: FamilyView) -> Iterator[Drawing]:
@@ -24,11 +24,14 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
         for variant in group["variant"].unique():
             index = family.variants.index(variant)
             line = group[group["variant"] == variant].sort_values("size")
-            handles.append(_draw_line(axes, line, index, _fit_label(variant, fits.loc[variant])))
+            label = _fit_label(variant, fits.loc[variant])
+            handles.append(_draw_line(axes, line, index, len(handles), label))
         for budget in sorted(group["budget_s"].dropna().unique()):
             label = f"budget of a call, {seconds(budget, trim=True)} (wall)"
             look: dict[str, Any] = {"color": GREY, "linestyle": ":", "linewidth": 1, "label": label}
-            handles.append(axes.axhline(budget, **look))
+            line = axes.axhline(budget, **look)
+            canvas.mark(line, label, len(handles))
+            handles.append(line)
         _log_axes(axes, sorted(group["size"].unique()))
         axes.set_xlabel(str(group["size_name"].iloc[0]))
         axes.set_ylabel("planning time (CPU)")
@@ -46,7 +49,7 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
                 " Hollow triangles are calls that were stopped at their budget with no progress "
                 "to project from."
             )
-        figure.legend(handles=handles, loc="outside right upper")
+        canvas.make_switches(figure.legend(handles=handles, loc="outside right upper"))
         data = group.merge(fits[["exponent", "low", "high"]], left_on="variant", right_index=True)
         name = "Planning time against size"
         yield canvas.finish(figure, f"{family.slug}-size-{place}", name, caption, data)
@@ -59,23 +62,34 @@ def _fit_label(variant: str, fit: "pd.Series[float]") -> str:
     return f"{variant}\nsize^{power}"
 
 
-def _draw_line(axes: Axes, line: pd.DataFrame, index: int, label: str) -> Line2D:
+def _draw_line(axes: Axes, line: pd.DataFrame, index: int, series: int, label: str) -> Line2D:
+    """Draw a variant's line, point by point so that each can tell what it is."""
     colour, marker = canvas.colour_of(index), MARKERS[index % len(MARKERS)]
-    projected, stopped = line["projected"].astype(bool), line["stopped"].astype(bool)
-    measured = line[~projected & ~stopped]
-    look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5}
-    look["linestyle"] = "-." if index >= len(canvas.PALETTE) else "-"
-    axes.plot(measured["size"], measured["seconds"], **look)
-    over = line[projected | stopped]
-    tail = pd.concat([measured.tail(1), over]).sort_values("size")
-    if len(over):
-        axes.plot(tail["size"], tail["seconds"], color=colour, linestyle="--", linewidth=1)
-    hollow: dict[str, Any] = {"color": colour, "linestyle": "none", "markerfacecolor": "white"}
-    for which, shape in ((projected, marker), (stopped, "^")):
-        if which.any():
-            ended = line[which]
-            axes.plot(ended["size"], ended["seconds"], marker=shape, markersize=6, **hollow)
-    return canvas.key(label, **look)
+    style = "-." if index >= len(canvas.PALETTE) else "-"
+    over = line["projected"].astype(bool) | line["stopped"].astype(bool)
+    measured, ended = line[~over], line[over]
+    name = str(line["variant"].iloc[0])
+    tail = pd.concat([measured.tail(1), ended]).sort_values("size")
+    for part, dashes, width in ((measured, style, 1.5), (tail, "--", 1.0)):
+        if len(part) > 1 and (part is measured or len(ended)):
+            strokes: dict[str, Any] = {"color": colour, "linestyle": dashes, "linewidth": width}
+            (drawn,) = axes.plot(part["size"], part["seconds"], **strokes)
+            canvas.mark(drawn, name, series)
+    for row in rows_of(line):
+        look: dict[str, Any] = {
+            "color": colour,
+            "marker": marker,
+            "markersize": 5,
+            "linestyle": "none",
+        }
+        told = f"{name} at {count(row['size'])}: {seconds(row['seconds'])}"
+        if row["projected"] or row["stopped"]:
+            shape = "^" if row["stopped"] else marker
+            look |= {"marker": shape, "markersize": 6, "markerfacecolor": "white"}
+            told += ", stopped there" if row["stopped"] else ", projected"
+        (point,) = axes.plot(row["size"], row["seconds"], **look)
+        canvas.mark(point, told, series)
+    return canvas.key(label, color=colour, marker=marker, markersize=5, linestyle=style)
 
 
 def _log_axes(axes: Axes, sizes: list[float]) -> None:

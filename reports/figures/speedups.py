@@ -75,4 +75,5 @@ def _draw_bar(axes: Axes, place: float, row: dict[str, Any], colour: str) -> Non
     if row["projected"]:
         look = {"color": "white", "edgecolor": colour, "linestyle": "--", "linewidth": 1.2}
     ends = (row["low"], row["high"])
-    canvas.draw_bar(axes, place, reached, ends, factor(row), start=1, height=0.62, **look)
+    said = factor(row)
+    canvas.draw_bar(axes, place, reached, ends, said, row["variant"], start=1, height=0.62, **look)

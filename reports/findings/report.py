@@ -7,7 +7,7 @@ from reports.findings.finding import Finding
 from reports.findings.measured import effects
 from reports.findings.shortfalls import goals, repetition, shortfalls
 from reports.frames import Results
-from reports.views.family import environments, families
+from reports.views.family import FamilyView, environments, families
 
 KINDS = (
     *("verdict", "goals", "different decisions", "failed", "repeated work", "phases"),
@@ -17,16 +17,28 @@ KINDS = (
 
 def findings(results: Results) -> list[Finding]:
     """Return what the results say; the first one is the verdict on the first family."""
+    found = [finding for family in families(results) for finding in family_findings(family)]
+    return sorted([*found, *file_findings(results)], key=_importance)
+
+
+def family_findings(family: FamilyView) -> list[Finding]:
+    """Return what the results say of a family: the first of each kind, then all others."""
     found = [
         replace(finding, family=family.name)
-        for family in families(results)
         for tell in (effects, goals, repetition, shortfalls)
         for finding in tell(family)
     ]
-    return sorted([*found, *_file(results)], key=lambda finding: KINDS.index(finding.kind))
+    found.sort(key=_importance)
+    firsts = {finding.kind: finding for finding in reversed(found)}
+    return sorted(found, key=lambda finding: finding is not firsts[finding.kind])
 
 
-def _file(results: Results) -> Iterator[Finding]:
+def _importance(finding: Finding) -> int:
+    return KINDS.index(finding.kind)
+
+
+def file_findings(results: Results) -> Iterator[Finding]:
+    """Yield what must be known of a results file as a whole."""
     held = environments(results)
     if len(held) > 1:
         yield Finding(

@@ -1,6 +1,6 @@
 """Sentences on what falls short: decisions, failures, calls cut short, work repeated, goals."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
@@ -12,6 +12,7 @@ from reports.views.family import FamilyView, rows_of
 from reports.views.variants import stopped_at
 
 _REASON_LENGTH = 160
+_MISSED = ("missed", "projected to be missed")
 _GOALS = ("missed", "inconclusive", "projected to be missed", "projected to be met", "not measured")
 
 
@@ -93,13 +94,27 @@ def goals(family: FamilyView) -> Iterator[Finding]:
         yield Finding("goals", "; ".join([whole, *told]) + ".")
 
 
+def goals_in_a_line(families: Iterable[FamilyView]) -> str:
+    """Say in one line how many goals of all families are met, and which are missed.
+
+    It is "" where there are none.
+    """
+    standings = [each for family in families for each in family.standings]
+    if not standings:
+        return ""
+    met = sum(found.outcome == "met" for _, _, found in standings)
+    missed = [goal.text for goal, _, found in standings if found.outcome in _MISSED]
+    which = f"missed: {listing(missed, most=2)}" if missed else "none missed"
+    return f"Goals: {met} of {len(standings)} met; {which}."
+
+
 def shortcomings(family: FamilyView) -> list[str]:
     """Say of each goal that is missed by how much, and where the time of its variant goes."""
     return [
         f"Missed: {goal.text}. It is {found.measured(quantity)} where the limit is "
         f"{quantity(found.limit, found.unit)}{_phases(family, goal, cell)}."
         for goal, cell, found in family.standings
-        if found.outcome in ("missed", "projected to be missed")
+        if found.outcome in _MISSED
     ]
 
 

@@ -1,6 +1,6 @@
 """The sections of a report about one family."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from reports.figures.family import figures
@@ -30,7 +30,10 @@ from reports.views.scaling import LEAST_SIZES
 def family_sections(
     family: FamilyView, results: Results, steps: Sequence[LadderStep] = ()
 ) -> Iterator[PageSection]:
-    """Yield all that results, and profiles of the ladder's steps, hold about a family."""
+    """Yield all that results, and profiles of the ladder's steps, hold about a family.
+
+    First come the figures, then what is there to check them, folded.
+    """
     drawn = figures(family)
 
     def section(name: str, title: str, *tables: CaptionedTable, note: str = "") -> PageSection:
@@ -39,18 +42,14 @@ def family_sections(
     def where_drawn(name: str, title: str, table: CaptionedTable, missing: str) -> PageSection:
         return section(name, title, table) if drawn[name] else section(name, title, note=missing)
 
-    problems = CaptionedTable(problems_table(family, results), "What was planned, and why.")
-    yield section("problems", "Problems", problems)
-    goals = CaptionedTable(goals_table(family), "What was to be reached, and whether it was.")
-    if goals.table.rows:
-        yield replace(section("goals", "Goals", goals), remarks=shortcomings(family))
     note = "" if drawn["ladder"] else "No two steps could be measured on one problem."
     tables = _ladder_tables(family, steps)
     yield section("ladder", "The ladder: claimed and measured", *tables, note=note)
     others = [name for name in dict.fromkeys(family.against.values()) if name != family.reference]
     if others:
         compared = (CaptionedTable(table, caption) for caption, table in speedup_tables(family))
-        yield section("against", f"Compared with {listing(others)}", *compared)
+        against = section("against", f"Compared with {listing(others)}", *compared)
+        yield replace(against, is_folded=not against.drawings)
     yield where_drawn(
         "sizes",
         "Time against size",
@@ -62,13 +61,29 @@ def family_sections(
         "quality",
         "Time against quality",
         CaptionedTable(quality_table(family), f"Every quality on `{family.quality_problem}`."),
-        "No two variants have both a time and a quality.",
+        "No two variants that were timed differ in quality.",
     )
     view = ranks(family)
     if view is not None:
         loads = CaptionedTable(loads_table(view), "The heaviest rank, the mean, and the capacity.")
         every = CaptionedTable(ranks_table(view), "Every rank.")
         yield section("ranks", "What each rank gets", loads, every)
+    checks = _checks(family, results, section, where_drawn)
+    yield from (replace(each, is_folded=True) for each in checks)
+
+
+def _checks(
+    family: FamilyView,
+    results: Results,
+    section: Callable[..., PageSection],
+    where_drawn: Callable[..., PageSection],
+) -> Iterator[PageSection]:
+    """Yield what is there to check the figures: problems, goals, phases, counters, all cells."""
+    problems = CaptionedTable(problems_table(family, results), "What was planned, and why.")
+    yield section("problems", "Problems", problems)
+    goals = CaptionedTable(goals_table(family), "What was to be reached, and whether it was.")
+    if goals.table.rows:
+        yield replace(section("goals", "Goals", goals), remarks=shortcomings(family))
     yield where_drawn(
         "phases",
         "Where the time goes",

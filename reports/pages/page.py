@@ -38,7 +38,7 @@ class PageSection:
     """Figures, tables, and remarks on them; `note` says why something is not there.
 
     `terms` are explained: a name, its meaning, and what kind of figure it is. Without a title it is
-    all of its chapter.
+    all of its chapter. What `is_folded` is shown when it is asked for.
     """
 
     slug: str
@@ -48,28 +48,50 @@ class PageSection:
     note: str = ""
     remarks: Sequence[str] = ()
     terms: Sequence[tuple[str, str, str]] = ()
+    is_folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PageChapter:
-    """A chapter; `template` has what it says in HTML alone, such as a glossary."""
+    """A chapter; `template` has what it says in HTML alone, such as a glossary.
+
+    It opens with its `findings`, of which all but the first few are folded away.
+    """
 
     slug: str
     title: str
     sections: Sequence[PageSection]
     lead: str = ""
     template: str = ""
+    findings: Sequence[Finding] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The first screen of a page whose chapters are pages of their own: a table and a figure.
+
+    `remark` is a line between the two, and `first_findings` has a finding of each chapter.
+    """
+
+    table: CaptionedTable
+    drawings: Sequence[Drawing]
+    remark: str
+    first_findings: Mapping[str, Finding]
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page, and the CSV files and others that go with it; the first finding sums it up."""
+    """A page, and the CSV files and others that go with it.
+
+    With an `opening` each chapter is shown alone; without one the first finding sums all up.
+    """
 
     name: str
     heading: str
     lead: Sequence[str]
     findings: Sequence[Finding]
     chapters: Sequence[PageChapter]
+    opening: Opening | None = None
     data: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
 
@@ -109,11 +131,13 @@ def _check_target(out: Path) -> None:
 
 def _write(page: Page, folder: Path) -> None:
     files, data = dict(page.files), dict(page.data)
-    for section in (each for chapter in page.chapters for each in chapter.sections):
-        for drawing in section.drawings:
-            files[f"figures/{drawing.slug}.svg"] = drawing.svg.encode()
-            files[f"figures/{drawing.slug}.png"] = drawing.png
-            data[drawing.slug] = drawing.data
+    sections = [section for chapter in page.chapters for section in chapter.sections]
+    drawings = [drawing for section in sections for drawing in section.drawings]
+    for drawing in (*(page.opening.drawings if page.opening else ()), *drawings):
+        files[f"figures/{drawing.slug}.svg"] = drawing.svg.encode()
+        files[f"figures/{drawing.slug}.png"] = drawing.png
+        data[drawing.slug] = drawing.data
+    for section in sections:
         data |= {one.name: one.data for one in section.tables if one.data is not None}
     files |= {f"data/{name}.csv": csv(frame).encode() for name, frame in data.items()}
     for template, name in (("page.md.j2", "report.md"), ("page.html.j2", "index.html")):

@@ -1,20 +1,34 @@
 """The report of a results file."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from harness.measuring.selftest.file import last_selftests
 from harness.model.errors import printable
-from reports.findings.report import findings
+from reports.figures.overview import draw_overview
+from reports.findings.report import family_findings, file_findings, findings
+from reports.findings.shortfalls import goals_in_a_line
 from reports.formatting import plural
 from reports.frames import Results, read_results
 from reports.pages.family import family_sections
-from reports.pages.flame_links import ladder_steps
-from reports.pages.page import CaptionedTable, Page, PageChapter, PageSection, write_page
+from reports.pages.flame_links import LadderStep, ladder_steps
+from reports.pages.page import (
+    CaptionedTable,
+    Opening,
+    Page,
+    PageChapter,
+    PageSection,
+    write_page,
+)
+from reports.tables.overview import overview_table
 from reports.tables.provenance import environment_table, sources_table
 from reports.views.family import FamilyView, environments, families, rows_of
+from reports.views.overview import overview
+
+_VERSIONS = 4
 
 
 def write_report(results: Path, out: Path, profiles: Path | None = None) -> Path:
@@ -29,34 +43,23 @@ def write_report(results: Path, out: Path, profiles: Path | None = None) -> Path
 
 def _page(results: Results, name: str, profiles: Path | None) -> Page:
     found = [(family, ladder_steps(family, profiles)) for family in families(results)]
-    told = findings(results)
-    if len(found) == 1:
-        told = [replace(finding, family="") for finding in told]
-    about = []
-    for family, steps in found:
-        sections = list(family_sections(family, results, steps))
-        about.append(PageChapter(family.slug, family.name, sections, family.compared_with))
-    machine = CaptionedTable(environment_table(results))
-    machines = dict.fromkeys(each.get("machine") for each in environments(results))
-    told_of_it = [each.sentence() for name in machines if name for each in last_selftests(name)]
-    remarks = [*results.notes, *told_of_it]
-    environment = PageSection("environment", tables=[machine], remarks=remarks)
-    sources = [
-        CaptionedTable(sources_table(family), f"The variants of {family.name}.")
-        for family, _ in found
-    ]
-    how = PageChapter("how", "How to read this", list(_terms(found)), template="glossary.html.j2")
+    chapters = [_chapter(family, results, steps) for family, steps in found]
+    table = overview([family for family, _ in found])
+    goals = goals_in_a_line(family for family, _ in found)
+    opening = Opening(
+        CaptionedTable(overview_table(table)),
+        list(draw_overview(table)),
+        " ".join([*([goals] if goals else []), *_warnings(results)]),
+        {chapter.slug: chapter.findings[0] for chapter in chapters},
+    )
+    how = PageChapter("how", "Guide", list(_terms(found)), template="glossary.html.j2")
     return Page(
         name=printable(name),
         heading="shardbench report",
-        lead=[f"{printable(name)}: {_overview(results)}"],
-        findings=told,
-        chapters=[
-            *about,
-            how,
-            PageChapter("environment", "Environment", [environment]),
-            PageChapter("sources", "Sources", [PageSection("sources", tables=sources)]),
-        ],
+        lead=[_measured_with(results)],
+        findings=findings(results),
+        opening=opening,
+        chapters=[*chapters, how, _provenance(results, name, [family for family, _ in found])],
         data={
             kind: getattr(results, kind) for kind in ("cells", "qualities", "counters", "phases")
         },
@@ -69,6 +72,33 @@ def _page(results: Results, name: str, profiles: Path | None) -> Page:
     )
 
 
+def _chapter(family: FamilyView, results: Results, steps: Sequence[LadderStep]) -> PageChapter:
+    told = [replace(finding, family="") for finding in family_findings(family)]
+    sections = list(family_sections(family, results, steps))
+    return PageChapter(family.slug, family.name, sections, family.compared_with, findings=told)
+
+
+def _warnings(results: Results) -> Iterator[str]:
+    """Yield what a reader must know of the whole file before anything else."""
+    yield from (finding.sentence for finding in file_findings(results))
+
+
+def _provenance(results: Results, name: str, found: Sequence[FamilyView]) -> PageChapter:
+    machine = CaptionedTable(environment_table(results))
+    machines = dict.fromkeys(each.get("machine") for each in environments(results))
+    told_of_it = [each.sentence() for name in machines if name for each in last_selftests(name)]
+    remarks = [*results.notes, *told_of_it]
+    sources = [
+        CaptionedTable(sources_table(family), f"The variants of {family.name}.") for family in found
+    ]
+    sections = [
+        PageSection("environment", "Environment", tables=[machine], remarks=remarks),
+        PageSection("sources", "Sources", tables=sources),
+    ]
+    lead = f"{printable(name)}: {_contents(results)}."
+    return PageChapter("provenance", "Provenance", sections, lead)
+
+
 def _terms(found: Iterable[tuple[FamilyView, object]]) -> Iterator[PageSection]:
     """Yield for each family what its qualities and counters mean."""
     for family, _ in found:
@@ -79,10 +109,30 @@ def _terms(found: Iterable[tuple[FamilyView, object]]) -> Iterator[PageSection]:
         terms += [(row["name"], row["meaning"], "a counter") for row in rows_of(family.counters)]
         if terms:
             title = f"Qualities and counters of {family.name}"
-            yield PageSection(f"{family.slug}-terms", title, terms=tuple(dict.fromkeys(terms)))
+            terms = list(dict.fromkeys(terms))
+            yield PageSection(f"{family.slug}-terms", title, terms=terms, is_folded=True)
 
 
-def _overview(results: Results) -> str:
+def _measured_with(results: Results) -> str:
+    """Return machine and first versions in a line, those of the last environment if they differ."""
+    held = environments(results)
+    last = held[-1]
+    packages = dict(islice((last.get("packages") or {}).items(), _VERSIONS))
+    versions = {"python": last.get("python"), **packages}
+    parts = [
+        ", ".join(filter(None, (last.get("cpu"), _cores(last.get("cores"))))),
+        *(f"{name} {version}" for name, version in versions.items() if version),
+    ]
+    if len(held) > 1:
+        parts.append(f"and {plural(len(held) - 1, 'other environment')}")
+    return " · ".join(filter(None, parts))
+
+
+def _cores(amount: int | None) -> str:
+    return plural(amount, "core") if amount else ""
+
+
+def _contents(results: Results) -> str:
     starts = sorted(start for each in environments(results) for start in each["starts"])
     names = results.cells["family"].unique()
     parts = [

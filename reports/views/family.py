@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from reports.frames import Results
 from reports.views.scaling import exponents, sweeps
 
 _LONGEST_SLUG = 60
-_IDS_OF_THE_PAGE = ("findings", "how", "environment", "sources")
+_IDS_OF_THE_PAGE = ("overview", "findings", "how", "provenance", "environment", "sources")
 _ENVIRONMENT = ("shardbench", "python", "packages", "machine", "cpu", "cores", "seed")
 
 
@@ -37,6 +38,11 @@ class FamilyView(Results):
         if plain == self.name and plain not in _IDS_OF_THE_PAGE:
             return plain
         return f"{plain}-{hashlib.sha256(self.name.encode()).hexdigest()[:8]}"
+
+    @property
+    def place(self) -> float:
+        """Where the family stands among others, as its rows of the overview say."""
+        return min((row.place for cell in self.records for row in cell.overview), default=math.inf)
 
     @property
     def reference(self) -> str:
@@ -164,7 +170,7 @@ class FamilyView(Results):
 
 
 def families(results: Results) -> list[FamilyView]:
-    """Split results by family, in the order of the results."""
+    """Split results by family, in the order that they declare and then that of the results."""
     found = []
     for name in map(str, results.cells["family"].unique()):
         cells, qualities, counters, phases = (
@@ -173,7 +179,7 @@ def families(results: Results) -> list[FamilyView]:
         )
         records = tuple(cell for cell in results.records if cell.family == name)
         found.append(FamilyView(cells, qualities, counters, phases, records, name=name))
-    return found
+    return sorted(found, key=lambda family: family.place)
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ from harness.contract import (
     InfeasibleDecision,
     Measured,
     NotApplicable,
+    OverviewRow,
     Planning,
     Prepared,
     Progress,
@@ -621,6 +622,17 @@ def bounded_registry() -> Registry:
             )
         ]
     )
+
+
+def overview_registry() -> Registry:
+    """The family with rows of an overview, about two problems."""
+    here, elsewhere = "toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"
+    rows = (
+        OverviewRow("Toys", here, today="reference", ours="same"),
+        OverviewRow("Rated", elsewhere, today="reference", ours="same", rated_on=here),
+        OverviewRow("Others", elsewhere, today="reference", ours="same"),
+    )
+    return Registry([_family("toy", overview=rows)])
 
 
 def labelled_registry() -> Registry:

@@ -12,6 +12,7 @@ import pytest
 from selenium import webdriver
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 CHROMIUM, DRIVER = which("chromium"), which("chromedriver")
@@ -27,10 +28,12 @@ class Browser:
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
 
-    def open(self, page: Path, width: int = 1280) -> None:
+    def open(self, page: Path, width: int = 1280, at: str = "") -> None:
+        """Open a page, at the element of that id where one is named."""
         self.resize(width)
         self.complaints()  # those of the page before
-        address = page.resolve().as_uri()
+        address = page.resolve().as_uri() + (f"#{at}" if at else "")
+        self.driver.get("about:blank")  # the same page at another element is not loaded again
         self.driver.get(address)
         # Under load, Chromium has come back before the page was there.
         WebDriverWait(self.driver, SECONDS).until(
@@ -40,8 +43,8 @@ class Browser:
             f"{page} was not opened",
         )
 
-    def resize(self, width: int) -> None:
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    def resize(self, width: int, height: int = 900) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
     def be_dark(self, dark: bool) -> None:
@@ -61,6 +64,21 @@ class Browser:
             if event["method"] == "Network.requestWillBeSent"
         ]
         return logged + [url for url in asked if not url.startswith(("file:", "data:"))]
+
+    @contextmanager
+    def without_scripts(self) -> Iterator[None]:
+        """Let no page run a script of its own; `run` works all the same."""
+        disabled = "Emulation.setScriptExecutionDisabled"
+        self.driver.execute_cdp_cmd(disabled, {"value": True})
+        try:
+            yield
+        finally:
+            self.driver.execute_cdp_cmd(disabled, {"value": False})
+
+    def shown(self, element: str) -> bool:
+        """Whether the element of that id can be seen, by scrolling at most."""
+        found = self.driver.find_element(By.ID, element)
+        return bool(found.is_displayed())
 
     def overflow(self) -> int:
         """By how many pixels the page is wider than the window."""

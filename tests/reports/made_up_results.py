@@ -172,6 +172,15 @@ def goal(text: str, variant: str, measure: str, limit: float, **changes: Any) ->
     return {**fields, "limit": limit, "against": "", "quality": "", **changes}
 
 
+def overview_row(
+    system: str, today: str, ours: str, place: int = 0, boxes: int = 400, **changes: Any
+) -> dict[str, Any]:
+    """A row of the overview as a cell holds it."""
+    problem = f"crates[boxes={boxes},seed=1]/toy_rack:4"
+    row = {"system": system, "problem": problem, "today": today, "ours": ours, "place": place}
+    return {**row, "published": "quick-copy", "counter": "copies", **changes}
+
+
 GOALS = {
     "compiled": [
         goal("compiled is 10 times faster", "compiled", "times faster", 10, against="no-copy"),

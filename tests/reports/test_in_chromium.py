@@ -120,12 +120,13 @@ def test_every_cell_is_shown(pages, browser):
     wanted = {line["cell"] for line in all_lines()}
     browser.be_dark(False)
     for name, table in (("report", "boxing-cells-table-1"), ("comparison", "all-cells-table-1")):
-        browser.open(pages[name])
+        browser.open(pages[name], at=table)
         assert set(texts(browser, table, 0)) == wanted
 
 
-def test_a_click_sorts_by_value_and_leaves_dashes_last(report):
+def test_a_click_sorts_by_value_and_leaves_dashes_last(pages, report):
     table = "boxing-cells-table-1"
+    report.open(pages["report"], at=table)
     titles = report.run(
         "return [...document.querySelectorAll('#' + arguments[0] + ' th')].map(t => t.textContent)",
         table,
@@ -158,8 +159,9 @@ def test_a_click_sorts_by_value_and_leaves_dashes_last(report):
     assert len(units) > 2, "values of several units are sorted here"
 
 
-def test_the_keyboard_sorts_too_and_one_column_at_a_time(report):
+def test_the_keyboard_sorts_too_and_one_column_at_a_time(pages, report):
     table = "boxing-ladder-table-1"
+    report.open(pages["report"], at=table)
     first, second = heading(report, table, 0), heading(report, table, 3)
     report.run("arguments[0].focus()", first)
     first.send_keys(Keys.ENTER)
@@ -180,8 +182,9 @@ def test_every_table_can_be_sorted(page):
     assert page.run(script)
 
 
-def test_a_filter_says_how_many_rows_are_left(report):
+def test_a_filter_says_how_many_rows_are_left(pages, report):
     table = "boxing-cells-table-1"
+    report.open(pages["report"], at=table)
     box = report.driver.find_element(By.CSS_SELECTOR, f".filter[data-table={table}]")
     whole = len(texts(report, table, 0))
     box.find_element(By.TAG_NAME, "input").send_keys("QUICK boxes=20")
@@ -190,15 +193,16 @@ def test_a_filter_says_how_many_rows_are_left(report):
 
 
 def test_without_scripts_all_is_there(pages, browser):
-    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    try:
-        browser.open(pages["report"])
-        text = browser.driver.find_element(By.TAG_NAME, "body").text
-        boxes = browser.driver.find_elements(By.CSS_SELECTOR, ".filter")
-        assert boxes
-        assert not any(box.is_displayed() for box in boxes)
-    finally:
-        browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    with browser.without_scripts():
+        browser.open(pages["report"], at="boxing-cells")
+        assert not any(
+            box.is_displayed() for box in browser.driver.find_elements(By.CSS_SELECTOR, ".filter")
+        )
+        summary = browser.driver.find_element(By.CSS_SELECTOR, "#boxing-cells summary")
+        assert summary.is_displayed()
+        if not browser.shown("boxing-cells-table-1"):
+            summary.click()
+        text = browser.driver.find_element(By.ID, "boxing-cells").text
     for line in family_lines():
         assert line["cell"] in text
 

@@ -135,7 +135,8 @@ def test_sources_are_links_and_the_words_are_explained(page):
 def test_every_figure_has_its_files_and_its_data(report, page):
     out = report[0].parent
     slugs = {path.stem for path in (out / "figures").iterdir()}
-    assert slugs == {"boxing-ladder", "boxing-size-1", "boxing-quality", "boxing-phases"}
+    drawn = {"boxing-ladder", "boxing-size-1", "boxing-quality", "boxing-phases"}
+    assert slugs == {"overview-times", *drawn}
     embedded = {a["download"]: a["href"] for _, a in page.tags if "download" in a}
     for slug in slugs:
         assert (out / "figures" / f"{slug}.svg").stat().st_size

@@ -45,3 +45,38 @@ for (const box of document.querySelectorAll(".filter")) {
   box.querySelector("input").addEventListener("input", () => filterRows(box));
   filterRows(box);
 }
+
+// A link may lead into what is folded.
+function openTarget() {
+  let folded = document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest("details");
+  if (!folded) return;
+  for (let each = folded; each; each = each.parentElement.closest("details")) each.open = true;
+  document.getElementById(decodeURIComponent(location.hash.slice(1))).scrollIntoView();
+}
+addEventListener("hashchange", openTarget);
+openTarget();
+
+// An entry of a legend hides and shows its line.
+function toggleSeries(card, key) {
+  const same = `[data-key="${key}"]`;
+  const off = card.querySelector(same).classList.contains("off");
+  for (const part of card.querySelectorAll(same)) {
+    part.classList.toggle("off", !off);
+    part.setAttribute("aria-pressed", off);
+  }
+  for (const part of card.querySelectorAll(`[data-series="${key}"]`)) part.classList.toggle("hidden", !off);
+}
+for (const part of document.querySelectorAll(".card [data-key]")) {
+  const toggle = () => toggleSeries(part.closest(".card"), part.dataset.key);
+  part.setAttribute("role", "button");
+  part.setAttribute("aria-pressed", "true");
+  part.addEventListener("click", toggle);
+  if (part.querySelector("text")) {
+    part.setAttribute("tabindex", "0");
+    part.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      toggle();
+    });
+  }
+}

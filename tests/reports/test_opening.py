@@ -1,0 +1,175 @@
+"""The first screen of a report, and the pages behind it, in headless Chromium."""
+
+import re
+
+import pytest
+from browser import chromium, needs_chromium
+from made_up_ranks import with_ranks
+from made_up_results import GOALS, family_lines, overview_row, past_lines, write
+from selenium.webdriver.common.by import By
+
+from reports.pages.report import write_report
+
+pytestmark = needs_chromium
+
+WIDTHS = (360, 800, 1280, 1920)
+FAMILIES = ("sorting", "boxing", "packing")
+FOLDED = "boxing-cells-table-1"
+
+
+def lines():
+    """Three families, six systems, four of them of one family; the last one is declared first."""
+    found = with_ranks([*family_lines(), *past_lines()])
+    rows = [
+        overview_row(f"Boxes, way {place}", "no-copy", "compiled", place=place)
+        for place in range(1, 5)
+    ]
+    found = [line | {"overview": rows} for line in found]
+    for family, place in (("packing", 9), ("sorting", 0)):
+        row = overview_row(family.title(), "slow-copy", "quick-copy", place, boxes=40)
+        found += [
+            line
+            | {"family": family, "cell": line["cell"].replace("boxing/", f"{family}/")}
+            | {"overview": [row], "goals": GOALS["compiled"] if family == "packing" else []}
+            for line in family_lines((10, 40))
+        ]
+    return found
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("opening")
+    return write_report(write(folder / "results.jsonl", lines()), folder / "report")
+
+
+@pytest.fixture(scope="module")
+def opened():
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(opened):
+    opened.be_dark(False)
+    return opened
+
+
+def pages_shown(browser):
+    script = (
+        "return [...document.querySelectorAll('main > section')]"
+        ".filter(each => each.offsetHeight).map(each => each.id)"
+    )
+    return browser.run(script)
+
+
+def test_the_first_figure_is_on_the_first_screen_after_few_words(page, browser):
+    browser.open(page)
+    browser.resize(1280, 800)
+    script = "return document.querySelector('figure').getBoundingClientRect().top + scrollY"
+    assert 0 < browser.run(script) < 900
+    before = browser.run(
+        "const range = document.createRange(); range.setStart(document.body, 0);"
+        "range.setEndBefore(document.querySelector('figure'));"
+        "getSelection().removeAllRanges(); getSelection().addRange(range);"
+        "const text = getSelection().toString(); getSelection().removeAllRanges(); return text"
+    )
+    words = [word for word in before.split() if re.search(r"\w", word)]
+    assert "Boxes, way 4" in before
+    assert 60 < len(words) <= 150
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_page_is_wider_than_its_window(page, browser, width, dark):
+    browser.be_dark(dark)
+    for family in ("", *FAMILIES, "how", "provenance"):
+        browser.open(page, width, at=family)
+        assert browser.overflow() <= 0, family
+
+
+def test_no_open_table_is_cut_at_1280_pixels(page, browser):
+    script = (
+        "return [...document.querySelectorAll('.scroll')]"
+        ".filter(each => each.checkVisibility({contentVisibilityAuto: true}))"
+        ".filter(each => each.scrollWidth > each.clientWidth)"
+        ".map(each => each.querySelector('table').id)"
+    )
+    for family in ("", *FAMILIES):
+        browser.open(page, at=family)
+        assert browser.run(script) == []
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_each_page_is_shown_alone_and_links_open_theirs(page, browser, scripts):
+    def check():
+        browser.open(page)
+        assert pages_shown(browser) == ["overview"]
+        for family in FAMILIES:
+            browser.driver.find_element(By.LINK_TEXT, family).click()
+            assert pages_shown(browser) == [family]
+        browser.driver.find_element(By.LINK_TEXT, "Overview").click()
+        assert pages_shown(browser) == ["overview"]
+        browser.open(page, at="packing-quality")
+        assert pages_shown(browser) == ["packing"]
+        assert browser.shown("packing-quality")
+        browser.open(page, at=FOLDED)
+        assert pages_shown(browser) == ["boxing"]
+        if scripts:
+            assert browser.shown(FOLDED)
+        summary = browser.driver.find_element(By.CSS_SELECTOR, "#boxing-cells summary")
+        assert summary.is_displayed()
+
+    if scripts:
+        check()
+    else:
+        with browser.without_scripts():
+            check()
+
+
+def test_navigation_stays_in_sight_and_says_where_one_is(page, browser):
+    browser.open(page, at="boxing-quality")
+    assert browser.run("return scrollY") > 300
+    top = "return document.querySelector('nav').getBoundingClientRect().top"
+    assert browser.run(top) == 0
+    script = (
+        "return [...document.querySelectorAll('nav a')]"
+        ".filter(each => getComputedStyle(each).fontWeight > 500).map(each => each.textContent)"
+    )
+    assert browser.run(script) == ["boxing"]
+    browser.open(page)
+    assert browser.run(script) == ["Overview"]
+
+
+def test_families_stand_in_the_order_that_they_declare(page, browser):
+    browser.open(page)
+    script = "return [...document.querySelectorAll('nav a')].map(each => each.textContent)"
+    assert browser.run(script)[1:4] == list(FAMILIES)
+
+
+def test_in_print_all_pages_follow_one_another(page, browser):
+    browser.open(page)
+    media = "Emulation.setEmulatedMedia"
+    browser.driver.execute_cdp_cmd(media, {"media": "print"})
+    try:
+        assert {"overview", *FAMILIES} <= set(pages_shown(browser))
+    finally:
+        browser.driver.execute_cdp_cmd(media, {"media": ""})
+
+
+def test_marks_tell_what_they_are_and_legends_hide_lines(page, browser):
+    browser.open(page, at="boxing-sizes")
+    card = browser.driver.find_element(By.CSS_SELECTOR, "#boxing-sizes .card")
+    told = browser.run(
+        "return [...arguments[0].querySelectorAll('title')].map(each => each.textContent)", card
+    )
+    assert "slow-copy at 10: 1.00 s" in told
+    assert any(each.startswith("exhaustive at 80: ") and "projected" in each for each in told)
+    line = card.find_element(By.CSS_SELECTOR, "[data-series='0']")
+    entry = card.find_element(By.CSS_SELECTOR, "[data-key='0'][tabindex]")
+    assert line.is_displayed()
+    browser.run("arguments[0].dispatchEvent(new Event('click'))", entry)
+    assert not line.is_displayed()
+    assert entry.get_attribute("aria-pressed") == "false"
+    assert card.find_element(By.CSS_SELECTOR, "[data-series='1']").is_displayed()
+    browser.run("arguments[0].dispatchEvent(new Event('click'))", entry)
+    assert line.is_displayed()

@@ -1,0 +1,156 @@
+"""What a report opens with, from made-up cells."""
+
+import math
+
+import pytest
+from made_up_results import cell, family_lines, over_budget, overview_row, past_lines, write
+
+from reports.findings.shortfalls import goals_in_a_line
+from reports.frames import read_results
+from reports.tables.markdown import as_markdown
+from reports.tables.overview import overview_table
+from reports.views.family import families
+from reports.views.overview import overview
+
+WAY = overview_row(
+    "Boxes", "no-copy", "compiled", 1, boxes=400, best="certified", published="quick-copy"
+)
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+def rows(tmp_path, lines, *declared):
+    held = [line | {"overview": [*declared]} for line in lines]
+    found = families(read_results(write(tmp_path / "results.jsonl", held)))
+    table = overview(found)
+    return table, as_markdown(overview_table(table)).splitlines()[2:]
+
+
+def test_a_row_has_what_was_published_measured_repeated_gained_and_proven(tmp_path):
+    lines = [*family_lines(), *past_lines()]
+    for line in lines:
+        line["counter_enough"] = {"copies": 5}
+    table, (said,) = rows(tmp_path, lines, WAY)
+    row = table.iloc[0]
+    assert (row["published"], row["published_before"], row["published_after"]) == (8, 1200, 150)
+    assert row["measured_on"] == "crates[boxes=80,seed=1]/toy_rack:4"
+    assert row["measured"] == pytest.approx(1 / 0.37)
+    assert row["measured_low"] < row["measured"] < row["measured_high"]
+    assert (row["done"], row["enough"]) == (1000, 5)
+    ours = next(line for line in lines if "compiled@crates[boxes=400," in line["cell"])
+    assert row["times_as_fast"] == pytest.approx(1 / ours["ratio"]["value"])
+    assert row["low"] == pytest.approx(1 / ours["ratio"]["high"])
+    assert row["gap_today"] == pytest.approx(0.25)
+    assert row["gap_ours"] == pytest.approx(0.0005)
+    for part in (
+        "Boxes",
+        f"8.0{TIMES}",
+        "20 → 2.5 min",
+        f"2.7{TIMES}",
+        "1,000 → 5 copies",
+        "25 % → 0.05 %",
+    ):
+        assert part in said
+
+
+def test_two_that_were_compared_with_a_third_get_the_widest_interval(tmp_path):
+    way = overview_row("Boxes", "half-copy", "no-copy", boxes=10, before="half-copy")
+    table, _ = rows(tmp_path, family_lines(), way)
+    row = table.iloc[0]
+    assert row["times_as_fast"] == pytest.approx(0.6 / 0.35)
+    assert row["low"] == pytest.approx(0.6 * 0.96 / (0.35 * 1.05))
+    assert row["high"] == pytest.approx(0.6 * 1.05 / (0.35 * 0.96))
+    assert row["measured"] == pytest.approx(0.6 / 0.37)
+    assert row["published"] == 4, "of the change alone, not from the start of the ladder"
+
+
+def test_what_was_stopped_is_projected_and_has_no_gap(tmp_path):
+    way = WAY | {"problem": WAY["problem"].replace("400", "1600")}
+    table, (said,) = rows(tmp_path, past_lines(), way)
+    row = table.iloc[0]
+    assert row["basis"] == "projected"
+    assert math.isnan(row["low"])
+    assert math.isnan(row["gap_today"])
+    assert "(projected)" in said
+    assert "— → 0.05 %" in said
+
+
+def test_of_what_was_stopped_without_progress_the_least_is_told(tmp_path):
+    way = WAY | {"problem": WAY["problem"].replace("400", "1600")}
+    lines = past_lines()
+    for line in lines:
+        line["settings"] = {"budget": 30.0}
+        if line["status"] == "over budget":
+            line |= {"projection_s": None, "progress": None}
+    table, (said,) = rows(tmp_path, lines, way)
+    compiled = next(line for line in lines if "/compiled@crates[boxes=1600" in line["cell"])
+    assert table["times_as_fast"][0] == pytest.approx(30 / compiled["wall_s"]["median"])
+    assert "(stopped)" in said
+    assert "≥ " in said
+
+
+def test_work_that_nobody_declares_enough_of_is_set_beside_that_of_ours(tmp_path):
+    way = overview_row("Boxes", "slow-copy", "quick-copy", boxes=10)
+    table, _ = rows(tmp_path, family_lines(), way)
+    assert (table["done"][0], table["enough"][0]) == (10_000, 3_700)
+    way = overview_row("Boxes", "quick-copy", "slow-copy", boxes=10)
+    table, (said,) = rows(tmp_path, family_lines(), way)
+    assert math.isnan(table["done"][0])
+    assert "copies |" not in said
+
+
+def test_a_different_decision_is_never_a_speed_up(tmp_path):
+    lines = [
+        cell(decision="reference"),
+        cell("quick-copy", ratio=0.1, same_as="slow-copy", decision="different", claim=None),
+    ]
+    way = overview_row("Boxes", "slow-copy", "quick-copy", boxes=10)
+    table, (said,) = rows(tmp_path, lines, way)
+    assert math.isnan(table["times_as_fast"][0])
+    assert table["decision"][0] == "different"
+    assert TIMES not in said
+
+
+def test_ours_that_decides_for_itself_says_so(tmp_path):
+    lines = [cell(decision="reference"), cell("even", ratio=0.5)]
+    way = overview_row("Boxes", "slow-copy", "even", boxes=10)
+    table, (said,) = rows(tmp_path, lines, way)
+    assert table["decision"][0] == "own"
+    assert "deciding otherwise" in said
+
+
+def test_a_family_that_declares_nothing_gets_a_row_of_what_there_is(tmp_path):
+    table, (said,) = rows(tmp_path, family_lines((10,)))
+    row = table.iloc[0]
+    assert (row["today"], row["ours"]) == ("slow-copy", "no-copy")
+    assert "boxing: no-copy against slow-copy" in said
+    assert row["published"] == 8
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [cell(status="failed", decision=None, cpu_s=None, wall_s=None, quality={}, counters={})],
+        [over_budget("slow-copy", 10), cell("gpu", status="not installed", decision=None)],
+        [cell()],
+    ],
+)
+def test_a_family_that_compares_nothing_gets_a_row_of_dashes(tmp_path, lines):
+    _, (said,) = rows(tmp_path, lines)
+    assert said == "| [boxing](#boxing) | — | — | — | — | — |"
+
+
+def test_rows_of_problems_that_are_not_there_are_left_out(tmp_path):
+    elsewhere = WAY | {"system": "Elsewhere", "problem": "crates[boxes=7]/toy_rack:4"}
+    table, _ = rows(tmp_path, [*family_lines(), *past_lines()], elsewhere, WAY)
+    assert table["system"].tolist() == ["Boxes"]
+
+
+def test_goals_are_told_in_one_line_what_was_missed_first(tmp_path):
+    held = write(tmp_path / "results.jsonl", [*family_lines(), *past_lines()])
+    said = goals_in_a_line(families(read_results(held)))
+    assert said == (
+        "Goals: 2 of 4 met; missed: compiled takes a second and certified needs twice the memory "
+        "at most."
+    )
+    nothing = write(tmp_path / "none.jsonl", family_lines())
+    assert goals_in_a_line(families(read_results(nothing))) == ""
