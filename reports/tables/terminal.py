@@ -9,6 +9,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from reports.formatting import MISSING
+from reports.tables.alignment import aligned
 from reports.tables.table import Entry, Table
 
 _STYLES = {"bad": "red", "good": "green", "warn": "yellow", "soft": "dim", "plain": "cyan"}
@@ -39,7 +40,7 @@ def as_terminal(table: Table, title: str = "") -> RichTable:
     room = _fit(table, shown) if bars else 0
     lengths = (row[place].sort for row in table.rows for place in bars if _is_number(row[place]))
     most = max(lengths, default=0.0)
-    for row in table.rows:
+    for row in _by_the_point(table):
         cells: list[RenderableType] = [_text(entry) for entry in row]
         for place in bars:
             if _is_number(row[place]):
@@ -65,6 +66,20 @@ def _fit(table: Table, shown: RichTable) -> int:
         drawn = shown.columns[place]
         drawn.width, drawn.no_wrap, drawn.overflow = widths[place], True, "ellipsis"
     return min(_MOST_BAR, _WIDTH - sum(widths.values()) - _BETWEEN * len(widths))
+
+
+def _by_the_point(table: Table) -> list[tuple[Entry, ...]]:
+    """Return the rows, with the numbers of each column padded so that their points stand below."""
+    columns = [
+        [replace(entry, text=text) for entry, text in zip(entries, texts, strict=True)]
+        for column, entries in zip(table.columns, zip(*table.rows, strict=True), strict=True)
+        for texts in [
+            aligned([_shown(entry) for entry in entries])
+            if column.kind == "number"
+            else [_shown(entry) for entry in entries]
+        ]
+    ]
+    return list(zip(*columns, strict=True))
 
 
 def _is_number(entry: Entry) -> bool:
