@@ -71,8 +71,8 @@ def topologies(sources: bool) -> Iterator[RenderableType]:
     found = presets().values()
     name = _name("topology", "name")
     if sources:
-        columns = (name, text("GPU", "gpu"), text("capacity", "hbm_basis"), text("source"))
-        yield from (as_terminal(table_of(found, *columns), "Topologies"), "")
+        table = table_of(found, name, text("GPU, what its capacity is from, and sources", _basis))
+        yield from (as_terminal(table, "Topologies"), "")
         return
 
     def amount(title: str, field: str, unit: float) -> TableColumn:
@@ -81,19 +81,25 @@ def topologies(sources: bool) -> Iterator[RenderableType]:
     table = table_of(
         found,
         name,
-        numbers("GPUs/host", _gpus),
-        amount("HBM GiB", "hbm_bytes", 2**30),
-        amount("DDR GiB", "ddr_bytes", 2**30),
+        numbers("GPUs/\nhost", _gpus),
+        amount("HBM\nGiB", "hbm_bytes", 2**30),
+        amount("DDR\nGiB", "ddr_bytes", 2**30),
         amount("intra", "intra_host_bw", 1e6),
         amount("inter", "inter_host_bw", 1e6),
         amount("HBM", "hbm_bw", 1e6),
         amount("H2D", "hbm_to_ddr_bw", 1e6),
-        text("confidence"),
     )
     title = "Topologies (GiB a GPU; GB/s one way: intra-host, inter-host, HBM, host to GPU)"
     yield as_terminal(table, title)
     yield Text("-: no sourced figure, the planner's own default applies.", style="dim")
     yield ""
+
+
+def _basis(row: Topology) -> str:
+    return (
+        f"{row.gpu}; capacity: {row.hbm_basis}; confidence: {row.confidence}; "
+        f"{row.source.rstrip('.')}."
+    )
 
 
 def _gpus(row: Topology) -> str:
