@@ -39,7 +39,7 @@ from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 
 _LEAST_TURNS = 2
-_DEFAULT_FOLDER = Path("upstreams/releases")
+DEFAULT_FOLDER = Path("upstreams/releases")
 
 
 def releases(
@@ -69,7 +69,7 @@ def releases(
     ] = None,
     folder: Annotated[
         Path, typer.Option(help="Install releases here, each in a folder of its own.")
-    ] = _DEFAULT_FOLDER,
+    ] = DEFAULT_FOLDER,
     repeat: Annotated[int, typer.Option(help="Turns that each release takes.")] = 5,
     seconds: Annotated[
         float,
