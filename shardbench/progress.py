@@ -67,10 +67,9 @@ class ProgressDisplay:
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
-        if event.steps:
-            text = f"{event.stage} {event.step}/{event.steps}, {event.variant}"
-        else:
-            text = f"{event.stage}, block {event.step}, {event.variant}"
+        text = (
+            _step(event) if event.steps else f"{event.stage}, block {event.step}, {event.variant}"
+        )
         self._tell_step(event)
         done, total = event.step - 1, event.steps or None
         if event.progress is not None:
@@ -84,9 +83,7 @@ class ProgressDisplay:
 
     def _tell_step(self, event: Event) -> None:
         """Print a line for each step of a single comparison where no bar is drawn."""
-        step = f"{event.stage} {event.step}/{event.steps}, {event.variant}"
-        if not event.steps:
-            step = event.stage
+        step = _step(event) if event.steps else event.stage
         if self._total is not None or step == self._step or self._bar.console.is_terminal:
             return
         self._step = step
@@ -120,6 +117,11 @@ class ProgressDisplay:
     def _time_left(self) -> str:
         seconds = self._left.seconds() if self._left else None
         return "" if seconds is None else f"{roughly(seconds)} left"
+
+
+def _step(event: Event) -> str:
+    which = f" {event.step}/{event.steps}," if event.steps > 1 else ""
+    return f"{event.stage}{which} {event.variant}"
 
 
 def _left(event: Event) -> str:

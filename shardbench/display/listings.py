@@ -89,7 +89,7 @@ def topologies(sources: bool) -> Iterator[RenderableType]:
         amount("HBM", "hbm_bw", 1e6),
         amount("H2D", "hbm_to_ddr_bw", 1e6),
     )
-    title = "Topologies (GiB a GPU; GB/s one way: intra-host, inter-host, HBM, host to GPU)"
+    title = "Topologies (GiB and GB/s one way of each GPU; H2D: host to GPU)"
     yield as_terminal(table, title)
     yield Text("-: no sourced figure, the planner's own default applies.", style="dim")
     yield ""

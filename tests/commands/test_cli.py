@@ -277,7 +277,7 @@ def test_compare_says_its_steps_and_what_is_left_where_no_bar_can_be_drawn(shard
     )  # fmt: skip
     assert code == 0
     said = err.splitlines()
-    assert said[0] == "preparing 1/1, the problem"
+    assert said[0] == "preparing the problem"
     assert said[1] == "checking 1/2, upstream"
     assert re.fullmatch(r"checking 2/2, uniform; about .* left", said[2])
     assert re.fullmatch(r"timing; about .* left", said[3])
