@@ -1,12 +1,14 @@
 """`shardbench`: its commands, each a function in a module of its own, and how it ends."""
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
 from harness.model.errors import ShardbenchError, UsageError
 from shardbench.commands.compare import compare
+from shardbench.commands.doctor import doctor
 from shardbench.commands.explain import explain
 from shardbench.commands.gate import gate
 from shardbench.commands.list import list_command
@@ -19,24 +21,92 @@ from shardbench.commands.sweep import sweep_command
 from shardbench.commands.topology import topology_app
 from shardbench.commands.workload import workload_app
 from shardbench.gate_command import GateCommand
+from shardbench.help import CI, LOOK, MACHINE, MEASURE, OWN, PLAN, START, GroupedCommands, examples
 from shardbench.options import messages
 
 app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
+    cls=GroupedCommands,
+    invoke_without_command=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Profiles and compares the programs that decide how a model is sharded.",
+    epilog=examples("shardbench compare --help"),
 )
-app.command("list")(list_command)
-app.command(cls=GateCommand)(gate)
-app.command("selftest")(selftest_command)
-app.command("sweep")(sweep_command)
-app.command()(releases)
-app.add_typer(workload_app, name="workload")
-app.add_typer(topology_app, name="topology")
-for _command in (compare, profile, report, plan, explain):
-    app.command()(_command)
+
+
+def _command(panel: str, function: Callable[..., None], *shown: str, **options: Any) -> None:
+    name = function.__name__.removesuffix("_command")
+    app.command(name, epilog=examples(*shown), rich_help_panel=panel, **options)(function)
+
+
+_command(
+    MEASURE,
+    compare,
+    "shardbench compare reshard@transformer[layers=2]/dgx_h100:4 --quick",
+    "shardbench compare embedding -w dlrm-856 -t dgx_h100 -n 16 \\",
+    "    --variants compiled,certified --against compiled",
+)
+_command(
+    MEASURE,
+    profile,
+    "shardbench profile embedding upstream -w dlrm-856 -t dgx_h100 -n 16 \\",
+    "    --against compiled",
+)
+_command(
+    MEASURE,
+    sweep_command,
+    "shardbench sweep dimspec,reshard --dry-run",
+    "shardbench sweep default --results results/today.jsonl",
+)
+_command(MEASURE, releases, "shardbench releases torchrec 1.5.0..1.9.2")
+_command(LOOK, list_command, "shardbench list topologies")
+_command(
+    LOOK,
+    report,
+    "shardbench report",
+    "shardbench report before.jsonl after.jsonl",
+)
+_command(
+    LOOK,
+    explain,
+    "shardbench explain embedding/certified -w dlrm-856 -t dgx_h100 -n 16",
+)
+_command(
+    PLAN,
+    plan,
+    'shardbench plan -w "synthetic[tables=40,seed=7]" -t dgx_h100 -n 16',
+)
+_command(
+    CI,
+    gate,
+    "shardbench gate expectations.toml --markdown verdict.md",
+    cls=GateCommand,
+)
+app.add_typer(workload_app, name="workload", rich_help_panel=OWN)
+app.add_typer(topology_app, name="topology", rich_help_panel=OWN)
+_command(MACHINE, doctor, "shardbench doctor")
+_command(MACHINE, selftest_command, "shardbench selftest --rounds 5 --call 0.05")
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(f"shardbench {version('shardbench')}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    context: typer.Context,
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    """Profile and compare the programs that decide how a model is sharded."""
+    if context.invoked_subcommand is None:
+        typer.echo(START, err=True, nl=False)
+        raise typer.Exit(2)  # as for any argument that is missing
 
 
 def main(arguments: list[str] | None = None) -> Any:

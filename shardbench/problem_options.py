@@ -16,13 +16,17 @@ from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.topology import Topology
 from harness.topologies.lookup import placed_on
+from shardbench import completion
 
 ID = "family/variant@workload/topology:gpus"
 
 WorkloadIfAny = Annotated[
     str | None,
     typer.Option(
-        "--workload", "-w", help="A name, name[key=value,...], or a file that its family reads."
+        "--workload",
+        "-w",
+        help="A name, name[key=value,...], or a file that its family reads.",
+        autocompletion=completion.workloads,
     ),
 ]
 TopologyIfAny = Annotated[
@@ -31,6 +35,7 @@ TopologyIfAny = Annotated[
         "--topology",
         "-t",
         help="A preset's name, or FILE.csv or FILE.csv#NAME; a captured workload has its own.",
+        autocompletion=completion.topologies,
     ),
 ]
 GpusIfAny = Annotated[

@@ -1,5 +1,6 @@
 """The progress display on standard error: where that is no terminal, a line for each problem."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -60,22 +61,34 @@ class ProgressDisplay:
         self._left = left
         self._failures = 0
         self._running = ""
+        self._step = ""
         self._overall = bar.add_task(self._standing(), total=total) if total else None
         self._call = bar.add_task("starting", total=None)
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
-        if event.steps:
-            text = f"{event.stage} {event.step}/{event.steps}, {event.variant}"
-        else:
-            text = f"{event.stage}, block {event.step}, {event.variant}"
+        text = (
+            _step(event) if event.steps else f"{event.stage}, block {event.step}, {event.variant}"
+        )
+        self._tell_step(event)
         done, total = event.step - 1, event.steps or None
         if event.progress is not None:
             done, total = event.progress.done, event.progress.total
             amount = f"{done:,} of {total:,}" if total else f"{done:,}"
             text += f": {amount} {event.progress.unit}"
-        text = ", ".join(filter(None, (text, self._running)))
+        elif event.doing:
+            text += f": {event.doing}"
+        text = ", ".join(filter(None, (text, _left(event), self._running)))
         self._bar.update(self._call, description=text, total=total, completed=done)
+
+    def _tell_step(self, event: Event) -> None:
+        """Print a line for each step of a single comparison where no bar is drawn."""
+        step = _step(event) if event.steps else event.stage
+        if self._total is not None or step == self._step or self._bar.console.is_terminal:
+            return
+        self._step = step
+        text = "; ".join(filter(None, (step, _left(event))))
+        self._bar.console.print(text, markup=False, soft_wrap=True, highlight=False)
 
     def running(self, names: Sequence[str]) -> None:
         """Show which problems are being measured, beside the events that come of them."""
@@ -104,6 +117,20 @@ class ProgressDisplay:
     def _time_left(self) -> str:
         seconds = self._left.seconds() if self._left else None
         return "" if seconds is None else f"{roughly(seconds)} left"
+
+
+def _step(event: Event) -> str:
+    which = f" {event.step}/{event.steps}," if event.steps > 1 else ""
+    return f"{event.stage}{which} {event.variant}"
+
+
+def _left(event: Event) -> str:
+    """Guess what is left of a single comparison, in tens of seconds where that says something."""
+    if event.left_s is None:
+        return ""
+    if event.left_s < 60:
+        return f"about {10 * max(1, math.ceil(event.left_s / 10))} s left"
+    return f"{roughly(event.left_s)} left"
 
 
 @contextmanager

@@ -99,6 +99,9 @@ class Abilities(Generic[P, D]):
             UsageError where that depends on the machines and none are given.
         importing: how `shardbench workload import` reads what was written for others.
         releases: the library whose releases `shardbench releases` measures.
+        figures: what holds for every decision on a problem, such as a proven bound. It is given
+            the figures that are worked out already, keeps them for `quality`, works out the others
+            and returns them all. With it a comparison works them out once, before any variant runs.
         topology: the arguments that its library takes a topology by, and the traps there, for
             `shardbench topology check` and `show`.
     """
@@ -110,6 +113,7 @@ class Abilities(Generic[P, D]):
     importing: Importing | str | None = None
     releases: Releases | str | None = None
     topology: LibraryTopology | str | None = None
+    figures: Callable[[P, Mapping[str, float]], Mapping[str, float]] | str | None = None
 
 
 def load(named: Any) -> Any:

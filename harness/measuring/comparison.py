@@ -1,6 +1,7 @@
 """Compare the variants of a family on one problem: check each, then time those that passed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace as with_fields
 from typing import Any, TypeGuard
 
 from msgspec.structs import replace
@@ -15,10 +16,12 @@ from harness.measuring.jobs import (
     BUILDING,
     TOGETHER,
     run_check,
+    run_figures,
     run_sampling,
     start_server_for,
 )
-from harness.measuring.monitor import Event, Listener, OverBudget, run_job
+from harness.measuring.monitor import CHECKING, Event, Listener, OverBudget, run_job
+from harness.measuring.remaining import Remaining
 from harness.measuring.request import Request
 from harness.measuring.timing.sampling import Limits
 from harness.measuring.timing.times import Times
@@ -78,6 +81,7 @@ class Comparison:
         self._given = set(self._stored)
         self._checked: dict[str, Checked] = {}
         self._unbuilt: Failed | None = None
+        self._remaining = Remaining(len(self._order), self._settings.sampling.seconds)
 
     def _left_to_run(self, variants: Sequence[Variant[Any, Any]]) -> list[Variant[Any, Any]]:
         """Leave out what is stored, but for the one that what is left is compared with."""
@@ -102,8 +106,12 @@ class Comparison:
         self._listen, self._settled = listen, settled
         start_server_for([self.family])
         cells = self._empty_cells()
+        self._work_out_figures()
         for step, variant in enumerate(self._order, start=1):
+            self._remaining.check_begins()
             self._check(variant, cells[variant.name], step)
+            checked = self._checked.get(variant.name)
+            self._remaining.check_ended(checked.wall_s if checked else None)
             if not self._waits_for_stand_in(cells):
                 done = (cells[each.name] for each in self._order[:step])
                 self._settle(cell for cell in done if cell.variant not in self._checked)
@@ -171,6 +179,15 @@ class Comparison:
             settings=self._settings,
         )
 
+    def _work_out_figures(self) -> None:
+        """Work out once what holds for every decision; what fails here fails in the checks too."""
+        able = [variant for variant in self._order if not variant.missing()]
+        if self.family.abilities.figures is None or len(able) < 2:
+            return
+        outcome = self._run(run_figures, event=Event("preparing", "the problem", 1, 1))
+        if not isinstance(outcome, Failed | OverBudget):
+            self._job = with_fields(self._job, figures=outcome)
+
     def _check(self, variant: Variant[Any, Any], cell: Cell, step: int) -> None:
         if missing := variant.missing():
             cell.status = "not installed"
@@ -179,7 +196,7 @@ class Comparison:
         if self._unbuilt is not None:
             fill_from_failure(cell, self._unbuilt)
             return
-        event = Event("checking", variant.name, step, len(self._variants))
+        event = Event(CHECKING, variant.name, step, len(self._variants))
         outcome = self._run(run_check, variant.name, event=event)
         if isinstance(outcome, Failed | OverBudget):
             if _fails_to_build(outcome, "usage"):
@@ -195,7 +212,11 @@ class Comparison:
         self, work: Callable[..., Any], *arguments: Any, event: Event, held: int = 1
     ) -> Any | Failed | OverBudget:
         """Run a job in a child process that holds so many variants."""
-        gib, listen = self._settings.memory_gib, self._listen
+        gib = self._settings.memory_gib
+
+        def listen(event: Event) -> None:
+            self._listen(with_fields(event, left_s=self._remaining.seconds()))
+
         return run_job(
             work, self._job, *arguments, event=event, listen=listen, memory_gib=gib, held=held
         )

@@ -2,14 +2,15 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct
 
 from harness.contract import Family, Prepared, Progress, Recorder
+from harness.contract.family import load
 from harness.contract.registry import Registry
 from harness.execution.bootstrap import Report
 from harness.execution.memory import peak
@@ -29,6 +30,7 @@ CALL = "the call"
 TOGETHER = "the calls side by side"
 _SET_UP = "its set-up"
 _AFTER_CALL = "what followed its call"
+_BOUND = "proving a bound"
 _COUNTING = "counting its work"
 _REPORT_SECONDS = 0.2
 
@@ -38,7 +40,8 @@ class Job:
     """A problem to build in a child process, and how many seconds its stages may take.
 
     `registry` must be importable by name. A call may take `budget`; each of the rest may take
-    `setup_budget`: building the problem, setting a variant up, and what follows a call.
+    `setup_budget`: building the problem, setting a variant up, and what follows a call. `figures`
+    hold for every decision, and are worked out already.
     """
 
     registry: Callable[[], Registry]
@@ -47,6 +50,7 @@ class Job:
     topology: Topology
     budget: float
     setup_budget: float
+    figures: Mapping[str, float] = field(default_factory=dict)
 
     def build(self) -> tuple[Family[Any, Any], Any]:
         """Return the family and the problem."""
@@ -87,9 +91,18 @@ def start_server_for(families: Iterable[Family[Any, Any]]) -> None:
     start_server((__name__, *(module for family in families for module in family.modules)))
 
 
+def run_figures(job: Job, report: Report) -> Mapping[str, float]:
+    """Work out what holds for every decision, where no variant has run that could change it."""
+    family, problem = job.build()
+    report.send(job.stage(_BOUND))
+    return dict(load(family.abilities.figures)(problem, {}))
+
+
 def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str, float | str]]:
     """Check one variant, and report progress while it runs; returns the problem's facts as well."""
     family, problem = job.build()
+    if job.figures:
+        load(family.abilities.figures)(problem, job.figures)
 
     def call_begins(recorder: Recorder) -> None:
         report.send(job.stage(CALL, variant))

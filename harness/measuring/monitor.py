@@ -19,7 +19,8 @@ class Event:
     """What a progress display shows: a stage of the comparison, and how far it has come.
 
     `step` counts variants while checking and blocks while timing; `steps` is 0 where how many
-    there will be is not known.
+    there will be is not known. `doing` is the part of a check that the child process is at, and
+    `left_s` a guess of how many seconds the whole comparison still takes.
     """
 
     stage: str
@@ -27,7 +28,11 @@ class Event:
     step: int
     steps: int
     progress: Progress | None = None
+    doing: str = ""
+    left_s: float | None = None
 
+
+CHECKING = "checking"
 
 Listener = Callable[[Event], None]
 
@@ -65,7 +70,7 @@ def run_job(
     memory_gib: float,
     held: int = 1,
 ) -> Any | Failed | OverBudget:
-    """Run `run_check`, `run_sampling` or `run_profile`; returns its result, or why there is none.
+    """Run a job's work in a child process; returns its result, or why there is none.
 
     `listen` is called with the event, and again with whatever changes of it. The child process
     holds so many variants, each with `memory_gib`.
@@ -78,9 +83,12 @@ def run_job(
         match message:
             case Stage():
                 began = time.monotonic()
-                if message.what != CALL:
+                if event.stage == CHECKING:
+                    event = replace(event, doing=message.what, progress=None)
+                elif message.what == CALL:
+                    event = replace(event, variant=message.subject, progress=None)
+                else:
                     return
-                event = replace(event, variant=message.subject, progress=None)
             case BlockTimed(block):
                 event = replace(event, step=block + 1)
                 return
@@ -93,6 +101,8 @@ def run_job(
                 event = replace(event, progress=progress)
         listen(event)
 
+    if event.stage == CHECKING:
+        event = replace(event, doing=BUILDING)
     listen(event)
     first = job.stage(BUILDING)
     shared_gib = shared_limit_gib(memory_gib, held)

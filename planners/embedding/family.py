@@ -76,5 +76,6 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         importing=IMPORTING,
         releases=RELEASES,
         topology="planners.embedding.topology_arguments:TOPOLOGY",
+        figures="planners.embedding.quality:figures",
     ),
 )

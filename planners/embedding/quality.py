@@ -1,6 +1,6 @@
 """The quality of a plan: torchrec's estimates, and a proven bound on them for all plans."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 
@@ -40,6 +40,13 @@ def bound(problem: EmbeddingProblem) -> float:
     if "bound_ms" not in problem.known:
         problem.known["bound_ms"] = lower_bound(*arrays(problem)).milliseconds
     return problem.known["bound_ms"]
+
+
+def figures(problem: EmbeddingProblem, known: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the bound, which holds for every plan, worked out unless it is known."""
+    problem.known.update(known)
+    bound(problem)
+    return problem.known
 
 
 def arrays(problem: EmbeddingProblem) -> tuple[SearchSpace, Devices]:

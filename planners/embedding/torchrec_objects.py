@@ -53,8 +53,22 @@ def embedding_bags(tables: Sequence[Table]) -> EmbeddingBagCollection:
                 for table in tables
             ],
         )
-    except KeyError as error:  # torch refuses the names of its own attributes, such as `type`
-        raise UsageError(f"A table's name is refused by torch: {error.args[0]}.") from None
+    except KeyError as error:
+        raise UsageError(_why_refused(tables, str(error.args[0]))) from None
+
+
+def _why_refused(tables: Sequence[Table], said: str) -> str:
+    """Say which table's name is one of torch's own, and what to do; else what torch `said`."""
+    taken = dir(torch.nn.ModuleDict())
+    name = next((table.name for table in tables if table.name in taken), None)
+    if name is None:
+        return f"A table's name is refused by torch: {said}."
+    words = ", ".join(each for each in taken if each.isalnum())
+    return (
+        f"No table of a torchrec model can be called '{name}': torch.nn.ModuleDict, which holds "
+        f"the tables, takes that name for itself. Rename it, in the file's column 'name' and in "
+        f"the model, for example to '{name}_table'. Other words that it takes: {words}."
+    )
 
 
 def constraints_of(tables: Iterable[Table]) -> dict[str, ParameterConstraints]:

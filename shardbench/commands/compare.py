@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from harness.measuring.comparison import Comparison
 from harness.measuring.work.instructions import check_valgrind
 from harness.store.results import append_cells
+from shardbench import completion
 from shardbench.display.comparison import document, shown
 from shardbench.options import (
     Budget,
@@ -34,16 +35,30 @@ def compare(
         str,
         typer.Argument(
             help="The family to compare the variants of; or an id for all, "
-            "family@workload/topology:gpus, or family/variant@... to compare one variant."
+            "family@workload/topology:gpus, or family/variant@... to compare one variant.",
+            autocompletion=completion.cells,
         ),
     ],
     workload: WorkloadIfAny = None,
     topology: TopologyIfAny = None,
     gpus: GpusIfAny = None,
-    variants: Annotated[str, typer.Option(help="Only these, by name, with commas between.")] = "",
-    against: Annotated[
-        str, typer.Option(help="The variant to compare with, instead of the family's reference.")
+    variants: Annotated[
+        str,
+        typer.Option(
+            help="Only these, by name, with commas between.", autocompletion=completion.variants
+        ),
     ] = "",
+    against: Annotated[
+        str,
+        typer.Option(
+            help="The variant to compare with, instead of the family's reference.",
+            autocompletion=completion.variant,
+        ),
+    ] = "",
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Time for a third of --seconds, with wider intervals."),
+    ] = False,
     budget: Budget = 120.0,
     seconds: Seconds = 30.0,
     seed: Seed = 0,
@@ -53,13 +68,18 @@ def compare(
         Path | None, typer.Option(help="Append the cells to this results file (JSON Lines).")
     ] = None,
     valgrind: Annotated[
-        bool, typer.Option(help="Also count instructions, by valgrind: minutes a variant.")
+        bool,
+        typer.Option("--valgrind", help="Also count instructions, by valgrind: minutes a variant."),
     ] = False,
-    details: Annotated[bool, typer.Option(help="Also show memory, phases, counters.")] = False,
+    details: Annotated[
+        bool, typer.Option("--details", help="Also show memory, phases, counters.")
+    ] = False,
 ) -> None:
     """Compare the variants of a family on one problem."""
     question = find_problem(found_registry(), family, workload, topology, gpus)
     settings = settings_of(budget, seconds, seed, memory)
+    if quick:
+        settings = replace(settings, sampling=settings.sampling.quick())
     if valgrind:
         check_valgrind()
         settings = replace(settings, sampling=replace(settings.sampling, valgrind=True))

@@ -10,7 +10,7 @@ from harness.model.errors import UsageError
 from harness.planning.explain import Explained
 from harness.planning.explain import explain as make_explanation
 from harness.store.results import to_json
-from shardbench import display
+from shardbench import completion, display
 from shardbench.display.explanation import shown, to_markdown
 from shardbench.options import check_out, found_registry, messages, write
 from shardbench.problem_options import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, find_problem
@@ -23,13 +23,20 @@ VERSION = 1
 def explain(
     cell: Annotated[
         str,
-        typer.Argument(help=f"FAMILY/VARIANT; or one id for all, {ID}, or a benchmark of asv's."),
+        typer.Argument(
+            help=f"FAMILY/VARIANT; or one id for all, {ID}, or a benchmark of asv's.",
+            autocompletion=completion.cells,
+        ),
     ],
     workload: WorkloadIfAny = None,
     topology: TopologyIfAny = None,
     gpus: GpusIfAny = None,
     against: Annotated[
-        str, typer.Option(help="Another variant: what it decides otherwise, and what that makes.")
+        str,
+        typer.Option(
+            help="Another variant: what it decides otherwise, and what that makes.",
+            autocompletion=completion.variant,
+        ),
     ] = "",
     rank: Annotated[
         int | None, typer.Option(help="The rank to look at; the heaviest unless given.")
@@ -39,7 +46,7 @@ def explain(
         Path | None, typer.Option("--out", "-o", help="Write it to a file, .md or .json.")
     ] = None,
 ) -> None:
-    """Say why a decision is as it is: what bounds it, and what each alternative would cost."""
+    """Say why a decision is as it is, and what alternatives would cost."""
     question = find_problem(found_registry(), cell, workload, topology, gpus)
     if not question.variant:
         raise UsageError(f"Name the variant to explain: FAMILY/VARIANT, or one id, {ID}.")

@@ -77,7 +77,9 @@ def gate(
     seconds: Seconds = 10.0,
     seed: Seed = 0,
 ) -> None:
-    """Judge decisions, counters, qualities and ratios by a committed file of expectations.
+    """Judge what planners decide and cost by a file of expectations.
+
+    Decisions, counters, qualities and ratios are measured, and compared with the committed file.
 
     Exit codes: 0 as expected; 1 something differs, for worse or for better; 2 a ratio may have
     become worse; 3 the harness failed, or something was not measured.

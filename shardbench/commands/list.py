@@ -7,19 +7,26 @@ import typer
 from rich.console import Group, RenderableType
 
 from harness.model.errors import unknown
-from shardbench import display
+from shardbench import completion, display
 from shardbench.display import listings
 from shardbench.options import found_registry
 
 
 def list_command(
-    what: Annotated[str, typer.Argument(help="families, variants, workloads, topologies")] = "all",
-    sources: Annotated[bool, typer.Option(help="Say where the figures are from.")] = False,
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="families, variants, workloads, topologies", autocompletion=completion.kinds
+        ),
+    ] = "all",
+    sources: Annotated[
+        bool, typer.Option("--sources", help="Say where each of them is from.")
+    ] = False,
 ) -> None:
-    """List what there is: families, variants, workloads, topologies."""
+    """List families, variants, workloads, topologies."""
     kinds: dict[str, Callable[[], Iterable[RenderableType]]] = {
         "families": lambda: listings.families(found_registry()),
-        "variants": lambda: listings.variants(found_registry()),
+        "variants": lambda: listings.variants(found_registry(), sources),
         "workloads": lambda: listings.workloads(found_registry(), sources),
         "topologies": lambda: listings.topologies(sources),
     }

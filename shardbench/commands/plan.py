@@ -10,7 +10,7 @@ from harness.model.ids import WorkloadSpec
 from harness.planning.plan import plan as make_plan
 from harness.store.results import to_json
 from harness.topologies.lookup import placed_on
-from shardbench import display
+from shardbench import completion, display
 from shardbench.display.plan import shown
 from shardbench.options import check_seconds, check_writable, found_registry, messages, write
 from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family
@@ -25,6 +25,7 @@ def plan(
             "--workload",
             "-w",
             help="What to shard: a CSV/Parquet file, a name, or name[key=value,...].",
+            autocompletion=completion.workloads,
         ),
     ],
     topology: TopologyIfAny = None,
@@ -32,14 +33,25 @@ def plan(
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the plan, as JSON.")] = Path(
         "plan.json"
     ),
-    family: Annotated[str, typer.Option(help="The family to plan with, if several can.")] = "",
-    variant: Annotated[str, typer.Option(help="The variant to plan with.")] = "",
+    family: Annotated[
+        str,
+        typer.Option(
+            help="The family to plan with, if several can.", autocompletion=completion.families
+        ),
+    ] = "",
+    variant: Annotated[
+        str,
+        typer.Option(help="The variant to plan with.", autocompletion=completion.variant),
+    ] = "",
     seconds: Annotated[
         float | None, typer.Option(help="Seconds that the search may take, if it can be limited.")
     ] = None,
     all_ranks: Annotated[bool, typer.Option("--all-ranks", help="Show every rank.")] = False,
 ) -> None:
-    """Plan with the best variant, write the plan as JSON, and show what each rank gets."""
+    """Plan with the best variant, and write the plan as JSON.
+
+    Shows what each rank gets, and how far the plan can be from the best one.
+    """
     if seconds is not None:
         check_seconds("--seconds", seconds)
     found = able_family(found_registry(), family, "planning", "plan")

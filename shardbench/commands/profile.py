@@ -8,6 +8,7 @@ import typer
 from harness.measuring.profiling import profile_variants
 from harness.model.errors import UsageError
 from harness.model.ids import CellId
+from shardbench import completion
 from shardbench.options import (
     Budget,
     Memory,
@@ -26,17 +27,25 @@ def profile(
     family: Annotated[
         str,
         typer.Argument(
-            help=f"The variant's family; or one id for all, {ID}, or a benchmark as asv prints it."
+            help=f"The variant's family; or one id for all, {ID}, or a benchmark as asv prints it.",
+            autocompletion=completion.cells,
         ),
     ],
     variant: Annotated[
-        str, typer.Argument(help="The variant to profile, unless an id names it.")
+        str,
+        typer.Argument(
+            help="The variant to profile, unless an id names it.", autocompletion=completion.variant
+        ),
     ] = "",
     workload: WorkloadIfAny = None,
     topology: TopologyIfAny = None,
     gpus: GpusIfAny = None,
     against: Annotated[
-        str, typer.Option(help="Another variant of the family, to profile beside it and compare.")
+        str,
+        typer.Option(
+            help="Another variant of the family, to profile beside it and compare.",
+            autocompletion=completion.variant,
+        ),
     ] = "",
     seconds: Annotated[
         float, typer.Option(help="Seconds to profile each variant for, by repeating short calls.")
@@ -45,7 +54,10 @@ def profile(
     memory: Memory = None,
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("profiles"),
 ) -> None:
-    """Profile a variant, or two: flame graphs and their difference, speedscope files, text."""
+    """Profile a variant, or two and their difference: flame graphs, text.
+
+    Writes a page of flame graphs, files for speedscope and a text for each variant.
+    """
     from reports.pages.flames import explanation, flame_page, overview
 
     question = find_problem(found_registry(), family, workload, topology, gpus)

@@ -33,21 +33,23 @@ from reports.escaping import csv
 from reports.formatting import plural
 from reports.tables.terminal import as_terminal
 from reports.views.history import Chapter, chapters, history_findings
-from shardbench import display
+from shardbench import completion, display
 from shardbench.options import check_folder, check_seconds, found_registry, messages, warn, write
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 
 _LEAST_TURNS = 2
-_DEFAULT_FOLDER = Path("upstreams/releases")
+DEFAULT_FOLDER = Path("upstreams/releases")
 
 
 def releases(
-    library: Annotated[str, typer.Argument(help="The library, e.g. torchrec.")],
+    library: Annotated[
+        str, typer.Argument(help="The library, e.g. torchrec.", autocompletion=completion.libraries)
+    ],
     wanted: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="RELEASE...",
+            metavar="RELEASE",
             help="Releases: 1.5.0, 1.5.0..1.9.2 for all between, or installed for this "
             "environment's own. Without any, those that are there already.",
         ),
@@ -67,7 +69,7 @@ def releases(
     ] = None,
     folder: Annotated[
         Path, typer.Option(help="Install releases here, each in a folder of its own.")
-    ] = _DEFAULT_FOLDER,
+    ] = DEFAULT_FOLDER,
     repeat: Annotated[int, typer.Option(help="Turns that each release takes.")] = 5,
     seconds: Annotated[
         float,
@@ -80,7 +82,10 @@ def releases(
         Path, typer.Option(help="Folder for the history, its figure and its page.")
     ] = Path("history"),
 ) -> None:
-    """Install releases of a library, run each on the same problems, and draw the history."""
+    """Run releases of a library on the same problems: a history.
+
+    Releases that are not there yet are installed first, each in a folder of its own.
+    """
     check_seconds("--seconds", seconds)
     check_seconds("--budget", budget)
     if repeat < _LEAST_TURNS:

@@ -48,16 +48,21 @@ def report(
     profiles: Annotated[
         Path, typer.Option(help="Folder of what was profiled, to link flame graphs from.")
     ] = Path("profiles"),
-    fresh: Annotated[bool, typer.Option(help="Measure again what is measured already.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure again what is measured already.")
+    ] = False,
     large: Annotated[
-        bool, typer.Option(help="Measure the large problems of the suite too.")
+        bool, typer.Option("--large", help="Measure the large problems of the suite too.")
     ] = False,
     budget: Budget = SUITE_BUDGET,
     seconds: Seconds = SUITE_SECONDS,
     seed: Seed = 0,
     memory: Memory = None,
 ) -> None:
-    """Write the report: one offline page, Markdown, figures and their data; or what changed."""
+    """Write the report, one offline page; or what changed between two.
+
+    Writes Markdown, figures and their data beside the page.
+    """
     if results is not None and other is not None:
         if large or fresh or flames:
             raise UsageError("A report of two files takes no --large, --fresh or --flames.")

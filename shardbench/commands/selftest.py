@@ -72,7 +72,10 @@ def selftest_command(
     ] = SamplingRule().turn_seconds,
     json: Json = "",
 ) -> None:
-    """Measure this machine: equal variants, and ones made slower by a few per cent."""
+    """Measure which slow-downs this machine resolves.
+
+    Compares equal variants, and ones made slower by a few per cent, and counts the verdicts.
+    """
     if rounds < 1:
         raise UsageError(f"--rounds must be at least 1, not {rounds}.")
     check_seconds("--turn", turn)

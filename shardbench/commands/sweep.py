@@ -21,6 +21,7 @@ from harness.suites.executors import LocalProcesses
 from harness.suites.suite_file import read_suite
 from harness.suites.sweep import Finished, Site, Workers, registered_requests, resumed
 from reports.formatting import plural
+from shardbench import completion
 from shardbench.options import (
     SUITE_BUDGET,
     SUITE_SECONDS,
@@ -46,7 +47,8 @@ def sweep_command(
         str,
         typer.Argument(
             help="A suite (a .toml file), 'default' or 'large' for the problems that the families "
-            "study themselves, or names of families with commas between."
+            "study themselves, or names of families with commas between.",
+            autocompletion=completion.families_and_suites,
         ),
     ],
     results: Annotated[
@@ -69,12 +71,14 @@ def sweep_command(
     seconds: Seconds = SUITE_SECONDS,
     seed: Seed = 0,
     memory: Memory = None,
-    fresh: Annotated[bool, typer.Option(help="Measure again what is measured already.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure again what is measured already.")
+    ] = False,
     dry_run: Annotated[
-        bool, typer.Option(help="List what would run, and measure nothing.")
+        bool, typer.Option("--dry-run", help="List what would run, and measure nothing.")
     ] = False,
 ) -> None:
-    """Measure a suite of problems, and go on where an earlier run was stopped."""
+    """Measure a suite of problems, going on where a run was stopped."""
     settings = settings_of(budget, seconds, seed, memory)
     _check_executor(executor, scheduler, workers)
     name, requests = _suite(suite, found_registry())

@@ -20,8 +20,9 @@ from harness.topologies.gpu_kinds import require_gpu_kind
 from harness.topologies.link_matrix import LinkMatrix, parse_matrix
 from harness.topologies.lookup import find_rows, find_topology, presets
 from harness.topologies.traps import find_traps
-from shardbench import display
+from shardbench import completion, display
 from shardbench.display import topology as topology_views
+from shardbench.help import GroupedCommands, examples
 from shardbench.options import check_out, check_writable, found_registry, messages, write
 
 _NO_GPU = (
@@ -37,13 +38,22 @@ Gpus = Annotated[
 ]
 
 topology_app = typer.Typer(
+    cls=GroupedCommands,
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Capture a topology from a machine, draw its links, or find its traps.",
+    help="Capture a topology, draw its links, or find its traps.",
+    epilog=examples("shardbench topology show dgx_h100 -n 16"),
 )
 
 
-@topology_app.command("capture")
+@topology_app.command(
+    "capture",
+    epilog=examples(
+        "shardbench topology capture -o machine.csv",
+        "shardbench topology capture -o machine.csv --from-topo topo.txt \\",
+        "    --gpu 'H100 SXM'",
+    ),
+)
 def capture_command(
     out: Annotated[Path, typer.Option("--out", "-o", help="The topology file to write (.csv).")],
     name: Annotated[str, typer.Option(help="The topology's name; the file's by default.")] = "",
@@ -60,7 +70,7 @@ def capture_command(
         int | None, typer.Option(min=1, help="Hosts that one NVLink domain joins: 18 of an NVL72.")
     ] = None,
 ) -> None:
-    """Write the topology of this machine, or of one whose links were saved."""
+    """Write the topology of this machine, or of saved links."""
     if out.suffix != ".csv":
         raise UsageError(f"{out} must end in .csv, as topology files do.")
     check_writable(out)
@@ -121,12 +131,13 @@ def _read_matrix(file: Path) -> LinkMatrix:
     return parse_matrix(text, str(file))
 
 
-@topology_app.command("show")
+@topology_app.command("show", epilog=examples("shardbench topology show dgx_h100 -n 16"))
 def show(
     topology: Annotated[
         str,
         typer.Argument(
-            help="A preset, FILE.csv, FILE.csv#NAME, or a saved `nvidia-smi topo -m` (FILE.txt)."
+            help="A preset, FILE.csv, FILE.csv#NAME, or a saved `nvidia-smi topo -m` (FILE.txt).",
+            autocompletion=completion.topologies,
         ),
     ],
     gpus: Gpus = None,
@@ -135,7 +146,7 @@ def show(
         Path | None, typer.Option("--out", help="Write a figure, too (.svg or .png).")
     ] = None,
 ) -> None:
-    """Draw the links of a topology: hosts, domains, GPUs, and what joins them how fast."""
+    """Draw the links of a topology: what joins its GPUs, and how fast."""
     check_out(out, ".svg", ".png")
     path = Path(topology)
     is_topology = path.suffix == ".csv" or ".csv#" in topology or topology in presets()
@@ -164,17 +175,18 @@ def show(
     messages.print(f"Wrote {out}")
 
 
-@topology_app.command("check")
+@topology_app.command("check", epilog=examples("shardbench topology check machine.csv -n 16"))
 def check(
     topology: Annotated[
         str,
         typer.Argument(
-            help="A preset, FILE.csv, FILE.csv#NAME, or torchrec's own arguments (FILE.json)."
+            help="A preset, FILE.csv, FILE.csv#NAME, or torchrec's own arguments (FILE.json).",
+            autocompletion=completion.topologies,
         ),
     ],
     gpus: Gpus = None,
 ) -> None:
-    """Find the traps of a topology, all of them, and say what to write instead.
+    """Find the traps of a topology, and say what to write instead.
 
     Exits with 0 where it is clean, with 1 where something was found, with 2 if it cannot be read.
     """

@@ -14,8 +14,9 @@ from harness.model.errors import UnknownName, UsageError, unknown
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import placed_on
 from reports.inventories import to_csv
-from shardbench import display
+from shardbench import completion, display
 from shardbench.display.inventory import outcome, shown
+from shardbench.help import GroupedCommands, examples
 from shardbench.options import check_out, check_writable, found_registry, messages, write
 from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family
 
@@ -23,16 +24,22 @@ from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family
 _EXAMPLE = "-t dgx_h100 -n 16"
 
 workload_app = typer.Typer(
+    cls=GroupedCommands,
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Draw what a workload holds, or import one from what was written for others.",
+    help="Draw what a workload holds, or import one from other tools.",
+    epilog=examples("shardbench workload show dlrm-856"),
 )
 
 
-@workload_app.command("show")
+@workload_app.command("show", epilog=examples("shardbench workload show dlrm-856 --top 5"))
 def show(
     workload: Annotated[
-        str, typer.Argument(help="A name, name[key=value,...], or a file that its family reads.")
+        str,
+        typer.Argument(
+            help="A name, name[key=value,...], or a file that its family reads.",
+            autocompletion=completion.workloads,
+        ),
     ],
     family: Annotated[str, typer.Option(help="The family, if several know the workload.")] = "",
     topology: TopologyIfAny = None,
@@ -44,7 +51,7 @@ def show(
         typer.Option("--out", "-o", help="Write a figure (.svg, .png) or every part (.csv)."),
     ] = None,
 ) -> None:
-    """Draw what a workload holds: a summary, distributions, the largest parts."""
+    """Draw what a workload holds: distributions and the largest parts."""
     check_out(out, ".svg", ".png", ".csv")
     spec = WorkloadSpec.parse(workload)
     found = _family_of(found_registry(), spec, family)
@@ -105,7 +112,9 @@ def _only(families: list[Family[Any, Any]], spec: WorkloadSpec) -> Family[Any, A
     return families[0]
 
 
-@workload_app.command("import")
+@workload_app.command(
+    "import", epilog=examples("shardbench workload import tables.parquet -o my_tables.csv")
+)
 def import_workload(
     source: Annotated[str, typer.Argument(help="A file, or module:function, whose code is run.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")],

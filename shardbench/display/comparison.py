@@ -23,7 +23,7 @@ from reports.tables.table import (
     table_of,
     text,
 )
-from reports.tables.terminal import SplitTable, as_terminal
+from reports.tables.terminal import as_terminal
 
 _ROW_FIELDS = (
     *("variant", "cell", "status", "reason", "output", "wall_s", "cpu_s", "thread_cpu_s"),
@@ -273,4 +273,4 @@ def _figures(
 
     if names:
         rows = (cell for cell in cells if held(cell))
-        yield SplitTable(table_of(rows, _VARIANT, *map(column, names)), f"\n{title}")
+        yield as_terminal(table_of(rows, _VARIANT, *map(column, names)), f"\n{title}")

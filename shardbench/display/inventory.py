@@ -74,7 +74,7 @@ def _histogram(held: Inventory, column: Column) -> RichTable:
     return table
 
 
-def _largest(held: Inventory, sort: str, most: int) -> RichTable:
+def _largest(held: Inventory, sort: str, most: int) -> RenderableType:
     rows = held.largest(sort, most)
     by = held.place_of_bars(sort)
     shown = [place for place, each in enumerate(held.columns) if each.is_shown or place == by]

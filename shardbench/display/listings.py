@@ -13,6 +13,13 @@ from harness.topologies.lookup import presets
 from reports.tables.table import TableColumn, code, numbers, table_of, text
 from reports.tables.terminal import as_terminal
 
+_LONGEST_NAME = 36
+
+
+def _name(title: str, value: str | int) -> TableColumn:
+    """Return a column of names that can be copied, as they stay in one piece."""
+    return code(title, value, least=_LONGEST_NAME)
+
 
 def families(registry: Registry) -> Iterator[RenderableType]:
     """List the families."""
@@ -26,16 +33,17 @@ def families(registry: Registry) -> Iterator[RenderableType]:
     yield from (as_terminal(table, "Families"), "")
 
 
-def variants(registry: Registry) -> Iterator[RenderableType]:
-    """List the variants of every family."""
+def variants(registry: Registry, sources: bool) -> Iterator[RenderableType]:
+    """List the variants of every family, and on request where they are from instead."""
     rows = (
         (f"{family.name}/{variant.name}", _decides(variant), _summary(variant), variant.source)
         for family in registry.families
         for variant in family.variants.values()
     )
-    titles = ("decides", "what it is", "source")
-    columns = (text(title, place) for place, title in enumerate(titles, start=1))
-    yield from (as_terminal(table_of(rows, code("variant", 0), *columns), "Variants"), "")
+    columns = [text("decides", 1), text("what it is", 2)]
+    if sources:
+        columns = [text("source", 3)]
+    yield from (as_terminal(table_of(rows, _name("variant", 0), *columns), "Variants"), "")
 
 
 def _decides(variant: Variant[Any, Any]) -> str:
@@ -51,7 +59,7 @@ def _summary(variant: Variant[Any, Any]) -> str:
 
 def workloads(registry: Registry, sources: bool) -> Iterator[RenderableType]:
     """List the workloads of every family, and on request where their figures are from."""
-    columns = [code("workload", "name"), text("what it is", "summary")]
+    columns = [_name("workload", "name"), text("what it is", "summary")]
     columns += [text("source")] * sources
     for family in registry.families:
         table = table_of(family.workloads(), *columns)
@@ -61,10 +69,10 @@ def workloads(registry: Registry, sources: bool) -> Iterator[RenderableType]:
 def topologies(sources: bool) -> Iterator[RenderableType]:
     """List the presets, in units for people, and on request where the figures are from."""
     found = presets().values()
-    name = code("topology", "name")
+    name = _name("topology", "name")
     if sources:
-        columns = (name, text("GPU", "gpu"), text("capacity", "hbm_basis"), text("source"))
-        yield from (as_terminal(table_of(found, *columns), "Topologies"), "")
+        table = table_of(found, name, text("GPU, what its capacity is from, and sources", _basis))
+        yield from (as_terminal(table, "Topologies"), "")
         return
 
     def amount(title: str, field: str, unit: float) -> TableColumn:
@@ -73,19 +81,25 @@ def topologies(sources: bool) -> Iterator[RenderableType]:
     table = table_of(
         found,
         name,
-        numbers("GPUs/host", _gpus),
-        amount("HBM GiB", "hbm_bytes", 2**30),
-        amount("DDR GiB", "ddr_bytes", 2**30),
+        numbers("GPUs/\nhost", _gpus),
+        amount("HBM\nGiB", "hbm_bytes", 2**30),
+        amount("DDR\nGiB", "ddr_bytes", 2**30),
         amount("intra", "intra_host_bw", 1e6),
         amount("inter", "inter_host_bw", 1e6),
         amount("HBM", "hbm_bw", 1e6),
         amount("H2D", "hbm_to_ddr_bw", 1e6),
-        text("confidence"),
     )
-    title = "Topologies (GiB a GPU; GB/s one way: intra-host, inter-host, HBM, host to GPU)"
+    title = "Topologies (GiB and GB/s one way of each GPU; H2D: host to GPU)"
     yield as_terminal(table, title)
     yield Text("-: no sourced figure, the planner's own default applies.", style="dim")
     yield ""
+
+
+def _basis(row: Topology) -> str:
+    return (
+        f"{row.gpu}; capacity: {row.hbm_basis}; confidence: {row.confidence}; "
+        f"{row.source.rstrip('.')}."
+    )
 
 
 def _gpus(row: Topology) -> str:

@@ -268,3 +268,31 @@ def test_large_problems_are_measured_on_request(
     assert f"{len(purposes)} of {len(purposes)} problem" in err
     assert "measured already" in err
     assert (tmp_path / "results" / file).read_text().splitlines() == lines
+
+
+def test_compare_says_its_steps_and_what_is_left_where_no_bar_can_be_drawn(shardbench):
+    code, _, err = shardbench(
+        "compare", "embedding", *PROBLEM, *QUICK, "--variants", "uniform,upstream",
+        "--against", "upstream",
+    )  # fmt: skip
+    assert code == 0
+    said = err.splitlines()
+    assert said[0] == "preparing the problem"
+    assert said[1] == "checking 1/2, upstream"
+    assert re.fullmatch(r"checking 2/2, uniform; about .* left", said[2])
+    assert re.fullmatch(r"timing; about .* left", said[3])
+    assert len(said) == 4
+
+
+def test_a_quick_comparison_takes_a_third_of_the_time_and_less_care(shardbench):
+    rules = []
+    for options in ([], ["--quick"]):
+        _, out, _ = shardbench(
+            "compare", "reshard@transformer[layers=2]/dgx_h100:4", "--variants", "sync-once",
+            "--seconds", "0.3", *options, "--json", "-",
+        )  # fmt: skip
+        rules.append(json.loads(out)["settings"]["sampling"])
+    usual, quick = rules
+    assert quick["seconds"] == pytest.approx(usual["seconds"] / 3)
+    assert quick["precision"] > usual["precision"]
+    assert quick["counts_work"] < usual["counts_work"]

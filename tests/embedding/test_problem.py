@@ -1,5 +1,7 @@
 """Problems are built around torchrec's traps, and memory settings bind as they say."""
 
+import re
+
 import pytest
 
 from harness.contract import UsageError, WorkloadSpec
@@ -89,8 +91,14 @@ def test_features_and_types_reach_the_module(tmp_path):
     assert (shared.data_type.value, plain.data_type.value) == ("FP16", "FP32")
 
 
-def test_a_name_that_torch_reserves_is_refused(tmp_path):
+@pytest.mark.parametrize("name", ["type", "items", "keys", "named_modules"])
+def test_a_name_that_torch_takes_for_itself_is_said_with_another_to_take(tmp_path, name):
     file = tmp_path / "tables.csv"
-    file.write_text("name,rows,dim,pooling_factor\ntype,100,8,1\n")
-    with pytest.raises(UsageError, match=r"name is refused by torch: attribute 'type'"):
+    file.write_text(f"name,rows,dim,pooling_factor\nuser,10,8,1\n{name},100,8,1\n")
+    with pytest.raises(
+        UsageError, match=rf"be called '{name}'.*ModuleDict.*'{name}_table'"
+    ) as said:
         problem(str(file))
+    assert {"items", "keys", "values"} <= set(re.findall(r"\w+", str(said.value)))
+    file.write_text(file.read_text().replace(f"\n{name},", f"\n{name}_table,"))
+    assert len(problem(str(file)).tables) == 2

@@ -321,6 +321,18 @@ class TestListening:
         stages = [event.stage for event in events]
         assert stages == sorted(stages)
 
+    def test_a_check_says_what_it_is_at_and_then_how_long_it_all_takes(self):
+        events: list[Event] = []
+        compare("same", listen=events.append)
+        checking = [event for event in events if event.stage == "checking"]
+        assert list(dict.fromkeys(event.doing for event in checking)) == [
+            "building the problem", "its set-up", "the call", "what followed its call",
+        ]  # fmt: skip
+        first = [event.left_s for event in checking if event.variant == "reference"]
+        later = [event.left_s for event in events if event not in checking[: len(first)]]
+        assert set(first) == {None}
+        assert all(left is not None and left >= 0 for left in later)
+
     def test_progress_is_told(self, folder: Path):
         events: list[Event] = []
         compare("endless", folder=folder, budget=TOLD, listen=events.append)
@@ -328,6 +340,22 @@ class TestListening:
         assert told
         assert all(progress.unit == "items" and progress.total == 10_000 for progress in told)
         assert [progress.done for progress in told] == sorted(progress.done for progress in told)
+
+
+class TestFiguresOfAProblem:
+    def test_they_are_worked_out_once_for_all_variants_in_a_process_without_any(self, folder):
+        cells = compare("same", "own", folder=folder, registry=toy.figures_registry)
+        assert len((folder / "worked-out").read_text().splitlines()) == 1
+        assert {cell.quality["least"] for cell in cells.values()} == {3.0}
+
+    def test_one_variant_alone_works_them_out_itself(self, folder):
+        compare("reference", folder=folder, registry=toy.figures_registry)
+        assert len((folder / "worked-out").read_text().splitlines()) == 1
+
+    def test_where_that_fails_each_check_works_them_out(self, folder):
+        cells = compare("same", "own", folder=folder, registry=toy.no_figures_registry)
+        assert len((folder / "worked-out").read_text().splitlines()) == 3
+        assert {cell.status for cell in cells.values()} == {"ok"}
 
 
 class TestOverBudget:

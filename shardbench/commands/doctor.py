@@ -1,0 +1,102 @@
+"""`shardbench doctor`: what works on this machine, what is skipped, and what would change that."""
+
+import shutil
+from typing import Annotated
+
+import typer
+from msgspec.structs import replace
+
+from harness.contract.family import load
+from harness.contract.registry import Registry
+from harness.measuring.environment import environment
+from harness.measuring.selftest.rounds import Tally, selftest, tallies
+from harness.model.settings import Settings
+from harness.releases.installing import kept_releases
+from harness.releases.naming import INSTALLED
+from harness.topologies import probe
+from shardbench.commands.releases import DEFAULT_FOLDER
+from shardbench.display.diagnosis import Diagnosis, LibraryReleases, Skipped, document, shown
+from shardbench.options import (
+    Json,
+    check_seconds,
+    check_writable,
+    file_named,
+    found_registry,
+    settings_of,
+    show_or_write,
+)
+from shardbench.progress import progress_display
+
+_BUDGET = 60.0
+_NO_GPU = Skipped(
+    ["topology capture of this machine"],
+    "a GPU",
+    "shardbench topology capture --from-topo FILE",
+)
+
+
+def doctor(
+    seconds: Annotated[
+        float, typer.Option(help="Seconds to spend on how noisy this machine is.")
+    ] = 3.0,
+    json: Json = "",
+) -> None:
+    """Say what works here, what is skipped, and what would change that.
+
+    Lists libraries, releases, GPUs and cores, and measures how noisy the machine is: equal calls
+    are compared with each other for some seconds.
+    """
+    check_seconds("--seconds", seconds)
+    check_writable(file_named(json))
+    registry = found_registry()
+    gpus = probe.read_gpus()
+    found = Diagnosis(
+        environment=environment(0),
+        gpus=[gpu.name for gpu in gpus.gpus],
+        no_gpu=gpus.failure or "",
+        releases=_releases(registry),
+        skipped=[*_skipped(registry), *([] if gpus.gpus else [_NO_GPU])],
+        noise=_noise(settings_of(_BUDGET, seconds, 0)),
+    )
+    show_or_write(json, document(found), shown(found))
+
+
+def _releases(registry: Registry) -> list[LibraryReleases]:
+    """Return which releases of each library can be measured without installing any."""
+    declared = (load(family.abilities.releases) for family in registry.families)
+    return [
+        LibraryReleases(each.library, [INSTALLED, *kept_releases(each.library, DEFAULT_FOLDER)])
+        for each in declared
+        if each
+    ]
+
+
+def _skipped(registry: Registry) -> list[Skipped]:
+    """Return what is skipped by what it needs, each with the command that installs that."""
+    by_need: dict[str, list[str]] = {}
+    for family in registry.families:
+        for variant in family.variants.values():
+            for need in variant.missing():
+                by_need.setdefault(need, []).append(f"{family.name}/{variant.name}")
+    for name, reason in registry.failures.items():
+        by_need.setdefault(reason, []).append(f"family {name}")
+    skipped = [Skipped(names, *_remedy(need)) for need, names in by_need.items()]
+    if not shutil.which("valgrind"):
+        skipped.append(Skipped(["compare --valgrind"], "valgrind", "apt install valgrind"))
+    return skipped
+
+
+def _remedy(need: str) -> tuple[str, str]:
+    """Return what is needed and the command to type; none for what no command installs."""
+    what, _, command = need.removesuffix(")").partition(" (")
+    if command:
+        return what, command
+    return what, f"pip install {what}" if what.replace("_", "").isalnum() else ""
+
+
+def _noise(settings: Settings) -> Tally:
+    """Compare equal calls of some milliseconds for so long as the settings say."""
+    settings = replace(settings, sampling=replace(settings.sampling, warmup_seconds=0.5))
+    with progress_display("") as listen:
+        rounds = list(selftest(1, settings, listen=listen, added=(0,)))
+    return tallies(rounds)[0]

@@ -1,0 +1,105 @@
+"""What `shardbench doctor` found: tables for people, or one document."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import to_builtins
+from rich.console import Group, RenderableType
+
+from harness.measuring.selftest.rounds import SHORT, Tally
+from harness.model.cell import Environment
+from reports.formatting import plural
+from reports.tables.table import code, table_of, text
+from reports.tables.terminal import as_terminal
+
+_LONGEST_NAME = 34
+_LOADED = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryReleases:
+    """The releases of a library that can be measured at once."""
+
+    library: str
+    releases: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What is skipped, what it needs, and the command that installs that; empty where none does."""
+
+    names: list[str]
+    needs: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What works on a machine: `no_gpu` says why no GPU is seen, `noise` is of equal calls."""
+
+    environment: Environment
+    gpus: list[str]
+    no_gpu: str
+    releases: list[LibraryReleases]
+    skipped: list[Skipped]
+    noise: Tally
+
+
+def document(found: Diagnosis) -> dict[str, Any]:
+    """Return what was found as one JSON document."""
+    return {
+        "environment": to_builtins(found.environment),
+        "gpus": found.gpus,
+        "no_gpu": found.no_gpu,
+        "releases": {each.library: each.releases for each in found.releases},
+        "skipped": to_builtins(found.skipped),
+        "noise": {
+            "call_seconds": SHORT / 1000,
+            "pairs": found.noise.pairs,
+            "pair_spread": found.noise.pair_spread,
+            "reach": found.noise.reach,
+        },
+    }
+
+
+def shown(found: Diagnosis) -> RenderableType:
+    """Show what was found, the machine first."""
+    libraries = found.environment.packages.items()
+    releases = [
+        (each.library, ", ".join(each.releases), f"shardbench releases {each.library} RELEASE")
+        for each in found.releases
+    ]
+    parts: list[RenderableType] = [
+        as_terminal(table_of(_machine(found), text("machine", 0), text("", 1))),
+        "",
+        as_terminal(table_of(libraries, code("library", 0, _LONGEST_NAME), text("version", 1))),
+        "",
+        as_terminal(
+            table_of(releases, code("releases of", 0), text("are here", 1), text("for more", 2))
+        ),
+        "",
+    ]
+    if not found.skipped:
+        return Group(*parts, "Nothing is skipped.")
+    columns = [
+        text("skipped", lambda each: "\n".join(each.names), least=_LONGEST_NAME),
+        text("needs", "needs"),
+        code("command that changes it", lambda each: each.command or "-"),
+    ]
+    return Group(*parts, as_terminal(table_of(found.skipped, *columns)))
+
+
+def _machine(found: Diagnosis) -> Iterator[tuple[str, str]]:
+    here, noise = found.environment, found.noise
+    yield "shardbench", f"{here.shardbench}, Python {here.python}, {here.system}"
+    yield "processor", f"{here.cpu}, {plural(here.cores or 1, 'core')}, {here.memory_gib:g} GiB"
+    yield "GPU", ", ".join(found.gpus) or f"none: {found.no_gpu.rstrip('.')}"
+    busy = "" if (here.load or 0) < _LOADED else "; others are at work, so times will be noisy"
+    yield "load", f"{here.load:.2f} a core{busy}"
+    yield (
+        "noise",
+        f"two equal calls of {SHORT:g} ms differ by {100 * noise.pair_spread:.1f} %, and "
+        f"{noise.pairs:.0f} pairs tell their ratio to ±{100 * noise.reach:.1f} %; "
+        "shardbench selftest says more",
+    )

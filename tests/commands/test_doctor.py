@@ -1,0 +1,63 @@
+"""What `shardbench doctor` says is so, and its commands are ones that exist."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.contract.registry import load_registry
+from harness.model.versions import installed_versions
+from shardbench.cli import main
+
+
+@pytest.fixture
+def doctor(capsys, monkeypatch, tmp_path):
+    """Run the command in an empty folder; returns standard output."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*arguments: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["doctor", "--seconds", "0.1", *arguments])
+        assert not ended.value.code
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_it_says_what_is_installed_and_what_is_skipped(doctor, tmp_path):
+    (tmp_path / "upstreams" / "releases" / "torchrec-1.5.0").mkdir(parents=True)
+    out = doctor("--json", "found.json")
+    found = json.loads(Path("found.json").read_text())
+    assert found["environment"]["packages"] == installed_versions()
+    assert found["releases"]["torchrec"] == ["installed", "1.5.0"]
+    skipped = {name for each in found["skipped"] for name in each["names"]}
+    missing = {
+        f"{family.name}/{variant.name}"
+        for family in load_registry().families
+        for variant in family.variants.values()
+        if variant.missing()
+    }
+    assert missing <= skipped
+    assert not {name for name in skipped - missing if "/" in name}
+    assert bool(found["gpus"]) == (found["no_gpu"] == "")
+    assert found["noise"]["pairs"] > 0
+    assert [each for each in (*missing, *installed_versions().values()) if each not in out] == []
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_each_thing_that_is_skipped_has_its_remedy(doctor, monkeypatch):
+    monkeypatch.setattr("harness.contract.variants._is_installed", lambda name: name != "numba")
+    skipped = json.loads(doctor("--json", "-"))["skipped"]
+    (numba,) = [each for each in skipped if each["needs"] == "numba"]
+    assert numba["command"] == "pip install numba"
+    assert "embedding/compiled" in numba["names"]
+    upstreams = [each for each in skipped if each["command"] == "make upstreams"]
+    assert all("/" in name for each in upstreams for name in each["names"])
+
+
+def test_the_time_must_be_positive(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", "--seconds", "0"])
+    assert ended.value.code == 2
+    assert "--seconds must be a positive" in capsys.readouterr().err
