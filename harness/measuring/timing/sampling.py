@@ -285,4 +285,6 @@ def _ways(
         groups["turns"] = [reference, *repeated]
     if others:
         groups["turns in one process"] = [*([reference] if reference else []), *others]
-    return [(way, names) for way, names in groups.items() if names != [reference]]
+    return [
+        (way, names) for way, names in groups.items() if names != [reference] or len(groups) == 1
+    ]
