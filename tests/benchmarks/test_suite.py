@@ -216,7 +216,7 @@ class TestDiscovery:
         assert "Family 'cards' could not be loaded: No module" in capsys.readouterr().err
 
     def test_the_version_is_explicit(self) -> None:
-        assert asv_benchmark(suite_of(made_up())["dice"], "time_plan", "same", None).version == "1"
+        assert asv_benchmark(suite_of(made_up())["dice"], "time_plan", "same", None).version == "2"
 
     def test_importing_the_suite_imports_no_planner(self) -> None:
         code = "import sys, benchmarks.families; assert 'torch' not in sys.modules"

@@ -13,7 +13,15 @@ from harness.measuring.garbage import collection_off, long_lived_objects_left_al
 from harness.measuring.timing.clock import Clock
 from harness.measuring.timing.times import Times
 from harness.measuring.timing.verdict import judge
-from harness.measuring.timing.ways import InForks, Sample, SideBySide, Variants, cores, in_turns
+from harness.measuring.timing.ways import (
+    BLOCK_SECONDS,
+    InForks,
+    Sample,
+    SideBySide,
+    Variants,
+    cores,
+    in_turns,
+)
 from harness.measuring.work.count import count_work
 from harness.model.cell import Way, Work
 from harness.model.settings import SamplingRule
@@ -26,6 +34,7 @@ _CONFIDENCE_OF_DIFFERENCE = 0.999
 _GROWTH_BETWEEN_LOOKS = 1.1
 _LONGEST_TURN_SECONDS = 0.008  # what takes longer is better off side by side
 _LONG_SECONDS = 0.1
+_BLOCKS = 10  # that there should be time for
 _SHARE_OF_INSTALLING = 0.25  # a turn lasts so much of what it takes to install the variant
 _LEAST_FORKS = 4
 # Counting takes some three times as long as a call, and may take this share of the time.
@@ -220,12 +229,14 @@ def sample(
     variants = Variants(prepared, calls, seconds, clock, turn_begins, decided)
     rng = random.Random(rule.seed)
     groups = []
+    block_seconds = min(BLOCK_SECONDS, rule.seconds / _BLOCKS)
     for way, names in _ways(warm, calls, reference, rule, forks is not None):
         time_block: Any = in_turns
         if forks and way == "turns":
-            time_block = InForks(forks.report)
+            time_block = InForks(forks.report, block_seconds)
         elif forks and way != "turns in one process":
-            time_block = SideBySide(forks.report, forks.together, cores(), way == "one core each")
+            apart = way == "one core each"
+            time_block = SideBySide(forks.report, forks.together, cores(), apart, block_seconds)
         groups.append(Group(way, names, time_block, variants, rule, rng))
     time_groups(groups, reference, limits, clock, rule.seconds, block_ended)
     times: dict[str, Times] = {}
@@ -285,4 +296,6 @@ def _ways(
         groups["turns"] = [reference, *repeated]
     if others:
         groups["turns in one process"] = [*([reference] if reference else []), *others]
-    return [(way, names) for way, names in groups.items() if names != [reference]]
+    return [
+        (way, names) for way, names in groups.items() if names != [reference] or len(groups) == 1
+    ]

@@ -21,7 +21,9 @@ from harness.execution.messages import Note
 from harness.measuring.timing.clock import Clock
 from harness.measuring.timing.turns import Turn, timed_turn
 
-_BLOCK_SECONDS = 0.3  # what a forked process is worth
+BLOCK_SECONDS = 0.3
+"""How long a forked process is worth being used."""
+
 _LOOK_SECONDS = 0.1
 _MOST_NICE = 19
 _WEIGHT_OF_NICE = 1.25  # the share of a core that one step of niceness takes away, as a factor
@@ -77,8 +79,8 @@ def in_turns(variants: Variants, names: Sequence[str], _: random.Random) -> list
 class InForks:
     """Turns as in one process, in a fork for each block: memory is laid out anew in each."""
 
-    def __init__(self, report: Report | None) -> None:
-        self._report = report
+    def __init__(self, report: Report | None, seconds: float = BLOCK_SECONDS) -> None:
+        self._report, self._seconds_of_block = report, seconds
 
     def __call__(
         self, variants: Variants, names: Sequence[str], rng: random.Random
@@ -87,7 +89,7 @@ class InForks:
 
         def work(_: Send) -> list[Sample]:
             kept = _shifted_memory(rng)
-            until = time.monotonic() + _BLOCK_SECONDS
+            until = time.monotonic() + self._seconds_of_block
             order = list(names)
             for name in order:  # what the fork has to copy of this process it copies here
                 variants.decided(name, variants.turn(name).decision)
@@ -129,8 +131,9 @@ class SideBySide:
         together: Callable[[int], None],
         cores: Sequence[int],
         each_its_own: bool = False,
+        seconds: float = BLOCK_SECONDS,
     ) -> None:
-        self._report, self._together = report, together
+        self._report, self._together, self._seconds_of_block = report, together, seconds
         self._cores, self._each_its_own = cores, each_its_own
         self._blocks = 0
         self._took: dict[str, list[float]] = {}
@@ -185,7 +188,7 @@ class SideBySide:
     ) -> list[Sample]:
         self._blocks += 1
         longest = max(self._seconds(variants, name) for name in names)
-        turns = math.ceil(_BLOCK_SECONDS / longest) if longest < _BLOCK_SECONDS else 1
+        turns = max(1, math.ceil(self._seconds_of_block / longest))
         done = mmap.mmap(-1, len(names))
         short = sum(not steps for steps in shares.values())
         rest = short / _SHARE_OF_SHORT - 1

@@ -1,9 +1,7 @@
 """The instructions of one call: counted by the processor, or by valgrind on request."""
 
-import base64
 import ctypes
 import os
-import pickle
 import platform
 import re
 import shutil
@@ -17,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from harness.contract import Prepared
+from harness.execution.messages import Note, decode, encode
 from harness.measuring.garbage import collection_off
 from harness.model.errors import ShardbenchError, UsageError
 
@@ -75,7 +74,7 @@ def counted_by_valgrind(job: Any, variant: str, seconds: float) -> int:
     Raises:
         ShardbenchError: valgrind is not there, cannot run this, or takes longer.
     """
-    given = base64.b64encode(pickle.dumps((job, variant))).decode()
+    given = encode(Note((job, variant))).decode().strip()
     call = [_VALGRIND, "--tool=callgrind", "--instr-atstart=no", "--callgrind-out-file=/dev/null"]
     call += [sys.executable, "-m", __name__, given]
     with tempfile.TemporaryFile() as said:
@@ -134,7 +133,9 @@ def _serve(given: str) -> None:
     """Make the call here, in a process that valgrind runs, when it is told to count."""
     answers = os.dup(1)
     os.dup2(2, 1)  # a planner may print
-    job, variant = pickle.loads(base64.b64decode(given))
+    message = decode(given.encode())
+    assert isinstance(message, Note)
+    job, variant = message.content
     family, problem = job.build()
     prepared = family.find(variant).prepared(problem)
     with prepared.installed(), collection_off():
