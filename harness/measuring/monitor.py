@@ -50,8 +50,18 @@ class OverBudget:
     first: tuple[float, Progress] | None = None
     last: tuple[float, Progress] | None = None
 
+    def report(self, seconds: float, progress: Progress) -> None:
+        """Take a report; where it counts something else, or begins again, the pace is a new one."""
+        last, self.last = self.last, (seconds, progress)
+        if last is None or last[1].unit != progress.unit or last[1].done > progress.done:
+            self.first = self.last
+
     def projection(self) -> float | None:
-        """Project the whole call in seconds from the pace between first and last progress."""
+        """Project the call in seconds from the pace between first and last progress.
+
+        Where that counts a step of the call, with more to come, the projection is of that step: the
+        least that the whole takes.
+        """
         if self.first is None or self.last is None:
             return None
         (start, before), (end, after) = self.first, self.last
@@ -96,8 +106,7 @@ def run_job(
                 over.peak_memory_bytes = message.peak_memory_bytes
                 if progress is None:
                     return
-                over.last = (time.monotonic() - began, progress)
-                over.first = over.first or over.last
+                over.report(time.monotonic() - began, progress)
                 event = replace(event, progress=progress)
         listen(event)
 

@@ -1,6 +1,6 @@
 """Counters and times of the steps of any EmbeddingShardingPlanner, taken from outside."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ from torchrec.distributed.planner.proposers import (
     GridSearchProposer,
     UniformProposer,
 )
-from torchrec.distributed.planner.types import Proposer
+from torchrec.distributed.planner.types import Proposer, ShardingOption
 
 from harness.contract import Progress, Recorder
 from planners.embedding.drop_in.compiled_search import CompiledSearch
@@ -34,8 +34,10 @@ def _observe(planner: EmbeddingShardingPlanner, recorder: Recorder) -> None:
     compiled = planner._partitioner
     if not isinstance(compiled, CompiledSearch):
         observe_components(planner, recorder)
-        recorder.progress = lambda: _progress(
-            recorder.counters["proposals"], map(_expected_proposals, planner._proposers)
+        estimated = _options_estimated(planner)
+        recorder.progress = lambda: (
+            _progress(recorder.counters["proposals"], map(_expected_proposals, planner._proposers))
+            or estimated()
         )
         return
     replace_timed(recorder, planner._enumerator, "enumerate", "enumerate")
@@ -53,10 +55,38 @@ def _observe(planner: EmbeddingShardingPlanner, recorder: Recorder) -> None:
     recorder.progress = lambda: _progress(compiled.proposed, [None])
 
 
-def _progress(done: int, expected: Iterable[int | None]) -> Progress | None:
+def _options_estimated(planner: EmbeddingShardingPlanner) -> Callable[[], Progress | None]:
+    """Return what tells how many options the enumeration has gone through to estimate them."""
+    enumerator: Any = planner._enumerator
+    populate_estimates = enumerator.populate_estimates
+    options = _CountedOptions()
+
+    def populate_counted(enumerated: list[ShardingOption]) -> None:
+        options.extend(enumerated)
+        populate_estimates(options)
+
+    enumerator.populate_estimates = populate_counted
+    return lambda: _progress(options.seen, [len(options)], "options estimated")
+
+
+class _CountedOptions(list[ShardingOption]):
+    """Options that know how many of them have been seen by who goes through them just now."""
+
+    seen = 0
+
+    def __iter__(self) -> Iterator[ShardingOption]:
+        self.seen = 0
+        for option in super().__iter__():
+            yield option
+            self.seen += 1
+
+
+def _progress(
+    done: int, expected: Iterable[int | None], unit: str = "proposals"
+) -> Progress | None:
     counts = [*expected]
     total = None if None in counts else sum(count or 0 for count in counts)
-    return Progress(done, total, "proposals") if done else None
+    return Progress(done, total, unit) if done else None
 
 
 def _expected_proposals(proposer: Proposer) -> int | None:

@@ -181,7 +181,8 @@ def time_groups(
             block_ended(group.blocks, group.time_block())
             group.look(reference, limits)
             block_seconds = clock.wall() - block_started
-            if group.may_end() and clock.wall() - started + block_seconds > seconds:
+            may_end = reference is None or group.may_end()
+            if may_end and clock.wall() - started + block_seconds > seconds:
                 group.active = []  # another block would pass the time
 
 
@@ -203,7 +204,8 @@ def sample(
     `least_blocks`, and then each time that a tenth more have been timed, the verdicts are looked
     for: from there on only the reference runs again, with the variants whose verdict is still open
     or whose ratio may be on either side of a limit. Without a reference every variant runs the
-    least blocks. The `reference` of what is returned has the times to compare with.
+    least blocks, or as many as there is time for. The `reference` of what is returned has the times
+    to compare with.
 
     Args:
         prepared: variants by name, in the order to warm them up (quickest first).

@@ -196,10 +196,10 @@ class SideBySide:
 
         def side(place: int, name: str) -> Callable[[Send], None]:
             def work(send: Send) -> None:
-                self._take_share(place, shares[name])
                 rng.seed(f"{rng.random()} {place}")
                 kept = _shifted_memory(rng)
                 _touch_all_objects()
+                self._take_share(place, shares[name])
                 send(None)
                 os.read(held, 1)
                 needed = turns if shares[name] else 1
