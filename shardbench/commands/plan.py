@@ -59,7 +59,8 @@ def plan(
     placed = placed_on(found, workload, topology, gpus)
     check_writable(out)
     with progress_display("") as listen:
-        listen(Event("planning", variant or "the family's choice", 1, 1))
+        if messages.is_terminal:  # elsewhere a refusal is one sentence, with no line before it
+            listen(Event("planning", variant or "the family's choice", 1, 1))
         made = make_plan(found, workload, placed, variant, seconds)
     write(out, to_json(made.document, indent=2) + "\n")
     display.show(shown(made, all_ranks))
