@@ -21,7 +21,6 @@ from torchrec.distributed.planner.types import (
     Shard,
     ShardingOption,
     Storage,
-    Topology,
 )
 from torchrec.distributed.types import ModuleSharder
 
@@ -177,53 +176,12 @@ class RememberedTotalsEnumerator(RememberedHashEnumerator):
         return options
 
 
-class RememberedSizesProposer(GreedyProposer):
-    """Works out the sizes that it orders options by once, not for every proposal."""
-
-    def load(self, search_space: list[ShardingOption], enumerator: Any = None) -> None:
-        """Take a search space, and the size of each option but the last of a table."""
-        super().load(search_space, enumerator)
-        self._sizes = {
-            fqn: [_size(option) for option in options[:-1]]
-            for fqn, options in self._sharding_options_by_fqn.items()
-        }
-
-    def feedback(
-        self,
-        partitionable: bool,
-        plan: list[ShardingOption] | None = None,
-        perf_rating: float | None = None,
-        storage_constraint: Topology | None = None,
-    ) -> None:
-        """Go on to the next option of the table whose present one is the largest."""
-        if self._threshold:
-            super().feedback(partitionable, plan, perf_rating, storage_constraint)
-            return
-        sizes = {
-            fqn: self._sizes[fqn][index]
-            for fqn, index in self._current_proposal.items()
-            if index < len(self._sizes[fqn])
-        }
-        largest = max(sizes, key=sizes.__getitem__, default=None)
-        if largest is None or sizes[largest] == (0, 0, 0, 0):
-            self._current_proposal = {}
-        else:
-            self._current_proposal[largest] += 1
-
-
-def _size(option: ShardingOption) -> tuple[int, ...]:
-    """Return what GreedyProposer compares: the largest shard and the sum, of HBM and of DDR."""
-    sizes = [[getattr(each.storage, kind) for each in option.shards] for kind in ("hbm", "ddr")]
-    return tuple(of(amounts) for amounts in sizes for of in (max, sum))
-
-
 @dataclass(frozen=True, slots=True)
 class Improvement:
-    """A change of torchrec's planner: a hook, or components in the place of those before."""
+    """A change of torchrec's planner: a hook, or an enumerator in the place of the one before."""
 
     hook: Hook | None = None
     enumerator: type[EmbeddingEnumerator] | None = None
-    proposer: type[GreedyProposer] | None = None
 
 
 IMPROVEMENTS = {
@@ -234,7 +192,6 @@ IMPROVEMENTS = {
     "shared-device-figures": Improvement(shared_device_figures),
     "remembered-hashes": Improvement(enumerator=RememberedHashEnumerator),
     "remembered-totals": Improvement(enumerator=RememberedTotalsEnumerator),
-    "remembered-sizes": Improvement(proposer=RememberedSizesProposer),
 }
 """Each comes on top of those before it."""
 
@@ -243,12 +200,11 @@ def prepare(problem: EmbeddingProblem, last: str) -> Prepared[Plan]:
     """Prepare the greedy planner with all improvements up to this one."""
     names = list(IMPROVEMENTS)
     applied = [IMPROVEMENTS[name] for name in names[: names.index(last) + 1]]
-    enumerators = [each.enumerator for each in applied if each.enumerator]
-    proposers = [each.proposer for each in applied if each.proposer]
-    kind = [EmbeddingEnumerator, *enumerators][-1]
+    kinds = [each.enumerator for each in applied if each.enumerator]
+    kind = kinds[-1] if kinds else EmbeddingEnumerator
     prepared = decision.prepare(
         problem,
-        proposer=[GreedyProposer, *proposers][-1],
+        proposer=GreedyProposer,
         partitioner=partitioners.GreedyPerfPartitioner,
         enumerator=lambda: problem.enumerator(kind),
     )

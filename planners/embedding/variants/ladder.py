@@ -127,9 +127,3 @@ def remembered_hashes(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 def remembered_totals(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Storage and perf of an option's shards added up once"""
     return _improved(problem, "remembered-totals")
-
-
-@FAMILY.variant("remembered-sizes", same_as="remembered-totals", source="shardbench")
-def remembered_sizes(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """Sizes that the proposer orders options by worked out once"""
-    return _improved(problem, "remembered-sizes")
