@@ -47,6 +47,8 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         Counter("plan_copies", "deep copies of a proposal or a plan"),
         Counter("device_copies", "deep copies of devices or of the topology"),
         Counter("annotation_lookups", "scans of an estimator's configuration for an annotation"),
+        Counter("option_hashes", "options hashed, to know proposals again"),
+        Counter("option_sums", "times that an option's storage or perf was added up"),
     ),
     phases=(
         "enumerate",

@@ -21,13 +21,23 @@ from planners.embedding.releases.observing import (
     phases,
     replace_timed,
 )
+from planners.instruments import replaced
 
 
 @contextmanager
 def observe(recorder: Recorder) -> Iterator[None]:
     """Record phases, counters and progress of every plan made inside."""
-    with phases(recorder, _observe), counted(recorder):
+    with phases(recorder, _observe), counted(recorder), replaced(_counted_options(recorder)):
         yield
+
+
+def _counted_options(recorder: Recorder) -> Iterator[tuple[type, str, Any]]:
+    """Yield what counts how often options are hashed and their shards added up."""
+    hashed = recorder.counted("option_hashes", ShardingOption.__hash__)
+    yield ShardingOption, "__hash__", hashed
+    for name in ("total_storage", "total_perf"):
+        total = vars(ShardingOption)[name].fget
+        yield ShardingOption, name, property(recorder.counted("option_sums", total))
 
 
 def _observe(planner: EmbeddingShardingPlanner, recorder: Recorder) -> None:

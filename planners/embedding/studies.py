@@ -2,9 +2,20 @@
 
 from harness.contract import Goal, OverviewRow, Study
 
-LADDER = ("double-deepcopy", "single-deepcopy", "custom-deepcopy", "copy-if-better", "upstream")
+PUBLISHED = ("double-deepcopy", "single-deepcopy", "custom-deepcopy", "copy-if-better")
+RELEASED = ("no-topology-copy", "cheap-device-copies", "upstream")
+POSSIBLE = (
+    "remembered-annotations",
+    "no-space-copy",
+    "distinct-shards",
+    "shared-device-figures",
+    "remembered-hashes",
+    "remembered-totals",
+)
+LADDER = (*PUBLISHED, *RELEASED, *POSSIBLE, "compiled")
+GROWTH = (*PUBLISHED, "upstream")  # on more problems, since each pair of variants takes its time
 OTHER_PROPOSERS = ("uniform", "greedy-sum", "default", "dp-torchrec")
-OWN = ("compiled", "dp-tzrec", "dp-compiled", "certified")
+OWN = ("dp-tzrec", "dp-compiled", "dp-tzrec-2d", "dp-compiled-2d", "certified")
 
 _SMALL_TIGHT = "dlrm-856[tables=32,seed=3,memory=tight]/dgx_a100_80gb:16"
 _ROOMY = "synthetic[tables=100,seed=7,memory=roomy]/dgx_a100_80gb:16"
@@ -21,8 +32,8 @@ def _large(problem: str, purpose: str, first: str, *others: str) -> Study:
 
 STUDIES = (
     *(
-        Study(f"dlrm-856[tables={tables},seed=1]/dgx_a100_80gb:16", LADDER, "copying ladder")
-        for tables in (4, 8, 12)
+        Study(f"dlrm-856[tables={tables},seed=1]/dgx_a100_80gb:16", rungs, "copying ladder")
+        for tables, rungs in ((2, GROWTH), (4, GROWTH), (6, LADDER))
     ),
     Study(
         _SMALL_TIGHT,
@@ -35,7 +46,7 @@ STUDIES = (
         for each in (_ROOMY, _TIGHT, _MIXED)
     ),
     _large(_WIDE, "a wide search", "upstream", "compiled", "certified"),
-    _large(_DYNAMIC, "dynamic programming", "dp-tzrec", "dp-compiled", "certified"),
+    _large(_DYNAMIC, "dynamic programming", "dp-tzrec", *OWN[1:]),
     Study(_ADS, ("upstream", "compiled", "certified"), "an ads model", against="upstream"),
 )
 

@@ -5,6 +5,7 @@ import copy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torchrec.distributed.planner.types import DeviceHardware, Perf, ShardingOption, Storage
 
 from harness.contract import InfeasibleDecision, WorkloadSpec
 from harness.measuring.check import check
@@ -13,7 +14,11 @@ from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.decision import fingerprint
 from planners.embedding.problem import build
-from planners.embedding.studies import LADDER
+from planners.embedding.studies import LADDER, POSSIBLE, PUBLISHED
+from planners.embedding.variants.improvements import (
+    NoSpaceCopyEnumerator,
+    devices_copied_by_field,
+)
 
 
 def problem(workload: str, topology: str = "dgx_a100_80gb", gpus: int = 16):
@@ -28,8 +33,10 @@ def checked():
 
 def outcome(variant: str, built) -> str:
     """The fingerprint of a variant's plan, or why it has none."""
+    prepared = FAMILY.find(variant).prepared(built)
     try:
-        return fingerprint(FAMILY.find(variant).prepared(built).run())
+        with prepared.installed():
+            return fingerprint(prepared.run())
     except InfeasibleDecision as error:
         return str(error)
 
@@ -46,14 +53,15 @@ def test_all_rungs_decide_the_same(tables, seed, memory, place):
     assert len({outcome(name, built) for name in LADDER}) == 1
 
 
-def test_the_ladder_is_a_chain_from_the_reference_to_upstream():
+def test_the_ladder_is_a_chain_from_the_reference_to_what_torchrec_could_have():
     assert FAMILY.reference.name == LADDER[0]
-    assert [FAMILY.find(name).same_as for name in LADDER[1:]] == list(LADDER[:-1])
+    assert [FAMILY.find(name).same_as for name in LADDER[1:-1]] == list(LADDER[:-2])
+    assert FAMILY.find(LADDER[-1]).same_as == "upstream"
 
 
 def test_all_rungs_make_the_same_proposals(checked):
     assert len({each.counters["proposals"] for each in checked.values()}) == 1
-    assert len({each.counters["annotation_lookups"] for each in checked.values()}) == 1
+    assert len({each.counters["partitions"] for each in checked.values()}) == 1
 
 
 def test_each_proposal_is_copied_as_often_as_the_rung_says(checked):
@@ -62,28 +70,91 @@ def test_each_proposal_is_copied_as_often_as_the_rung_says(checked):
     assert 0 < improvements < proposals
     copies = {name: each.counters["plan_copies"] - improvements for name, each in checked.items()}
     # The proposer is asked once more than it has proposals; copying nothing is no copy of a plan.
-    assert copies == {
+    assert copies == dict.fromkeys(LADDER, 0) | {
         "double-deepcopy": 2 * proposals,
         "single-deepcopy": proposals,
         "custom-deepcopy": proposals,
-        "copy-if-better": 0,
-        "upstream": 0,
     }
 
 
-def test_the_topology_is_copied_for_each_proposal_but_upstream(checked):
+def test_the_topology_is_copied_for_each_proposal_as_published(checked):
     devices = {name: each.counters["device_copies"] for name, each in checked.items()}
-    partitions = checked["upstream"].counters["partitions"]
-    assert {name: count - devices["upstream"] for name, count in devices.items()} == {
-        **dict.fromkeys(LADDER[:-1], partitions),
-        "upstream": 0,
-    }
+    copied = devices["upstream"] + checked["upstream"].counters["partitions"]
+    assert [devices[name] for name in PUBLISHED] == [copied] * len(PUBLISHED)
 
 
-def test_each_rung_copies_fewer_objects(checked):
-    copied = [checked[name].counters["objects_copied"] for name in LADDER]
-    assert copied == sorted(copied, reverse=True)
-    assert copied[0] > 4 * copied[-1]
+def test_each_rung_copies_no_more_objects(checked):
+    copied = {name: each.counters["objects_copied"] for name, each in checked.items()}
+    # What an option remembers is copied with it, when a plan is the best so far.
+    remembered = 6 * checked["upstream"].counters["plan_copies"]
+    copied["remembered-totals"] -= remembered
+    assert list(copied.values()) == sorted(copied.values(), reverse=True)
+    assert copied["double-deepcopy"] > 4 * copied["no-topology-copy"]
+    assert copied["no-topology-copy"] > 1.5 * copied["cheap-device-copies"]
+
+
+@pytest.mark.parametrize(
+    ("rung", "counter", "factor"),
+    [
+        ("remembered-annotations", "annotation_lookups", 100),
+        ("no-space-copy", "objects_copied", 1.2),
+        ("distinct-shards", "estimates", 3),
+        ("shared-device-figures", "device_copies", 100),
+        ("remembered-hashes", "option_hashes", 3),
+        ("remembered-totals", "option_sums", 3),
+    ],
+)
+def test_an_improvement_saves_what_it_says(checked, rung, counter, factor):
+    before, after = checked[LADDER[LADDER.index(rung) - 1]], checked[rung]
+    assert before.counters[counter] > factor * after.counters[counter]
+
+
+def test_annotations_are_looked_up_as_often_however_many_tables_there_are(checked):
+    built = problem("synthetic[tables=12,seed=2,memory=tight]")
+    more = check(FAMILY, FAMILY.find("remembered-annotations"), built, SystemClock())
+    few = checked["remembered-annotations"]
+    assert more.counters["annotation_lookups"] == few.counters["annotation_lookups"]
+
+
+def test_installed_torchrec_copies_devices_as_cheaply_as_the_rung(checked):
+    """As since 1.9.0; with 1.8.0 on the path `upstream` is the rung before."""
+    assert checked["upstream"].counters == checked["cheap-device-copies"].counters
+
+
+def test_devices_are_copied_cheaply_in_a_release_that_does_not(monkeypatch):
+    """As in 1.8.0, which has no `__deepcopy__` of its own on them."""
+    for kind in (DeviceHardware, Perf, Storage):
+        monkeypatch.delattr(kind, "__deepcopy__")
+    device = DeviceHardware(3, Storage(5, 7), Perf(1.0, 2.0, 3.0, 4.0))
+    with devices_copied_by_field():
+        copied = copy.deepcopy([device, device.perf])
+    assert copied == [device, device.perf]
+    assert copied[0].storage is not device.storage
+    assert copied[0].perf is not device.perf
+    assert not hasattr(DeviceHardware, "__deepcopy__")
+
+
+def test_a_search_space_is_copied_when_it_is_enumerated_again():
+    built = problem("synthetic[tables=2,seed=2]")
+    enumerator = built.enumerator(NoSpaceCopyEnumerator)
+    first = enumerator.enumerate(built.module, built.sharders)
+    again = enumerator.enumerate(built.module, built.sharders)
+    assert [hash(each) for each in again] == [hash(each) for each in first]
+    first[0].shards[0].rank = 1
+    assert again[0].shards[0].rank is None
+
+
+@pytest.mark.parametrize("name", POSSIBLE)
+def test_an_improvement_leaves_nothing_behind(name):
+    from torchrec.distributed.planner import partitioners
+    from torchrec.distributed.planner.estimator import estimator, types
+
+    watched = (DeviceHardware, Perf, Storage, ShardingOption, partitioners, estimator, types)
+    before = [dict(vars(each)) for each in watched]
+    prepared = FAMILY.find(name).prepared(problem("synthetic[tables=2,seed=2]"))
+    with prepared.installed():
+        prepared.run()
+    assert [dict(vars(each)) for each in watched] == before
 
 
 def test_counters_repeat_exactly(checked):

@@ -13,6 +13,7 @@ from torchrec.distributed.types import ShardingType
 from planners.embedding.search.best_plan.search import best_plan
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
+from planners.embedding.search.same_plan.bin_proposer_2d import BinProposer2D
 from planners.embedding.search.same_plan.partition import PartitionRules
 from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import Devices, search_space
@@ -31,7 +32,7 @@ def warm_up() -> None:
         [_option(*table, kind) for table in tables.items() for kind in ("table_wise", "row_wise")]
     )
     devices = Devices(storage=np.full((2, 3), 4), local_ranks=2, host_ranks=2)
-    SamePlan([GreedyProposer(), BinProposer()], PartitionRules())(space, devices)
+    SamePlan([GreedyProposer(), BinProposer(), BinProposer2D()], PartitionRules())(space, devices)
     best_plan(space, devices, Deadline(0.05, clock=lambda: 0.0))
 
 

@@ -1,6 +1,9 @@
 """TorchRec's planner with the copies it once made, each as a subclass of its own class."""
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -8,13 +11,20 @@ from torch import nn
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.proposers import GreedyProposer
-from torchrec.distributed.planner.types import ShardingOption, Topology
+from torchrec.distributed.planner.types import (
+    DeviceHardware,
+    Perf,
+    ShardingOption,
+    Storage,
+    Topology,
+)
 from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import Prepared
 from planners.embedding import decision
 from planners.embedding.decision import Plan
 from planners.embedding.problem import EmbeddingProblem
+from planners.instruments import replaced
 
 
 class WhollyCopiedOption(ShardingOption):
@@ -75,6 +85,18 @@ class CopyingPartitioner(GreedyPerfPartitioner):
         return placed
 
 
+@contextmanager
+def devices_copied_generically() -> Iterator[None]:
+    """Have devices and their figures copied by way of their state, as torchrec did up to 1.8.0."""
+    with replaced((kind, "__deepcopy__", None) for kind in (DeviceHardware, Perf, Storage)):
+        yield
+
+
+def copies_devices_by_field() -> bool:
+    """Whether the installed torchrec does so, as it does since 1.9.0."""
+    return "__deepcopy__" in vars(DeviceHardware)
+
+
 def prepare(
     problem: EmbeddingProblem,
     *,
@@ -86,9 +108,10 @@ def prepare(
     """Prepare the greedy planner with these copies; whole ones take tensor and module along."""
     copying = partial(CopyingPartitioner, copies_proposals=in_partitioner)
     enumerator = WhollyCopiedOptionEnumerator if whole_options else EmbeddingEnumerator
-    return decision.prepare(
+    prepared = decision.prepare(
         problem,
         proposer=CopyingGreedyProposer if in_proposer else GreedyProposer,
         partitioner=copying if topology else GreedyPerfPartitioner,
         enumerator=lambda: problem.enumerator(enumerator),
     )
+    return replace(prepared, installed=devices_copied_generically)

@@ -84,6 +84,23 @@ def dp_compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     return _compiled(problem, BinProposer)
 
 
+@FAMILY.variant("dp-tzrec-2d", source="alibaba/TorchEasyRec@aff7c2b6")
+def dp_tzrec_2d(problem: "EmbeddingProblem") -> "Prepared[Plan]":
+    """Dynamic programming over total HBM and total DDR, in NumPy"""
+    from planners.embedding.decision import prepare
+    from planners.embedding.search.same_plan.bin_proposer_2d import BinProposer2D
+
+    return prepare(problem, proposer=BinProposer2D)
+
+
+@FAMILY.variant("dp-compiled-2d", same_as="dp-tzrec-2d", source="shardbench", requires=("numba",))
+def dp_compiled_2d(problem: "EmbeddingProblem") -> "Prepared[Plan]":
+    """TorchEasyRec's dynamic programming in two dimensions, partitioner included, compiled"""
+    from planners.embedding.search.same_plan.bin_proposer_2d import BinProposer2D
+
+    return _compiled(problem, BinProposer2D)
+
+
 @FAMILY.variant("as-captured", source="the captured file")
 def as_captured(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """The live planner of a captured problem, with its own proposers and partitioner"""

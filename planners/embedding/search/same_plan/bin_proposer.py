@@ -3,7 +3,13 @@
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from torchrec.distributed.planner.types import Enumerator, Proposer, ShardingOption, Topology
+from torchrec.distributed.planner.types import (
+    Enumerator,
+    Proposer,
+    ShardingOption,
+    Storage,
+    Topology,
+)
 from typing_extensions import override
 
 Layer = tuple[list[int], list[int]]
@@ -37,9 +43,7 @@ class BinProposer(Proposer):
         self, search_space: list[ShardingOption], enumerator: Enumerator | None = None
     ) -> None:
         """Take a search space; what was loaded or proposed before is forgotten."""
-        storages = [option.total_storage for option in search_space]
-        self._kind = "hbm" if any(storage.hbm for storage in storages) else "ddr"
-        sizes = [getattr(storage, self._kind) for storage in storages]
+        sizes = self._sizes([option.total_storage for option in search_space])
         by_fqn: dict[str, list[ShardingOption]] = {}
         for number in sorted(range(len(sizes)), key=sizes.__getitem__):
             option = search_space[number]
@@ -65,11 +69,18 @@ class BinProposer(Proposer):
         if self._later is None:
             if storage_constraint is None:
                 raise ValueError("The first feedback must say what the devices can hold.")
-            held = [getattr(device.storage, self._kind) for device in storage_constraint.devices]
-            self._later = self._by_bin(sum(held), self.bins_per_device * len(held))
+            self._later = self._by_bin(storage_constraint)
         self._proposal = next(self._later, None)
 
-    def _by_bin(self, capacity: int, bins: int) -> Iterator[list[ShardingOption]]:
+    def _sizes(self, storages: Sequence[Storage]) -> list[int]:
+        """Return the memory that options are sorted by."""
+        self._kind = "hbm" if any(storage.hbm for storage in storages) else "ddr"
+        return [getattr(storage, self._kind) for storage in storages]
+
+    def _by_bin(self, topology: Topology) -> Iterator[list[ShardingOption]]:
+        """Yield the proposals after the first."""
+        held = [getattr(device.storage, self._kind) for device in topology.devices]
+        capacity, bins = sum(held), self.bins_per_device * len(held)
         if not (capacity and self._tables):
             return
         bin_size = float(capacity) / bins

@@ -28,7 +28,7 @@ def bin_proposals(
     if not space.tables:
         return
     kind = HBM if hbm_only or space.option_storage[:, HBM].any() else DDR
-    options, first = _by_table(space, space.option_storage[:, kind])
+    options, first = by_table(space, space.option_storage[:, kind])
     yield options[np.newaxis, first[:-1]]
     capacity = int(devices.storage[:, kind].sum())
     if not capacity:
@@ -40,7 +40,7 @@ def bin_proposals(
         yield _trace(choice, previous, options, first, reached[start : start + _CHUNK])
 
 
-def _by_table(space: SearchSpace, size: Ints) -> tuple[Ints, Ints]:
+def by_table(space: SearchSpace, size: Ints) -> tuple[Ints, Ints]:
     """Return option numbers table by table, and where in them each table starts, shape (T + 1,).
 
     Options are sorted by size within a table, and tables by their smallest option.

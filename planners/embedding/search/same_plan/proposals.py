@@ -15,7 +15,9 @@ from torchrec.distributed.planner.proposers import (
 from torchrec.distributed.planner.types import Proposer
 
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
+from planners.embedding.search.same_plan.bin_proposer_2d import BinProposer2D
 from planners.embedding.search.same_plan.dynamic_programming import bin_proposals
+from planners.embedding.search.same_plan.dynamic_programming_2d import bin_proposals_2d
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 Stream = Generator[Ints, Floats, None]
@@ -143,5 +145,8 @@ STREAMS: dict[type[Proposer], Callable[[Any, SearchSpace, Devices], Stream]] = {
     ),
     BinProposer: lambda proposer, space, devices: bin_proposals(
         space, devices, proposer.bins_per_device
+    ),
+    BinProposer2D: lambda proposer, space, devices: bin_proposals_2d(
+        space, devices, proposer.bins_per_device, proposer.ddr_bins_per_device
     ),
 }
