@@ -19,7 +19,8 @@ from torchrec.distributed.planner.types import Perf, ShardEstimator, Storage
 from harness.contract import WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.embedding.problem import build
-from planners.embedding.search.enumeration import DistinctShardEnumerator, SharedOption
+from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.search.unmade_shards import SharedOption
 
 randoms = st.randoms(use_true_random=False)
 
@@ -27,6 +28,7 @@ randoms = st.randoms(use_true_random=False)
 def enumerated(enumerator_type, model: Model, estimators=None):
     enumerator = enumerator_type(model.topology, 512, model.constraints, estimators)
     options = enumerator.enumerate(model.module, model.sharders)
+    assert all(option.shards for option in options)  # which are made when they are looked at
     return [
         {**vars(option), "_tensor": None, "_module": option.module[0], "key": option.storage_hash()}
         for option in options
@@ -102,8 +104,8 @@ def test_an_unknown_estimator_is_asked_about_every_shard():
     assert {shard.storage.hbm for option in options for shard in option.shards} == set(range(16))
 
 
-def test_each_size_of_shard_is_asked_for_once(monkeypatch):
-    built = synthetic()
+def test_each_size_of_shard_is_asked_for_once_at_most_and_those_of_many_tables_at_once(monkeypatch):
+    built = synthetic(tables=40)
     asked = Counter()
     for estimator_type in (EmbeddingPerfEstimator, EmbeddingStorageEstimator):
 
@@ -116,7 +118,8 @@ def test_each_size_of_shard_is_asked_for_once(monkeypatch):
     options = enumerator.enumerate(built.module, built.sharders)
     sizes = sum(len({tuple(shard.size) for shard in option.shards}) for option in options)
     assert sizes < sum(len(option.shards) for option in options) / 3
-    assert asked == {EmbeddingPerfEstimator: sizes, EmbeddingStorageEstimator: sizes}
+    assert set(asked) == {EmbeddingPerfEstimator, EmbeddingStorageEstimator}
+    assert max(asked.values()) < sizes / 2
 
 
 def test_copies_have_ranks_of_their_own_and_share_what_does_not_change():

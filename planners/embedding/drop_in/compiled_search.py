@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from planners.embedding.drop_in import obstacles
 from planners.embedding.drop_in.plan_check import Estimates, fault_of, without_ranks
-from planners.embedding.search.enumeration import SharedOption, with_shards
+from planners.embedding.search.unmade_shards import SharedOption, with_shards
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.same_plan.partition import rules_of
 from planners.embedding.search.same_plan.search import SamePlan

@@ -1,39 +1,30 @@
 """TorchRec's enumerator, asking its estimators once for each distinct shard."""
 
 import copy
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
+from types import FunctionType
+from typing import Any, cast
 
+import torch
 from torch import nn
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstimator
 from torchrec.distributed.planner.estimator.types import HardwarePerfConfig
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
-from torchrec.distributed.planner.types import Shard, ShardEstimator, ShardingOption
+from torchrec.distributed.planner.types import ShardEstimator, ShardingOption
 from torchrec.distributed.types import ModuleSharder
 
+from planners.embedding.search.estimation import Estimation, hashable
+from planners.embedding.search.unmade_shards import (
+    Layout,
+    SharedOption,
+    UnmadeShards,
+    leave_unmade,
+)
 
-def with_shards(
-    option: ShardingOption, shards: list[Shard], kind: type[ShardingOption] | None = None
-) -> ShardingOption:
-    """Return a shallow copy of an option, of its own kind or another one, with these shards."""
-    copied = object.__new__(kind or type(option))
-    vars(copied).update(vars(option))
-    copied.shards = shards
-    return copied
-
-
-class SharedOption(ShardingOption):
-    """An option whose copies have shards of their own, and share what no one changes."""
-
-    def __deepcopy__(self, memo: dict[int, Any] | None) -> ShardingOption:
-        return with_shards(
-            self,
-            [
-                Shard(each.size, each.offset, each.storage, each.perf, each.rank)
-                for each in self.shards
-            ],
-        )
+# What torchrec's enumerator calls to cut a table into shards.
+_CUT = "calculate_shard_sizes_and_offsets"
 
 
 class _KeptOption(SharedOption):
@@ -46,9 +37,10 @@ class _KeptOption(SharedOption):
 class DistinctShardEnumerator(EmbeddingEnumerator):
     """Enumerates what torchrec's enumerator does, with equal estimates, in less time.
 
-    A shard's estimates depend on its option and its size alone, and a row-wise table has one or
-    two sizes of shard however many ranks there are. Where an estimator is not torchrec's own, or
-    looks across the shards of an option, all are asked about every shard.
+    Shards are made when somebody looks at them. Estimators are asked for each size of shard once,
+    and for those of many tables at once: see Estimation. Where an estimator is not torchrec's own,
+    or looks across the shards of an option, all shards are made and all estimators are asked about
+    every one.
 
     The options are also the ones that `last_stored_search_space` keeps: who sets ranks on them
     copies them before.
@@ -56,6 +48,7 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._stashed: dict[tuple[str, int], bool] = {}
         for estimator in self._estimators:
             if _is_perf_estimator(estimator):
                 estimator._config = _with_remembered_annotations(estimator._config)
@@ -64,57 +57,101 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
         self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]
     ) -> list[ShardingOption]:
         """Return torchrec's options in its order, each with equal estimates."""
-        options: list[ShardingOption] = super().enumerate(module, sharders)
+        self._stashed.clear()
+        options: list[ShardingOption] = _enumerate_with_layouts()(self, module, sharders)
         for option in options:
             option.__class__ = SharedOption
         return options
 
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
-        """Fill in the estimates of all shards, asking for one shard of each size."""
-        if not all(
-            _is_perf_estimator(each) or type(each) is EmbeddingStorageEstimator
-            for each in self._estimators
-        ):  # which look at shards one by one
+        """Fill in the estimates of all shards, asking for one shard of each size at most."""
+        layouts = [layout for layout in map(_layout_of, sharding_options) if layout is not None]
+        if len(layouts) < len(sharding_options):
             super().populate_estimates(sharding_options)
-        else:
-            samples = [_Sample(option) for option in sharding_options]
+            return
+        if all(map(_looks_at_one_shard, self._estimators)):
+            constraints = [estimator._constraints for estimator in self._estimators]
+            ask = super().populate_estimates
             try:
-                super().populate_estimates([sample.option for sample in samples])
-            except Exception:
-                # The text of torchrec's error may list the shards, and so all must be there.
-                super().populate_estimates(sharding_options)
-                raise
-            for sample in samples:
-                sample.hand_over()
+                estimation = Estimation(
+                    sharding_options,
+                    layouts,
+                    ask,
+                    constraints if all(map(_is_torchrecs, self._estimators)) else None,
+                )
+            except Exception:  # whose text may list the shards: it comes again when all are there
+                pass
+            else:
+                for option, layout, first in zip(
+                    sharding_options, layouts, estimation.first[:-1].tolist(), strict=True
+                ):
+                    shards = UnmadeShards(layout, estimation.estimates, first)
+                    leave_unmade(option, shards, _KeptOption)
+                return
+        for option, layout in zip(sharding_options, layouts, strict=True):
+            option.shards = layout.shards()
+        super().populate_estimates(sharding_options)
         for option in sharding_options:
             option.__class__ = _KeptOption
 
+    def _get_stash_weights(self, parameter: str, module: nn.Module) -> bool:
+        # TorchRec looks through all tables of the module, once for each option.
+        key = parameter, id(module)
+        if key not in self._stashed:
+            self._stashed[key] = super()._get_stash_weights(parameter, module)
+        return self._stashed[key]
 
-class _Sample:
-    """A copy of an option with one shard of each size, to be estimated in its place."""
 
-    def __init__(self, option: ShardingOption) -> None:
-        sizes = [tuple(shard.size) for shard in option.shards]
-        by_size = {
-            size: Shard(shard.size, shard.offset)
-            for size, shard in dict(zip(sizes, option.shards, strict=True)).items()
-        }
-        self._whole = option
-        self._shards = [by_size[size] for size in sizes]
-        self.option = with_shards(option, list(by_size.values()))
+def _enumerate_with_layouts() -> Callable[..., list[ShardingOption]]:
+    """Return torchrec's `enumerate`, which puts the layout of the shards in the place of them.
 
-    def hand_over(self) -> None:
-        """Give every shard the estimates of the one of its size."""
-        for shard, estimated in zip(self._whole.shards, self._shards, strict=True):
-            shard.perf = estimated.perf
-            shard.storage = estimated.storage
-        self._whole.is_weighted = self.option.is_weighted
+    Where it does not look as it is known to, it is returned as it is.
+    """
+    torchrecs: Any = EmbeddingEnumerator.enumerate
+    code = getattr(torchrecs, "__code__", None)
+    if code is None or torchrecs.__closure__ or _CUT not in code.co_names:
+        return cast(Callable[..., list[ShardingOption]], torchrecs)
+    cut = torchrecs.__globals__[_CUT]
+    layouts: dict[Hashable, Layout] = {}
+
+    def lay_out(tensor: torch.Tensor, **how: Any) -> tuple[list[Layout], list[Layout]]:
+        rows, columns = tensor.shape
+        key = rows, columns, *map(hashable, how.values())
+        if key not in layouts:
+            layouts[key] = Layout((rows, columns), partial(cut, tensor, **how))
+        return [layouts[key]], [layouts[key]]
+
+    return FunctionType(
+        code,
+        {**torchrecs.__globals__, _CUT: lay_out},
+        torchrecs.__name__,
+        torchrecs.__defaults__,
+    )
+
+
+def _layout_of(option: ShardingOption) -> Layout | None:
+    """Return the layout that an option has in the place of its shards."""
+    size = option.shards[0].size if option.shards else None
+    return size if isinstance(size, Layout) else None
 
 
 def _is_perf_estimator(estimator: ShardEstimator) -> bool:
     return (
         type(estimator) is EmbeddingPerfEstimator
         and type(estimator._config).post_process_perfs is HardwarePerfConfig.post_process_perfs
+    )
+
+
+def _looks_at_one_shard(estimator: ShardEstimator) -> bool:
+    return _is_perf_estimator(estimator) or type(estimator) is EmbeddingStorageEstimator
+
+
+def _is_torchrecs(estimator: ShardEstimator) -> bool:
+    """Say whether nothing that an estimator of torchrec calculates with is somebody else's."""
+    config = getattr(estimator, "_config", None)
+    return config is None or not (
+        any(kind.__module__.partition(".")[0] != "torchrec" for kind in type(config).__mro__[:-1])
+        or any(_annotated(config))
     )
 
 

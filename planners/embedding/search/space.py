@@ -3,12 +3,14 @@
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from torchrec.distributed.planner.types import PartitionByType, ShardingOption, Topology
 from torchrec.distributed.types import ShardingType
+
+from planners.embedding.search.unmade_shards import UnmadeShards, all_unmade
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -101,27 +103,21 @@ def search_space(options: Sequence[ShardingOption]) -> SearchSpace:
     tables: dict[str, ShardingOption] = {}
     for option in options:
         tables.setdefault(option.fqn, option)
-    shards = [shard for option in options for shard in option.shards]
-    keys = [(id(shard.perf), id(shard.storage)) for shard in shards]  # equal shards may share them
-    distinct = list(dict(zip(keys, shards, strict=True)).values())
-    estimate = _numbers(keys)
-    first_shard = np.cumsum([0, *(len(option.shards) for option in options)], dtype=np.int64)
-    held = np.array([(s.storage.hbm, s.storage.ddr, s.storage.ssd) for s in distinct])
+    unmade = all_unmade(options)
+    shards = _made(options) if unmade is None else _unmade(unmade)
+    held = np.array(shards.storage)
     if held.size and held.dtype.kind != "i":
         raise ValueError("an estimate is not in whole bytes")
     storage = held.reshape(-1, 3).astype(np.int64)
-    perf = [shard.perf for shard in distinct]
-    total = np.array([each.total for each in perf], np.float64)
-    parts = [
-        (p.fwd_compute, p.bwd_compute, p.fwd_comms, p.bwd_comms, p.prefetch_compute) for p in perf
-    ]
+    total = np.array(shards.total, np.float64)
+    estimate, first_shard = shards.estimate, shards.first_shard
     return SearchSpace(
         options=options,
         table=_numbers(option.fqn for option in options),
         first_shard=first_shard,
         estimate=estimate,
         storage=storage,
-        perf=np.array(parts, np.float64).reshape(-1, 5),
+        perf=np.array(shards.perf, np.float64).reshape(-1, 5),
         total=total,
         placement=np.array([_placement(option) for option in options], np.int64),
         group=_numbers(option.dependency or fqn for fqn, option in tables.items()),
@@ -130,6 +126,59 @@ def search_space(options: Sequence[ShardingOption]) -> SearchSpace:
         option_perf=_sums_in_order(total[estimate], first_shard),
         largest_shard=np.maximum.reduceat(total[estimate], first_shard[:-1]),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shards:
+    """The shards of options, and the rows of what is distinct in their estimates."""
+
+    first_shard: Ints
+    estimate: Ints
+    storage: list[tuple[int, int, int]]
+    perf: list[tuple[float, float, float, float, float]]
+    total: list[float]
+
+
+def _made(options: Sequence[ShardingOption]) -> _Shards:
+    shards = [shard for option in options for shard in option.shards]
+    keys = [(id(shard.perf), id(shard.storage)) for shard in shards]  # equal shards may share them
+    distinct = list(dict(zip(keys, shards, strict=True)).values())
+    perf = [shard.perf for shard in distinct]
+    return _Shards(
+        first_shard=np.cumsum([0, *(len(option.shards) for option in options)], dtype=np.int64),
+        estimate=_numbers(keys),
+        storage=[(s.storage.hbm, s.storage.ddr, s.storage.ssd) for s in distinct],
+        perf=[
+            (p.fwd_compute, p.bwd_compute, p.fwd_comms, p.bwd_comms, p.prefetch_compute)
+            for p in perf
+        ],
+        total=[each.total for each in perf],
+    )
+
+
+def _unmade(shards: Sequence[UnmadeShards]) -> _Shards:
+    """Do as for shards that have been made, without making them."""
+    first = [each.first for each in shards]
+    counts = [len(each.layout.sizes) for each in shards]
+    begin = np.cumsum([0, *counts])
+    used = np.repeat(first - begin[:-1], counts) + np.arange(begin[-1])
+    which = [each.layout.which for each in shards]
+    sizes = [len(each) for each in which]
+    storage, perf = shards[0].estimates.storage(used), shards[0].estimates.perf(used)
+    return _Shards(
+        first_shard=np.cumsum([0, *sizes]),
+        estimate=np.concatenate(which) + np.repeat(begin[:-1], sizes),
+        storage=_rows(storage.hbm, storage.ddr, storage.ssd),
+        perf=_rows(
+            perf.fwd_compute, perf.bwd_compute, perf.fwd_comms, perf.bwd_comms,
+            perf.prefetch_compute,
+        ),
+        total=perf.total.tolist(),
+    )
+
+
+def _rows(*columns: Any) -> list[Any]:
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _numbers(keys: Iterable[Hashable]) -> Ints:
@@ -147,5 +196,10 @@ def _placement(option: ShardingOption) -> Placement:
 
 
 def _sums_in_order(values: Floats, first: Ints) -> Floats:
-    """Sum each slice from left to right, as Python does; NumPy's own sums add in pairs."""
-    return np.array([sum(values[start:end].tolist()) for start, end in pairwise(first)], np.float64)
+    """Sum each slice from left to right, as torchrec does; NumPy's own sums add in pairs."""
+    sums = np.zeros(len(first) - 1)
+    counts = np.diff(first)
+    for shard in range(counts.max(initial=0)):
+        more = np.flatnonzero(counts > shard)
+        sums[more] += values[first[more] + shard]
+    return sums

@@ -1,0 +1,218 @@
+"""TorchRec's estimates of many shards at once, by its own estimators."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import is_dataclass
+from typing import Any
+
+import numpy as np
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    Shard,
+    ShardingOption,
+)
+
+from planners.embedding.search.lanes import Diverged, Lanes
+from planners.embedding.search.unmade_shards import Estimates, Ints, Layout, with_shards
+
+Ask = Callable[[list[ShardingOption]], None]
+"""Has torchrec's estimators fill in the estimates of the shards of some options."""
+
+# Fewer shards than these are estimated one by one in no more time.
+_FEW = 4
+
+# What an estimate goes by in each lane, or does not go by at all. By all else options are alike or
+# are not; a name only says which constraints there are.
+_OF_TABLES = {
+    "name",
+    "_tensor",
+    "shards",
+    "input_lengths",
+    "feature_names",
+    "dependency",
+    "partition_by",
+}
+_OF_CONSTRAINTS = {
+    "sharding_types",
+    "compute_kernels",
+    "min_partition",
+    "pooling_factors",
+    "feature_names",
+}
+
+
+class Estimation:
+    """Asks torchrec's estimators about options that are cut in these ways.
+
+    A shard's estimates depend on its option and its size alone, and a row-wise table has one or
+    two sizes of shard however many ranks there are. `first` says where the sizes of an option
+    begin in `estimates`, which has all of them.
+
+    With `constraints`, those of each estimator, options that differ in their tables alone are
+    estimated at once, in lanes, as far as torchrec's formulas let themselves be used so. Two shards
+    of each calculation are asked for one by one: where one differs in a bit, so are all.
+    """
+
+    def __init__(
+        self,
+        options: Sequence[ShardingOption],
+        layouts: Sequence[Layout],
+        ask: Ask,
+        constraints: Sequence[dict[str, ParameterConstraints] | None] | None,
+    ) -> None:
+        self._options, self._layouts, self._ask = options, layouts, ask
+        counts = [len(layout.sizes) for layout in layouts]
+        self.first = np.cumsum([0, *counts])
+        self._option = np.repeat(np.arange(len(options)), counts)
+        self._sizes = [size for layout in layouts for size in layout.sizes]
+        self.estimates = Estimates(len(self._sizes))
+        everything = np.arange(len(options))
+        if constraints is None:
+            self._one_by_one(everything)
+            return
+        checks, left = self._in_lanes(_Alike(constraints))
+        if self._differ(checks):
+            left = everything
+        self._one_by_one(left)
+
+    def _in_lanes(self, alike: "_Alike") -> tuple[list[int], Ints]:
+        """Estimate what goes in lanes; return what to check, and the options that are left."""
+        groups: dict[Hashable, list[int]] = {}
+        for number, option in enumerate(self._options):
+            groups.setdefault(alike.key(option), []).append(number)
+        waiting = [
+            np.concatenate([np.arange(self.first[o], self.first[o + 1]) for o in group])
+            for group in groups.values()
+        ]
+        checks, left = [], [np.empty(0, np.int64)]
+        ways = 8 * len(waiting)  # lanes that part too often are no lanes
+        while waiting:
+            shards = waiting.pop()
+            if len(shards) < _FEW or ways < 0:
+                left.append(shards)
+                continue
+            option = self._together(shards)
+            try:
+                self._ask([option])
+            except Diverged as error:
+                ways -= 1
+                waiting += [shards[error.true], shards[~error.true]]
+            except Exception:  # where it is torchrec's, it comes again from plain numbers
+                left.append(shards)
+            else:
+                self.estimates.put(shards, option.shards[0])
+                for number in np.unique(self._option[shards]):
+                    self._options[number].is_weighted = option.is_weighted
+                checks += [int(shards[0]), int(shards[-1])]
+        return checks, np.unique(self._option[np.concatenate(left)])
+
+    def _together(self, shards: Ints) -> ShardingOption:
+        """Return one option with one shard that stands for all of these, by lanes."""
+        numbers = self._option[shards].tolist()
+        one = self._options[numbers[0]]
+        tables = [self._layouts[number].table for number in numbers]
+        lengths = zip(*(self._options[number].input_lengths for number in numbers), strict=True)
+        sizes = zip(*(self._sizes[number] for number in shards.tolist()), strict=True)
+        size = [Lanes.of(each) for each in sizes]
+        option = with_shards(one, [Shard(size, [0, 0])], ShardingOption)
+        option._tensor = _Tables(one.tensor, tables)
+        option.input_lengths = [Lanes.of(each) for each in lengths]
+        return option
+
+    def _alone(self, shard: int) -> ShardingOption:
+        """Return an option with one shard of plain numbers."""
+        one = self._options[self._option[shard]]
+        return with_shards(one, [Shard([*self._sizes[shard]], [0, 0])], ShardingOption)
+
+    def _differ(self, checks: Sequence[int]) -> bool:
+        """Say whether an estimator answers otherwise when it is asked for one shard."""
+        options = [self._alone(shard) for shard in checks]
+        self._ask(options)
+        for shard, option in zip(checks, options, strict=True):
+            ours = self.estimates.perf(shard), self.estimates.storage(shard)
+            theirs = option.shards[0].perf, option.shards[0].storage
+            if _exactly(ours) != _exactly(theirs):
+                return True
+            if option.is_weighted != self._options[self._option[shard]].is_weighted:
+                return True
+        return False
+
+    def _one_by_one(self, numbers: Ints) -> None:
+        """Ask for each shard of these options."""
+        chosen = numbers.tolist()
+        samples = [
+            with_shards(
+                self._options[number],
+                [Shard([*size], [0, 0]) for size in self._layouts[number].sizes],
+                ShardingOption,
+            )
+            for number in chosen
+        ]
+        self._ask(samples)
+        for number, sample in zip(chosen, samples, strict=True):
+            self._options[number].is_weighted = sample.is_weighted
+            for shard, estimated in enumerate(sample.shards, start=int(self.first[number])):
+                self.estimates.put(shard, estimated)
+
+
+class _Tables:
+    """Stands for the tensors of several tables, of one type, in what estimators ask of one."""
+
+    def __init__(self, one: Any, sizes: Sequence[tuple[int, int]]) -> None:
+        self.shape = tuple(Lanes.of(each) for each in zip(*sizes, strict=True))
+        self.element_size = one.element_size
+        self.dtype, self.device = one.dtype, one.device
+        if hasattr(one, "_optimizer_classes"):
+            self._optimizer_classes = one._optimizer_classes
+
+    def numel(self) -> Any:
+        """Return how many numbers each tensor has."""
+        return self.shape[0] * self.shape[1]
+
+    nelement = numel
+
+
+class _Alike:
+    """Tells which options differ in nothing but what an estimate goes by in each lane."""
+
+    def __init__(self, constraints: Sequence[dict[str, ParameterConstraints] | None]) -> None:
+        self._constraints = constraints
+        self._tables: dict[tuple[int, str], Hashable] = {}
+
+    def key(self, option: ShardingOption) -> Hashable:
+        """Return what is equal for options that are alike."""
+        said = [hashable(v) for name, v in vars(option).items() if name not in _OF_TABLES]
+        return (*said, len(option.input_lengths), self._table(option))
+
+    def _table(self, option: ShardingOption) -> Hashable:
+        tensor = option.tensor
+        known = id(tensor), option.name
+        if known not in self._tables:
+            classes = getattr(tensor, "_optimizer_classes", None)
+            said = [tensor.dtype, tensor.device, hashable(classes)]
+            for constraints in self._constraints:
+                mine = constraints and constraints.get(option.name)
+                for name, value in vars(mine).items() if mine else ():
+                    if name not in _OF_CONSTRAINTS:
+                        said.append((name, hashable(value)))
+            self._tables[known] = tuple(said)
+        return self._tables[known]
+
+
+def hashable(value: Any) -> Hashable:
+    """Return something that is equal for equal values; what it cannot look into equals itself."""
+    if isinstance(value, list | tuple):
+        return type(value), *map(hashable, value)
+    try:
+        hash(value)
+    except TypeError:
+        if not is_dataclass(value):
+            return id(value)
+        return type(value), *map(hashable, vars(value).values())
+    known: Hashable = value
+    return known
+
+
+def _exactly(records: Any) -> list[Any]:
+    return [
+        (name, type(value), value) for record in records for name, value in vars(record).items()
+    ]

@@ -1,0 +1,152 @@
+"""Options whose shards are made when somebody looks at them."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
+
+Ints = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.object_]  # Python's own, as torchrec's formulas return them
+
+_UNMADE = "_unmade_shards"
+
+
+class Layout:
+    """How a table is cut into shards: their distinct sizes, and which of them each one has.
+
+    Only `cut`, which returns torchrec's own lists of sizes and offsets, knows all of it.
+    """
+
+    __slots__ = ("cut", "sizes", "table", "which")
+
+    def __init__(
+        self, table: tuple[int, int], cut: Callable[[], tuple[list[list[int]], list[list[int]]]]
+    ) -> None:
+        numbers: dict[tuple[int, ...], int] = {}
+        self.table = table
+        self.cut = cut
+        self.which = np.array(
+            [numbers.setdefault((*size,), len(numbers)) for size in cut()[0]], np.int64
+        )
+        self.sizes = list(numbers)
+
+    def shards(self) -> list[Shard]:
+        """Return new shards without estimates."""
+        return [Shard(size, offset) for size, offset in zip(*self.cut(), strict=True)]
+
+
+class Estimates:
+    """TorchRec's estimates of many shards: a number of each for every attribute of them."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._kinds: dict[str, type[Any]] = {"perf": Perf, "storage": Storage}
+        self._columns: dict[str, dict[str, Numbers]] = {"perf": {}, "storage": {}}
+
+    def put(self, numbers: Any, shard: Shard) -> None:
+        """Take what is estimated for shards of these numbers, whose attributes may be lanes."""
+        for name, columns in self._columns.items():
+            for attribute, value in vars(getattr(shard, name)).items():
+                if attribute not in columns:
+                    columns[attribute] = np.zeros(self._count, object)
+                columns[attribute][numbers] = value
+
+    def perf(self, number: Any) -> Perf:
+        """Return what `Perf` says of a shard, or by arrays of the shards of several numbers."""
+        return self._record("perf", number)
+
+    def storage(self, number: Any) -> Storage:
+        """Return what `Storage` says of a shard, or by arrays of the shards of several numbers."""
+        return self._record("storage", number)
+
+    def _record(self, name: str, number: Any) -> Any:
+        record = object.__new__(self._kinds[name])
+        for attribute, column in self._columns[name].items():
+            setattr(record, attribute, column[number])
+        return record
+
+
+@dataclass(frozen=True)
+class UnmadeShards:
+    """The shards of an option: how its table is cut, and the estimates from `first` on."""
+
+    layout: Layout
+    estimates: Estimates
+    first: int
+
+    def make(self) -> list[Shard]:
+        """Return new shards, of which those of one size share their estimates."""
+        return [
+            Shard(size, offset, *self._known[which])
+            for size, offset, which in zip(
+                *self.layout.cut(), self.layout.which.tolist(), strict=True
+            )
+        ]
+
+    @cached_property
+    def _known(self) -> list[tuple[Storage, Perf]]:
+        numbers = range(self.first, self.first + len(self.layout.sizes))
+        return [(self.estimates.storage(each), self.estimates.perf(each)) for each in numbers]
+
+
+class SharedOption(ShardingOption):
+    """An option whose copies have shards of their own, and share what no one changes."""
+
+    def __getattr__(self, name: str) -> Any:
+        unmade = vars(self).get(_UNMADE)
+        if name != "shards" or unmade is None:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name}")
+        shards = vars(self).setdefault("shards", unmade.make())
+        vars(self).pop(_UNMADE, None)  # who looks at shards may change them
+        return shards
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.shards  # noqa: B018  # makes them
+        return vars(self)
+
+    def __deepcopy__(self, memo: dict[int, Any] | None) -> ShardingOption:
+        if unmade_shards(self) is not None:
+            copied = object.__new__(type(self))
+            vars(copied).update(vars(self))
+            return copied
+        shards = [Shard(s.size, s.offset, s.storage, s.perf, s.rank) for s in self.shards]
+        return with_shards(self, shards)
+
+
+def with_shards(
+    option: ShardingOption, shards: list[Shard], kind: type[ShardingOption] | None = None
+) -> ShardingOption:
+    """Return a shallow copy of an option, of its own kind or another one, with these shards."""
+    copied = object.__new__(kind or type(option))
+    vars(copied).update(vars(option))
+    vars(copied).pop(_UNMADE, None)
+    copied.shards = shards
+    return copied
+
+
+def leave_unmade(option: ShardingOption, shards: UnmadeShards, kind: type[SharedOption]) -> None:
+    """Turn an option into one of a kind whose shards are made when somebody looks at them."""
+    option.__class__ = kind
+    vars(option).pop("shards", None)
+    vars(option)[_UNMADE] = shards
+
+
+def unmade_shards(option: ShardingOption) -> UnmadeShards | None:
+    """Return the shards of an option that nobody has looked at, or None."""
+    unmade: UnmadeShards | None = vars(option).get(_UNMADE)
+    return unmade
+
+
+def all_unmade(options: Iterable[ShardingOption]) -> list[UnmadeShards] | None:
+    """Return the shards of options that nobody has looked at, or None where some are made."""
+    unmade = []
+    for option in options:
+        shards = unmade_shards(option)
+        if shards is None or (unmade and shards.estimates is not unmade[0].estimates):
+            return None
+        unmade.append(shards)
+    return unmade
