@@ -6,7 +6,7 @@ from torchrec.distributed.planner.perf_models import NoopPerfModel
 
 from planners.embedding.decision import Plan, storage_by_rank
 from planners.embedding.problem import EmbeddingProblem
-from planners.embedding.search.best_plan.bound import lower_bound
+from planners.embedding.search.best_plan.search import best_bound
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space
 from planners.embedding.torchrec_objects import perf_by_rank
@@ -38,7 +38,7 @@ def _fullest(used: Sequence[int], usable: Sequence[int]) -> float:
 def bound(problem: EmbeddingProblem) -> float:
     """Return milliseconds that no plan rates below, worked out once; infinite without a plan."""
     if "bound_ms" not in problem.known:
-        problem.known["bound_ms"] = lower_bound(*arrays(problem)).milliseconds
+        problem.known["bound_ms"] = best_bound(*arrays(problem))
     return problem.known["bound_ms"]
 
 

@@ -206,7 +206,7 @@ def test_a_plan_that_nothing_leads_to_is_not_found():
 
 def test_without_an_option_for_a_table_nothing_is_proposed():
     space = search_space([option(0, "device", (1, 0, 1.0)), option(1, "device", (99, 0, 1.0))])
-    assert best_plan(space, devices((9, 9), (9, 9))) == NotFound(None, None, 0)
+    assert best_plan(space, devices((9, 9), (9, 9))) == NotFound(None, None, 0, math.inf)
 
 
 def test_a_bound_of_nothing_still_leads_somewhere():

@@ -42,6 +42,7 @@ class Found:
     rating: float  # milliseconds of the slowest rank, as torchrec's perf model adds them
     proposals: int  # different ones that were tried
     partitions: int  # of them could be placed
+    bound: float = 0.0  # milliseconds that no plan rates below, as far as the search knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +52,4 @@ class NotFound:
     smallest: Ints | None  # needs the least HBM, then DDR, then SSD; the first of equals
     last: Ints | None
     proposals: int  # different ones that were tried
+    bound: float = 0.0  # as above; infinite where it is proven that nothing fits

@@ -16,9 +16,11 @@ from planners.embedding.search.best_plan.bound import (
     LowerBound,
     integer_bound,
     linear_bound,
+    lower_bound,
     worth_integers,
 )
 from planners.embedding.search.best_plan.candidates import Candidates, candidates
+from planners.embedding.search.best_plan.exact import NO_BETTER, ExactSearch, worth_exact
 from planners.embedding.search.best_plan.local_search import construct, improve
 from planners.embedding.search.best_plan.local_state import State, local_tables, new_state
 from planners.embedding.search.best_plan.programmes import LinearRelaxation
@@ -49,6 +51,8 @@ _WORK_AT_ONCE = 4_000_000  # the clock is looked at in between
 # where it was 120 to 175 million; and the part of a time limit that is left for them.
 _WORK_PER_SECOND = 120e6
 _SHARE_OF_LIMIT = 0.7
+_EXACT_SHARE = 0.5  # of all work, where the problem is small; of this share what is done first
+_FIRST_EXACT_SHARE = 0.3
 _SHARE_OF_INTEGERS = 0.2  # and the part of it that the integer programme may take
 _MOST_SECONDS = 4.0
 
@@ -74,7 +78,7 @@ def best_plan(
     smallest, last = (
         None if row is None else order[row] for row in (outcome.smallest, outcome.last)
     )
-    return NotFound(smallest, last, outcome.proposals)
+    return NotFound(smallest, last, outcome.proposals, outcome.bound)
 
 
 def _canonical_order(space: SearchSpace) -> Ints:
@@ -94,22 +98,38 @@ def _best_plan(
     local = _can_be_placed_locally(space, devices)
     everything = not local or space.tables * devices.ranks <= _MOST_PROPOSED
     proposed = _proposed(space, devices, everything, deadline)
-    done = 0
+    done, proven = 0, 0.0
     if not deadline.passed:
         found = candidates(space, devices)
         bound = linear_bound(found, deadline)
         if not math.isfinite(bound.milliseconds):
-            return NotFound(None, None, 0)
+            return NotFound(None, None, 0, math.inf)
+        proven = bound.milliseconds
         if local:
             work = usual_work(space, devices, deadline.seconds)
             search = _LocalSearch(found, bound, proposed, work, seed)
             search.run(deadline)
-            proposed, done = search.outcome(), search.rounds
+            proposed, done, proven = search.outcome(), search.rounds, search.proven
     if isinstance(proposed, NotFound) and not everything:
         proposed = _proposed(space, devices, everything=True, deadline=deadline)
     if isinstance(proposed, NotFound):
-        return replace(proposed, proposals=proposed.proposals + done)
-    return proposed
+        return replace(proposed, proposals=proposed.proposals + done, bound=proven)
+    return replace(proposed, bound=min(proven, proposed.rating))
+
+
+def best_bound(space: SearchSpace, devices: Devices) -> float:
+    """Return the best bound on the rating of all plans that is worth its time.
+
+    On small problems the search for the best plan proves more than the bounds that need no plan.
+    """
+    least = lower_bound(space, devices).milliseconds
+    if math.isfinite(least) and _can_be_solved(candidates(space, devices)):
+        return max(least, best_plan(space, devices).bound)
+    return least
+
+
+def _can_be_solved(found: Candidates) -> bool:
+    return _can_be_placed_locally(found.space, found.devices) and worth_exact(found)
 
 
 def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None) -> int:
@@ -165,6 +185,15 @@ class _LocalSearch:
         self.rounds = 0
         self._best: State | None = None
         self._best_rating = proposed.rating if isinstance(proposed, Found) else math.inf
+        self._exact = ExactSearch(found) if worth_exact(found) else None
+        if self._exact:
+            self._all_work = math.ceil(work * (1 - _EXACT_SHARE))
+            self._exact_work = math.ceil(work * _EXACT_SHARE)
+
+    @property
+    def proven(self) -> float:
+        """Milliseconds that no plan rates below; infinite where there is none."""
+        return self._bound.milliseconds
 
     @property
     def _near_enough(self) -> bool:
@@ -176,12 +205,34 @@ class _LocalSearch:
         return self._bound.milliseconds or float(self._found.largest.max()) or 1.0
 
     def run(self, deadline: Deadline) -> None:
-        """Search until the best plan is near enough, all work is done, or the time is up."""
+        """Search until the best plan is near enough, all work is done, or the time is up.
+
+        Small problems are first tried to be solved, which is soon done or takes too long.
+        """
         starts = []
         for options in self._relaxed_plans(deadline):
             if self._near_enough or deadline.passed:
-                return
+                break
             starts.append(self._start(options))
+        self._solve(_FIRST_EXACT_SHARE, deadline)
+        if not self._near_enough:
+            self._search_on(starts, deadline)
+            self._solve(1 - _FIRST_EXACT_SHARE, deadline)
+
+    def _solve(self, share: float, deadline: Deadline) -> None:
+        """Do a part of the exact search, if the problem is small enough for it."""
+        exact = self._exact
+        if exact is None or self._best_rating <= self.proven * (1 + NO_BETTER):
+            return
+        work = math.ceil(share * self._exact_work)
+        exact.run(self.proven, self._best_rating, work, deadline)
+        if exact.rating < self._best_rating:
+            self._best_rating = exact.rating
+        if exact.least > self.proven:
+            self._bound = replace(self._bound, milliseconds=exact.least)
+
+    def _search_on(self, starts: list[State], deadline: Deadline) -> None:
+        """Go on from the best starts."""
         if not starts:  # what is wanted of memory is so near to all of it that the solver gives up
             return
         starts.sort(key=lambda state: (state.best_rating, state.cost.sum()))
@@ -234,6 +285,9 @@ class _LocalSearch:
     def outcome(self) -> Found | NotFound:
         """Return the best plan, which may be the proposed one."""
         proposals = self._proposed.proposals + self.rounds
+        solved = self._exact.plan if self._exact else None
+        if solved and self._exact and self._exact.rating == self._best_rating:
+            return Found(*solved, self._best_rating, proposals, proposals)
         if self._best is None:
             return replace(self._proposed, proposals=proposals)
         chosen, slots = self._best.best_chosen, self._tables.slot.tolist()
