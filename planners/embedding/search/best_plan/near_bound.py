@@ -19,9 +19,9 @@ from planners.embedding.search.space import Floats, Ints, Placement
 
 # What memory or a budget that is missing costs, in units of the bound: with it the programme always
 # has a solution, whose prices prove as much as those without it.
-_MISSING = 1e4
+_MISSING = 1e3
 
-_SAFETY = 1e-11  # more than rounding changes, as a part of all that is added
+_SAFETY = 1e-13  # more than rounding changes, as a part of all that is added
 
 
 def near_bound(
@@ -71,8 +71,8 @@ class _Programme:
         self._limits[2 : self._first_rank] = (capacity.sum(0) / together)[kinds]
         each = np.maximum(capacity, 1)
         for place, kind in enumerate(kinds):
-            own = slice(self._first_rank + 1 + place, None, 1 + self._kinds)
-            self._limits[own] = capacity[:, kind] / each[:, kind]
+            of_kind = slice(self._first_rank + 1 + place, None, 1 + self._kinds)
+            self._limits[of_kind] = capacity[:, kind] / each[:, kind]
         # By candidate and by shard at home, what they need of each price.
         self._needs: list[tuple[Ints, Floats]] = []
         self._stays: list[tuple[Ints, Floats]] = []
@@ -129,7 +129,9 @@ class _Programme:
         highs.addCol(1.0, 0.0, highspy.kHighsInf, len(slowest), slowest.astype(np.int32), weights)
         missing = np.setdiff1d(np.arange(1, len(self._limits)), own)
         for row in missing.tolist():
-            highs.addCol(_MISSING, 0.0, highspy.kHighsInf, 1, np.array([first + row], np.int32), [-1.0])
+            highs.addCol(
+                _MISSING, 0.0, highspy.kHighsInf, 1, np.array([first + row], np.int32), [-1.0]
+            )
         self._column = 1 + len(missing)  # of the first candidate
         of_owner: dict[int, list[int]] = {}
         for stay, owner in enumerate(self._owners.tolist()):
@@ -152,9 +154,7 @@ class _Programme:
         count = len(allowed)
         columns = np.arange(self._column, self._column + count, dtype=np.int32)
         self._highs.changeColsBounds(count, columns, np.zeros(count), allowed.astype(np.float64))
-        self._highs.setOptionValue(
-            "time_limit", self._highs.getRunTime() + max(deadline.left, 0.0)
-        )
+        self._highs.setOptionValue("time_limit", self._highs.getRunTime() + max(deadline.left, 0.0))
         self._highs.run()
         if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return 0.0
@@ -179,6 +179,6 @@ class _Programme:
         costs, added = np.where(allowed, costs, np.inf), np.where(allowed, added, 0.0)
         first = self._found.first[:-1]
         spent = self._limits @ prices
-        rounding = _SAFETY * (np.maximum.reduceat(added, first).sum() + spent)
-        least = float(np.minimum.reduceat(costs, first).sum() - spent - rounding)
+        rounding = _SAFETY * (math.fsum(np.maximum.reduceat(added, first)) + spent)
+        least = math.fsum([*np.minimum.reduceat(costs, first).tolist(), -spent, -rounding])
         return max(least, 0.0) * self._unit

@@ -60,7 +60,9 @@ class NearPlan:
 
     found: Found
     bytes: int
-    bound_ms: float  # that no plan rates below which moves as much, or as the budget if that is more
+    bound_ms: (
+        float  # that no plan rates below which moves as much, or as the budget if that is more
+    )
 
 
 class NearSearch:
@@ -128,8 +130,9 @@ class NearSearch:
         moved = self._bytes(best)
         if moved > budget:
             self._within = near_bound(self._found, self._moves, moved, self._bound, self._deadline)
-        counts = {"proposals": self._rounds + 1, "partitions": self._rounds + 1}
-        best = replace(best, options=self._order[best.options], **counts)
+        tried = self._rounds + 1
+        options = self._order[best.options]
+        best = replace(best, options=options, proposals=tried, partitions=tried)
         return NearPlan(best, moved, self._within)
 
     def _find_least_move(self, budget: float) -> None:
@@ -166,7 +169,7 @@ class NearSearch:
         work: float,
         once: bool = False,
     ) -> None:
-        """Search from a plan, or from the one to stay near, and keep the best; `once` stops there."""
+        """Search from a plan, or from the one to stay near; with `once` until one is found."""
         if self._near_enough or self._deadline.passed:
             return
         state = self._state(start if isinstance(start, Found) else None, budget, doublings)
@@ -240,9 +243,9 @@ class NearSearch:
 
     def _take(self, plan: Found | NotFound, budget: float) -> None:
         """Keep a plan where it is within the budget and better than the best."""
-        if isinstance(plan, Found) and self._bytes(plan) <= budget:
-            if plan.rating < self._rating:
-                self._best = plan
+        within = isinstance(plan, Found) and self._bytes(plan) <= budget
+        if isinstance(plan, Found) and within and plan.rating < self._rating:
+            self._best = plan
 
     def _bytes(self, plan: Found) -> int:
         return self._moves.bytes_of(shards_of(self._space, plan.options), plan.ranks)
