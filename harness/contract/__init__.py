@@ -1,7 +1,7 @@
 """The contract between planners and the harness: all that the author of a planner needs."""
 
 from harness.contract.captured_file import Names
-from harness.contract.declarations import Counter, Planning, Study, Workload
+from harness.contract.declarations import Counter, Moving, Planning, Study, Workload
 from harness.contract.explanation import Explanation, Question, Section
 from harness.contract.family import Abilities, Family, Implementation
 from harness.contract.inventory import Column, Imported, Importing, ImportRequest, Inventory
@@ -39,6 +39,7 @@ __all__ = [
     "Inventory",
     "LibraryTopology",
     "Measured",
+    "Moving",
     "Names",
     "NotApplicable",
     "OverviewRow",

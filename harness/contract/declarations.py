@@ -1,7 +1,8 @@
 """The plain records that a family declares: counters, workloads, studies, plans."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
 
 from harness.model.cell import Goal, Measure, Quality, RankTable
@@ -97,6 +98,24 @@ def check_studies(family: str, reference: str, studies: Iterable[Study]) -> None
 
 
 @dataclass(frozen=True, slots=True)
+class Moving(Generic[P, D]):
+    """How `shardbench plan --from` stays near a decision that is carried out already.
+
+    Attributes:
+        within: the problem of staying near the decision in a file, of which so many GiB may move,
+            or any amount where that is infinite, and of which these ranks went away; raises
+            UsageError where the file holds no decision on it.
+        moved: GiB that a decision moves.
+        front: decisions that move more and more, each better than the one before, with the
+            problems of moving no more than they do.
+    """
+
+    within: Callable[[P, Path, float, Collection[int]], P]
+    moved: Callable[[P, D], float]
+    front: Callable[[P], Iterator[tuple[P, D]]]
+
+
+@dataclass(frozen=True, slots=True)
 class Planning(Generic[P, D]):
     """How `shardbench plan` plans with a family.
 
@@ -106,12 +125,14 @@ class Planning(Generic[P, D]):
         ranks: what each rank gets.
         limited: the problem with a limit in seconds on the search, for variants that can be
             stopped; None where none of them can.
+        moving: how little of another decision can move; None where that is not counted.
     """
 
     variant: str
     document: Callable[[P, D], Mapping[str, Any]]
     ranks: Callable[[P, D], RankTable]
     limited: Callable[[P, float], P] | None = None
+    moving: Moving[P, D] | None = None
 
 
 def check_goals(

@@ -1,10 +1,12 @@
 """Plan once, for use: build the problem, call one variant, check its decision, and hand it over."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from harness.contract import Family, Measured, Planning
+from harness.contract import Family, Measured, Moving, Planning
 from harness.contract.family import load
 from harness.contract.variants import Variant
 from harness.measuring.request import Request
@@ -16,8 +18,23 @@ from harness.model.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
+class Near:
+    """A file with a decision that is carried out already, and GiB that may move at most.
+
+    `lost` are the ranks of that decision that went away, where they are not the last ones.
+    """
+
+    path: Path
+    gib: float = math.inf
+    lost: Collection[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
-    """A decision for use. Times are wall seconds; `whole_s` is with building and setting up."""
+    """A decision for use. Times are wall seconds; `whole_s` is with building and setting up.
+
+    `moved_gib` is what it moves of the decision that it is to stay near, None without one.
+    """
 
     cell: CellId
     document: Mapping[str, Any]
@@ -27,6 +44,7 @@ class Planned:
     bound: Bound | None
     planning_s: float
     whole_s: float
+    moved_gib: float | None = None
 
 
 def plan(
@@ -36,38 +54,97 @@ def plan(
     variant: str = "",
     seconds: float | None = None,
     clock: Clock | None = None,
+    near: Near | None = None,
 ) -> Planned:
     """Plan once in this process, with the family's own choice of a variant where none is named.
 
     Raises:
-        UsageError: the family does not plan, knows no such variant or no limit in `seconds`.
+        UsageError: the family does not plan, knows no such variant or no limit in `seconds`, or
+            cannot stay `near` what that names.
         InfeasibleDecision: the decision cannot be carried out.
         ShardbenchError: the variant is not installed, or found no decision.
     """
-    clock = clock or SystemClock()
-    planning: Planning[Any, Any] | None = load(family.abilities.planning)
-    if planning is None:
-        raise UsageError(f"Family '{family.name}' does not plan; it only compares its variants.")
-    chosen = family.find(variant or planning.variant)
-    cell = Request(family, workload, topology).cell_id(chosen.name)
-    check_installed(chosen)
-    if seconds is not None and planning.limited is None:
-        raise UsageError(f"Planning with family '{family.name}' takes no limit in seconds.")
-    began = clock.wall()
-    problem = family.work.build(workload, topology)
-    if seconds is not None and planning.limited is not None:
-        problem = planning.limited(problem, seconds)
-    decision, started, ended = decide(family, chosen, problem, clock)
-    return Planned(
-        cell,
-        planning.document(problem, decision),
-        planning.ranks(problem, decision),
-        family.work.quality(problem, decision),
-        family.qualities[0],
-        find_bound(family.qualities),
-        ended - started,
-        ended - began,
-    )
+    job = _Job(family, workload, topology, variant, seconds, near, clock or SystemClock())
+    decision, started, ended = decide(family, job.variant, job.problem, job.clock)
+    return job.planned(job.problem, decision, ended - started, ended - job.began)
+
+
+def front(
+    family: Family[Any, Any],
+    workload: WorkloadSpec,
+    topology: Topology,
+    near: Near,
+    seconds: float | None = None,
+    clock: Clock | None = None,
+) -> Iterator[Planned]:
+    """Yield decisions that move more and more, each better than the one before.
+
+    The times of each are those since the one before. Raises as `plan`.
+    """
+    job = _Job(family, workload, topology, "", seconds, near, clock or SystemClock())
+    began = job.clock.wall()
+    for problem, decision in job.moving.front(job.problem):
+        ended = job.clock.wall()
+        family.work.validate(problem, decision)
+        yield job.planned(problem, decision, ended - began, ended - job.began)
+        began = job.began = job.clock.wall()
+
+
+class _Job:
+    """A problem to be planned for use, and how its family does it."""
+
+    def __init__(
+        self,
+        family: Family[Any, Any],
+        workload: WorkloadSpec,
+        topology: Topology,
+        variant: str,
+        seconds: float | None,
+        near: Near | None,
+        clock: Clock,
+    ) -> None:
+        planning: Planning[Any, Any] | None = load(family.abilities.planning)
+        if planning is None:
+            raise UsageError(
+                f"Family '{family.name}' does not plan; it only compares its variants."
+            )
+        self._family, self._planning, self._near, self.clock = family, planning, near, clock
+        self.variant = family.find(variant or planning.variant)
+        self._cell = Request(family, workload, topology).cell_id(self.variant.name)
+        check_installed(self.variant)
+        if seconds is not None and planning.limited is None:
+            raise UsageError(f"Planning with family '{family.name}' takes no limit in seconds.")
+        if near is not None and self.variant.name != planning.variant:
+            raise UsageError(f"Only '{planning.variant}' stays near another decision.")
+        self.began = clock.wall()
+        self.problem = family.work.build(workload, topology)
+        if seconds is not None and planning.limited is not None:
+            self.problem = planning.limited(self.problem, seconds)
+        if near is not None:
+            self.problem = self.moving.within(self.problem, near.path, near.gib, near.lost)
+
+    @property
+    def moving(self) -> Moving[Any, Any]:
+        """How the family stays near a decision; raises UsageError where it does not."""
+        if self._planning.moving is None:
+            raise UsageError(
+                f"Planning with family '{self._family.name}' does not count what moves."
+            )
+        return self._planning.moving
+
+    def planned(self, problem: Any, decision: Any, planning_s: float, whole_s: float) -> Planned:
+        """Return a decision with all that is said of it."""
+        return Planned(
+            self._cell,
+            self._planning.document(problem, decision),
+            self._planning.ranks(problem, decision),
+            self._family.work.quality(problem, decision),
+            self._family.qualities[0],
+            find_bound(self._family.qualities),
+            planning_s,
+            whole_s,
+            None if self._near is None else self.moving.moved(problem, decision),
+        )
 
 
 def check_installed(variant: Variant[Any, Any]) -> None:

@@ -14,6 +14,7 @@ from torchrec.distributed.types import ModuleSharder
 from harness.contract import Topology, WorkloadSpec
 from planners.embedding.capture.options import CapturedOptions
 from planners.embedding.capture.planner import LivePlanner
+from planners.embedding.plan_files.previous import PreviousPlan
 from planners.embedding.tables import Table
 from planners.embedding.torchrec_objects import (
     KERNELS,
@@ -28,6 +29,14 @@ from planners.embedding.workloads import MEMORY, assigned, load_tables, memory_s
 # HBM at least 0.63 of them must leave it, since a cached table keeps a fifth of itself there; at
 # 0.75 no proposer of torchrec 1.8.0 places synthetic[tables=30,seed=7] on 16 GPUs.
 _MIXED_DDR_SHARE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class MoveBudget:
+    """A plan that tables are placed by already, and how much of it may move."""
+
+    previous: PreviousPlan
+    gib: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,7 @@ class EmbeddingProblem:
     options: CapturedOptions | None = None  # of a captured problem, as `live`
     live: LivePlanner | None = None
     search_seconds: float | None = None  # of variants that search by the clock
+    moving: MoveBudget | None = None  # of variants that can stay near a plan
     known: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
 
     @property

@@ -1,11 +1,14 @@
 """The quality of a plan: torchrec's estimates, and a proven bound on them for all plans."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 
 from planners.embedding.decision import Plan, storage_by_rank
 from planners.embedding.problem import EmbeddingProblem
+from planners.embedding.search.best_plan.moves import with_previous
+from planners.embedding.search.best_plan.near_bound import near_bound
 from planners.embedding.search.best_plan.search import best_bound
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space
@@ -16,7 +19,7 @@ def quality(problem: EmbeddingProblem, plan: Plan) -> dict[str, float]:
     """Rate a plan by torchrec's own estimates: milliseconds an iteration, parts of memory."""
     max_rank_ms = float(NoopPerfModel(problem.topology).rate(list(plan.options)))
     mean_rank_ms = sum(perf_by_rank(plan.options, problem.topology)) / problem.topology.world_size
-    bound_ms = bound(problem)
+    bound_ms = max(bound(problem), _bound_of_moves(problem, plan))
     hbm, ddr = storage_by_rank(problem, plan)
     return {
         "max_rank_ms": max_rank_ms,
@@ -40,6 +43,19 @@ def bound(problem: EmbeddingProblem) -> float:
     if "bound_ms" not in problem.known:
         problem.known["bound_ms"] = best_bound(*arrays(problem))
     return problem.known["bound_ms"]
+
+
+def _bound_of_moves(problem: EmbeddingProblem, plan: Plan) -> float:
+    """Return milliseconds that no plan rates below that moves as much, or 0 where any may move."""
+    if problem.moving is None or not math.isfinite(problem.moving.gib):
+        return 0.0
+    if "move_bound_ms" in problem.known:
+        return problem.known["move_bound_ms"]
+    previous, ranks = problem.moving.previous, problem.topology.world_size
+    budget = max(problem.moving.gib * 2**30, previous.bytes_moved(plan.options, ranks))
+    space, devices = arrays(problem)
+    moves = previous.moves(space.options, ranks)
+    return near_bound(with_previous(space, devices, moves), moves, budget, bound(problem))
 
 
 def figures(problem: EmbeddingProblem, known: Mapping[str, float]) -> Mapping[str, float]:

@@ -1,20 +1,36 @@
 """`shardbench plan`: a plan by the best variant, for whoever carries it out."""
 
+import math
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from harness.contract import Family
 from harness.measuring.monitor import Event
+from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
+from harness.model.topology import Topology
+from harness.planning.plan import Near, Planned, front
 from harness.planning.plan import plan as make_plan
 from harness.store.results import to_json
 from harness.topologies.lookup import placed_on
 from shardbench import completion, display
-from shardbench.display.plan import shown
-from shardbench.options import check_seconds, check_writable, found_registry, messages, write
+from shardbench.display.plan import front_shown, shown
+from shardbench.options import (
+    check_folder,
+    check_seconds,
+    check_writable,
+    found_registry,
+    messages,
+    warn,
+    write,
+)
 from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family
 from shardbench.progress import progress_display
+
+_RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
 
 def plan(
@@ -46,22 +62,97 @@ def plan(
     seconds: Annotated[
         float | None, typer.Option(help="Seconds that the search may take, if it can be limited.")
     ] = None,
+    previous: Annotated[
+        Path | None,
+        typer.Option("--from", help="The plan that tables are placed by now, to move little of."),
+    ] = None,
+    move_gib: Annotated[
+        float | None, typer.Option(help="GiB of it that may move at most; any by default.")
+    ] = None,
+    lost_ranks: Annotated[
+        str, typer.Option(help="Its ranks that went away, as 8-15,20; else the last ones.")
+    ] = "",
+    pareto: Annotated[
+        Path | None,
+        typer.Option(help="Folder for plans that move more and more, with a table and a figure."),
+    ] = None,
     all_ranks: Annotated[bool, typer.Option("--all-ranks", help="Show every rank.")] = False,
 ) -> None:
     """Plan with the best variant, and write the plan as JSON.
 
-    Shows what each rank gets, and how far the plan can be from the best one.
+    Shows what each rank gets, and how far the plan can be from the best one. With --from it moves
+    little of another plan.
     """
     if seconds is not None:
         check_seconds("--seconds", seconds)
+    near = _near(previous, move_gib, lost_ranks, pareto)
     found = able_family(found_registry(), family, "planning", "plan")
     workload = WorkloadSpec.parse(tables)
     placed = placed_on(found, workload, topology, gpus)
+    if near is not None and pareto is not None:
+        if variant:
+            raise UsageError("--pareto takes no --variant: the family's choice plans.")
+        _write_front(found, workload, placed, near, seconds, pareto)
+        return
     check_writable(out)
     with progress_display("") as listen:
         if messages.is_terminal:  # elsewhere a refusal is one sentence, with no line before it
             listen(Event("planning", variant or "the family's choice", 1, 1))
-        made = make_plan(found, workload, placed, variant, seconds)
+        made = make_plan(found, workload, placed, variant, seconds, near=near)
     write(out, to_json(made.document, indent=2) + "\n")
     display.show(shown(made, all_ranks))
+    if near is not None and made.moved_gib is not None and made.moved_gib > near.gib:
+        warn(
+            f"No plan was found that moves at most {near.gib:.4g} GiB; this one moves "
+            f"{made.moved_gib:.4g} GiB, the least that was found."
+        )
     messages.print(f"Wrote {out}")
+
+
+def _near(
+    previous: Path | None, move_gib: float | None, lost_ranks: str, pareto: Path | None
+) -> Near | None:
+    """Return what to stay near; raises UsageError where the options do not go together."""
+    if previous is None:
+        given = {"--move-gib": move_gib, "--lost-ranks": lost_ranks or None, "--pareto": pareto}
+        for option, value in given.items():
+            if value is not None:
+                raise UsageError(f"{option} needs --from, the plan that tables are placed by now.")
+        return None
+    if move_gib is not None and not 0 <= move_gib < math.inf:
+        raise UsageError(f"--move-gib must be a number of GiB of at least 0, not {move_gib:g}.")
+    if move_gib is not None and pareto is not None:
+        raise UsageError("--pareto takes no --move-gib: it has plans for many.")
+    lost: set[int] = set()
+    for part in filter(None, lost_ranks.split(",")):
+        ends = _RANKS.fullmatch(part.strip())
+        first, last = (int(end or ends[1]) for end in ends.groups()) if ends else (1, 0)
+        if first > last:
+            raise UsageError(f"--lost-ranks must be like 8-15,20, not '{lost_ranks}'.")
+        lost.update(range(first, last + 1))
+    return Near(previous, math.inf if move_gib is None else move_gib, frozenset(lost))
+
+
+def _write_front(
+    family: Family[Any, Any],
+    workload: WorkloadSpec,
+    topology: Topology,
+    near: Near,
+    seconds: float | None,
+    folder: Path,
+) -> None:
+    """Write plans that move more and more into a folder, with a table and a figure of them."""
+    from reports.figures.front import draw_front
+
+    check_folder(folder)
+    made: list[Planned] = []
+    with progress_display("") as listen:
+        listen(Event("planning", "the family's choice", 1, 1))
+        for each in front(family, workload, topology, near, seconds):
+            made.append(each)
+            write(folder / f"plan-{len(made)}.json", to_json(each.document, indent=2) + "\n")
+    drawing = draw_front(made)
+    write(folder / "front.svg", drawing.svg)
+    write(folder / "front.csv", drawing.data.to_csv(index=False))
+    display.show(front_shown(made))
+    messages.print(f"Wrote {len(made)} plans, front.csv and front.svg into {folder}")

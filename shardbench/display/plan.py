@@ -1,7 +1,7 @@
 """The outcome of `shardbench plan`: how good the plan is, and what each rank gets."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -10,7 +10,7 @@ from rich.text import Text
 from harness.model.cell import RankTable
 from harness.planning.plan import Planned
 from reports.formatting import figure, gap, number, seconds
-from reports.tables.table import Entry, Table, bar, numbers, table_of
+from reports.tables.table import Entry, Table, bar, code, numbers, table_of
 from reports.tables.terminal import as_terminal
 
 _MOST_ROWS = 64
@@ -26,6 +26,27 @@ def shown(plan: Planned, all_ranks: bool) -> RenderableType:
     return Group(title, Text(_headline(plan)), "", as_terminal(_ranks(plan.ranks, all_ranks)))
 
 
+def front_shown(plans: Sequence[Planned]) -> RenderableType:
+    """Show plans that move more and more: what each moves, how good it is and can be."""
+    first, bound = plans[0].first, plans[0].bound
+
+    def of(name: str) -> Callable[[tuple[int, Planned]], float]:
+        return lambda row: float(row[1].quality[name])
+
+    columns = [
+        code("plan", lambda row: f"plan-{row[0]}.json"),
+        numbers("GiB moved", lambda row: row[1].moved_gib, figure),
+        numbers(first.name, of(first.name), figure),
+    ]
+    if bound is not None:
+        columns += [
+            numbers(bound.name, of(bound.name), figure),
+            numbers("gap", lambda row: round(bound.gap(row[1].quality), 6), gap),
+        ]
+    title = Text(str(plans[0].cell), style="bold")
+    return Group(title, "", as_terminal(table_of(enumerate(plans, start=1), *columns)))
+
+
 def _headline(plan: Planned) -> str:
     first = plan.first
     unit = "" if first.unit in first.name.split("_") else f" {first.unit}"
@@ -36,6 +57,8 @@ def _headline(plan: Planned) -> str:
     told = [f"{first.name} {figure_of(first.name)}"]
     if plan.bound and not math.isnan(share := plan.bound.gap(plan.quality)):
         told += [f"bound {figure_of(plan.bound.name)}", f"gap {gap(share)}"]
+    if plan.moved_gib is not None:
+        told.append(f"moves {figure(plan.moved_gib)} GiB")
     told.append(f"in {seconds(plan.planning_s, trim=True)}")
     return f"{', '.join(told)} (set-up {seconds(plan.whole_s - plan.planning_s, trim=True)})"
 

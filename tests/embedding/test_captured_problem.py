@@ -52,7 +52,8 @@ from harness.model.ids import WorkloadSpec
 from harness.planning.capture import capture
 from planners.embedding import FAMILY
 from planners.embedding.drop_in.planner import Planner
-from planners.embedding.plan_files.loader import JsonPlanLoader, document
+from planners.embedding.plan_files.loader import JsonPlanLoader
+from planners.embedding.planning import document
 from planners.embedding.quality import quality
 
 pytestmark = pytest.mark.filterwarnings("ignore:HeuristicalStorageReservation is known")

@@ -24,7 +24,8 @@ from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.decision import Plan, validate
 from planners.embedding.drop_in.planner import Planner
-from planners.embedding.plan_files.loader import JsonPlanLoader, document, plan_constraints
+from planners.embedding.plan_files.loader import JsonPlanLoader, plan_constraints
+from planners.embedding.planning import document
 from planners.embedding.problem import EmbeddingProblem, build
 from planners.embedding.quality import quality
 from planners.embedding.torchrec_objects import ModelParallelSharder

@@ -7,10 +7,13 @@ from pathlib import Path
 SCRIPT = """
 from random import Random
 
+import numpy as np
 from random_options import random_case
 
 from planners.embedding.search.best_plan import local_search
 from planners.embedding.search.same_plan import dynamic_programming, kernels
+from planners.embedding.search.best_plan.moves import Moves
+from planners.embedding.search.best_plan.near_search import NearSearch
 from planners.embedding.search.best_plan.search import best_plan
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import devices_of, search_space
@@ -20,6 +23,7 @@ USED = (
     dynamic_programming._fill_bins,
     dynamic_programming._trace,
     kernels.place_rows,
+    local_search.complete,
     local_search.construct,
     local_search.improve,
 )
@@ -33,7 +37,12 @@ warm_up()
 assert compiled() == [1] * len(USED), compiled()
 for seed in range(10):
     case = random_case(Random(seed), towers=False)
-    best_plan(search_space(case.options), devices_of(case.topology), Deadline(0.01))
+    space, devices = search_space(case.options), devices_of(case.topology)
+    best_plan(space, devices, Deadline(0.01))
+    if NearSearch.can_search(space, devices):
+        nowhere = np.full(len(space.estimate), -1)
+        search = NearSearch(space, devices, lambda _: Moves(nowhere, -nowhere), Deadline(0.01))
+        search.search(0)
 assert compiled() == [1] * len(USED), compiled()
 """
 

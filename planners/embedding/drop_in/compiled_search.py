@@ -1,6 +1,7 @@
 """The compiled search in the place of a planner's proposers and its partitioner."""
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,13 +16,15 @@ from torchrec.distributed.planner.types import (
 )
 from typing_extensions import override
 
+from harness.contract import UsageError
 from planners.embedding.drop_in import obstacles
 from planners.embedding.drop_in.plan_check import Estimates, fault_of, without_ranks
-from planners.embedding.search.unmade_shards import SharedOption, with_shards
+from planners.embedding.plan_files.previous import PreviousPlan
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.same_plan.partition import rules_of
 from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space
+from planners.embedding.search.unmade_shards import SharedOption, with_shards
 
 
 class NotCompiled(Exception):
@@ -39,7 +42,8 @@ class CompiledSearch(Proposer, Partitioner):
     that was found, or else the smallest proposal and the last one, which the planner's own
     partitioner refuses again.
 
-    With `best` it looks for the best plan, for at most `limit` seconds, with a `seed`. Where the
+    With `best` it looks for the best plan, for at most `limit` seconds, with a `seed`, and near a
+    `previous` one where that is given: it then moves at most `budget` bytes, if it can. Where the
     plan is to be checked, `estimates` returns what asks torchrec's estimators, or None where they
     are not torchrec's own. `tried` is how many proposals were tried.
     """
@@ -54,12 +58,15 @@ class CompiledSearch(Proposer, Partitioner):
         check: bool,
         clock: Callable[[], float],
         estimates: Callable[[], Estimates | None],
+        previous: PreviousPlan | None = None,
+        budget: float = math.inf,
     ) -> None:
         self._planner = planner
         self._proposers = planner._proposers
         self._partitioner = planner._partitioner
         self._best, self._limit, self._seed = best, limit, seed
         self._check, self._estimates = check, estimates
+        self._previous, self._budget = previous, budget
         self._clock = clock
         self._topology: Topology
         self._deadline = Deadline()
@@ -89,7 +96,7 @@ class CompiledSearch(Proposer, Partitioner):
         """Search for a plan without changing the options; raises NotCompiled and WrongPlan."""
         try:
             self._load(search_space)
-        except (NotCompiled, WrongPlan):
+        except (NotCompiled, WrongPlan, UsageError):
             raise
         except Exception as error:
             reason = f"the compiled search failed with {type(error).__name__}: {error}"
@@ -108,7 +115,7 @@ class CompiledSearch(Proposer, Partitioner):
         self._outcome = outcome = self.search(space, devices_of(self._topology))
         self.tried = outcome.proposals
         if isinstance(outcome, Found):
-            plan = _placed(space, outcome)
+            plan = placed(space, outcome)
             fault = self._check and fault_of(
                 plan,
                 outcome.rating,
@@ -139,9 +146,12 @@ class CompiledSearch(Proposer, Partitioner):
         """Search as the planner's mode says."""
         limit = self._planner._timeout_seconds or None
         if self._best:
-            from planners.embedding.search.best_plan.search import best_plan
+            if self._previous is not None:
+                outcome = self._near(space, devices, self._previous)
+            else:
+                from planners.embedding.search.best_plan.search import best_plan
 
-            outcome = best_plan(space, devices, self._deadline, self._seed)
+                outcome = best_plan(space, devices, self._deadline, self._seed)
             if isinstance(outcome, Found):
                 return outcome
             limit = None if self._limit is None else self._deadline.left
@@ -149,6 +159,25 @@ class CompiledSearch(Proposer, Partitioner):
         assert rules is not None
         self._same_plan = SamePlan(self._proposers, rules, Deadline(limit, self._clock))
         return self._same_plan(space, devices)
+
+    def _near(
+        self, space: SearchSpace, devices: Devices, previous: PreviousPlan
+    ) -> Found | NotFound:
+        """Search near a previous plan."""
+        from planners.embedding.search.best_plan.near_search import NearPlan, NearSearch
+
+        previous.check_has_one_of({option.name for option in space.options}, "The previous plan")
+        if not NearSearch.can_search(space, devices):
+            raise NotCompiled("moves are not counted for tables that depend on each other")
+        search = NearSearch(
+            space,
+            devices,
+            lambda ordered: previous.moves(ordered.options, devices.ranks),
+            self._deadline,
+            self._seed,
+        )
+        outcome = search.search(self._budget)
+        return outcome.found if isinstance(outcome, NearPlan) else outcome
 
     @override
     def propose(self) -> list[ShardingOption] | None:
@@ -162,10 +191,10 @@ class CompiledSearch(Proposer, Partitioner):
         """Return the plan that was found, or let the planner's partitioner find none."""
         if isinstance(self._outcome, Found):
             return proposal
-        placed: list[ShardingOption] = self._partitioner.partition(
+        tried: list[ShardingOption] = self._partitioner.partition(
             proposal=proposal, storage_constraint=storage_constraint
         )
-        return placed
+        return tried
 
     @override
     def feedback(
@@ -186,7 +215,8 @@ class CompiledSearch(Proposer, Partitioner):
         self._proposals.pop(0)
 
 
-def _placed(space: SearchSpace, found: Found) -> list[ShardingOption]:
+def placed(space: SearchSpace, found: Found) -> list[ShardingOption]:
+    """Return copies of the options of a plan, with a rank for each shard."""
     plan = [_copied(space.options[option], _ChosenOption) for option in found.options]
     rank = iter(found.ranks.tolist())
     for option in plan:

@@ -5,7 +5,20 @@ import math
 import time
 import warnings
 from contextlib import suppress
-from typing import Any, Callable, Dict, List, Literal, Optional, Union, cast, get_args
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    List,
+    Literal,
+    Optional,
+    Union,
+    cast,
+    get_args,
+)
 
 import torchrec
 from torch import nn
@@ -17,6 +30,8 @@ from torchrec.distributed.planner.types import (
     Partitioner,
     PerfModel,
     PlanLoader,
+    PlannerError,
+    PlannerErrorType,
     Proposer,
     ShardingOption,
     Stats,
@@ -28,6 +43,9 @@ from typing_extensions import override
 
 from harness.contract import SupportedReleases
 from planners.instruments import replaced
+
+if TYPE_CHECKING:
+    from planners.embedding.plan_files.previous import PreviousPlan
 
 # The search itself is imported where it is used: on another release it may not even load.
 
@@ -69,9 +87,20 @@ class Planner(EmbeddingShardingPlanner):
             estimators rate it the same; and in mode `same-plan` that torchrec's partitioner puts
             it on the same ranks. That no other proposal is better is not checked.
         any_release: whether to search on a release that this was not tested with, too.
+        previous: the plan that tables are placed by, as a ShardingPlan or as a file that
+            `shardbench plan` wrote: the best plan is looked for that moves little of it.
+        move_budget: GiB of weights and optimizer state that may move at most; any by default. Where
+            no plan is found that moves as little, the one that moves least is taken, and a warning
+            logged. `moved_gib` then says what the last plan moves.
+        lost_ranks: the ranks of the previous plan that went away, where they are not the last ones;
+            those after them have closed the ranks.
 
-    Raises ValueError where there is no such mode, or no such time.
+    Raises ValueError where there is no such mode, time or budget; UsageError for a file that is no
+    plan, and when a plan is wanted of other tables. Where a search near the previous plan is not
+    compiled, `plan` raises PlannerError.
     """
+
+    moved_gib: float | None = None
 
     _clock = staticmethod(time.monotonic)
 
@@ -96,11 +125,20 @@ class Planner(EmbeddingShardingPlanner):
         seed: int = 0,
         check: bool = False,
         any_release: bool = False,
+        previous: "ShardingPlan | str | Path | PreviousPlan | None" = None,
+        move_budget: float | None = None,
+        lost_ranks: Collection[int] = (),
     ) -> None:
         if mode not in get_args(Mode):
             raise ValueError(f"The mode must be 'same-plan' or 'best-plan', not {mode!r}.")
         if search_seconds is not None and not 0 < search_seconds < math.inf:
             raise ValueError(f"search_seconds must be a time above 0 s, not {search_seconds!r}.")
+        if previous is not None and mode != "best-plan":
+            raise ValueError("A previous plan is stayed near in mode 'best-plan' alone.")
+        if previous is None and (move_budget is not None or len(lost_ranks)):
+            raise ValueError("move_budget and lost_ranks need a previous plan.")
+        if move_budget is not None and not move_budget >= 0:
+            raise ValueError(f"move_budget must be at least 0 GiB, not {move_budget!r}.")
         super().__init__(
             topology=topology,
             batch_size=batch_size,
@@ -122,6 +160,12 @@ class Planner(EmbeddingShardingPlanner):
         self._check = check
         release = getattr(torchrec, "__version__", "a checkout")
         self._supported = RELEASES.allow("Planner", release, any_release=any_release)
+        self._move_budget = math.inf if move_budget is None else move_budget * 2**30
+        self._previous = None
+        if previous is not None:
+            from planners.embedding.plan_files.previous import previous_plan
+
+            self._previous = previous_plan(previous).without(lost_ranks)
         self._warned = False
         self._fault: str | None = None
         self._own_enumerator: Enumerator | None = None
@@ -160,21 +204,47 @@ class Planner(EmbeddingShardingPlanner):
     def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
         """Return a plan for the module; raises PlannerError as torchrec does."""
         if not self._supported:
+            self._refuse("this release of torchrec is not one that it was tested with")
             return super().plan(module, sharders)
         from planners.embedding.drop_in.compiled_search import NotCompiled, WrongPlan
 
         obstacle = self._fault or self._obstacle()
         if obstacle is None:
             try:
-                return self._plan_compiled(module, sharders)
+                plan = self._plan_compiled(module, sharders)
+                self._count_moves()
+                return plan
             except NotCompiled as error:
                 obstacle = str(error)
             except WrongPlan as error:
                 obstacle = self._fault = str(error)
+        self._refuse(obstacle)
         self._say(obstacle)
         if self._enumerator is self._own_enumerator:  # its options are not for torchrec to change
             self._enumerator = self._new(EmbeddingEnumerator)
         return super().plan(module, sharders)
+
+    def _refuse(self, obstacle: str) -> None:
+        """Raise PlannerError where torchrec's own search would move what is to stay."""
+        if self._previous is not None:
+            raise PlannerError(
+                error_type=PlannerErrorType.OTHER,
+                message=f"No plan is searched for near the previous one, since {obstacle}.",
+            )
+
+    def _count_moves(self) -> None:
+        if self._previous is None:
+            return
+        ranks = self._topology.world_size
+        moved = self._previous.bytes_moved(self._best_plan or (), ranks)
+        self.moved_gib = moved / 2**30
+        if moved > self._move_budget:
+            logger.warning(
+                "No plan was found that moves at most %.4g GiB; this one moves %.4g GiB, the least "
+                "that was found.",
+                self._move_budget / 2**30,
+                self.moved_gib,
+            )
 
     def _say(self, obstacle: str) -> None:
         """Say once why torchrec searches, and aloud where that is a fault."""
@@ -218,6 +288,8 @@ class Planner(EmbeddingShardingPlanner):
             check=self._check,
             clock=self._clock,
             estimates=self._own_estimates,
+            previous=self._previous,
+            budget=self._move_budget,
         )
         attributes = (
             (reservation, "reserve", stand_in.keeping_topology(reservation.reserve)),

@@ -1,12 +1,10 @@
-"""Plans as files, and how a training job loads one instead of searching for it."""
+"""How a training job loads a plan from its file instead of searching for it."""
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.planner.enumerators import get_partition_by_type
@@ -20,33 +18,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 
 from harness.contract import UsageError
 from harness.model.files import read_file
-from planners.embedding.decision import Plan
-from planners.embedding.plan_files.document import PlanDocument, TableEntry, read_plan
-from planners.embedding.problem import EmbeddingProblem
-from planners.embedding.quality import quality
-
-
-def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
-    """Return a valid plan of the problem as plain JSON types, as `PlanDocument` declares them.
-
-    Raises UsageError where two modules have a table of one name, by which a plan knows tables.
-    """
-    for name, times in Counter(table.name for table in problem.tables).items():
-        if times > 1:
-            raise UsageError(f"Table {name} is in {times} modules; a plan knows tables by name.")
-    options = {option.fqn: option for option in plan.options}
-    tables = zip(problem.fqns, problem.tables, strict=True)
-    written: dict[str, Any] = msgspec.to_builtins(
-        PlanDocument(
-            format="shardbench-plan",
-            version=1,
-            world_size=problem.topology.world_size,
-            local_world_size=problem.topology.local_world_size,
-            quality=quality(problem, plan),
-            tables=[TableEntry.of(table, options[fqn]) for fqn, table in tables],
-        )
-    )
-    return written
+from planners.embedding.plan_files.document import TableEntry, read_plan
 
 
 def plan_constraints(path: str | Path) -> dict[str, ParameterConstraints]:

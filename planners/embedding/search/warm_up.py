@@ -10,6 +10,8 @@ from torchrec.distributed.planner.proposers import GreedyProposer
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 from torchrec.distributed.types import ShardingType
 
+from planners.embedding.search.best_plan.moves import Moves
+from planners.embedding.search.best_plan.near_search import NearSearch
 from planners.embedding.search.best_plan.search import best_plan
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
@@ -34,6 +36,9 @@ def warm_up() -> None:
     devices = Devices(storage=np.full((2, 3), 4), local_ranks=2, host_ranks=2)
     SamePlan([GreedyProposer(), BinProposer(), BinProposer2D()], PartitionRules())(space, devices)
     best_plan(space, devices, Deadline(0.05, clock=lambda: 0.0))
+    shards = len(space.estimate)
+    moves = Moves(np.zeros(shards, np.int64), np.ones(shards, np.int64))
+    NearSearch(space, devices, lambda _: moves, Deadline(0.05, clock=lambda: 0.0)).search(1)
 
 
 def _option(name: str, milliseconds: float, sharding_type: str) -> ShardingOption:

@@ -131,4 +131,6 @@ def compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 @FAMILY.variant("certified", source="shardbench", requires=("numba", "highspy"))
 def certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Linear programme and local search, down to a proven gap"""
-    return _compiled(problem, mode="best-plan", search_seconds=problem.search_seconds)
+    moving = problem.moving
+    near = {} if moving is None else {"previous": moving.previous, "move_budget": moving.gib}
+    return _compiled(problem, mode="best-plan", search_seconds=problem.search_seconds, **near)

@@ -3,7 +3,8 @@
 A plan is judged by the sum over ranks of a steep power of the rank's perf, of a mild one of its
 memory, and of a penalty on memory that is missing. The steep power stands for the slowest rank and
 still shows which of the others would be next. The penalty is raised while plans do not fit and
-lowered while they do, so that the search goes back and forth over the edge of what fits.
+lowered while they do, so that the search goes back and forth over the edge of what fits. So is the
+price of a byte that is moved, where there is a plan to stay near.
 
 All of this stays in one module: numba compiles a kept function anew only where its own file has
 changed.
@@ -19,9 +20,12 @@ import numpy.typing as npt
 from planners.embedding.search.best_plan.local_state import (
     BEST,
     BOUND,
+    BUDGET,
     MOST_REMOVED,
+    MOVED,
     NOWHERE,
     PENALTY,
+    PRICE,
     TARGET,
     State,
     Tables,
@@ -39,6 +43,7 @@ _TUNING_ROUNDS = 512
 _TUNING = 1.5
 _LEAST_PENALTY, _MOST_PENALTY = 30.0, 1e6
 _FITTING_SHARE = 0.2
+_LEAST_PRICE, _MOST_PRICE = 1e-16, 1e6  # of a byte that is moved
 
 _ROUND = 500  # what a round takes beside rating ranks, in ratings of a rank
 
@@ -146,6 +151,30 @@ def _recount(tables: Tables, state: State, rank: int) -> None:
 
 
 @_compiled
+def _move_cost(tables: Tables, state: State, shard: int, rank: int) -> float:
+    """Return what it costs that a shard moves to a rank; nothing where it was there."""
+    if len(tables.home) == 0 or tables.home[shard] == rank:
+        return 0.0
+    return float(state.figures[PRICE] * tables.weight[shard])
+
+
+@_compiled
+def _count_moves(tables: Tables, state: State, table: int, sign: int) -> None:
+    """Count the bytes that a table moves, or with sign -1 count them no more."""
+    if len(tables.home) == 0:
+        return
+    ranks, shard = _ranks_of(tables, state, table), tables.first_shard[state.chosen[table]]
+    for index in range(len(ranks)):
+        if tables.home[shard + index] != ranks[index]:
+            state.figures[MOVED] += sign * tables.weight[shard + index]
+
+
+@_compiled
+def _all_cost(state: State) -> float:
+    return float(_sum(state.cost) + state.figures[PRICE] * state.figures[MOVED])
+
+
+@_compiled
 def _put_all(tables: Tables, state: State, option: int, ranks: Ints, sign: int) -> None:
     """Put all shards of an option on their ranks, or take them off."""
     estimates = _estimates_of(tables, option)
@@ -160,24 +189,25 @@ def _put_all(tables: Tables, state: State, option: int, ranks: Ints, sign: int) 
 def _spread(tables: Tables, state: State, option: int, start: int, end: int, ranks: Ints) -> float:
     """Put each shard of an option on the rank from start to end where it adds least."""
     added = 0.0
-    estimates = _estimates_of(tables, option)
+    estimates, shard = _estimates_of(tables, option), tables.first_shard[option]
     state.work[0] += len(estimates) * (end - start)
     for index in range(len(estimates)):
         least, chosen = NOWHERE, start
         for rank in range(start, end):
             more = _with(tables, state, rank, estimates[index]) - state.cost[rank]
+            more += _move_cost(tables, state, shard + index, rank)
             if more < least:
                 least, chosen = more, rank
         added += least
         ranks[index] = chosen
         _put(tables, state, chosen, estimates[index], 1)
-        state.cost[chosen] += least
+        state.cost[chosen] += least - _move_cost(tables, state, shard + index, chosen)
     return added
 
 
 @_compiled
-def _least_host(tables: Tables, state: State, estimates: Ints, blocks: int) -> tuple[float, int]:
-    """Return what a block of shards, one per device, adds on the host where it adds least.
+def _least_host(tables: Tables, state: State, shard: int, blocks: int) -> tuple[float, int]:
+    """Return what a block from a shard on, one per device, adds on the host where it adds least.
 
     The option has `blocks` on hosts already; none gets another one before all have as many.
     """
@@ -190,8 +220,9 @@ def _least_host(tables: Tables, state: State, estimates: Ints, blocks: int) -> t
         state.work[0] += tables.host_ranks
         for device in range(tables.host_ranks):
             rank = host * tables.host_ranks + device
-            added += _with(tables, state, rank, estimates[device])
+            added += _with(tables, state, rank, tables.estimate[shard + device])
             added -= state.cost[rank]
+            added += _move_cost(tables, state, shard + device, rank)
         if added < least:
             least, chosen = added, host
     return least, chosen
@@ -215,7 +246,7 @@ def _place_by_rows(tables: Tables, state: State, option: int, ranks: Ints) -> fl
     for block in range(len(estimates) // tables.host_ranks):
         begin = block * tables.host_ranks
         shards = estimates[begin : begin + tables.host_ranks]
-        more, host = _least_host(tables, state, shards, block)
+        more, host = _least_host(tables, state, tables.first_shard[option] + begin, block)
         added += more
         state.taken[host] += 1
         _put_in_order(tables, state, shards, host * tables.host_ranks, ranks[begin:])
@@ -255,20 +286,20 @@ def _place(tables: Tables, state: State, option: int, ranks: Ints) -> float:
 @_compiled
 def _would_add(tables: Tables, state: State, option: int, least: float) -> float:
     """Return what an option would add where it adds least; `least` or more ends the counting."""
-    placement = tables.placement[option]
-    estimates = _estimates_of(tables, option)
+    placement, shard = tables.placement[option], tables.first_shard[option]
     if placement == Placement.UNIFORM:
         added = 0.0
         for rank in range(len(tables.capacity)):
             state.work[0] += 1
-            added += _with(tables, state, rank, estimates[rank])
+            added += _with(tables, state, rank, tables.estimate[shard + rank])
             added -= state.cost[rank]
+            added += _move_cost(tables, state, shard + rank, rank)
             if added >= least:
                 break
         return added
     if placement == Placement.HOST_ROWS:
         state.taken[:] = 0
-        return _least_host(tables, state, estimates, 0)[0]
+        return _least_host(tables, state, shard, 0)[0]
     added = _place(tables, state, option, state.scratch)
     _put_all(tables, state, option, state.scratch, -1)
     return added
@@ -296,10 +327,12 @@ def _insert(tables: Tables, state: State, table: int, limit: float) -> None:
         chosen = fallback
     state.chosen[table] = chosen
     _place(tables, state, chosen, _ranks_of(tables, state, table))
+    _count_moves(tables, state, table, 1)
 
 
 @_compiled
 def _remove(tables: Tables, state: State, table: int) -> None:
+    _count_moves(tables, state, table, -1)
     _put_all(tables, state, state.chosen[table], _ranks_of(tables, state, table), -1)
 
 
@@ -328,11 +361,13 @@ def _refresh(tables: Tables, state: State) -> None:
     """Sum all ranks anew, which drops what rounding has left, and rate them."""
     state.perf[:] = 0.0
     state.memory[:] = 0
+    state.figures[MOVED] = 0.0
     for table in range(len(state.chosen)):
         estimates, ranks = (
             _estimates_of(tables, state.chosen[table]),
             _ranks_of(tables, state, table),
         )
+        _count_moves(tables, state, table, 1)
         for index in range(len(estimates)):
             _put(tables, state, ranks[index], estimates[index], 1)
     for rank in range(len(state.perf)):
@@ -341,9 +376,11 @@ def _refresh(tables: Tables, state: State) -> None:
 
 @_compiled
 def _note_if_best(tables: Tables, state: State) -> bool:
-    """Keep the plan where it fits and is better than all before; returns whether it fits."""
+    """Keep a plan that fits, moves little enough and is the best; returns whether it fits."""
     if not _fits(tables, state):
         return False
+    if state.figures[MOVED] > state.figures[BUDGET]:
+        return True
     rating = state.perf[_where_largest(state.perf)]
     if rating < state.figures[BEST] * (1 - 1e-12):
         state.figures[BEST] = rating
@@ -364,6 +401,16 @@ def construct(tables: Tables, state: State, order: Ints, options: Ints) -> None:
     for table in order:
         state.chosen[table] = options[table]
         _place(tables, state, options[table], _ranks_of(tables, state, table))
+        _count_moves(tables, state, table, 1)
+    _note_if_best(tables, state)
+
+
+@_compiled
+def complete(tables: Tables, state: State, order: Ints) -> None:
+    """Place the tables that are not placed yet, in this order, each where it adds least."""
+    _refresh(tables, state)
+    for table in order:
+        _insert(tables, state, table, state.figures[BEST])
     _note_if_best(tables, state)
 
 
@@ -418,9 +465,9 @@ def improve(
     worse falls to nothing along it, from `temperature`, a part of the cost.
     """
     _refresh(tables, state)
-    cost = _sum(state.cost)
+    cost = _all_cost(state)
     fits = False
-    fitting = 0
+    fitting, within = 0, 0
     rounds = 0
     started = state.work[0]
     while state.work[0] - started < work:
@@ -429,16 +476,21 @@ def improve(
             factor = _TUNING if fitting < _FITTING_SHARE * _TUNING_ROUNDS else 1 / _TUNING
             penalty = state.figures[PENALTY] * factor
             state.figures[PENALTY] = min(max(penalty, _LEAST_PENALTY), _MOST_PENALTY)
-            fitting = 0
+            factor = _TUNING if within < _FITTING_SHARE * _TUNING_ROUNDS else 1 / _TUNING
+            price = state.figures[PRICE] * factor
+            state.figures[PRICE] = min(max(price, _LEAST_PRICE), _MOST_PRICE)
+            fitting, within = 0, 0
             _refresh(tables, state)
-            cost = _sum(state.cost)
+            cost = _all_cost(state)
         rounds += 1
         state.work[0] += _ROUND + len(state.perf)
         fitting += fits
+        within += state.figures[MOVED] <= state.figures[BUDGET]
         count = _pick(tables, state)
         _copy(state.kept_perf, state.perf)
         _copy_rows(state.kept_memory, state.memory)
         _copy(state.kept_cost, state.cost)
+        moved = state.figures[MOVED]
         for index in range(count):
             table = state.picked[index]
             state.kept_options[index] = state.chosen[table]
@@ -446,12 +498,13 @@ def improve(
             _remove(tables, state, table)
         for index in range(count):
             _insert(tables, state, state.picked[index], state.figures[BEST])
-        changed = _sum(state.cost)
+        changed = _all_cost(state)
         worse = temperature * (1.0 - part) * _random(state, 1000) / 1000.0
         if changed <= cost * (1.0 + worse):
             fits = _note_if_best(tables, state)
-            cost = _sum(state.cost)
+            cost = _all_cost(state)
         else:
+            state.figures[MOVED] = moved
             _copy(state.perf, state.kept_perf)
             _copy_rows(state.memory, state.kept_memory)
             _copy(state.cost, state.kept_cost)

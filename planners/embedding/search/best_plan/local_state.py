@@ -13,7 +13,7 @@ from planners.embedding.search.space import Floats, Ints
 NOWHERE = 1e300
 """More than any plan rates or costs."""
 
-BEST, TARGET, PENALTY, BOUND = 0, 1, 2, 3
+BEST, TARGET, PENALTY, BOUND, PRICE, BUDGET, MOVED = 0, 1, 2, 3, 4, 5, 6
 """The places of a state's figures."""
 
 MOST_REMOVED = 12
@@ -38,6 +38,8 @@ class Tables(NamedTuple):
     capacity: Ints  # shape (ranks, 3)
     share: Floats  # 1 / capacity; what holds nothing counts as one byte
     host_ranks: int
+    home: Ints  # the rank that each shard was on, or -1; empty where nothing is said of moves
+    weight: Ints  # bytes that each shard moves anywhere else
 
 
 class State(NamedTuple):
@@ -58,7 +60,7 @@ class State(NamedTuple):
     taken: Ints  # shards of one option by host, shape (hosts,)
     best_chosen: Ints
     best_ranks: Ints
-    figures: Floats  # best rating, target, penalty, bound
+    figures: Floats  # best rating, target, penalty, bound; price of a byte, budget, bytes moved
     random: npt.NDArray[np.uint64]
     doublings: Ints  # the power of perf is 12 times 2 to this, shape (1,)
     work: Ints  # how often a rank has been rated so far, shape (1,)
@@ -87,6 +89,8 @@ def local_tables(found: Candidates) -> Tables:
         capacity=storage,
         share=1.0 / np.maximum(storage, 1),
         host_ranks=found.devices.host_ranks,
+        home=np.empty(0, np.int64),
+        weight=np.empty(0, np.int64),
     )
 
 
@@ -118,7 +122,7 @@ def new_state(
         taken=np.zeros(ranks // tables.host_ranks, np.int64),
         best_chosen=np.full(count, -1, np.int64),
         best_ranks=np.zeros(shards, np.int64),
-        figures=np.array([best, target_of(best, bound), _FIRST_PENALTY, bound]),
+        figures=np.array([best, target_of(best, bound), _FIRST_PENALTY, bound, 0.0, NOWHERE, 0.0]),
         random=random.integers(1, 2**63, 1, np.uint64),  # xorshift never leaves zero
         doublings=np.array([doublings], np.int64),
         work=np.zeros(1, np.int64),

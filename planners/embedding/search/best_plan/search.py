@@ -70,7 +70,7 @@ def best_plan(
     than those of torchrec's proposals: of the uniform ones on large problems, and of all on small
     ones and where nothing else is found.
     """
-    order = _canonical_order(space)
+    order = canonical_order(space)
     reordered = search_space([space.options[number] for number in order.tolist()])
     outcome = _best_plan(reordered, devices, deadline or Deadline(), seed)
     if isinstance(outcome, Found):
@@ -81,7 +81,7 @@ def best_plan(
     return NotFound(smallest, last, outcome.proposals, outcome.bound)
 
 
-def _canonical_order(space: SearchSpace) -> Ints:
+def canonical_order(space: SearchSpace) -> Ints:
     """Return option numbers table after table, those of a table by name and figures, shape (O,).
 
     Up to torchrec 1.8.0 they are listed in the order of a set, which differs between processes.
@@ -95,7 +95,7 @@ def _canonical_order(space: SearchSpace) -> Ints:
 def _best_plan(
     space: SearchSpace, devices: Devices, deadline: Deadline, seed: int
 ) -> Found | NotFound:
-    local = _can_be_placed_locally(space, devices)
+    local = can_be_placed_locally(space, devices)
     everything = not local or space.tables * devices.ranks <= _MOST_PROPOSED
     proposed = _proposed(space, devices, everything, deadline)
     done, proven = 0, 0.0
@@ -129,7 +129,7 @@ def best_bound(space: SearchSpace, devices: Devices) -> float:
 
 
 def _can_be_solved(found: Candidates) -> bool:
-    return _can_be_placed_locally(found.space, found.devices) and worth_exact(found)
+    return can_be_placed_locally(found.space, found.devices) and worth_exact(found)
 
 
 def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None) -> int:
@@ -141,7 +141,7 @@ def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None)
     return int(seconds * _WORK_PER_SECOND) + 1
 
 
-def _can_be_placed_locally(space: SearchSpace, devices: Devices) -> bool:
+def can_be_placed_locally(space: SearchSpace, devices: Devices) -> bool:
     """Whether the local search can place this; the rest is left to torchrec's proposals.
 
     It places tables that do not depend on each other, looks at HBM and DDR alone, and does not know

@@ -1,0 +1,186 @@
+"""A plan that tables are placed by already, and what another plan moves of it.
+
+The bytes are those of weights, with the optimizer state that torchrec counts for the table's
+optimizer. A shard stays where its table's sharding type and kernel, its place in the table, and its
+rank are what they were; everything else moves. Of a table that has grown or shrunk, the part that
+both have counts; a new one moves nothing.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from torchrec.distributed.planner.shard_estimators import _get_optimizer_multipler
+from torchrec.distributed.planner.types import Shard, ShardingOption
+from torchrec.distributed.types import ShardingPlan, ShardingType
+
+from harness.contract import UsageError
+from harness.model.files import read_file
+from planners.embedding.plan_files.document import TableEntry, read_plan
+from planners.embedding.search.best_plan.moves import Moves
+from planners.embedding.tables import ITEM_BYTES
+
+_Box = tuple[int, int, int, int]  # the first row and column, and those after the last
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousTable:
+    """A table as it is placed; its size and its bytes an element are None where it is not said."""
+
+    sharding_type: str
+    compute_kernel: str
+    size: tuple[int, int] | None
+    item_bytes: int | None
+    boxes: tuple[_Box, ...]  # of the shards; none of a data-parallel table, which is whole on each
+    ranks: tuple[int, ...]  # of the shards; -1 where the rank went away
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousPlan:
+    """A plan that moves are counted from: its tables by torchrec's `fqn`, or else by name."""
+
+    tables: Mapping[str, PreviousTable]
+
+    def without(self, lost: Collection[int]) -> "PreviousPlan":
+        """Return the plan where these ranks went away, and those after them closed the ranks."""
+        gone = np.array(sorted(set(lost)), np.int64)
+
+        def renumbered(ranks: tuple[int, ...]) -> tuple[int, ...]:
+            left = np.array(ranks, np.int64)
+            return tuple(np.where(np.isin(left, gone), -1, left - np.searchsorted(gone, left)))
+
+        return PreviousPlan(
+            {
+                name: replace(table, ranks=renumbered(table.ranks))
+                for name, table in self.tables.items()
+            }
+        )
+
+    def find(self, option: ShardingOption) -> PreviousTable | None:
+        """Return the table of an option, or None where it is new."""
+        return self.tables.get(option.fqn) or self.tables.get(option.name)
+
+    def moves(self, options: Sequence[ShardingOption], world_size: int) -> Moves:
+        """Return where each shard of the options was, and what it moves otherwise."""
+        homes: list[int] = []
+        weights: list[int] = []
+        for option in options:
+            table = self.find(option)
+            if table is None:
+                homes += [-1] * len(option.shards)
+                weights += [0] * len(option.shards)
+            else:
+                ranks = _homes(table, option)
+                homes += [rank if rank < world_size else -1 for rank in ranks]
+                weights += _weights(table, option)
+        return Moves(np.array(homes, np.int64), np.array(weights, np.int64))
+
+    def bytes_moved(self, plan: Iterable[ShardingOption], world_size: int) -> int:
+        """Return the bytes that a plan moves, with a rank for each shard."""
+        options = list(plan)
+        ranks = np.array([shard.rank for option in options for shard in option.shards], np.int64)
+        return self.moves(options, world_size).bytes_of(np.arange(len(ranks)), ranks)
+
+    def check_has_one_of(self, names: Collection[str], source: str) -> None:
+        """Raise UsageError where the plan places none of the tables of these names."""
+        if not {name.rpartition(".")[2] for name in self.tables} & set(names):
+            raise UsageError(
+                f"{source} is a plan of other tables: it places none of the {len(names)} that are "
+                f"to be planned, such as {min(names)}."
+            )
+
+
+def previous_plan(source: ShardingPlan | str | Path | PreviousPlan) -> PreviousPlan:
+    """Return what a plan of torchrec's, or the file of one, says; raises UsageError for a file."""
+    if isinstance(source, PreviousPlan):
+        return source
+    if isinstance(source, ShardingPlan):
+        return PreviousPlan(
+            {
+                f"{path}.{name}": _of_parameter(parameter)
+                for path, module in source.plan.items()
+                for name, parameter in module.items()
+            }
+        )
+    tables = read_plan(source, read_file(source)).tables
+    return PreviousPlan({table.name: _of_entry(table) for table in tables})
+
+
+def _of_entry(table: TableEntry) -> PreviousTable:
+    whole = table.sharding_type == ShardingType.DATA_PARALLEL.value
+    return PreviousTable(
+        table.sharding_type,
+        table.compute_kernel,
+        (table.rows, table.dim),
+        ITEM_BYTES.get(table.dtype),
+        () if whole else tuple(_box(shard.offset, shard.size) for shard in table.shards),
+        tuple(shard.rank for shard in table.shards),
+    )
+
+
+def _of_parameter(parameter: object) -> PreviousTable:
+    spec = getattr(parameter, "sharding_spec", None)
+    shards = [] if spec is None else spec.shards
+    boxes = tuple(_box(shard.shard_offsets, shard.shard_sizes) for shard in shards)
+    size = (max(box[2] for box in boxes), max(box[3] for box in boxes)) if boxes else None
+    ranks = [shard.placement.rank() for shard in shards] or getattr(parameter, "ranks", None) or []
+    return PreviousTable(
+        getattr(parameter, "sharding_type", ""),
+        getattr(parameter, "compute_kernel", ""),
+        size,
+        None,
+        boxes,
+        tuple(int(rank) for rank in ranks),
+    )
+
+
+def _box(offset: Sequence[int], size: Sequence[int]) -> _Box:
+    return offset[0], offset[1], offset[0] + size[0], offset[1] + size[1]
+
+
+def _clipped(box: _Box, size: tuple[int, int]) -> _Box:
+    """Return the part of a box that is in the first rows and columns."""
+    top, left, bottom, right = box
+    return min(top, size[0]), min(left, size[1]), min(bottom, size[0]), min(right, size[1])
+
+
+def _common(table: PreviousTable, option: ShardingOption) -> tuple[int, int]:
+    """Return the rows and columns that a table had before and has now."""
+    rows, columns = option.tensor.shape
+    if table.size is None:
+        return rows, columns
+    return min(rows, table.size[0]), min(columns, table.size[1])
+
+
+def _homes(table: PreviousTable, option: ShardingOption) -> list[int]:
+    """Return the rank that each shard of an option was on, or -1 where it is another one."""
+    shards = option.shards
+    as_before = (table.sharding_type, table.compute_kernel)
+    if as_before != (option.sharding_type, option.compute_kernel) or table.item_bytes not in (
+        None,
+        option.tensor.element_size(),
+    ):
+        return [-1] * len(shards)
+    if not table.boxes:
+        return [number if number in table.ranks else -1 for number in range(len(shards))]
+    common = _common(table, option)
+    boxes = [_clipped(box, common) for box in table.boxes]
+    ranks = dict(zip(boxes, table.ranks, strict=True))
+    return [ranks.get(_clipped(_box(shard.offset, shard.size), common), -1) for shard in shards]
+
+
+def _weights(table: PreviousTable, option: ShardingOption) -> list[int]:
+    """Return the bytes of each shard that the table had before, with its optimizer's."""
+    common = _common(table, option)
+    tensor = option.tensor
+    optimizer = getattr(tensor, "_optimizer_classes", [None])[0]
+    each: float = tensor.element_size() * (1 + _get_optimizer_multipler(optimizer, tensor.shape))
+
+    def weight(shard: Shard) -> int:
+        top, left, bottom, right = _clipped(_box(shard.offset, shard.size), common)
+        weights: int = (bottom - top) * (right - left)
+        return math.ceil(weights * each)
+
+    return [weight(shard) for shard in option.shards]

@@ -1,0 +1,124 @@
+"""A plan for use, alone or near a plan that tables are placed by already."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.contract import Moving, Planning, RankTable, UsageError
+from planners.embedding.decision import Plan, storage_by_rank
+from planners.embedding.drop_in.compiled_search import placed
+from planners.embedding.plan_files.document import PlanDocument, TableEntry
+from planners.embedding.plan_files.previous import previous_plan
+from planners.embedding.problem import EmbeddingProblem, MoveBudget
+from planners.embedding.quality import arrays, quality
+from planners.embedding.search.best_plan.near_search import NearPlan, NearSearch
+from planners.embedding.search.outcome import Deadline
+from planners.embedding.torchrec_objects import perf_by_rank
+
+_GIB = 2**30
+
+# The budgets of a front, as parts of what the best plan moves: most is won with the first of them.
+_PARTS = (0.0, *(2.0**-power for power in range(7, -1, -1)))
+
+
+def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
+    """Return a valid plan of the problem as plain JSON types, as `PlanDocument` declares them.
+
+    Raises UsageError where two modules have a table of one name, by which a plan knows tables.
+    """
+    for name, times in Counter(table.name for table in problem.tables).items():
+        if times > 1:
+            raise UsageError(f"Table {name} is in {times} modules; a plan knows tables by name.")
+    options = {option.fqn: option for option in plan.options}
+    tables = zip(problem.fqns, problem.tables, strict=True)
+    written: dict[str, Any] = msgspec.to_builtins(
+        PlanDocument(
+            format="shardbench-plan",
+            version=1,
+            world_size=problem.topology.world_size,
+            local_world_size=problem.topology.local_world_size,
+            quality=quality(problem, plan),
+            tables=[TableEntry.of(table, options[fqn]) for fqn, table in tables],
+        )
+    )
+    return written
+
+
+def _ranks(problem: EmbeddingProblem, plan: Plan) -> RankTable:
+    perf = perf_by_rank(plan.options, problem.topology)
+    hbm, ddr = storage_by_rank(problem, plan)
+    return RankTable(
+        columns=("ms", "HBM GiB", "DDR GiB"),
+        rows=tuple(
+            (ms, on_gpu / _GIB, on_host / _GIB)
+            for ms, on_gpu, on_host in zip(perf, hbm, ddr, strict=True)
+        ),
+        capacities=(None, _of_all(problem.usable_hbm), _of_all(problem.usable_ddr)),
+        bar="ms",
+    )
+
+
+def _of_all(usable: Sequence[int]) -> float | None:
+    """Return GiB that every rank can fill, None where ranks differ."""
+    return usable[0] / _GIB if len(set(usable)) == 1 else None
+
+
+def _within(
+    problem: EmbeddingProblem, path: Path, gib: float, lost: Collection[int]
+) -> EmbeddingProblem:
+    """Return the problem of staying near the plan in a file."""
+    previous = previous_plan(path)
+    previous.check_has_one_of([table.name for table in problem.tables], str(path))
+    return replace(problem, moving=MoveBudget(previous.without(lost), gib), known={})
+
+
+def _moved(problem: EmbeddingProblem, plan: Plan) -> float:
+    """Return GiB that a plan moves."""
+    assert problem.moving is not None
+    ranks = problem.topology.world_size
+    return problem.moving.previous.bytes_moved(plan.options, ranks) / _GIB
+
+
+def _front(problem: EmbeddingProblem) -> Iterator[tuple[EmbeddingProblem, Plan]]:
+    """Yield plans that move more and more, each better than the one before."""
+    assert problem.moving is not None
+    previous, ranks = problem.moving.previous, problem.topology.world_size
+    space, devices = arrays(problem)
+    if not NearSearch.can_search(space, devices):
+        raise UsageError("Moves are not counted for tables that depend on each other.")
+    search = NearSearch(
+        space,
+        devices,
+        lambda ordered: previous.moves(ordered.options, ranks),
+        Deadline(problem.search_seconds),
+    )
+    least, best = 0, float("inf")
+    for part in _PARTS:
+        budget = least + int(part * max(search.everything - least, 0))
+        near = search.search(budget)
+        if not isinstance(near, NearPlan):
+            return
+        least = max(least, near.bytes) if part == 0.0 else least
+        if near.found.rating < best:
+            best = near.found.rating
+            yield (
+                replace(
+                    problem,
+                    moving=MoveBudget(previous, max(budget, near.bytes) / _GIB),
+                    known={**problem.known, "move_bound_ms": near.bound_ms},
+                ),
+                Plan(tuple(placed(space, near.found))),
+            )
+
+
+PLANNING: Planning[EmbeddingProblem, Plan] = Planning(
+    variant="certified",
+    document=document,
+    ranks=_ranks,
+    limited=lambda problem, seconds: replace(problem, search_seconds=seconds),
+    moving=Moving(_within, _moved, _front),
+)
