@@ -49,10 +49,12 @@ NO_LIMITS: Limits = {}
 class Call(NamedTuple):
     """The seconds of a call before the timing, and of what it takes to install its variant.
 
-    `is_alone` where one thread here did all of it.
+    `is_alone` where one thread here did all of it. `lasts_s` is how long it takes by itself: wall
+    time where others do the work, else CPU time, which other programs do not make longer.
     """
 
     wall_s: float
+    lasts_s: float
     install_s: float
     is_alone: bool
 
@@ -68,7 +70,8 @@ def _call(prepared: Prepared[Any], clock: Clock) -> Call:
         wall, cpu = clock.wall() - wall, clock.cpu() - cpu
         others = cpu - (clock.thread_cpu() - thread_cpu)
     is_alone = others <= max(_IDLE_SECONDS, _IDLE_THREADS * cpu)
-    return Call(wall, install, is_alone and not isinstance(result, Measured))
+    is_alone &= not isinstance(result, Measured)
+    return Call(wall, cpu if is_alone else wall, install, is_alone)
 
 
 def _warm_up(
@@ -222,12 +225,12 @@ def sample(
     seconds = dict.fromkeys(prepared, 1.0)
     warm = dict(_warm_up(prepared, clock, rule.warmup_seconds, turn_begins, forks is not None))
     for name, call in warm.items():
-        if call.wall_s > 0:
+        if call.lasts_s > 0:
             lasts = max(
                 rule.turn_seconds, min(_LONGEST_TURN_SECONDS, call.install_s * _SHARE_OF_INSTALLING)
             )
-            calls[name] = min(_MOST_CALLS, max(1, math.ceil(lasts / call.wall_s)))
-            seconds[name] = calls[name] * call.wall_s + call.install_s
+            calls[name] = min(_MOST_CALLS, max(1, math.ceil(lasts / call.lasts_s)))
+            seconds[name] = calls[name] * call.lasts_s + call.install_s
     variants = Variants(prepared, calls, seconds, clock, turn_begins, decided)
     rng = random.Random(rule.seed)
     groups = []
@@ -250,7 +253,7 @@ def sample(
             times.setdefault(name, each)
     if forks and rule.counts_work:
         for name, call in warm.items():
-            counts = int(_SHARE_FOR_COUNTING * rule.seconds / (_PROFILED * max(call.wall_s, 1e-9)))
+            counts = int(_SHARE_FOR_COUNTING * rule.seconds / (_PROFILED * max(call.lasts_s, 1e-9)))
             if call.is_alone and (counts or rule.valgrind):
                 forks.counting(name)
                 work = partial(_work_of, prepared[name], counts > 1)
@@ -282,7 +285,7 @@ def _ways(
         return [("turns in one process", list(calls))]
     if alone == [reference] and others:
         return [("turns in one process", list(calls))]
-    longest = max(calls[name] * warm[name].wall_s for name in alone)
+    longest = max(calls[name] * warm[name].lasts_s for name in alone)
     repeated = [name for name in alone if calls[name] > 1]
     groups: dict[Way, list[str]] = {}
     if rule.way != "best":
