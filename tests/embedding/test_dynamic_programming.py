@@ -2,23 +2,11 @@
 
 from functools import partial
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from proposing import BYTES, compiled, driven, option, search_spaces, topology
 from torchrec.distributed.planner.proposers import DynamicProgrammingProposer
-from torchrec.distributed.planner.types import (
-    HardwareConfig,
-    KernelConfig,
-    Perf,
-    Shard,
-    ShardingOption,
-    Storage,
-    TopologyFactory,
-    TrainerConfig,
-)
 
 from harness.contract import InfeasibleDecision, WorkloadSpec
 from harness.topologies.lookup import find_topology
@@ -31,68 +19,6 @@ from planners.embedding.search.same_plan.dynamic_programming import bin_proposal
 from planners.embedding.search.space import devices_of, search_space
 
 hbm_proposals = partial(bin_proposals, hbm_only=True)
-
-# Few values, so that there are ties; and fractions whose sums depend on their order.
-MILLISECONDS = st.integers(0, 4).map(float) | st.floats(0, 4)
-BYTES = st.integers(0, 25)
-
-
-def option(table, *shards):
-    """Return an option of a table; a shard is its bytes of HBM and DDR, and its milliseconds."""
-    return ShardingOption(
-        name=f"table_{table}",
-        tensor=torch.empty(0, device="meta"),
-        module=("module", nn.Module()),
-        input_lengths=[1.0],
-        batch_size=1,
-        sharding_type="column_wise",
-        partition_by="device",
-        compute_kernel="fused",
-        shards=[
-            Shard([1, 1], [0, 0], Storage(hbm, ddr), Perf(ms, 0.0, 0.0, 0.0))
-            for hbm, ddr, ms in shards
-        ],
-        is_pooled=True,
-    )
-
-
-def topology(device, ranks, capacity):
-    return TopologyFactory.create_topology(
-        TrainerConfig(world_size=ranks, local_world_size=ranks),
-        HardwareConfig(hbm_cap_bytes=capacity, ddr_cap_bytes=capacity),
-        KernelConfig(compute_device=device),
-    )
-
-
-@st.composite
-def search_spaces(draw, hbm=BYTES):
-    """Draw the options of a few tables, in any order, and a unit of memory."""
-    unit = draw(st.sampled_from([1, 10**9 + 7]))
-    memory = BYTES.map(lambda size: size * unit)
-    shard = st.tuples(hbm.map(lambda size: size * unit), memory, MILLISECONDS)
-    tables = draw(st.integers(1, 5))
-    numbers = [*range(tables), *draw(st.lists(st.integers(0, tables - 1), max_size=12))]
-    return unit, [
-        option(table, *draw(st.lists(shard, min_size=1, max_size=3)))
-        for table in draw(st.permutations(numbers))
-    ]
-
-
-def driven(proposer, options, placed_on):
-    """Return all that a proposer proposes, as option numbers."""
-    number = {id(each): index for index, each in enumerate(options)}
-    proposer.load(list(options))
-    proposals = []
-    while proposal := proposer.propose():
-        proposals.append([number[id(each)] for each in proposal])
-        proposer.feedback(False, proposal, None, placed_on)
-    return proposals
-
-
-def compiled(proposals, options, placed_on, bins_per_device=100):
-    chunks = list(proposals(search_space(options), devices_of(placed_on), bins_per_device))
-    assert all(len(chunk) <= 256 for chunk in chunks)
-    return np.concatenate(chunks).tolist()
 
 
 @given(search_spaces(), st.integers(1, 3), st.integers(1, 60), st.integers(1, 9))

@@ -16,6 +16,7 @@ from torchrec.distributed.planner.types import (
 )
 
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
+from planners.embedding.search.same_plan.bin_proposer_2d import BinProposer2D
 from planners.embedding.search.same_plan.partition import rules_of
 from planners.embedding.search.same_plan.proposals import STREAMS
 from planners.embedding.search.space import Placement, SearchSpace, devices_of
@@ -61,7 +62,7 @@ def of_problem(space: SearchSpace, topology: Topology, proposers: Iterable[Propo
     types = {type(proposer) for proposer in proposers}
     hbm, ddr = devices_of(topology).storage[:, :2].sum(0)
     if (DynamicProgrammingProposer in types and hbm <= 0) or (
-        BinProposer in types and min(hbm, ddr) < 0
+        types & {BinProposer, BinProposer2D} and min(hbm, ddr) < 0
     ):
         return "there is no memory to cut into bins"
     return None

@@ -38,7 +38,7 @@ Hook = Callable[[], AbstractContextManager[Any]]
 def devices_copied_by_field() -> Iterator[None]:
     """Have devices and their figures copied field by field, as torchrec does since 1.9.0."""
 
-    def copy_device(device: DeviceHardware, memo: dict[int, Any]) -> DeviceHardware:
+    def copy_device(device: DeviceHardware, _: dict[int, Any]) -> DeviceHardware:
         return DeviceHardware(device.rank, replace(device.storage), replace(device.perf))
 
     rows = [(kind, "__deepcopy__", lambda each, memo: replace(each)) for kind in (Perf, Storage)]
@@ -53,7 +53,7 @@ def remembered_annotations() -> Iterator[None]:
 
     def rows(module: ModuleType) -> Iterator[tuple[Any, str, Any]]:
         for name, look_up in vars(module).items():
-            if name.startswith("get_") and look_up is getattr(annotations, name, None):
+            if name.startswith("get_") and look_up is vars(annotations).get(name):
                 yield module, name, cache(look_up)
 
     with replaced([*rows(estimator), *rows(types)]):

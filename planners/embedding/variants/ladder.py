@@ -1,8 +1,7 @@
-"""The copying ladder: how torchrec's planner stopped copying, one published step at a time.
+"""The copying ladder: how torchrec's planner stopped copying, and what else it could leave out.
 
-Every rung decides exactly the same. Up to torchrec 1.3.0 the partitioner also copied the whole
-topology for each proposal; 1.4.0 copies only the devices' figures, which is the last rung. Copies
-are cheaper here than in the releases of the rungs: since 1.9.0 classes copy their own fields.
+Every rung decides exactly the same. Those before `cheap-device-copies` copy devices as releases up
+to 1.8.0 do, those after `upstream` are changes of ours, each on top of those before it.
 """
 
 from typing import TYPE_CHECKING

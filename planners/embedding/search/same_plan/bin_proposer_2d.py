@@ -65,7 +65,7 @@ class Axes:
 
     def in_bins(self, held: Ints) -> Singles:
         """Return bytes of shape (N, 2) in bins."""
-        return (held / np.array(self.size)).astype(np.float32)
+        return np.asarray(held / np.array(self.size), np.float32)
 
 
 def axes_of(storage: Ints, host_ranks: int, bins_per_device: tuple[int, int]) -> Axes:
@@ -96,8 +96,8 @@ def _cheapest(tables: Sequence[tuple[Ints, Singles, Singles]], axes: Axes) -> It
         previous, option = np.nonzero((ends < axes.bins).all(2))
         ends = ends[previous, option]
         cost = spent[previous] + perf[option]
-        cell = np.ravel_multi_index(ends.astype(np.int64).T, axes.bins)
-        best = _first_least(cell, cost)
+        hbm, ddr = ends.astype(np.int64).T
+        best = _first_least(hbm * axes.bins[1] + ddr, cost)
         held, spent = ends[best], cost[best]
         layers.append((numbers[option[best]], previous[best]))
     for end in _first_least(held[:, 0].astype(np.int64), spent)[::-1].tolist():

@@ -30,7 +30,7 @@ def bin_proposals_2d(
         devices.storage[:, :2], devices.local_ranks, (bins_per_device, ddr_bins_per_device)
     )
     largest = np.maximum.reduceat(space.storage[space.estimate, :2], space.first_shard[:-1])
-    fits = (largest <= axes.largest).all(1)[options]
+    fits = np.all(largest <= axes.largest, axis=1)[options]
     first = np.concatenate([[0], np.cumsum(fits)])[first]
     options = options[fits]
     memory = axes.in_bins(space.option_storage[options, :2])
