@@ -110,11 +110,10 @@ def _place_uniform(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
 def _add_run(problem: Inputs, state: Ranks, run: int, first: int, end: int) -> None:
     """Put a shard of a run on each of some ranks, whose totals stay as they were."""
     estimate = problem.run_estimate[run]
-    for kind in range(3):
-        for rank in range(first, end):
+    for rank in range(first, end):
+        for kind in range(3):
             state.free[kind, rank] -= problem.storage[estimate, kind]
-    for component in range(5):
-        for rank in range(first, end):
+        for component in range(5):
             state.load[component, rank] += problem.perf[estimate, component]
 
 
@@ -191,10 +190,12 @@ def _place_freely(
     least = np.inf
     chosen = -1
     for local_rank in range(first, min(first + local_ranks, end)):
-        for rank in range(local_rank, end, local_ranks):
+        rank = local_rank
+        while rank < end:  # a range with steps divides, which takes longer than all of this
             if state.total[rank] < least and _fits(problem, estimate, state, rank):
                 least = state.total[rank]
                 chosen = rank
+            rank += local_ranks
     if chosen >= 0:
         _put(problem, estimate, state, chosen)
         work.ranks[work.begin[column] + shard] = chosen
@@ -209,11 +210,9 @@ def _place_in_order(problem: Inputs, work: Work, column: int, first: int, end: i
         return False
     start = first
     for run in range(problem.first_run[option], problem.first_run[option + 1]):
-        for kind in range(3):
-            needed = problem.storage[problem.run_estimate[run], kind]
-            for rank in range(start, first + problem.run_end[run]):
-                if needed > state.free[kind, rank]:
-                    return False
+        for rank in range(start, first + problem.run_end[run]):
+            if not _fits(problem, problem.run_estimate[run], state, rank):
+                return False
         start = first + problem.run_end[run]
     start = first
     for run in range(problem.first_run[option], problem.first_run[option + 1]):
@@ -282,10 +281,10 @@ def _least_loaded(problem: Inputs, work: Work) -> int:
         if total[rank] < least:
             least = total[rank]
     chosen = -1
-    for first in range(0, total.size, problem.host_ranks):
-        host = first // problem.host_ranks
+    for host in range(work.host_least.size + 1):
         if host < work.host_least.size and work.host_least[host] != least:
             continue
+        first = host * problem.host_ranks
         for rank in range(first, min(first + problem.host_ranks, total.size)):
             if total[rank] == least and (
                 chosen < 0 or rank % problem.local_ranks < chosen % problem.local_ranks
