@@ -17,11 +17,11 @@ from typing_extensions import override
 
 from planners.embedding.drop_in import obstacles
 from planners.embedding.drop_in.plan_check import Estimates, fault_of, without_ranks
-from planners.embedding.search.unmade_shards import SharedOption, with_shards
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.same_plan.partition import rules_of
 from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space
+from planners.embedding.search.unmade_shards import SharedOption, with_shards
 
 
 class NotCompiled(Exception):

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Self, override
+from typing_extensions import override
 
 
 class Diverged(Exception):

@@ -170,7 +170,10 @@ def _unmade(shards: Sequence[UnmadeShards]) -> _Shards:
         estimate=np.concatenate(which) + np.repeat(begin[:-1], sizes),
         storage=_rows(storage.hbm, storage.ddr, storage.ssd),
         perf=_rows(
-            perf.fwd_compute, perf.bwd_compute, perf.fwd_comms, perf.bwd_comms,
+            perf.fwd_compute,
+            perf.bwd_compute,
+            perf.fwd_comms,
+            perf.bwd_comms,
             perf.prefetch_compute,
         ),
         total=perf.total.tolist(),

@@ -94,7 +94,9 @@ def _runs(space: SearchSpace) -> tuple[Ints, Ints, Ints]:
     """Return the runs of options that go onto ranks in order: first_run, run_end, run_estimate."""
     counts = np.diff(space.first_shard)
     option = np.repeat(np.arange(len(counts)), counts)
-    shard = np.flatnonzero(np.isin(space.placement, (Placement.UNIFORM, Placement.HOST_ROWS))[option])
+    shard = np.flatnonzero(
+        np.isin(space.placement, (Placement.UNIFORM, Placement.HOST_ROWS))[option]
+    )
     option, estimate = option[shard], space.estimate[shard]
     rank = shard - space.first_shard[option]
     values = np.hstack([space.storage, space.perf])
