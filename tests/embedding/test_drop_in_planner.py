@@ -28,8 +28,10 @@ from harness.contract.supported_releases import UnsupportedRelease
 from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.plan_check import fault_of
 from planners.embedding.drop_in.planner import RELEASES, DistrustedSearch, Planner
-from planners.embedding.search.enumeration import DistinctShardEnumerator, _Sample
+from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.search.estimation import Estimation
 from planners.embedding.search.outcome import Found, NotFound
+from planners.embedding.search.unmade_shards import Estimates
 
 BOTH = ("same-plan", "best-plan")
 randoms = st.randoms(use_true_random=False)
@@ -229,15 +231,15 @@ def test_other_ranks_of_the_same_rating_are_caught_where_torchrecs_are_wanted(mo
 def test_wrong_estimates_are_caught(monkeypatch):
     built = problem()
     expected = decided(new_planner(built, EmbeddingShardingPlanner), built)
-    hand_over = _Sample.hand_over
+    perf = Estimates.perf
 
-    def cheap(self):
-        hand_over(self)
-        for shard in self._whole.shards:
-            shard.perf = copy.copy(shard.perf)
-            shard.perf.fwd_compute *= 0.5
+    def cheap(self, number):
+        estimated = perf(self, number)
+        estimated.fwd_compute = estimated.fwd_compute * 0.5
+        return estimated
 
-    monkeypatch.setattr(_Sample, "hand_over", cheap)
+    monkeypatch.setattr(Estimates, "perf", cheap)
+    monkeypatch.setattr(Estimation, "_differ", lambda self, checks: False)
     assert decided(new_planner(built), built) != expected
     with pytest.warns(DistrustedSearch, match="torchrec's estimates of table .* are others"):
         assert decided(new_planner(built, check=True), built) == expected

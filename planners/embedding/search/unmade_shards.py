@@ -97,21 +97,21 @@ class SharedOption(ShardingOption):
     """An option whose copies have shards of their own, and share what no one changes."""
 
     def __getattr__(self, name: str) -> Any:
-        unmade = vars(self).get(_UNMADE)
+        unmade = self.__dict__.get(_UNMADE)
         if name != "shards" or unmade is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")
-        shards = vars(self).setdefault("shards", unmade.make())
-        vars(self).pop(_UNMADE, None)  # who looks at shards may change them
+        shards = self.__dict__.setdefault("shards", unmade.make())
+        self.__dict__.pop(_UNMADE, None)  # who looks at shards may change them
         return shards
 
     def __getstate__(self) -> dict[str, Any]:
         self.shards  # noqa: B018  # makes them
-        return vars(self)
+        return self.__dict__
 
     def __deepcopy__(self, memo: dict[int, Any] | None) -> ShardingOption:
         if unmade_shards(self) is not None:
             copied = object.__new__(type(self))
-            vars(copied).update(vars(self))
+            copied.__dict__.update(self.__dict__)
             return copied
         shards = [Shard(s.size, s.offset, s.storage, s.perf, s.rank) for s in self.shards]
         return with_shards(self, shards)
@@ -143,7 +143,7 @@ def unmade_shards(option: ShardingOption) -> UnmadeShards | None:
 
 def all_unmade(options: Iterable[ShardingOption]) -> list[UnmadeShards] | None:
     """Return the shards of options that nobody has looked at, or None where some are made."""
-    unmade = []
+    unmade: list[UnmadeShards] = []
     for option in options:
         shards = unmade_shards(option)
         if shards is None or (unmade and shards.estimates is not unmade[0].estimates):

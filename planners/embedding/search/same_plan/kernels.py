@@ -31,13 +31,8 @@ def _inlined(function: F) -> F:
 
 
 @_inlined
-def _part(state: Ranks, first: int, end: int) -> Ranks:
-    return Ranks(state.free[:, first:end], state.load[:, first:end], state.total[first:end])
-
-
-@_inlined
-def _copy(source: Ranks, target: Ranks) -> None:
-    for rank in range(source.total.size):
+def _copy(source: Ranks, target: Ranks, first: int, end: int) -> None:
+    for rank in range(first, end):
         for kind in range(3):
             target.free[kind, rank] = source.free[kind, rank]
         for component in range(5):
@@ -69,42 +64,57 @@ def _total(load: Floats, rank: int) -> float:
 
 
 @_inlined
-def _place_uniform(problem: Inputs, work: Work, row: Ints) -> bool:
-    """Place row- and data-parallel options, which leave a rank no choice."""
-    free, load, total = work.state
+def _place_uniform(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
+    """Place row- and data-parallel options, which leave a rank no choice, on empty ranks.
+
+    Ranks of one stretch have as much memory and load as each other, but for their capacity: of
+    these, `free` has what is gone.
+    """
+    free, load, total = work.stretches
+    free[:] = 0
+    load[:] = 0.0
     some = False
     for column in range(row.size):
         option = row[column]
         if problem.placement[option] != Placement.UNIFORM:
             continue
         some = True
-        if problem.first_shard[option + 1] - problem.first_shard[option] != total.size:
+        if problem.first_shard[option + 1] - problem.first_shard[option] != work.state.total.size:
             return False
         start = 0
         for run in range(problem.first_run[option], problem.first_run[option + 1]):
-            end = problem.run_end[run]
-            estimate = problem.run_estimate[run]
+            _add_run(problem, work.stretches, run, start, problem.run_end[run])
+            start = problem.run_end[run]
+        for rank in range(work.state.total.size):
+            work.ranks[work.begin[column] + rank] = rank
+    rank = 0
+    for stretch in range(total.size):
+        total[stretch] = _total(load, stretch)
+        while rank < problem.stretch_end[stretch]:
             for kind in range(3):
-                _add(free[kind, start:end], -problem.storage[estimate, kind])
+                left = problem.capacity[kind, rank] + free[kind, stretch]
+                if kind == 0 and hbm != 0:
+                    left = hbm + free[kind, stretch]
+                # No shard frees storage, so that one look after the last is enough.
+                if some and left < 0:
+                    return False
+                work.state.free[kind, rank] = left
             for component in range(5):
-                _add(load[component, start:end], problem.perf[estimate, component])
-            start = end
-        ranks = work.ranks[work.begin[column] : work.begin[column + 1]]
-        for rank in range(ranks.size):
-            ranks[rank] = rank
-    if some:
-        for rank in range(total.size):
-            # No shard frees storage, so that one look after the last is enough.
-            if free[0, rank] < 0 or free[1, rank] < 0 or free[2, rank] < 0:
-                return False
-            total[rank] = _total(load, rank)
+                work.state.load[component, rank] = load[component, stretch]
+            work.state.total[rank] = total[stretch]
+            rank += 1
     return True
 
 
 @_inlined
-def _add(values: Floats | Ints, value: float) -> None:
-    for index in range(values.size):
-        values[index] += value
+def _add_run(problem: Inputs, state: Ranks, run: int, first: int, end: int) -> None:
+    """Put a shard of a run on each of some ranks, whose totals stay as they were."""
+    estimate = problem.run_estimate[run]
+    for rank in range(first, end):
+        for kind in range(3):
+            state.free[kind, rank] -= problem.storage[estimate, kind]
+        for component in range(5):
+            state.load[component, rank] += problem.perf[estimate, component]
 
 
 @_inlined
@@ -169,53 +179,73 @@ def _sort_groups(work: Work) -> None:
 
 @_inlined
 def _place_freely(
-    problem: Inputs, state: Ranks, first: int, local_ranks: int, option: int, ranks: Ints
-) -> bool:
-    """Place each shard on the least loaded rank that it fits; the ranks start with `first`.
+    problem: Inputs, work: Work, column: int, shard: int, first: int, end: int, local_ranks: int
+) -> int:
+    """Place a shard on the least loaded rank from `first` up to `end` that it fits, or on -1.
 
     Of equal ones it takes the first within its host of `local_ranks`, and then the first host.
     """
-    for shard in range(ranks.size):
-        estimate = problem.estimate[problem.first_shard[option] + shard]
-        least = np.inf
-        chosen = -1
-        for local_rank in range(min(local_ranks, state.total.size)):
-            for rank in range(local_rank, state.total.size, local_ranks):
-                if state.total[rank] < least and _fits(problem, estimate, state, rank):
-                    least = state.total[rank]
-                    chosen = rank
-        if chosen < 0:
-            return False
+    state = work.state
+    estimate = problem.estimate[problem.first_shard[work.row[column]] + shard]
+    least = np.inf
+    chosen = -1
+    for local_rank in range(first, min(first + local_ranks, end)):
+        rank = local_rank
+        while rank < end:  # a range with steps divides, which takes longer than all of this
+            if state.total[rank] < least and _fits(problem, estimate, state, rank):
+                least = state.total[rank]
+                chosen = rank
+            rank += local_ranks
+    if chosen >= 0:
         _put(problem, estimate, state, chosen)
-        ranks[shard] = first + chosen
-    return True
+        work.ranks[work.begin[column] + shard] = chosen
+    return chosen
 
 
 @_inlined
-def _place_in_order(problem: Inputs, state: Ranks, first: int, option: int, ranks: Ints) -> bool:
-    """Place a shard on each rank, or none where one does not fit; the ranks start with `first`."""
-    estimates = problem.estimate[problem.first_shard[option] : problem.first_shard[option + 1]]
-    if ranks.size != state.total.size:
+def _place_in_order(problem: Inputs, work: Work, column: int, first: int, end: int) -> bool:
+    """Place a shard on each rank from `first` up to `end`, or none where one does not fit."""
+    state, option, begin = work.state, work.row[column], work.begin[column]
+    if work.begin[column + 1] - begin != end - first:
         return False
-    for shard in range(ranks.size):
-        if not _fits(problem, estimates[shard], state, shard):
-            return False
-    for shard in range(ranks.size):
-        _put(problem, estimates[shard], state, shard)
-        ranks[shard] = first + shard
+    start = first
+    for run in range(problem.first_run[option], problem.first_run[option + 1]):
+        for rank in range(start, first + problem.run_end[run]):
+            if not _fits(problem, problem.run_estimate[run], state, rank):
+                return False
+        start = first + problem.run_end[run]
+    start = first
+    for run in range(problem.first_run[option], problem.first_run[option + 1]):
+        _add_run(problem, state, run, start, first + problem.run_end[run])
+        start = first + problem.run_end[run]
+    for rank in range(first, end):
+        state.total[rank] = _total(state.load, rank)
+        work.ranks[begin + rank - first] = rank
     return True
 
 
 @_inlined
-def _sort_hosts(problem: Inputs, work: Work, first: int, end: int) -> None:
-    """Sort the hosts, stably, by the perf of their ranks, which has changed on some of them."""
+def _sum_up_host(problem: Inputs, work: Work, host: int) -> None:
+    perf = 0.0
+    least = np.inf
+    for rank in range(host * problem.host_ranks, (host + 1) * problem.host_ranks):
+        perf += work.state.total[rank]
+        least = min(least, work.state.total[rank])
+    work.host_total[host] = perf
+    work.host_least[host] = least
+
+
+@_inlined
+def _sort_hosts(problem: Inputs, work: Work) -> None:
+    """Sort the hosts, stably, by the perf of their ranks."""
     total, hosts = work.host_total, work.hosts
-    for host in range(first, min(end, hosts.size)):
-        ranks = work.state.total[host * problem.host_ranks : (host + 1) * problem.host_ranks]
-        perf = 0.0
-        for rank in range(ranks.size):
-            perf += ranks[rank]
-        total[host] = perf
+    for host in range(hosts.size):
+        _sum_up_host(problem, work, host)
+        for kind in range(3):
+            free = 0
+            for rank in range(host * problem.host_ranks, (host + 1) * problem.host_ranks):
+                free += work.state.free[kind, rank]
+            work.host_free[kind, host] = free
     for place in range(1, hosts.size):
         host = hosts[place]
         while place > 0 and (total[host], host) < (total[hosts[place - 1]], hosts[place - 1]):
@@ -225,112 +255,162 @@ def _sort_hosts(problem: Inputs, work: Work, first: int, end: int) -> None:
 
 
 @_inlined
-def _place_on_devices(problem: Inputs, work: Work, option: int, ranks: Ints) -> bool:
-    if not _place_freely(problem, work.state, 0, problem.local_ranks, option, ranks):
-        return False
-    for rank in ranks:
-        _sort_hosts(problem, work, rank // problem.host_ranks, rank // problem.host_ranks + 1)
+def _move_host(problem: Inputs, work: Work, place: int) -> None:
+    """Move the host in this place, on whose ranks the load has grown, to where it is in order."""
+    total, hosts = work.host_total, work.hosts
+    host = hosts[place]
+    _sum_up_host(problem, work, host)
+    while place + 1 < hosts.size and (
+        total[hosts[place + 1]] < total[host]
+        or (total[hosts[place + 1]] == total[host] and hosts[place + 1] < host)
+    ):
+        hosts[place] = hosts[place + 1]
+        place += 1
+    hosts[place] = host
+
+
+@_inlined
+def _least_loaded(problem: Inputs, work: Work) -> int:
+    """Return the rank that `_place_freely` tries first."""
+    least = np.inf
+    for host in range(work.host_least.size):
+        if work.host_least[host] < least:
+            least = work.host_least[host]
+    total = work.state.total
+    for rank in range(work.host_least.size * problem.host_ranks, total.size):
+        if total[rank] < least:
+            least = total[rank]
+    chosen = -1
+    for host in range(work.host_least.size + 1):
+        if host < work.host_least.size and work.host_least[host] != least:
+            continue
+        first = host * problem.host_ranks
+        for rank in range(first, min(first + problem.host_ranks, total.size)):
+            if total[rank] == least and (
+                chosen < 0 or rank % problem.local_ranks < chosen % problem.local_ranks
+            ):
+                chosen = rank
+    return chosen
+
+
+@_inlined
+def _place_on_devices(problem: Inputs, work: Work, column: int) -> bool:
+    option, begin = work.row[column], work.begin[column]
+    for shard in range(work.begin[column + 1] - begin):
+        estimate = problem.estimate[problem.first_shard[option] + shard]
+        rank = _least_loaded(problem, work)
+        if _fits(problem, estimate, work.state, rank):
+            _put(problem, estimate, work.state, rank)
+            work.ranks[begin + shard] = rank
+        else:
+            ranks = work.state.total.size
+            rank = _place_freely(problem, work, column, shard, 0, ranks, problem.local_ranks)
+            if rank < 0:
+                return False
+        host = rank // problem.host_ranks
+        if host < work.hosts.size:
+            for kind in range(3):
+                work.host_free[kind, host] -= problem.storage[estimate, kind]
+            place = 0
+            while work.hosts[place] != host:
+                place += 1
+            _move_host(problem, work, place)
     return True
 
 
 @_inlined
-def _can_hold(state: Ranks, storage: Ints) -> bool:
-    for kind in range(3):
-        free = 0
-        for rank in range(state.total.size):
-            free += state.free[kind, rank]
-        if storage[kind] > free:
-            return False
-    return True
+def _place_on_one_host(problem: Inputs, work: Work, column: int, first: int) -> bool:
+    """Place an option on the host whose ranks start with `first`, maybe not all of it."""
+    placement = problem.placement[work.row[column]]
+    end = first + problem.host_ranks
+    placed = False
+    if placement == Placement.HOST_ROWS:
+        placed = _place_in_order(problem, work, column, first, end)
+    elif placement == Placement.HOST_COLUMNS:
+        placed = True
+        for shard in range(work.begin[column + 1] - work.begin[column]):
+            placed = placed and (
+                _place_freely(problem, work, column, shard, first, end, problem.host_ranks) >= 0
+            )
+    return placed
 
 
 @_inlined
-def _place_on_host(problem: Inputs, work: Work, row: Ints, group: int) -> bool:
+def _place_on_host(problem: Inputs, work: Work, group: int) -> bool:
     """Place all of a group on the least loaded host that takes it."""
     head = work.head[group]
     one_shard = work.begin[head + 1] - work.begin[head] == 1
-    whole = one_shard or problem.placement[row[head]] == Placement.HOST_ROWS
+    whole = one_shard or problem.placement[work.row[head]] == Placement.HOST_ROWS
     in_steps = work.following[head] >= 0 or not whole  # a host may take a part and then no more
-    saved = _part(work.saved, 0, problem.host_ranks)
-    for host in work.hosts:
+    for place in range(work.hosts.size):
+        host = work.hosts[place]
         first = host * problem.host_ranks
-        state = _part(work.state, first, first + problem.host_ranks)
-        if not _can_hold(state, work.group_storage[group]):
+        if (
+            work.group_storage[group, 0] > work.host_free[0, host]
+            or work.group_storage[group, 1] > work.host_free[1, host]
+            or work.group_storage[group, 2] > work.host_free[2, host]
+        ):
             continue
         if in_steps:
-            _copy(state, saved)
+            _copy(work.state, work.saved, first, first + problem.host_ranks)
         column = head
-        while column >= 0:
-            option = row[column]
-            ranks = work.ranks[work.begin[column] : work.begin[column + 1]]
-            placed = False
-            if problem.placement[option] == Placement.HOST_ROWS:
-                placed = _place_in_order(problem, state, first, option, ranks)
-            elif problem.placement[option] == Placement.HOST_COLUMNS:
-                placed = _place_freely(problem, state, first, problem.host_ranks, option, ranks)
-            if not placed:
-                break
+        while column >= 0 and _place_on_one_host(problem, work, column, first):
             column = work.following[column]
         if column < 0:
-            _sort_hosts(problem, work, host, host + 1)
+            for kind in range(3):
+                work.host_free[kind, host] -= work.group_storage[group, kind]
+            _move_host(problem, work, place)
             return True
         if in_steps:
-            _copy(saved, state)
+            _copy(work.saved, work.state, first, first + problem.host_ranks)
     return False
 
 
 @_inlined
-def _place_on_hosts(problem: Inputs, work: Work, option: int, ranks: Ints) -> bool:
+def _place_on_hosts(problem: Inputs, work: Work, column: int) -> bool:
     """Place a grid on neighbours in the order of hosts, or on all of them, in turns."""
-    if ranks.size % problem.host_ranks != 0:
+    begin, count = work.begin[column], work.begin[column + 1] - work.begin[column]
+    ranks = work.state.total.size
+    if count % problem.host_ranks != 0:
         return False
-    _copy(work.state, work.saved)
-    for start in range(max(1, work.hosts.size - ranks.size // problem.host_ranks + 1)):
+    _copy(work.state, work.saved, 0, ranks)
+    for start in range(max(1, work.hosts.size - count // problem.host_ranks + 1)):
         placed = 0
-        while placed < ranks.size:
+        while placed < count:
             host = work.hosts[(start + placed // problem.host_ranks) % work.hosts.size]
             rank = host * problem.host_ranks + placed % problem.host_ranks
-            estimate = problem.estimate[problem.first_shard[option] + placed]
+            estimate = problem.estimate[problem.first_shard[work.row[column]] + placed]
             if not _fits(problem, estimate, work.state, rank):
                 break
             _put(problem, estimate, work.state, rank)
-            ranks[placed] = rank
+            work.ranks[begin + placed] = rank
             placed += 1
-        if placed == ranks.size:
-            _sort_hosts(problem, work, 0, work.hosts.size)
+        if placed == count:
+            _sort_hosts(problem, work)
             return True
-        _copy(work.saved, work.state)
+        _copy(work.saved, work.state, 0, ranks)
     return False
 
 
 @_inlined
 def _place(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
-    for rank in range(work.state.total.size):
-        for kind in range(3):
-            work.state.free[kind, rank] = problem.capacity[kind, rank]
-        if hbm != 0:
-            work.state.free[0, rank] = hbm
-    work.state.load[:] = 0.0
-    work.state.total[:] = 0.0
-    if not _place_uniform(problem, work, row):
+    if not _place_uniform(problem, work, row, hbm):
         return False
-    _sort_hosts(problem, work, 0, work.hosts.size)
+    _sort_hosts(problem, work)
     _collect_groups(problem, work, row)
     _sort_groups(work)
     for group in work.order:
         column = work.head[group]
         if column < 0:  # the groups without a column are last
             break
-        option = row[column]
-        ranks = work.ranks[work.begin[column] : work.begin[column + 1]]
-        placement = problem.placement[option]
+        placement = problem.placement[row[column]]
         placed = False
         if placement == Placement.DEVICE:
-            placed = _place_on_devices(problem, work, option, ranks)
+            placed = _place_on_devices(problem, work, column)
         elif placement in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
-            placed = _place_on_host(problem, work, row, group)
+            placed = _place_on_host(problem, work, group)
         elif placement == Placement.HOSTS and work.following[column] < 0:
-            placed = _place_on_hosts(problem, work, option, ranks)
+            placed = _place_on_hosts(problem, work, column)
         if not placed:
             return False
     return True
@@ -349,10 +429,10 @@ def _rate(problem: Inputs, work: Work, row: Ints) -> float:
     """Return the perf of the slowest rank, as NoopPerfModel adds it."""
     work.rank_perf[:] = 0.0
     for column in range(row.size):
-        ranks = work.ranks[work.begin[column] : work.begin[column + 1]]
-        for shard in range(ranks.size):
-            estimate = problem.estimate[problem.first_shard[row[column]] + shard]
-            work.rank_perf[ranks[shard]] += problem.total[estimate]
+        begin, first = work.begin[column], problem.first_shard[row[column]]
+        for shard in range(work.begin[column + 1] - begin):
+            estimate = problem.estimate[first + shard]
+            work.rank_perf[work.ranks[begin + shard]] += problem.total[estimate]
     return _largest(work.rank_perf)
 
 
@@ -379,6 +459,7 @@ def place_rows(
         for column in range(row.size):
             shards = problem.first_shard[row[column] + 1] - problem.first_shard[row[column]]
             work.begin[column + 1] = work.begin[column] + shards
+            work.row[column] = row[column]
         if not _place(problem, work, row, hbm):
             ratings[index] = np.nan
             continue

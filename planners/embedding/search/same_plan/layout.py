@@ -10,8 +10,10 @@ from planners.embedding.search.space import Devices, Floats, Ints, Placement, Se
 class Inputs(NamedTuple):
     """The arrays that the kernels read; those without a comment are those of SearchSpace.
 
-    Consecutive ranks with equal shards of a uniform option are one run: option o has the runs
-    first_run[o] to first_run[o + 1], each of estimate run_estimate up to rank run_end.
+    Consecutive equal shards of an option that goes onto ranks in order are one run: option o has
+    the runs first_run[o] to first_run[o + 1], each of estimate run_estimate up to shard run_end.
+    Ranks between which no run of a uniform option ends are one stretch: stretch s is up to rank
+    stretch_end[s], and run_end counts stretches where an option is uniform.
     """
 
     first_shard: Ints
@@ -28,6 +30,7 @@ class Inputs(NamedTuple):
     first_run: Ints
     run_end: Ints
     run_estimate: Ints
+    stretch_end: Ints
     capacity: Ints  # shape (3, ranks)
     local_ranks: int
     host_ranks: int
@@ -45,8 +48,11 @@ class Work(NamedTuple):
     """The arrays that the kernels write for one row: R ranks, H hosts, G groups, T tables."""
 
     state: Ranks  # of all ranks
+    stretches: Ranks  # of the first rank of each stretch
     saved: Ranks  # what some ranks go back to where a placement fails
-    host_total: Floats  # shape (H,)
+    host_total: Floats  # perf of all ranks of a host, shape (H,)
+    host_least: Floats  # perf of its least loaded rank, shape (H,)
+    host_free: Ints  # memory that all of its ranks have left, shape (3, H)
     hosts: Ints  # sorted by perf, shape (H,)
     head: Ints  # the first column of each group, -1 where it has none, shape (G,)
     tail: Ints  # its last column
@@ -54,6 +60,7 @@ class Work(NamedTuple):
     group_storage: Ints  # shape (G, 3)
     key: Floats  # what groups are sorted by, shape (G, 4)
     order: Ints  # the sorted groups, from which the next row starts, shape (G,)
+    row: Ints  # the option of each column, shape (T,)
     begin: Ints  # where the ranks of each column begin, shape (T + 1,)
     ranks: Ints  # the rank of each shard
     rank_perf: Floats  # shape (R,)
@@ -62,6 +69,10 @@ class Work(NamedTuple):
 def inputs_of(space: SearchSpace, devices: Devices, by_perf: bool, balance_modules: bool) -> Inputs:
     """Lay out a search space and devices for a partitioner of these rules."""
     first_run, run_end, run_estimate = _runs(space)
+    uniform = np.repeat(space.placement == Placement.UNIFORM, np.diff(first_run))
+    rank_end = np.minimum(run_end[uniform], devices.ranks)  # longer options are refused
+    stretch_end = np.union1d(rank_end, devices.ranks)
+    run_end[uniform] = np.searchsorted(stretch_end, rank_end) + 1
     precedence = -np.bincount(space.module)[space.module] * balance_modules
     same = Inputs._fields[: Inputs._fields.index("group")]
     return Inputs(
@@ -72,6 +83,7 @@ def inputs_of(space: SearchSpace, devices: Devices, by_perf: bool, balance_modul
         first_run=first_run,
         run_end=run_end,
         run_estimate=run_estimate,
+        stretch_end=stretch_end,
         capacity=np.ascontiguousarray(devices.storage.T),
         local_ranks=devices.local_ranks,
         host_ranks=devices.host_ranks,
@@ -79,30 +91,36 @@ def inputs_of(space: SearchSpace, devices: Devices, by_perf: bool, balance_modul
 
 
 def _runs(space: SearchSpace) -> tuple[Ints, Ints, Ints]:
-    """Return the runs of equal estimates in uniform options: first_run, run_end, run_estimate."""
+    """Return the runs of options that go onto ranks in order: first_run, run_end, run_estimate."""
     counts = np.diff(space.first_shard)
     option = np.repeat(np.arange(len(counts)), counts)
-    shard = np.flatnonzero(space.placement[option] == Placement.UNIFORM)
+    shard = np.flatnonzero(
+        np.isin(space.placement, (Placement.UNIFORM, Placement.HOST_ROWS))[option]
+    )
     option, estimate = option[shard], space.estimate[shard]
     rank = shard - space.first_shard[option]
-    values = np.hstack([space.storage[estimate], space.perf[estimate]])
+    values = np.hstack([space.storage, space.perf])
     begins = rank == 0
-    begins[1:] |= (values[1:] != values[:-1]).any(1)
+    changes = np.flatnonzero(estimate[1:] != estimate[:-1])
+    begins[changes + 1] |= (values[estimate[changes + 1]] != values[estimate[changes]]).any(1)
     start = np.flatnonzero(begins)
     end = np.append(start, len(option))[1:]
     first_run = np.searchsorted(option[start], np.arange(len(counts) + 1))
     return first_run, rank[end - 1] + 1, estimate[start]
 
 
-def work_for(space: SearchSpace, devices: Devices) -> Work:
-    """Return room for placing rows of a search space."""
+def work_for(space: SearchSpace, devices: Devices, stretches: int) -> Work:
+    """Return room for placing rows of a search space, with so many stretches of ranks."""
     groups = int(space.group.max()) + 1
     most_shards = np.zeros(space.tables, np.int64)
     np.maximum.at(most_shards, space.table, np.diff(space.first_shard))
     return Work(
         state=_state(devices.ranks),
+        stretches=_state(stretches),
         saved=_state(devices.ranks),
         host_total=np.zeros(devices.hosts),
+        host_least=np.zeros(devices.hosts),
+        host_free=np.zeros((3, devices.hosts), np.int64),
         hosts=np.arange(devices.hosts),
         head=np.zeros(groups, np.int64),
         tail=np.zeros(groups, np.int64),
@@ -110,6 +128,7 @@ def work_for(space: SearchSpace, devices: Devices) -> Work:
         group_storage=np.zeros((groups, 3), np.int64),
         key=np.zeros((groups, 4)),
         order=np.arange(groups),
+        row=np.zeros(space.tables, np.int64),
         begin=np.zeros(space.tables + 1, np.int64),
         ranks=np.zeros(most_shards.sum(), np.int64),
         rank_perf=np.zeros(devices.ranks),
