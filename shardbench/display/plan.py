@@ -36,6 +36,8 @@ def _headline(plan: Planned) -> str:
     told = [f"{first.name} {figure_of(first.name)}"]
     if plan.bound and not math.isnan(share := plan.bound.gap(plan.quality)):
         told += [f"bound {figure_of(plan.bound.name)}", f"gap {gap(share)}"]
+        if plan.bound.is_reached(plan.quality):
+            told.append("proven best")
     told.append(f"in {seconds(plan.planning_s, trim=True)}")
     return f"{', '.join(told)} (set-up {seconds(plan.whole_s - plan.planning_s, trim=True)})"
 

@@ -9,7 +9,7 @@ from random import Random
 
 from random_options import random_case
 
-from planners.embedding.search.best_plan import local_search
+from planners.embedding.search.best_plan import branch_and_bound, local_search
 from planners.embedding.search.same_plan import dynamic_programming, kernels
 from planners.embedding.search.best_plan.search import best_plan
 from planners.embedding.search.outcome import Deadline
@@ -17,6 +17,8 @@ from planners.embedding.search.space import devices_of, search_space
 from planners.embedding.search.warm_up import warm_up
 
 USED = (
+    branch_and_bound.begin,
+    branch_and_bound.search,
     dynamic_programming._fill_bins,
     dynamic_programming._trace,
     kernels.place_rows,

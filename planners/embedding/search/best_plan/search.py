@@ -123,13 +123,14 @@ def best_bound(space: SearchSpace, devices: Devices) -> float:
     On small problems the search for the best plan proves more than the bounds that need no plan.
     """
     least = lower_bound(space, devices).milliseconds
-    if math.isfinite(least) and _can_be_solved(candidates(space, devices)):
-        return max(least, best_plan(space, devices).bound)
-    return least
+    return max(least, searched_bound(space, devices)) if math.isfinite(least) else least
 
 
-def _can_be_solved(found: Candidates) -> bool:
-    return _can_be_placed_locally(found.space, found.devices) and worth_exact(found)
+def searched_bound(space: SearchSpace, devices: Devices) -> float:
+    """Return what the search for the best plan proves where it can be exact, else 0."""
+    if not _can_be_placed_locally(space, devices) or not worth_exact(candidates(space, devices)):
+        return 0.0
+    return best_plan(space, devices).bound
 
 
 def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None) -> int:
