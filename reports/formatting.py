@@ -132,7 +132,8 @@ def gap(share: float) -> str:
     """Write how far a quality is from its bound as a percentage, so that small ones are told."""
     if not math.isfinite(share):
         return MISSING
-    share = max(share, 0.0)  # a bound may pass its quality by a rounding
+    if share < 1e-8:  # proven best; a bound may also pass its quality by a rounding
+        share = 0.0
     return f"{share * 100:.1f} %" if share >= 0.001 or not share else f"{share * 100:.2g} %"
 
 

@@ -31,6 +31,8 @@ Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 # A bound may pass its quality by this share: the two are summed up in different orders.
 _ROUNDING = 1e-6
+# What is nearer to its bound than this share is proven best; no search tells such plans apart.
+_PROVEN = 1e-8
 _MOST_NESTED = 20
 
 
@@ -362,6 +364,10 @@ class Bound(Struct, frozen=True):
         if quality is None or bound is None or not (quality > 0 and bound > 0):
             return math.nan
         return quality / bound - 1 if self.better == "lower" else bound / quality - 1
+
+    def is_reached(self, values: Mapping[str, float]) -> bool:
+        """Whether the quality is at its bound, so that it is proven best."""
+        return self.gap(values) < _PROVEN
 
     def is_passed(self, values: Mapping[str, float]) -> bool:
         """Whether the quality is better than its bound, so that the bound cannot be one."""

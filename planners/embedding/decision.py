@@ -1,5 +1,6 @@
 """The decision: a sharding plan, how a planner makes it, its fingerprint and its validation."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ class Plan:
     """One chosen option for each table, with the rank of every shard."""
 
     options: tuple[ShardingOption, ...]
+    bound_ms: float = 0.0  # that no plan rates below, as far as its planner has proven
 
 
 def prepare(
@@ -51,8 +53,10 @@ def prepare(
         except PlannerError as error:
             reason = str(error).strip().partition("\n")[0].strip(" .")
             counts = f"{made._num_plans} of {made._num_proposals} proposals could be placed"
+            if math.isinf(getattr(made, "bound_ms", 0.0)):
+                counts += "; it is proven that no plan fits"
             raise InfeasibleDecision(f"{reason} ({counts})") from error
-        return Plan(tuple(made._best_plan or ()))
+        return Plan(tuple(made._best_plan or ()), getattr(made, "bound_ms", 0.0))
 
     return Prepared(run=plan)
 

@@ -19,7 +19,7 @@ def quality(problem: EmbeddingProblem, plan: Plan) -> dict[str, float]:
     """Rate a plan by torchrec's own estimates: milliseconds an iteration, parts of memory."""
     max_rank_ms = float(NoopPerfModel(problem.topology).rate(list(plan.options)))
     mean_rank_ms = sum(perf_by_rank(plan.options, problem.topology)) / problem.topology.world_size
-    bound_ms = max(bound(problem), _bound_of_moves(problem, plan))
+    bound_ms = max(bound(problem), plan.bound_ms, _bound_of_moves(problem, plan))
     hbm, ddr = storage_by_rank(problem, plan)
     return {
         "max_rank_ms": max_rank_ms,

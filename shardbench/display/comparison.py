@@ -12,7 +12,7 @@ from harness.measuring.goals import MIB, standing
 from harness.measuring.selftest.file import SelfTest, last_selftests
 from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import SCHEMA, Bound, Cell, Progress, Summary, projected_speedup
-from reports.formatting import fact, figure, gap, number, progress, reach
+from reports.formatting import fact, figure, gap, listing, number, progress, reach
 from reports.tables.table import (
     Entry,
     Table,
@@ -68,6 +68,7 @@ def shown(cells: Sequence[Cell], details: bool) -> RenderableType:
         as_terminal(_times_and_qualities(cells)),
         *_decisions(cells),
         *_notes(cells),
+        *_proven(cells),
     ]
     tables = {"Goals": _goals(cells)}
     parts += [Text(each.sentence(), style="dim") for each in _self_test(cells)]
@@ -114,6 +115,13 @@ def _times_and_qualities(cells: Sequence[Cell]) -> Table:
         in_figures = numbers(quality, lambda cell: cell.quality.get(quality), figure)
         columns += [text("verdict", _verdict), decision, in_figures]
     return table_of(cells, *columns)
+
+
+def _proven(cells: Sequence[Cell]) -> Iterator[Text]:
+    """Say which decisions reach their bound."""
+    best = [cell.variant for cell in cells if cell.bound and cell.bound.is_reached(cell.quality)]
+    if best:
+        yield Text(f"Proven best: {listing(best)}.")
 
 
 def _median(measured: Summary | None) -> float | None:

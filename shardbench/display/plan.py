@@ -57,6 +57,8 @@ def _headline(plan: Planned) -> str:
     told = [f"{first.name} {figure_of(first.name)}"]
     if plan.bound and not math.isnan(share := plan.bound.gap(plan.quality)):
         told += [f"bound {figure_of(plan.bound.name)}", f"gap {gap(share)}"]
+        if plan.bound.is_reached(plan.quality):
+            told.append("proven best")
     if plan.moved_gib is not None:
         told.append(f"moves {figure(plan.moved_gib)} GiB")
     told.append(f"in {seconds(plan.planning_s, trim=True)}")

@@ -338,7 +338,7 @@ class Ticking:
 @pytest.mark.parametrize("limit", [{"search_seconds": 1.0}, {"timeout_seconds": 1}])
 def test_a_time_limit_is_for_laying_out_and_bounds_and_all(monkeypatch, limit):
     monkeypatch.setattr("planners.embedding.search.best_plan.search._WORK_AT_ONCE", 400_000)
-    built = problem("synthetic[tables=12,seed=1,memory=tight]", gpus=8)
+    built = problem("synthetic[tables=44,seed=1,memory=tight]", gpus=8)
     looks = []
     for seconds in (0.01, 0.03):
         planner = new_planner(built, proposer=None, mode="best-plan", **limit)

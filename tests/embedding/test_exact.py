@@ -1,15 +1,27 @@
 """The exact search: what it proves is true of all plans, and what it finds is one."""
 
 import math
+from functools import partial
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_candidates import fit, least_rating, load, problems
+from random_problems import random_problem
+from test_candidates import devices, fit, least_rating, load, option, problems
 
+from harness.contract import InfeasibleDecision, WorkloadSpec
+from harness.topologies.lookup import find_topology
+from planners.embedding.decision import prepare
+from planners.embedding.drop_in.planner import Planner
+from planners.embedding.problem import build
+from planners.embedding.quality import arrays, quality
+from planners.embedding.search.best_plan.bound import lower_bound
 from planners.embedding.search.best_plan.candidates import candidates
 from planners.embedding.search.best_plan.exact import ExactSearch
-from planners.embedding.search.outcome import Deadline
+from planners.embedding.search.best_plan.search import best_plan
+from planners.embedding.search.outcome import Deadline, Found, NotFound
+from planners.embedding.search.space import search_space
 
 RELATIVE = 1e-8
 PLENTY = 10**8
@@ -26,15 +38,15 @@ def held_by(space, placed_on, search):
     options, ranks = search.plan
     held = np.zeros((placed_on.ranks, 5))
     begin = 0
-    for option in options.tolist():
-        count = len(space.estimates_of(option))
-        held += load(space, placed_on, option, tuple(ranks[begin : begin + count].tolist()))
+    for number in options.tolist():
+        count = len(space.estimates_of(number))
+        held += load(space, placed_on, number, tuple(ranks[begin : begin + count].tolist()))
         begin += count
     assert begin == len(ranks)
     return held
 
 
-@settings(max_examples=300)
+@settings(max_examples=60)
 @given(problems(overfull=False))
 def test_it_ends_with_the_best_plan_or_the_proof_that_there_is_none(problem):
     best = least_rating(*problem)
@@ -50,7 +62,7 @@ def test_it_ends_with_the_best_plan_or_the_proof_that_there_is_none(problem):
         assert math.isclose(held[:, 0].max(), search.rating, rel_tol=RELATIVE)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(problems(overfull=False), st.integers(1, 300), st.booleans())
 def test_a_search_that_is_stopped_proves_nothing_wrong(problem, work, known):
     best = least_rating(*problem)
@@ -58,3 +70,53 @@ def test_a_search_that_is_stopped_proves_nothing_wrong(problem, work, known):
         return
     search = searched(*problem, work, rating=best * 1.5 if known else math.inf)
     assert search.least <= best <= search.rating * (1 + RELATIVE)
+
+
+@settings(max_examples=50)
+@given(problems(overfull=False))
+def test_looking_at_the_clock_changes_nothing(problem):
+    if len(candidates(*problem).without_options):
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("planners.embedding.search.best_plan.exact._AT_ONCE", 7)
+        often = searched(*problem)
+    seldom = searched(*problem)
+    assert (often.least, often.rating) == (seldom.least, seldom.rating)
+    if seldom.plan:
+        assert all((a == b).all() for a, b in zip(often.plan, seldom.plan, strict=True))
+
+
+def test_without_time_nothing_is_proven():
+    space = search_space([option(table, "device", (1, 0, 1.0)) for table in range(4)])
+    search = ExactSearch(candidates(space, devices((9, 0), (9, 0))))
+    search.run(1.5, 3.0, PLENTY, Deadline(-1.0))
+    assert (search.least, search.rating, search.plan) == (1.5, 3.0, None)
+
+
+def test_few_tables_for_the_devices_are_solved(tmp_path):
+    """No bound that takes options in parts comes near this plan."""
+    tables = tmp_path / "three.csv"
+    tables.write_text("rows,dim,pooling_factor\n50000000,128,1\n20000000,64,30\n3000,32,5\n")
+    problem = build(WorkloadSpec.parse(str(tables)), find_topology("dgx_h100", 8))
+    plan = prepare(problem, partial(Planner, mode="best-plan")).run()
+    rated = quality(problem, plan)
+    assert rated["gap"] == pytest.approx(0, abs=1e-9)
+    assert lower_bound(*arrays(problem)).milliseconds < 0.6 * rated["max_rank_ms"]
+
+
+@pytest.mark.parametrize("seed", [0, 4, 6, 12, 15, 17, 66, 108, 114, 123])
+def test_small_problems_of_many_kinds_are_solved(seed):
+    """With scarce and with plenty of memory, on uneven and on small hosts; 17 has no plan."""
+    outcome = best_plan(*random_problem(seed))
+    if isinstance(outcome, Found):
+        assert outcome.bound == pytest.approx(outcome.rating, rel=1e-9)
+    assert math.isinf(outcome.bound) == isinstance(outcome, NotFound) == (seed == 17)
+
+
+def test_a_planner_says_that_it_is_proven_that_nothing_fits():
+    problem = build(
+        WorkloadSpec.parse("synthetic[tables=12,seed=7,memory=mixed]"),
+        find_topology("dgx_a100_80gb", 16),
+    )
+    with pytest.raises(InfeasibleDecision, match="it is proven that no plan fits"):
+        prepare(problem, partial(Planner, mode="best-plan")).run()

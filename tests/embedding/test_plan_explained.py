@@ -24,8 +24,8 @@ from planners.embedding.explain.explain import PERF, explain, explained
 from planners.embedding.explain.placed_plan import PlacedPlan
 from planners.embedding.explain.records import PlanExplained
 from planners.embedding.quality import arrays, quality
-from planners.embedding.search.best_plan.bound import lower_bound
 from planners.embedding.search.best_plan.candidates import candidates
+from planners.embedding.search.best_plan.search import best_bound
 from planners.embedding.search.space import devices_of, search_space
 from planners.embedding.torchrec_objects import perf_by_rank
 from shardbench.display.explanation import shown
@@ -187,7 +187,7 @@ def test_every_rank_can_be_asked_for():
 def test_the_arguments_prove_what_the_bound_says_and_the_first_that_does_is_binding(seed):
     case = random_case(Random(seed), towers=False)
     space, devices = search_space(case.options), devices_of(case.topology)
-    bound = lower_bound(space, devices).milliseconds
+    bound = best_bound(space, devices)
     if len(candidates(space, devices).without_options):
         with pytest.raises(ValueError, match="fits nowhere"):
             reasons(space, devices)
@@ -212,7 +212,8 @@ def test_the_arguments_prove_what_the_bound_says_and_the_first_that_does_is_bind
         ("synthetic[tables=8,seed=7]", 1, "work"),
         ("dlrm-856[tables=60,seed=1]", 16, "work"),
         ("dlrm-856[tables=40,seed=1]", 8, "shards"),
-        ("synthetic[tables=30,seed=7,memory=tight]", 16, "hosts"),
+        ("synthetic[tables=44,seed=7,memory=tight]", 16, "hosts"),
+        ("synthetic[tables=12,seed=3,memory=mixed]", 8, "ranks"),
     ],
 )
 def test_what_binds(workload, gpus, binding):

@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 from random_options import random_case
 
-from planners.embedding.search.best_plan import local_search
+from planners.embedding.search.best_plan import branch_and_bound, local_search
 from planners.embedding.search.same_plan import dynamic_programming, kernels
 from planners.embedding.search.best_plan.moves import Moves
 from planners.embedding.search.best_plan.near_search import NearSearch
@@ -20,6 +20,8 @@ from planners.embedding.search.space import devices_of, search_space
 from planners.embedding.search.warm_up import warm_up
 
 USED = (
+    branch_and_bound.begin,
+    branch_and_bound.search,
     dynamic_programming._fill_bins,
     dynamic_programming._trace,
     kernels.place_rows,

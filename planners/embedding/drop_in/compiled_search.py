@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
@@ -80,6 +81,11 @@ class CompiledSearch(Proposer, Partitioner):
         """The number of proposals so far, those that had been tried before included."""
         return self._same_plan.proposals if self._same_plan else self.tried
 
+    @property
+    def bound(self) -> float:
+        """Milliseconds that no plan rates below, as far as the search has proven."""
+        return self._outcome.bound if self._outcome else 0.0
+
     def keeping_topology(self, reserve: Callable[..., Topology]) -> Callable[..., Topology]:
         """Return a storage reservation's `reserve`, whose result is also kept for the search."""
 
@@ -144,7 +150,7 @@ class CompiledSearch(Proposer, Partitioner):
 
     def search(self, space: SearchSpace, devices: Devices) -> Found | NotFound:
         """Search as the planner's mode says."""
-        limit = self._planner._timeout_seconds or None
+        limit, proven = self._planner._timeout_seconds or None, 0.0
         if self._best:
             if self._previous is not None:
                 outcome = self._near(space, devices, self._previous)
@@ -154,11 +160,12 @@ class CompiledSearch(Proposer, Partitioner):
                 outcome = best_plan(space, devices, self._deadline, self._seed)
             if isinstance(outcome, Found):
                 return outcome
+            proven = outcome.bound
             limit = None if self._limit is None else self._deadline.left
         rules = rules_of(self._partitioner)
         assert rules is not None
         self._same_plan = SamePlan(self._proposers, rules, Deadline(limit, self._clock))
-        return self._same_plan(space, devices)
+        return replace(self._same_plan(space, devices), bound=proven)
 
     def _near(
         self, space: SearchSpace, devices: Devices, previous: PreviousPlan

@@ -46,7 +46,7 @@ def sentences(found: PlanExplained) -> Iterator[str]:
             f"{_ms(slowest - mean)} how far this rank is above the mean."
         )
     else:
-        yield f"No plan is better: none needs less than {_ms(bound)}."
+        yield f"Proven best: no plan needs less than {_ms(bound)}."
     yield _binding(found.bound, len(found.ranks_ms))
     yield from _bound(found.bound)
     for memory in found.memory:
@@ -85,6 +85,12 @@ def _binding(bound: BoundExplained, ranks: int) -> str:
         text = (
             f"memory: as if all ranks had one memory, the tables cost {_ms(bound.ms)} a rank at "
             f"least; without looking at memory {_ms(proven['shards'])}."
+        )
+    elif bound.binding == "ranks":
+        text = (
+            "that each shard is on one rank, with its own memory and its own time: so "
+            f"{_ms(bound.ms)} whatever is tried, {_ms(proven['memory'])} a rank as if all ranks "
+            f"were one, and {_ms(proven['shards'])} without looking at memory."
         )
     else:
         text = (

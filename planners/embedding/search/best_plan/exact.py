@@ -24,11 +24,11 @@ from planners.embedding.search.best_plan.candidates import Candidates
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints, Placement
 
-NO_BETTER = 1e-9
+NO_BETTER = 1e-10
 """Plans that are better by less than this part are not told apart."""
 
-_UNITS = 2.0**44  # of time in what is asked for; it is rounded down to them
-_MOST_RANKS, _MOST_TABLES, _MOST_SHARDS = 32, 40, 2000
+_UNITS = 2.0**47  # of time in what is asked for; it is rounded down to them
+_MOST_RANKS, _MOST_TABLES, _MOST_SHARDS = 32, 40, 6000
 _AT_ONCE = 4_000_000  # work after which the clock is looked at
 _PARTS_OF_PRICE = 16
 _NARROW = 1e-3

@@ -51,8 +51,8 @@ _WORK_AT_ONCE = 4_000_000  # the clock is looked at in between
 # where it was 120 to 175 million; and the part of a time limit that is left for them.
 _WORK_PER_SECOND = 120e6
 _SHARE_OF_LIMIT = 0.7
-_EXACT_SHARE = 0.5  # of all work, where the problem is small; of this share what is done first
-_FIRST_EXACT_SHARE = 0.3
+_EXACT_SHARE = 0.5  # what the exact search of a small problem may take beside the work
+_FIRST_EXACT_SHARE = 0.3  # and the part of it that is done before the local search
 _SHARE_OF_INTEGERS = 0.2  # and the part of it that the integer programme may take
 _MOST_SECONDS = 4.0
 
@@ -107,6 +107,8 @@ def _best_plan(
         proven = bound.milliseconds
         if local:
             work = usual_work(space, devices, deadline.seconds)
+            if deadline.seconds is not None and worth_exact(found):
+                work = math.ceil(work / (1 + _EXACT_SHARE))
             search = _LocalSearch(found, bound, proposed, work, seed)
             search.run(deadline)
             proposed, done, proven = search.outcome(), search.rounds, search.proven
@@ -123,13 +125,14 @@ def best_bound(space: SearchSpace, devices: Devices) -> float:
     On small problems the search for the best plan proves more than the bounds that need no plan.
     """
     least = lower_bound(space, devices).milliseconds
-    if math.isfinite(least) and _can_be_solved(candidates(space, devices)):
-        return max(least, best_plan(space, devices).bound)
-    return least
+    return max(least, searched_bound(space, devices)) if math.isfinite(least) else least
 
 
-def _can_be_solved(found: Candidates) -> bool:
-    return can_be_placed_locally(found.space, found.devices) and worth_exact(found)
+def searched_bound(space: SearchSpace, devices: Devices) -> float:
+    """Return what the search for the best plan proves where it can be exact, else 0."""
+    if not can_be_placed_locally(space, devices) or not worth_exact(candidates(space, devices)):
+        return 0.0
+    return best_plan(space, devices).bound
 
 
 def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None) -> int:
@@ -186,9 +189,7 @@ class _LocalSearch:
         self._best: State | None = None
         self._best_rating = proposed.rating if isinstance(proposed, Found) else math.inf
         self._exact = ExactSearch(found) if worth_exact(found) else None
-        if self._exact:
-            self._all_work = math.ceil(work * (1 - _EXACT_SHARE))
-            self._exact_work = math.ceil(work * _EXACT_SHARE)
+        self._exact_work = work * _EXACT_SHARE
 
     @property
     def proven(self) -> float:
