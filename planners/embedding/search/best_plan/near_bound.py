@@ -37,7 +37,7 @@ def near_bound(
     a solver that a deadline stops proves less. No less than `at_least` is returned, a bound that is
     known already.
     """
-    if not math.isfinite(at_least) or not moves.weight.any():
+    if not math.isfinite(at_least + budget) or not moves.weight.any():
         return at_least
     programme = _Programme(found, moves, budget, at_least or 1.0)
     none = np.full(found.space.tables, -1)
