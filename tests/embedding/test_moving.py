@@ -204,8 +204,7 @@ def planner(problem, **options):
         constraints=problem.constraints,
         storage_reservation=problem.storage_reservation(),
         stats=[],
-        debug=False,
-        **options,
+        **{"debug": False, **options},
     )
 
 
@@ -222,7 +221,7 @@ def test_the_drop_in_takes_torchrecs_plan_or_a_file(problem, file):
 
 def test_a_budget_that_cannot_be_kept_is_logged(problem, file, caplog):
     fewer = the_problem(gpus=4)
-    moving = planner(fewer, mode="best-plan", previous=file, move_budget=0)
+    moving = planner(fewer, mode="best-plan", previous=file, move_budget=0, debug=True)
     with caplog.at_level(logging.WARNING):
         moving.plan(fewer.module, fewer.sharders)
     assert moving.moved_gib > 0
