@@ -79,8 +79,10 @@ def _faster(case: _GoalCase) -> Standing:
         outcome = _is(low >= limit) if low >= limit or high < limit else "inconclusive"
         return Standing(outcome, 1 / ratio.value, limit, "times", low, high)
     if other and (projected := projected_speedup(cell, other)):
-        outcome = "projected to be met" if projected >= limit else "projected to be missed"
-        return Standing(outcome, projected, limit, "times", sign="≥")
+        if projected >= limit:
+            return Standing("projected to be met", projected, limit, "times", sign="≥")
+        if other.progress is None or not other.progress.more_follows:
+            return Standing("projected to be missed", projected, limit, "times", sign="≥")
     budget, spent = _budget(cell), _median(other)
     if budget and spent and spent / budget < limit:
         return Standing("missed", spent / budget, limit, "times", sign="<")

@@ -59,8 +59,7 @@ class OverBudget:
     def projection(self) -> float | None:
         """Project the call in seconds from the pace between first and last progress.
 
-        Where that counts a step of the call, with more to come, the projection is of that step: the
-        least that the whole takes.
+        Where more follows after what it counts, that is the least that the whole call takes.
         """
         if self.first is None or self.last is None:
             return None

@@ -169,13 +169,15 @@ class RankTable(Struct, frozen=True):
 class Progress(Struct, frozen=True):
     """How far a call has come: `done` of `total` units of work; `total` None while unknown.
 
-    `elapsed_s` is how long that took, where it is known.
+    `elapsed_s` is how long that took, where it is known. `more_follows` says that the units are of
+    one step of the call, and that there are others after it.
     """
 
     done: Size
     total: Size | None = None
     unit: str = ""
     elapsed_s: Amount | None = None
+    more_follows: bool = False
 
 
 class Environment(Struct, frozen=True, omit_defaults=True):

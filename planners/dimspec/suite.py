@@ -26,7 +26,7 @@ def _against_lazy(problem: str, purpose: str, large: bool = False) -> Study:
 STUDIES = (
     Study(_BEGINNING, ALL, "published ladder"),
     _against_lazy(_PAIRS, "all pairs"),
-    _against_lazy(_BATCH, "all pairs"),
+    _against_lazy(_BATCH, "all pairs", large=True),
     Study(_THREE_DIMS, ("interned", "optimal"), "three dimensions", against="interned"),
     _against_lazy(_RESNET50, "a whole model", large=True),
     _against_lazy(_GPT12, "a whole model", large=True),

@@ -66,7 +66,13 @@ def _options_estimated(planner: EmbeddingShardingPlanner) -> Callable[[], Progre
         populate_estimates(options)
 
     enumerator.populate_estimates = populate_counted
-    return lambda: _progress(options.seen, [len(options)], "options estimated")
+
+    def progress() -> Progress | None:
+        if not options.seen:
+            return None
+        return Progress(options.seen, len(options), "options estimated", more_follows=True)
+
+    return progress
 
 
 class _CountedOptions(list[ShardingOption]):
@@ -81,12 +87,10 @@ class _CountedOptions(list[ShardingOption]):
             self.seen += 1
 
 
-def _progress(
-    done: int, expected: Iterable[int | None], unit: str = "proposals"
-) -> Progress | None:
+def _progress(done: int, expected: Iterable[int | None]) -> Progress | None:
     counts = [*expected]
     total = None if None in counts else sum(count or 0 for count in counts)
-    return Progress(done, total, unit) if done else None
+    return Progress(done, total, "proposals") if done else None
 
 
 def _expected_proposals(proposer: Proposer) -> int | None:

@@ -26,7 +26,7 @@ STUDIES = (
     ),
     Study(
         _SMALL_TIGHT,
-        ("upstream", "default", "dp-torchrec", "compiled", "dp-compiled", "certified"),
+        ("upstream", "default", "dp-torchrec", "compiled", "dp-tzrec", "dp-compiled", "certified"),
         "time against quality",
         against="upstream",
     ),

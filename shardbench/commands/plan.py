@@ -96,7 +96,8 @@ def plan(
         return
     check_writable(out)
     with progress_display("") as listen:
-        listen(Event("planning", variant or "the family's choice", 1, 1))
+        if messages.is_terminal:  # elsewhere a refusal is one sentence, with no line before it
+            listen(Event("planning", variant or "the family's choice", 1, 1))
         made = make_plan(found, workload, placed, variant, seconds, near=near)
     write(out, to_json(made.document, indent=2) + "\n")
     display.show(shown(made, all_ranks))
@@ -146,7 +147,8 @@ def _write_front(
     check_folder(folder)
     made: list[Planned] = []
     with progress_display("") as listen:
-        listen(Event("planning", "the family's choice", 1, 1))
+        if messages.is_terminal:
+            listen(Event("planning", "the family's choice", 1, 1))
         for each in front(family, workload, topology, near, seconds):
             made.append(each)
             write(folder / f"plan-{len(made)}.json", to_json(each.document, indent=2) + "\n")

@@ -2,11 +2,9 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -410,37 +408,6 @@ class TestProcess:
         assert process.returncode not in (0, 1, 2)
         assert out == b""
         assert "As expected" not in (tmp_path / "v.md").read_text()
-
-
-class TestExampleJob:
-    """docs/examples/gate.yml keeps the exit code, and shows the Markdown."""
-
-    JOB = (ROOT / "docs" / "examples" / "gate.yml").read_text(encoding="utf-8")
-
-    def script(self) -> str:
-        found = re.search(r"- name: Gate\n +shell: bash\n +run: \|\n((?: {10}.*\n)+)", self.JOB)
-        assert found is not None
-        return textwrap.dedent(found[1])
-
-    @pytest.mark.parametrize("code", [0, 1, 2, 3])
-    def test_its_script_ends_as_the_gate_does(self, tmp_path: Path, code: int):
-        command = tmp_path / ".venv" / "bin" / "shardbench"
-        command.parent.mkdir(parents=True)
-        command.write_text(f'#!/bin/sh\necho "$@" > arguments\necho verdict\nexit {code}\n')
-        command.chmod(0o755)
-        done = subprocess.run(
-            ["bash", "-e", "-c", self.script()], cwd=tmp_path, check=False, capture_output=True
-        )
-        assert (done.returncode, done.stdout) == (code, b"verdict\n")
-        assert (tmp_path / "arguments").read_text() == (
-            "gate expectations.toml --markdown verdict.md\n"
-        )
-
-    def test_it_names_what_is_there(self):
-        assert re.search(r"^setup:", (ROOT / "Makefile").read_text(), re.MULTILINE)
-        assert load_expectations(ROOT / "expectations.toml").cells
-        assert "path: expectations.new.toml" in self.JOB
-        assert 'cat verdict.md >> "$GITHUB_STEP_SUMMARY"' in self.JOB
 
 
 @pytest.mark.parametrize(("code", "ends"), [(0, 0), (1, 2), (2, 0), (3, 2)])

@@ -82,6 +82,10 @@ def parsed(words: Sequence[str]) -> dict[str, Any]:
     while hasattr(command, "commands"):
         assert rest, f"{' '.join(words)} is a group of commands"
         name = rest.pop(0)
+        if name.startswith("-"):  # the program's own options, such as --version
+            context = typer.Context(command)
+            assert name in {opt for each in command.get_params(context) for opt in each.opts}
+            return {}
         assert name in command.commands, f"there is no command '{name}'"
         command = command.commands[name]
     if not rest:  # the name of a command in a sentence

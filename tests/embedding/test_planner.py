@@ -47,7 +47,7 @@ from torchrec.distributed.planner.types import (
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-from harness.contract import Recorder, WorkloadSpec
+from harness.contract import Progress, Recorder, WorkloadSpec
 from harness.measuring.check import check
 from harness.measuring.timing.clock import SystemClock
 from harness.topologies.lookup import find_topology
@@ -489,6 +489,24 @@ def test_the_observer_counts_as_it_does_for_torchrec(memory, gpus):
         built.module, built.sharders
     )
     assert upstream.counters["estimates"] == sum(len(option.shards) for option in options)
+
+
+def test_the_observer_tells_how_far_the_enumeration_is(monkeypatch: pytest.MonkeyPatch):
+    built = problem()
+    recorder = Recorder()
+    told = []
+    estimate = EmbeddingStorageEstimator.estimate
+
+    def estimate_and_look(self, sharding_options, *args, **kwargs):
+        estimate(self, sharding_options, *args, **kwargs)
+        told.append((recorder.progress(), len(sharding_options)))
+
+    monkeypatch.setattr(EmbeddingStorageEstimator, "estimate", estimate_and_look)
+    with observe(recorder), recorder.call():
+        new_planner(built, EmbeddingShardingPlanner).plan(built.module, built.sharders)
+    (progress, options), *_ = told
+    assert progress == Progress(options, options, "options estimated", more_follows=True)
+    assert recorder.progress().unit == "proposals"
 
 
 def test_the_observer_counts_repeated_proposals_too():

@@ -430,13 +430,24 @@ class TestProjection:
     def projection(self, *told: tuple[float, int, int | None]) -> float | None:
         over = OverBudget(10.0)
         for seconds, done, total in told:
-            over.last = (seconds, Progress(done, total, "items"))
-            over.first = over.first or over.last
+            over.report(seconds, Progress(done, total, "items"))
         return over.projection()
 
     def test_the_pace_between_first_and_last_goes_on(self):
         # 5 s of set-up, then 10 items a second: 90 s more for the 900 that are left.
         assert self.projection((5.0, 0, 1000), (15.0, 100, 1000)) == 105.0
+
+    def test_what_begins_again_has_a_pace_of_its_own(self):
+        told = (5.0, 0, 1000), (6.0, 900, 1000), (7.0, 0, 1000), (17.0, 100, 1000)
+        assert self.projection(*told) == 107.0
+
+    def test_another_step_has_a_pace_of_its_own(self):
+        over = OverBudget(10.0)
+        over.report(1.0, Progress(1, 100, "tables"))
+        over.report(2.0, Progress(1, 10, "proposals"))
+        assert over.projection() is None
+        over.report(3.0, Progress(2, 10, "proposals"))
+        assert over.projection() == 11.0
 
     @pytest.mark.parametrize(
         "told",

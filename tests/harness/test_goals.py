@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from harness.contract.registry import Registry
 from harness.measuring.goals import Standing, standing
-from harness.model.cell import Cell, Goal, Quality, Ratio, Summary
+from harness.model.cell import Cell, Goal, Progress, Quality, Ratio, Summary
 from harness.model.errors import RegistryError
 from harness.model.ids import CellId
 from harness.model.settings import Settings
@@ -57,6 +57,13 @@ class TestTimesFaster:
         assert found.outcome == outcome
         assert found.value == 1 / measured.value
         assert found.low <= found.value <= found.high
+
+    def test_the_projection_of_a_first_step_misses_no_goal(self):
+        begun = Progress(1, 10, "options", more_follows=True)
+        slow = cell("slow", **STOPPED, projection_s=4000.0, progress=begun)
+        assert stands(FASTER, slow, cell("quick")).outcome == "projected to be met"
+        found = stands(replace(FASTER, limit=101), slow, cell("quick"))
+        assert found.outcome == "not measured"
 
     def test_a_projection_is_no_measurement(self):
         slow = cell("slow", **STOPPED, projection_s=4000.0)

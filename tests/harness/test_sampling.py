@@ -234,6 +234,11 @@ class TestStopping:
         assert {block for _, block in diary.ended} == {0, 1, 2, 3}
         assert all(len(times[name].cpu_s) == 8 for name in prepared)
 
+    def test_without_a_reference_one_block_will_do_where_there_is_no_time(self, clock: FakeClock):
+        prepared = {"a": taking(clock, CALL), "b": taking(clock, 2 * CALL)}
+        _, diary = run_sample(clock, prepared, None, seconds=CALL, least_blocks=4)
+        assert {block for _, block in diary.ended} == {0}
+
     def test_it_stops_at_the_most_blocks(self, clock: FakeClock):
         prepared = {"reference": taking(clock, CALL), "open": wavering(clock)}
         times, _ = run_sample(clock, prepared, least_blocks=3, most_blocks=7)

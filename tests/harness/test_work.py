@@ -51,8 +51,9 @@ def test_a_count_that_differs_says_by_how_much():
 
 def test_built_in_functions_have_their_share():
     mostly = count_work(Prepared(lambda: sorted(range(300_000), key=None)))
-    hardly = count_work(planner(10_000))
-    assert mostly.built_in_share > 0.8 > hardly.built_in_share
+    hardly = count_work(Prepared(lambda: [None for _ in range(300_000)]))
+    assert mostly.built_in_share > 0.8
+    assert hardly.built_in_share < 0.2
 
 
 def test_instructions_are_counted_or_not_said():
