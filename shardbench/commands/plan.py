@@ -9,7 +9,7 @@ import typer
 
 from harness.contract import Family
 from harness.measuring.monitor import Event
-from harness.model.errors import UsageError
+from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
 from harness.model.topology import Topology
 from harness.planning.plan import Near, Planned, front
@@ -147,10 +147,13 @@ def _write_front(
     check_folder(folder)
     made: list[Planned] = []
     with progress_display("") as listen:
-        listen(Event("planning", "the family's choice", 1, 1))
+        if messages.is_terminal:
+            listen(Event("planning", "the family's choice", 1, 1))
         for each in front(family, workload, topology, near, seconds):
             made.append(each)
             write(folder / f"plan-{len(made)}.json", to_json(each.document, indent=2) + "\n")
+    if not made:
+        raise ShardbenchError("No plan was found.")
     drawing = draw_front(made)
     write(folder / "front.svg", drawing.svg)
     write(folder / "front.csv", drawing.data.to_csv(index=False))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.contract import Quality
+from harness.contract import Moving, Quality, UsageError
 from harness.contract.registry import Registry
 from harness.model.cell import RankTable, find_bound
 from harness.model.ids import CellId
@@ -176,3 +176,103 @@ def test_the_bars_are_as_long_as_the_figures():
     lengths = [line.count("█") for line in lines[-8:]]
     assert lengths.index(max(lengths)) == 5
     assert 0.75 < lengths[0] / lengths[5] < 0.85
+
+
+def moving_registry(toy):
+    """The toy family, which counts what moves: an item on another GPU than in the file is a GiB."""
+    (family,) = toy.bounded_registry().families
+    before = {}
+
+    def within(problem, path, gib, lost):
+        if not path.exists():
+            raise UsageError(f"{path} cannot be read: there is no such file.")
+        before.update(gpus=json.loads(path.read_text())["gpu_of_item"], lost=lost)
+        return problem
+
+    def moved(problem, decision):
+        return float(sum(one != two for one, two in zip(before["gpus"], decision, strict=True)))
+
+    def front(problem):
+        for count in (0, 3, 6):
+            yield problem, (0,) * (6 - count) + (1, 2, 3, 4, 5, 6)[6 - count :]
+
+    planning = replace(family.abilities.planning, moving=Moving(within, moved, front))
+    return Registry([replace(family, abilities=replace(family.abilities, planning=planning))])
+
+
+@pytest.fixture
+def old(tmp_path):
+    (tmp_path / "old.json").write_text(json.dumps({"gpu_of_item": [0] * 6}))
+
+
+@pytest.fixture
+def moving(toy, monkeypatch):
+    monkeypatch.setattr("shardbench.options.load_registry", lambda: moving_registry(toy))
+
+
+def test_what_a_plan_moves_is_said_and_so_is_more_than_was_allowed(plan, moving, old):
+    code, out, err = plan("--tables", "toy", "--from", "old.json", "--move-gib", "9")
+    assert code == 0
+    assert ", moves 5 GiB, in " in out
+    assert "No plan" not in err
+    code, out, err = plan("--tables", "toy", "--from", "old.json", "--move-gib", "2.5")
+    assert code == 0
+    assert (
+        "No plan was found that moves at most 2.5 GiB; this one moves 5 GiB, the least that was "
+        "found." in err
+    )
+
+
+def test_a_front_is_written_plan_by_plan_with_a_table_and_a_figure(plan, moving, old, tmp_path):
+    code, out, err = plan("--tables", "toy", "--from", "old.json", "--pareto", "front")
+    assert code == 0
+    rows = [line.split() for line in out.splitlines() if line.startswith("plan-")]
+    assert [row[:3] for row in rows] == [
+        ["plan-1.json", "0", "6"],
+        ["plan-2.json", "3", "3"],
+        ["plan-3.json", "6", "1"],
+    ]
+    assert "Wrote 3 plans, front.csv and front.svg into front" in err
+    folder = tmp_path / "front"
+    assert json.loads((folder / "plan-2.json").read_text()) == {"gpu_of_item": [0, 0, 0, 4, 5, 6]}
+    table = (folder / "front.csv").read_text().splitlines()
+    assert table[0] == "plan,GiB moved,fullest,least,gap"
+    assert table[2].startswith("plan-2.json,3.0,3,")
+    assert "<svg" in (folder / "front.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--move-gib", "1"], "--move-gib needs --from, the plan that tables are placed by now."),
+        (["--pareto", "front"], "--pareto needs --from"),
+        (["--lost-ranks", "1"], "--lost-ranks needs --from"),
+        (
+            ["--from", "old.json", "--move-gib", "-1"],
+            "--move-gib must be a number of GiB of at least 0, not -1.",
+        ),
+        (["--from", "old.json", "--move-gib", "nan"], "of at least 0, not nan."),
+        (["--from", "old.json", "--lost-ranks", "8-3"], "must be like 8-15,20, not '8-3'."),
+        (["--from", "old.json", "--lost-ranks", "x"], "must be like 8-15,20, not 'x'."),
+        (
+            ["--from", "old.json", "--pareto", "f", "--move-gib", "1"],
+            "takes no --move-gib",
+        ),
+        (
+            ["--from", "old.json", "--pareto", "f", "--variant", "own"],
+            "takes no --variant",
+        ),
+        (["--from", "old.json", "--variant", "own"], "Only 'same' stays near another decision."),
+        (["--from", "none.json"], "none.json cannot be read: there is no such file."),
+    ],
+)
+def test_options_of_moves_that_make_no_sense_are_refused(plan, moving, old, arguments, sentence):
+    code, out, err = plan("--tables", "toy", *arguments)
+    assert (code, out) == (2, "")
+    assert sentence in err
+
+
+def test_a_family_that_counts_no_moves_says_so(plan, old):
+    code, _, err = plan("--tables", "toy", "--from", "old.json")
+    assert code == 2
+    assert "Planning with family 'toy' does not count what moves." in err

@@ -90,8 +90,8 @@ class Planner(EmbeddingShardingPlanner):
         previous: the plan that tables are placed by, as a ShardingPlan or as a file that
             `shardbench plan` wrote: the best plan is looked for that moves little of it.
         move_budget: GiB of weights and optimizer state that may move at most; any by default. Where
-            no plan is found that moves as little, the one that moves least is taken, and a warning
-            logged. `moved_gib` then says what the last plan moves.
+            no plan is found that moves as little, the one that moves least is taken, and where
+            `debug` is not off a warning logged. `moved_gib` then says what the last plan moves.
         lost_ranks: the ranks of the previous plan that went away, where they are not the last ones;
             those after them have closed the ranks.
 
@@ -241,7 +241,7 @@ class Planner(EmbeddingShardingPlanner):
         ranks = self._topology.world_size
         moved = self._previous.bytes_moved(self._best_plan or (), ranks)
         self.moved_gib = moved / 2**30
-        if moved > self._move_budget:
+        if moved > self._move_budget and self._debug:
             logger.warning(
                 "No plan was found that moves at most %.4g GiB; this one moves %.4g GiB, the least "
                 "that was found.",

@@ -17,9 +17,10 @@ from planners.embedding.search.best_plan.programmes import least_perf
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints, Placement
 
-# What memory or a budget that is missing costs, in units of the bound: with it the programme always
-# has a solution, whose prices prove as much as those without it.
-_MISSING = 1e3
+# What a whole of the budget or of memory that is missing costs, in units of the bound: with it the
+# programme always has a solution, and what its prices prove holds. A byte of a small table may be
+# worth far more than one of the largest, which is the whole of a budget.
+_MISSING = {"budget": 1e7, "memory": 1e3}
 
 _SAFETY = 1e-13  # more than rounding changes, as a part of all that is added
 
@@ -37,7 +38,7 @@ def near_bound(
     a solver that a deadline stops proves less. No less than `at_least` is returned, a bound that is
     known already.
     """
-    if not math.isfinite(at_least) or not moves.weight.any():
+    if not math.isfinite(at_least + budget) or not moves.weight.any():
         return at_least
     programme = _Programme(found, moves, budget, at_least or 1.0)
     none = np.full(found.space.tables, -1)
@@ -53,8 +54,8 @@ class _Programme:
     """One option per table in parts; shards in parts at home, or anywhere else.
 
     Its columns are the slowest rank, what is missing, the candidates, and the shards at home. Its
-    rows are tables, prices (time in sum, the budget, memory in sum, and of each rank its time and
-    memory), and for each shard at home that its option is chosen.
+    rows are tables, what has a price (time in sum, the budget, memory in sum, and of each rank its
+    time and memory), and for each shard at home that its option is chosen.
     """
 
     def __init__(self, found: Candidates, moves: Moves, budget: float, unit: float) -> None:
@@ -77,18 +78,18 @@ class _Programme:
         self._needs: list[tuple[Ints, Floats]] = []
         self._stays: list[tuple[Ints, Floats]] = []
         owners: list[int] = []
+        weights: list[float] = []
         perf = least_perf(found) / unit
         storage = space.option_storage[found.options][:, kinds] / together[kinds]
         for number, option in enumerate(found.options.tolist()):
             shards = np.arange(space.first_shard[option], space.first_shard[option + 1])
             homes = moves.home[shards]
             uniform = space.placement[option] == Placement.UNIFORM
-            moved = moves.weight[shards].sum() / whole
             at_home = shards[homes >= 0]
+            away = homes != np.arange(self._ranks) if uniform else homes < 0
+            moved = moves.weight[shards][away].sum() / whole
             rows = [np.arange(self._first_rank)]
             values = [np.concatenate([[perf[number], moved], storage[number]])]
-            if uniform and len(at_home):
-                values[0][1] -= moves.weight[shards][homes == np.arange(self._ranks)].sum() / whole
             for shard in at_home.tolist():
                 estimate, rank = space.estimate[shard], int(moves.home[shard])
                 if uniform:
@@ -104,11 +105,12 @@ class _Programme:
                     rows.append(own)
                     values.append(need)
                 else:
-                    weight = moves.weight[shard] / whole
-                    self._stays.append((np.append(own, 1), np.append(need, -weight)))
+                    self._stays.append((own, need))
+                    weights.append(moves.weight[shard] / whole)
                     owners.append(number)
             self._needs.append((np.concatenate(rows), np.concatenate(values)))
         self._owners = np.array(owners, np.int64)
+        self._weights = np.array(weights)
         self._highs = highspy.Highs()
         self._highs.setOptionValue("output_flag", False)
         self._build()
@@ -129,9 +131,9 @@ class _Programme:
         highs.addCol(1.0, 0.0, highspy.kHighsInf, len(slowest), slowest.astype(np.int32), weights)
         missing = np.setdiff1d(np.arange(1, len(self._limits)), own)
         for row in missing.tolist():
-            highs.addCol(
-                _MISSING, 0.0, highspy.kHighsInf, 1, np.array([first + row], np.int32), [-1.0]
-            )
+            cost = _MISSING["budget" if row == 1 else "memory"]
+            place = np.array([first + row], np.int32)
+            highs.addCol(cost, 0.0, highspy.kHighsInf, 1, place, [-1.0])
         self._column = 1 + len(missing)  # of the first candidate
         of_owner: dict[int, list[int]] = {}
         for stay, owner in enumerate(self._owners.tolist()):
@@ -141,10 +143,12 @@ class _Programme:
             linked = of_owner.get(number, [])
             rows = np.concatenate([[table], needed + first, linked]).astype(np.int32)
             entries = np.concatenate([[1.0], values, np.full(len(linked), -1.0)])
+            entries[2] += self._weights[self._owners == number].sum()  # the budget's, after time's
             highs.addCol(0.0, 0.0, 1.0, len(rows), rows, entries)
         for stay, (needed, values) in enumerate(self._stays):
-            rows = np.append(needed + first, stays + stay).astype(np.int32)
-            highs.addCol(0.0, 0.0, 1.0, len(rows), rows, np.append(values, 1.0))
+            rows = np.concatenate([needed + first, [first + 1, stays + stay]]).astype(np.int32)
+            entries = np.concatenate([values, [-self._weights[stay], 1.0]])
+            highs.addCol(0.0, 0.0, 1.0, len(rows), rows, entries)
 
     def solve(self, limit: float, deadline: Deadline) -> float:
         """Return the bound where options with shards above `limit` are left out."""
@@ -171,14 +175,10 @@ class _Programme:
             return 0.0
         prices = prices / (slowest * (1 + 4 * _SAFETY))
         costs = np.array([values @ prices[rows] for rows, values in self._needs])
-        saved = np.array([min(values @ prices[rows], 0.0) for rows, values in self._stays])
-        sizes = np.array([np.abs(values) @ prices[rows] for rows, values in self._stays])
-        added = costs.copy()
-        np.add.at(costs, self._owners, saved)
-        np.add.at(added, self._owners, sizes)
-        costs, added = np.where(allowed, costs, np.inf), np.where(allowed, added, 0.0)
-        first = self._found.first[:-1]
+        staying = np.array([values @ prices[rows] for rows, values in self._stays])
+        np.add.at(costs, self._owners, np.minimum(staying, self._weights * prices[1]))
+        cheapest = np.minimum.reduceat(np.where(allowed, costs, np.inf), self._found.first[:-1])
         spent = self._limits @ prices
-        rounding = _SAFETY * (math.fsum(np.maximum.reduceat(added, first)) + spent)
-        least = math.fsum([*np.minimum.reduceat(costs, first).tolist(), -spent, -rounding])
+        rounding = _SAFETY * (math.fsum(cheapest) + spent)
+        least = math.fsum([*cheapest.tolist(), -spent, -rounding])
         return max(least, 0.0) * self._unit

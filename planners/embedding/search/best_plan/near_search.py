@@ -110,6 +110,13 @@ class NearSearch:
         """The bytes that the best plan without a budget moves, or 0 where none is known."""
         return self._bytes(self._unlimited) if isinstance(self._unlimited, Found) else 0
 
+    @property
+    def _forced(self) -> int:
+        """The bytes that every plan moves, of shards that can be nowhere as they were."""
+        away = np.where(self._moves.home < 0, self._moves.weight, 0)
+        of_option = np.add.reduceat(away, self._space.first_shard[:-1])[self._found.options]
+        return int(np.minimum.reduceat(of_option, self._found.first[:-1]).sum())
+
     def search(self, budget: float) -> NearPlan | NotFound:
         """Return the best plan found within a budget of bytes, or else the least move found."""
         if not math.isfinite(self._bound):
@@ -118,7 +125,7 @@ class NearSearch:
             self._best = None
         self._within = near_bound(self._found, self._moves, budget, self._bound, self._deadline)
         self._take(self._unlimited, budget)
-        for from_best, temperature, doublings in _RUNS:
+        for from_best, temperature, doublings in _RUNS if budget >= self._forced else ():
             start = self._best if from_best else self._unlimited
             self._run(start, budget, temperature, doublings, self._work / len(_RUNS))
         best = self._best
@@ -137,15 +144,18 @@ class NearSearch:
 
     def _find_least_move(self, budget: float) -> None:
         """Find a plan that moves as little as can be found, and better it within what it moves."""
-        low, plan = budget, self._unlimited
+        low, plan = max(budget, self._forced), self._unlimited
         if isinstance(plan, NotFound):
             self._run(None, math.inf, 1.0, 0, self._work)
             plan = self._best or plan
-        for _ in range(_HALVINGS):
+        for trial in range(_HALVINGS):
             if isinstance(plan, NotFound) or self._deadline.passed:
                 break
             high = self._bytes(plan)
-            middle = (low + high) // 2
+            if high - low <= 0.01 * high:
+                break
+            # Often what must move is all that has to.
+            middle = low if trial == 0 else (low + high) // 2
             self._best = None
             for start in (None, plan):
                 if self._best is None:
@@ -154,8 +164,6 @@ class NearSearch:
                 low = middle
             else:
                 plan = self._best
-            if high - low <= 0.01 * high:
-                break
         if isinstance(plan, Found):
             self._best = plan
             self._run(plan, self._bytes(plan), 0.1, 1, self._work / len(_RUNS))

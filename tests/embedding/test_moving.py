@@ -1,0 +1,258 @@
+"""What moves of a plan before: changed shards, tables and ranks; files, `Planner`, the front."""
+
+import logging
+import math
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+import torch
+from torch import nn
+from torchrec.distributed.planner.enumerators import get_partition_by_type
+from torchrec.distributed.planner.proposers import UniformProposer
+from torchrec.distributed.planner.types import PlannerError, Shard, ShardingOption, Storage
+
+from harness.contract import UsageError, WorkloadSpec
+from harness.store.results import to_json
+from harness.topologies.lookup import find_topology
+from planners.embedding import FAMILY
+from planners.embedding.decision import Plan, fingerprint, validate
+from planners.embedding.drop_in.planner import Planner
+from planners.embedding.plan_files.previous import PreviousPlan, PreviousTable, previous_plan
+from planners.embedding.planning import PLANNING, document
+from planners.embedding.problem import build
+from planners.embedding.quality import quality
+
+GIB = 2**30
+ROWS, DIM = 100, 8
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _little_work():
+    with mock.patch("planners.embedding.search.best_plan.search._WORK_PER_SECOND", 1e6):
+        yield
+
+
+def placed_option(sharding_type, *shards, kernel="fused", name="a", rows=ROWS, optimizer=None):
+    """Return an option of a table; a shard is its first row, first column, size and rank."""
+    tensor = torch.empty(rows, DIM, device="meta")
+    if optimizer:
+        tensor._optimizer_classes = [optimizer]
+    return ShardingOption(
+        name=name,
+        tensor=tensor,
+        module=("", nn.Module()),
+        input_lengths=[1.0],
+        batch_size=1,
+        sharding_type=sharding_type,
+        partition_by=get_partition_by_type(sharding_type),
+        compute_kernel=kernel,
+        shards=[
+            Shard([rows, columns], [top, left], Storage(1, 0), rank=rank)
+            for top, left, rows, columns, rank in shards
+        ],
+    )
+
+
+def before(sharding_type="table_wise", *shards, kernel="fused", rows=ROWS):
+    """Return a plan of table `a`; a shard is its box and rank, the whole on rank 1 by default."""
+    shards = shards or (((0, 0, rows, DIM), 1),)
+    boxes, ranks = zip(*shards, strict=True)
+    table = PreviousTable(sharding_type, kernel, (rows, DIM), 4, tuple(boxes), tuple(ranks))
+    return PreviousPlan({"a": table})
+
+
+WHOLE = ROWS * DIM * 4
+HALVES = (((0, 0, ROWS, 4), 0), ((0, 4, ROWS, 8), 1))
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "moved"),
+    [
+        (before(), placed_option("table_wise", (0, 0, ROWS, DIM, 1)), 0),
+        (before(), placed_option("table_wise", (0, 0, ROWS, DIM, 2)), WHOLE),
+        (before(), placed_option("table_wise", (0, 0, ROWS, DIM, 1), kernel="dense"), WHOLE),
+        (before(kernel="dense"), placed_option("table_wise", (0, 0, ROWS, DIM, 1)), WHOLE),
+        (
+            before("column_wise", *HALVES),
+            placed_option("column_wise", (0, 0, ROWS, 4, 0), (0, 4, ROWS, 4, 2)),
+            WHOLE // 2,
+        ),
+        (before("column_wise", *HALVES), placed_option("table_wise", (0, 0, ROWS, DIM, 0)), WHOLE),
+        # What has grown stays where it was; of what has shrunk only what is left counts.
+        (before(), placed_option("table_wise", (0, 0, 150, DIM, 1), rows=150), 0),
+        (before(), placed_option("table_wise", (0, 0, 150, DIM, 0), rows=150), WHOLE),
+        (before(), placed_option("table_wise", (0, 0, 50, DIM, 0), rows=50), WHOLE // 2),
+        (before(), placed_option("table_wise", (0, 0, ROWS, DIM, 0), name="new"), 0),
+        (
+            before(),
+            placed_option("table_wise", (0, 0, ROWS, DIM, 0), optimizer=torch.optim.Adam),
+            3 * WHOLE,
+        ),
+    ],
+)
+def test_bytes_move_of_shards_whose_rank_kernel_or_cut_changes(was, now, moved):
+    assert was.bytes_moved([now], 4) == moved
+
+
+def test_ranks_that_went_away_are_closed_up():
+    plan = before("column_wise", ((0, 0, ROWS, 4), 1), ((0, 4, ROWS, 8), 3)).without([1, 2])
+    assert plan.tables["a"].ranks == (-1, 1)
+    stays = placed_option("column_wise", (0, 0, ROWS, 4, 0), (0, 4, ROWS, 4, 1))
+    assert plan.bytes_moved([stays], 2) == WHOLE // 2
+
+
+def test_a_rank_beyond_the_last_one_is_gone():
+    option = placed_option("table_wise", (0, 0, ROWS, DIM, 3))
+    plan = before("table_wise", ((0, 0, ROWS, DIM), 3))
+    assert plan.moves([option], 4).home.tolist() == [3]
+    assert plan.moves([option], 3).home.tolist() == [-1]
+
+
+def the_problem(tables=12, gpus=8, seed=5):
+    return build(
+        WorkloadSpec.parse(f"synthetic[tables={tables},seed={seed}]"),
+        find_topology("dgx_a100_80gb", gpus),
+    )
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return the_problem()
+
+
+@pytest.fixture(scope="module")
+def plan(problem) -> Plan:
+    return FAMILY.find("compiled").prepared(problem).run()
+
+
+@pytest.fixture
+def file(problem, plan, tmp_path):
+    path = tmp_path / "old.json"
+    path.write_text(to_json(document(problem, plan)))
+    return path
+
+
+def near(problem, file, gib, lost=()):
+    return PLANNING.moving.within(problem, file, gib, lost)
+
+
+def planned(problem) -> Plan:
+    found = FAMILY.find("certified").prepared(problem).run()
+    validate(problem, found)
+    return found
+
+
+def test_with_nothing_to_move_the_plan_stays(problem, plan, file):
+    stays = near(problem, file, 0.0)
+    assert fingerprint(planned(stays)) == fingerprint(plan)
+    figures = quality(stays, plan)
+    assert figures["bound_ms"] == pytest.approx(figures["max_rank_ms"], rel=1e-6)
+    assert 0 <= figures["gap"] < 1e-6
+
+
+def test_a_budget_is_kept_and_makes_the_plan_better(problem, plan, file):
+    rated = []
+    for gib in (0.0, 5.0, math.inf):
+        moving = near(problem, file, gib)
+        found = planned(moving)
+        assert PLANNING.moving.moved(moving, found) <= gib
+        rated.append(quality(moving, found))
+    ms = [each["max_rank_ms"] for each in rated]
+    assert ms[0] > ms[1] >= ms[2]
+    assert all(each["bound_ms"] <= each["max_rank_ms"] for each in rated)
+
+
+def test_a_front_moves_more_and_more_for_less_and_less(problem, plan, file):
+    front = list(PLANNING.moving.front(near(problem, file, math.inf)))
+    moved = [PLANNING.moving.moved(*point) for point in front]
+    ms = [quality(*point)["max_rank_ms"] for point in front]
+    assert len(front) > 2
+    assert moved[0] == 0
+    assert fingerprint(front[0][1]) == fingerprint(plan)
+    assert moved == sorted(moved)
+    assert ms == sorted(ms, reverse=True)
+    for point in front:
+        validate(*point)
+        assert quality(*point)["bound_ms"] <= quality(*point)["max_rank_ms"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "gpus", "lost"), [(14, 8, ()), (12, 16, ()), (12, 4, (0, 1, 2, 5))]
+)
+def test_new_tables_new_ranks_and_lost_ranks_are_planned_for(
+    problem, plan, file, tables, gpus, lost
+):
+    other = the_problem(tables, gpus)
+    moving = near(other, file, 20.0, lost)
+    found = planned(moving)
+    least = near(other, file, 0.0, lost)
+    forced = PLANNING.moving.moved(least, planned(least))
+    assert PLANNING.moving.moved(moving, found) <= max(20.0, forced)
+
+
+def test_a_file_of_other_tables_is_refused(file):
+    other = the_problem()
+    other = replace(other, tables=tuple(replace(t, name=f"my_{t.name}") for t in other.tables))
+    with pytest.raises(UsageError, match="is a plan of other tables: it places none of the 12"):
+        near(other, file, 1.0)
+
+
+def planner(problem, **options):
+    return Planner(
+        topology=problem.topology,
+        constraints=problem.constraints,
+        storage_reservation=problem.storage_reservation(),
+        stats=[],
+        **{"debug": False, **options},
+    )
+
+
+def test_the_drop_in_takes_torchrecs_plan_or_a_file(problem, file):
+    first = planner(problem).plan(problem.module, problem.sharders)
+    for previous in (first, file, str(file), previous_plan(file)):
+        again = planner(problem, mode="best-plan", previous=previous, move_budget=0)
+        assert str(again.plan(problem.module, problem.sharders)) == str(first)
+        assert again.moved_gib == 0
+    moving = planner(problem, mode="best-plan", previous=first, move_budget=5.0, check=True)
+    moving.plan(problem.module, problem.sharders)
+    assert 0 < moving.moved_gib <= 5.0
+
+
+def test_a_budget_that_cannot_be_kept_is_logged(problem, file, caplog):
+    fewer = the_problem(gpus=4)
+    moving = planner(fewer, mode="best-plan", previous=file, move_budget=0, debug=True)
+    with caplog.at_level(logging.WARNING):
+        moving.plan(fewer.module, fewer.sharders)
+    assert moving.moved_gib > 0
+    assert "No plan was found that moves at most 0 GiB; this one moves" in caplog.text
+
+
+def test_nothing_moves_by_a_search_that_counts_no_moves(problem, file):
+    class Own(UniformProposer):
+        pass
+
+    own = planner(problem, mode="best-plan", previous=file, proposer=Own())
+    with pytest.raises(PlannerError, match="near the previous one, since Own is not compiled"):
+        own.plan(problem.module, problem.sharders)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"previous": PreviousPlan({})}, "in mode 'best-plan' alone"),
+        ({"mode": "best-plan", "move_budget": 1}, "need a previous plan"),
+        ({"mode": "best-plan", "lost_ranks": [1]}, "need a previous plan"),
+        (
+            {"mode": "best-plan", "previous": PreviousPlan({}), "move_budget": -1},
+            "must be at least 0 GiB, not -1",
+        ),
+        (
+            {"mode": "best-plan", "previous": PreviousPlan({}), "move_budget": math.nan},
+            "must be at least 0 GiB, not nan",
+        ),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(problem, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        planner(problem, **options)
