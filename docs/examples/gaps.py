@@ -36,6 +36,7 @@ def gap_of(workload: str, topology) -> float | None:
 
 
 def main() -> None:
+    """Plan the problems and print how their gaps are distributed."""
     logging.disable(logging.WARNING)
     machines = find_topology("dgx_a100_80gb", 32)
     first, last = map(int, sys.argv[1:3])
