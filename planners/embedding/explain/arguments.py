@@ -12,6 +12,7 @@ from planners.embedding.search.best_plan.bound import (
     worth_integers,
 )
 from planners.embedding.search.best_plan.candidates import candidates
+from planners.embedding.search.best_plan.configuration import pattern_bound, worth_patterns
 from planners.embedding.search.best_plan.programmes import least_perf
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
@@ -21,6 +22,7 @@ ARGUMENTS = {
     "shards": "the same with options alone whose shards cost no more than what is proven",
     "memory": "the same, and all tables together must fit into the memory of all ranks together",
     "hosts": "the same, with options whole and the memory of each host apart",
+    "patterns": "each device holds shards that it has room for, whole, in time and in memory",
 }
 """The view of each argument. All are proven lower bounds. What takes in more proves no less, but
 for rounding and the tolerances of the integer programme (`hosts`)."""
@@ -45,7 +47,7 @@ class Reasons:
     @property
     def milliseconds(self) -> float:
         """The bound: what the arguments prove that take in most."""
-        return max(self.proven["memory"], self.proven.get("hosts", 0.0))
+        return max(self.proven.get(name, 0.0) for name in ("memory", "hosts", "patterns"))
 
     @property
     def binding(self) -> str:
@@ -83,4 +85,6 @@ def reasons(space: SearchSpace, devices: Devices) -> Reasons:
         hosts = integer_bound(found, bound.milliseconds)
         proven["hosts"] = hosts.milliseconds
         bound = max(bound, hosts, key=lambda each: each.milliseconds)
+    if worth_patterns(found) and math.isfinite(bound.milliseconds):
+        proven["patterns"] = pattern_bound(found, bound.milliseconds)[0]
     return Reasons(proven, int(largest.argmax()), cheapest, bound.options)
