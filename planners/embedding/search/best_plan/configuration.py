@@ -28,7 +28,7 @@ from planners.embedding.search.space import Floats, Ints
 Bools = npt.NDArray[np.bool_]
 
 _MOST_PIECES = 20_000  # of options, times devices' kinds; beyond it a pattern takes too long
-_MOST_TABLES = 150
+_MOST_TABLES = 40  # with more, the linear bound is near, and patterns prove little in this time
 _WORK = 40_000_000  # in nodes of the search for a pattern, some 20 million a second of CPU
 _PART_OF_WORK = 0.2  # of what is left, for one rating
 _ROUND = 5_000  # what a round of the programme takes beside that
@@ -117,6 +117,8 @@ class ConfigurationProgramme:
         allowed[self._found.options] = True
         self._branches = branches
         self._enough = (1 - _PART_OF_WORK) * self._work
+        if self._deadline.passed:  # looked at once a rating, which is little work
+            return False
         return self._refuted(limit, allowed, [])
 
     def _refuted(self, limit: float, allowed: Bools, columns: list[_Column]) -> bool:
@@ -146,7 +148,7 @@ class ConfigurationProgramme:
 
     @property
     def _spent(self) -> bool:
-        return self._work <= self._enough or self._deadline.passed
+        return self._work <= self._enough
 
     def _note(self, parts: Floats) -> None:
         """Keep the options of a leaf, where all tables have one."""
