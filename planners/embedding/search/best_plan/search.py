@@ -57,6 +57,7 @@ _MOST_SECONDS = 4.0
 _WORK_OF_BOUND = 8_000_000
 _MOST_BRANCHES = 200
 _RUN_OF_BRANCHES = 2
+_PATTERNS_PER_SECOND = 2e6  # of a time limit; a tenth of what is done in it
 
 # Torchrec's own proposals are all tried where there are at most so many tables times ranks.
 _MOST_PROPOSED = 10_000
@@ -219,13 +220,14 @@ class _LocalSearch:
         """Raise the bound by patterns of devices; return options that it found nothing against."""
         if not worth_patterns(self._found):
             return None
+        if deadline.seconds is not None:
+            work = min(work, int(_PATTERNS_PER_SECOND * deadline.seconds) + 1)
         milliseconds, unrefuted = pattern_bound(
             self._found,
             self._bound.milliseconds,
             self._best_rating,
             branches,
             work,
-            deadline.after(_SHARE_OF_INTEGERS),
         )
         self._bound = replace(self._bound, milliseconds=milliseconds)
         return unrefuted
