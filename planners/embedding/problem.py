@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from torch import nn
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import types as torchrec_types
 from torchrec.distributed.planner.constants import BATCH_SIZE
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
@@ -14,6 +15,7 @@ from torchrec.distributed.types import ModuleSharder
 from harness.contract import Topology, WorkloadSpec
 from planners.embedding.capture.options import CapturedOptions
 from planners.embedding.capture.planner import LivePlanner
+from planners.embedding.mixture import mixture
 from planners.embedding.plan_files.previous import PreviousPlan
 from planners.embedding.tables import Table
 from planners.embedding.torchrec_objects import (
@@ -99,6 +101,8 @@ class EmbeddingProblem:
 def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
     """Build the planning problem of a workload; raises UsageError where that is malformed."""
     tables = load_tables(workload)
+    if workload.name == "mixture":
+        return _of_mixture(workload, tables, topology)
     memory = memory_setting(workload)
     usable_hbm = int(topology.hbm_bytes * (1 - RESERVED_FRACTION)) * topology.gpus
     if memory is not None:
@@ -106,17 +110,44 @@ def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
     if memory == "mixed":
         wanted = int(_MIXED_DDR_SHARE * sum(table.bytes for table in tables)) // topology.gpus
         topology = replace(topology, ddr_bytes=min(wanted, topology.ddr_bytes or wanted))
+    return _problem(
+        workload, tables, topology, constraints_of(tables), memory=memory or "as listed"
+    )
+
+
+def _of_mixture(
+    workload: WorkloadSpec, tables: tuple[Table, ...], topology: Topology
+) -> EmbeddingProblem:
+    drawn = mixture(workload)
+    problem = _problem(
+        workload,
+        tables,
+        drawn.on(topology, tables),
+        drawn.constraints(tables),
+        memory=f"HBM {drawn.hbm:g} and DDR {drawn.ddr:g} of the tables",
+    )
+    sharder: ModuleSharder[nn.Module] = EmbeddingBagCollectionSharder()
+    return replace(problem, sharders=[sharder], kernels=frozenset(drawn.kernels))
+
+
+def _problem(
+    workload: WorkloadSpec,
+    tables: tuple[Table, ...],
+    topology: Topology,
+    constraints: dict[str, torchrec_types.ParameterConstraints],
+    memory: str,
+) -> EmbeddingProblem:
     placed_on = torchrec_topology(topology)
     device = placed_on.devices[0]
     return EmbeddingProblem(
         tables=tables,
         topology=placed_on,
         module=embedding_bags(tables),
-        constraints=constraints_of(tables),
+        constraints=constraints,
         sharders=[ModelParallelSharder()],
         usable_hbm=(int((1 - RESERVED_FRACTION) * device.storage.hbm),) * topology.gpus,
         usable_ddr=(device.storage.ddr,) * topology.gpus,
-        memory=memory or "as listed",
+        memory=memory,
         assigned=assigned(workload.name),
     )
 

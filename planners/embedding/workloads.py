@@ -27,6 +27,12 @@ MEMORY = {"roomy": 0.4, "tight": 2.0, "mixed": 2.0}
 
 PARAMETERS = ("tables", "seed", "memory")
 
+KERNEL_SETS = ("all", "cached", "fused")
+HBM = (0.45, 0.7, 0.9, 1.3, 2.5)
+"""The HBM of a `mixture` in parts of its tables: one of these, unless its parameter says it."""
+DDR = (0.3, 0.7, 2.0)
+_MOST_PARTS = 100.0
+
 _SYNTHETIC_DIMS = (16, 32, 64, 128, 256)
 _SYNTHETIC = Workload(
     "synthetic",
@@ -34,6 +40,15 @@ _SYNTHETIC = Workload(
     "values; tables=100, seed=0 unless given",
     "random.Random(seed), three draws per table",
 )
+
+_MIXTURE = Workload(
+    "mixture",
+    "8 to 30 tables from one row to a few giants, made up, with kernels, sharding types, HBM "
+    f"({HBM[0]} to {HBM[-1]} of the tables) and host memory that the seed draws; a search's test",
+    "random.Random(seed)",
+)
+_MIXTURE_PARAMETERS = ("tables", "seed", "kernels", "hbm", "ddr")
+_MIXTURE_DIMS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 _Record = Mapping[str, str]
 
@@ -151,14 +166,44 @@ def synthetic(tables: int, seed: int) -> tuple[Table, ...]:
     )
 
 
+def mixture_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
+    """Return the tables of a workload `mixture`; raises UsageError for bad parameters."""
+    spec.check_parameters(_MIXTURE_PARAMETERS)
+    for name in ("hbm", "ddr"):
+        part(spec, name, 1.0)
+    spec.choice("kernels", KERNEL_SETS, KERNEL_SETS[0])
+    rng = random.Random(spec.number("seed", 0, least=0))
+    tables = spec.number("tables", rng.randint(8, 30), most=MOST_TABLES)
+    return tuple(
+        Table(
+            name=f"table_{index}",
+            rows=round(10 ** rng.uniform(0, 8.2 if rng.random() < 0.1 else 7.3)),
+            dim=rng.choice(_MIXTURE_DIMS),
+            pooling_factors=(float(rng.choice(_POOLING_FACTORS)),),
+        )
+        for index in range(tables)
+    )
+
+
+def part(spec: WorkloadSpec, key: str, default: float) -> float:
+    """Return the parameter `key`, memory in parts of the tables' bytes; raises UsageError."""
+
+    def convert(text: str) -> float:
+        if not 0 < (value := float(text)) <= _MOST_PARTS:
+            raise ValueError(text)
+        return value
+
+    return spec.get(key, convert, default, f"a number above 0, at most {_MOST_PARTS:g}")
+
+
 def list_workloads() -> tuple[Workload, ...]:
     """Return the named workloads; a user's file is a workload too, named by its path."""
-    return (*(known.described(name) for name, known in _PUBLISHED.items()), _SYNTHETIC)
+    return (*(known.described(name) for name, known in _PUBLISHED.items()), _SYNTHETIC, _MIXTURE)
 
 
 def assigned(name: str) -> str:
     """Return which attributes of a workload its source lacks and are assigned here, or nothing."""
-    if name == _SYNTHETIC.name:
+    if name in (_SYNTHETIC.name, _MIXTURE.name):
         return "rows, dimension, pooling factor"
     return _PUBLISHED[name].assigned if name in _PUBLISHED else ""
 
@@ -175,10 +220,12 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
     to generate. `memory` is checked but not applied: see `scaled`. Raises UsageError.
     """
     is_file = is_table_file(spec.name)
-    names = (*_PUBLISHED, _SYNTHETIC.name)
+    names = (*_PUBLISHED, _SYNTHETIC.name, _MIXTURE.name)
     if not is_file and spec.name not in names:
         files = (f"FILE{suffix}" for suffix in (*SUFFIXES, ".json", ".json.gz"))
         raise unknown("workload", spec.name, (*names, *files))
+    if spec.name == _MIXTURE.name:
+        return mixture_tables(spec)
     spec.check_parameters(PARAMETERS)
     memory_setting(spec)
     seed = spec.get("seed", whole_number, 0, "a whole number of at least 0")

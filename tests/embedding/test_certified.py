@@ -29,7 +29,8 @@ from planners.embedding.decision import prepare, validate
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.problem import build
 from planners.embedding.quality import arrays
-from planners.embedding.search.best_plan.bound import lower_bound
+from planners.embedding.search.best_plan.bound import linear_bound, lower_bound
+from planners.embedding.search.best_plan.candidates import candidates
 from planners.embedding.search.best_plan.search import best_bound, best_plan
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
@@ -197,7 +198,8 @@ def test_what_fits_in_sum_alone_is_proven_to_have_no_plan():
     space = search_space([option(table, "device", (6, 0, 1.0)) for table in range(3)])
     problem = space, devices((9, 9), (9, 9))
     assert least_rating(*problem) == math.inf
-    assert lower_bound(*problem).milliseconds < math.inf
+    assert linear_bound(candidates(*problem)).milliseconds < math.inf
+    assert lower_bound(*problem).milliseconds == math.inf
     found = briefly(*problem)
     assert isinstance(found, NotFound)
     assert found.last.tolist() == found.smallest.tolist() == [0, 1, 2]

@@ -137,7 +137,7 @@ def test_assigned_attributes_are_labelled() -> None:
     assert summaries["dlrm-856"].endswith("; assigned, not published: dimension, pooling factor")
     assert assigned("synthetic") == "rows, dimension, pooling factor"
     assert "made up" in summaries["synthetic"]
-    assert [name for name in NAMES if assigned(name)] == ["dlrm-856", "synthetic"]
+    assert [name for name in NAMES if assigned(name)] == ["dlrm-856", "synthetic", "mixture"]
     assert assigned("mine.csv") == ""
 
 

@@ -12,6 +12,7 @@ from planners.embedding.search.best_plan.bound import (
     worth_integers,
 )
 from planners.embedding.search.best_plan.candidates import candidates
+from planners.embedding.search.best_plan.configuration import pattern_bound, worth_patterns
 from planners.embedding.search.best_plan.programmes import least_perf
 from planners.embedding.search.best_plan.search import searched_bound
 from planners.embedding.search.space import Devices, Ints, SearchSpace
@@ -23,6 +24,7 @@ ARGUMENTS = {
     "memory": "the same, and all tables together must fit into the memory of all ranks together",
     "hosts": "the same, with options whole and the memory of each host apart",
     "ranks": "the same, with whole shards on single ranks: an exact search",
+    "patterns": "each device holds shards that it has room for, whole, in time and in memory",
 }
 """The view of each argument. All are proven lower bounds. What takes in more proves no less, but
 for rounding and the tolerances of the integer programme (`hosts`)."""
@@ -47,7 +49,8 @@ class Reasons:
     @property
     def milliseconds(self) -> float:
         """The bound: what the arguments prove that take in most."""
-        return max(self.proven.get(name, 0.0) for name in ("memory", "hosts", "ranks"))
+        names = ("memory", "hosts", "ranks", "patterns")
+        return max(self.proven.get(name, 0.0) for name in names)
 
     @property
     def binding(self) -> str:
@@ -87,4 +90,6 @@ def reasons(space: SearchSpace, devices: Devices) -> Reasons:
         bound = max(bound, hosts, key=lambda each: each.milliseconds)
     if searched := searched_bound(space, devices):
         proven["ranks"] = searched
+    if worth_patterns(found) and math.isfinite(bound.milliseconds):
+        proven["patterns"] = pattern_bound(found, bound.milliseconds)[0]
     return Reasons(proven, int(largest.argmax()), cheapest, bound.options)

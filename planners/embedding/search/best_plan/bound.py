@@ -8,11 +8,12 @@ largest shards change what is allowed, which leaves a few values to try.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planners.embedding.search.best_plan.candidates import Candidates, candidates
+from planners.embedding.search.best_plan.configuration import pattern_bound, worth_patterns
 from planners.embedding.search.best_plan.programmes import HostProgramme, LinearRelaxation
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
@@ -29,13 +30,15 @@ class LowerBound:
 
 
 def lower_bound(space: SearchSpace, devices: Devices) -> LowerBound:
-    """Return the best bound that is worth its time: linear, and integer where that is small."""
+    """Return the best bound that is worth its time: linear, and others where these are small."""
     found = candidates(space, devices)
-    linear = linear_bound(found)
-    if not worth_integers(found) or not math.isfinite(linear.milliseconds):
-        return linear
-    whole = integer_bound(found, linear.milliseconds)
-    return max(linear, whole, key=lambda bound: bound.milliseconds)
+    bound = linear_bound(found)
+    if worth_integers(found) and math.isfinite(bound.milliseconds):
+        whole = integer_bound(found, bound.milliseconds)
+        bound = max(bound, whole, key=lambda each: each.milliseconds)
+    if worth_patterns(found) and math.isfinite(bound.milliseconds):
+        bound = replace(bound, milliseconds=pattern_bound(found, bound.milliseconds)[0])
+    return bound
 
 
 def linear_bound(found: Candidates, deadline: Deadline | None = None) -> LowerBound:

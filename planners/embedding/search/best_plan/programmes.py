@@ -44,7 +44,8 @@ def _capacity(devices: Devices, start: int, end: int) -> Ints:
     return capacity
 
 
-def _new_solver() -> highspy.Highs:
+def new_solver() -> highspy.Highs:
+    """Return a solver that says nothing."""
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
     return highs
@@ -70,7 +71,7 @@ class LinearRelaxation:
         # In parts of what there is, so that all numbers are of one size.
         self._storage = used[:, kinds] / np.maximum(capacity[kinds], 1)
         self._kinds = len(kinds)
-        self._highs = _new_solver()
+        self._highs = new_solver()
         for _ in kinds:
             self._highs.addRow(-highspy.kHighsInf, 1.0, 0, [], [])
         for _ in range(found.space.tables):
@@ -135,7 +136,7 @@ class HostProgramme:
         starts = [host * size for host in range(self._devices.hosts + 1)]
         self._hosts = list(pairwise(starts if starts[-1] == ranks else [*starts, ranks]))
         self._kinds = [kind for kind in range(3) if self._space.option_storage[:, kind].any()]
-        self._highs = highs = _new_solver()
+        self._highs = highs = new_solver()
         highs.setOptionValue("mip_max_nodes", _MOST_NODES)
         highs.setOptionValue("mip_rel_gap", _INTEGER_GAP)
         highs.setOptionValue("threads", 1)

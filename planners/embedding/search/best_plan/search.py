@@ -20,6 +20,7 @@ from planners.embedding.search.best_plan.bound import (
     worth_integers,
 )
 from planners.embedding.search.best_plan.candidates import Candidates, candidates
+from planners.embedding.search.best_plan.configuration import pattern_bound, worth_patterns
 from planners.embedding.search.best_plan.exact import NO_BETTER, ExactSearch, worth_exact
 from planners.embedding.search.best_plan.local_search import construct, improve
 from planners.embedding.search.best_plan.local_state import State, local_tables, new_state
@@ -55,6 +56,12 @@ _EXACT_SHARE = 0.5  # what the exact search of a small problem may take beside t
 _FIRST_EXACT_SHARE = 0.3  # and the part of it that is done before the local search
 _SHARE_OF_INTEGERS = 0.2  # and the part of it that the integer programme may take
 _MOST_SECONDS = 4.0
+
+# The bound by patterns: without branches first, for this work, then before this run with branches.
+_WORK_OF_BOUND = 8_000_000
+_MOST_BRANCHES = 200
+_RUN_OF_BRANCHES = 2
+_PATTERNS_PER_SECOND = 2e6  # of a time limit; a tenth of what is done in it
 
 # Torchrec's own proposals are all tried where there are at most so many tables times ranks.
 _MOST_PROPOSED = 10_000
@@ -241,8 +248,15 @@ class _LocalSearch:
             soon = deadline.after(_SHARE_OF_INTEGERS)
             whole = integer_bound(self._found, self._bound.milliseconds, soon)
             self._bound = max(self._bound, whole, key=lambda bound: bound.milliseconds)
+        self._raise_bound(0, _WORK_OF_BOUND, deadline)
         work = self._all_work / len(_RUNS)
         for run, (temperature, doublings) in enumerate(_RUNS):
+            if run == _RUN_OF_BRANCHES and not (self._near_enough or deadline.passed):
+                unrefuted = self._raise_bound(_MOST_BRANCHES, 3 * _WORK_OF_BOUND, deadline)
+                if unrefuted is not None:
+                    starts.insert(0, self._start(unrefuted))
+            if math.isinf(self._bound.milliseconds):
+                return
             start = starts[run % min(len(starts), _STARTS)]
             if run == len(_RUNS) - 1 and self._best is not None:
                 start = self._best
@@ -253,6 +267,22 @@ class _LocalSearch:
                 done = int(state.work[0])
                 more = math.ceil(min(_WORK_AT_ONCE, work - done))
                 self._improve(state, more, done / work, (done + more) / work, temperature)
+
+    def _raise_bound(self, branches: int, work: int, deadline: Deadline) -> Ints | None:
+        """Raise the bound by patterns of devices; return options that it found nothing against."""
+        if not worth_patterns(self._found):
+            return None
+        if deadline.seconds is not None:
+            work = min(work, int(_PATTERNS_PER_SECOND * deadline.seconds) + 1)
+        milliseconds, unrefuted = pattern_bound(
+            self._found,
+            self._bound.milliseconds,
+            self._best_rating,
+            branches,
+            work,
+        )
+        self._bound = replace(self._bound, milliseconds=milliseconds)
+        return unrefuted
 
     def _start(self, options: Ints) -> State:
         """Return a relaxed plan, placed, and a little improved."""
