@@ -3,9 +3,10 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner.constants import DEFAULT_PERF_ESTIMATOR
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstimatorFactory
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
@@ -29,7 +30,7 @@ def _constraint(random, features):
     per_feature = [random.choice([0.3, 1.0, 2.5, 17.0]) for _ in range(features)]
     return ParameterConstraints(
         sharding_types=random.choice([None, TYPES, TYPES[:3], TYPES[2:]]),
-        compute_kernels=random.choice([KERNELS, KERNELS[:3], KERNELS[2:]]),
+        compute_kernels=random.choice([KERNELS, KERNELS[:4]]),
         pooling_factors=per_feature,
         min_partition=random.choice([None, 16, 32]),
         num_poolings=random.choice([None, [2.0] * features]),
@@ -76,7 +77,7 @@ def random_problem(random):
     def estimators():
         return [
             EmbeddingPerfEstimatorFactory.create(
-                "default", topology=topology, constraints=constraints
+                DEFAULT_PERF_ESTIMATOR, topology=topology, constraints=constraints
             ),
             EmbeddingStorageEstimator(topology, constraints, pipeline, peak),
         ]
@@ -106,11 +107,13 @@ def estimated(kind, problem):
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(random=randoms)
 def test_every_shard_has_torchrecs_estimates_to_the_bit(random):
     problem = random_problem(random)
-    assert estimated(DistinctShardEnumerator, problem) == estimated(EmbeddingEnumerator, problem)
+    expected = estimated(EmbeddingEnumerator, problem)
+    assume(not isinstance(expected, str))  # the constraints leave a table without options
+    assert estimated(DistinctShardEnumerator, problem) == expected
 
 
 def test_lanes_come_to_what_python_comes_to():
