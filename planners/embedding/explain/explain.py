@@ -80,7 +80,7 @@ def _bound(space: SearchSpace, devices: Devices, placed: PlacedPlan) -> BoundExp
     places = [placed.by_fqn[fqn] for fqn in tables_of(space)]
     placed_ms = np.bincount(placed.table, placed.perf, len(placed.options))
     with_memory = why.cheapest
-    if why.binding in ("memory", "hosts", "ranks"):
+    if why.binding in ("memory", "hosts", "ranks", "patterns"):
         with_memory = np.where(why.relaxed >= 0, why.relaxed, why.cheapest)
     needed = space.option_storage[why.cheapest].sum(axis=0)
     usable = np.maximum(devices.storage, 0).sum(axis=0)
