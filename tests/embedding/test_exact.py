@@ -16,7 +16,7 @@ from planners.embedding.decision import prepare
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.problem import build
 from planners.embedding.quality import arrays, quality
-from planners.embedding.search.best_plan.bound import lower_bound
+from planners.embedding.search.best_plan.bound import linear_bound
 from planners.embedding.search.best_plan.candidates import candidates
 from planners.embedding.search.best_plan.exact import ExactSearch
 from planners.embedding.search.best_plan.search import best_plan
@@ -101,7 +101,7 @@ def test_few_tables_for_the_devices_are_solved(tmp_path):
     plan = prepare(problem, partial(Planner, mode="best-plan")).run()
     rated = quality(problem, plan)
     assert rated["gap"] == pytest.approx(0, abs=1e-9)
-    assert lower_bound(*arrays(problem)).milliseconds < 0.6 * rated["max_rank_ms"]
+    assert linear_bound(candidates(*arrays(problem))).milliseconds < 0.6 * rated["max_rank_ms"]
 
 
 @pytest.mark.parametrize("seed", [0, 4, 6, 12, 15, 17, 66, 108, 114, 123])

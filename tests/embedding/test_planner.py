@@ -107,6 +107,7 @@ def test_it_takes_torchrecs_arguments_in_the_same_places():
         assert (own.name, own.default, own.kind) == (theirs.name, theirs.default, theirs.kind)
     assert list(ours)[len(upstream) :] == [
         "mode", "search_seconds", "seed", "check", "any_release",
+        "previous", "move_budget", "lost_ranks",
     ]  # fmt: skip
 
 

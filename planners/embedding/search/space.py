@@ -104,7 +104,7 @@ def search_space(options: Sequence[ShardingOption]) -> SearchSpace:
     for option in options:
         tables.setdefault(option.fqn, option)
     unmade = all_unmade(options)
-    shards = _made(options) if unmade is None else _unmade(unmade)
+    shards = _unmade(unmade) if unmade else _made(options)
     held = np.array(shards.storage)
     if held.size and held.dtype.kind != "i":
         raise ValueError("an estimate is not in whole bytes")
