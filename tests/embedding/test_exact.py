@@ -1,6 +1,7 @@
 """The exact search: what it proves is true of all plans, and what it finds is one."""
 
 import math
+import warnings
 from functools import partial
 
 import numpy as np
@@ -13,7 +14,7 @@ from test_candidates import devices, fit, least_rating, load, option, problems
 from harness.contract import InfeasibleDecision, WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.embedding.decision import prepare
-from planners.embedding.drop_in.planner import Planner
+from planners.embedding.drop_in.planner import DistrustedSearch, Planner
 from planners.embedding.problem import build
 from planners.embedding.quality import arrays, quality
 from planners.embedding.search.best_plan.bound import linear_bound
@@ -91,6 +92,24 @@ def test_without_time_nothing_is_proven():
     search = ExactSearch(candidates(space, devices((9, 0), (9, 0))))
     search.run(1.5, 3.0, PLENTY, Deadline(-1.0))
     assert (search.least, search.rating, search.plan) == (1.5, 3.0, None)
+
+
+def test_a_better_plan_of_others_takes_the_place_of_its_own():
+    space = search_space([option(table, "device", (1, 0, 1.0)) for table in range(4)])
+    search = searched(space, devices((9, 0), (9, 0)))
+    assert search.rating == 2.0
+    assert search.plan is not None
+    search.run(0.0, 1.0, PLENTY, Deadline())
+    assert (search.rating, search.plan) == (1.0, None)
+
+
+def test_torchrec_rates_a_plan_that_the_local_search_made_better_as_the_search_does():
+    """The exact search has a plan here first, and the local search the better one."""
+    workload = WorkloadSpec.parse("dlrm-856[tables=32,seed=3,memory=tight]")
+    problem = build(workload, find_topology("dgx_a100_80gb", 16))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DistrustedSearch)
+        prepare(problem, partial(Planner, mode="best-plan")).run()
 
 
 def test_few_tables_for_the_devices_are_solved(tmp_path):

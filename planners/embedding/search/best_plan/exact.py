@@ -68,7 +68,9 @@ class ExactSearch:
     def run(self, least: float, rating: float, work: int, deadline: Deadline) -> None:
         """Search until the best plan is proven, or the work is done; go on where it was left."""
         self._left = work
-        self.least, self.rating = max(self.least, least), min(self.rating, rating)
+        self.least = max(self.least, least)
+        if rating < self.rating:  # somebody has found a better plan than the one here
+            self.rating, self.plan = rating, None
         self._ask_below_best(int(_FIRST * work), deadline)
         low, high = self.least, self.rating
         if not math.isfinite(high):
