@@ -40,7 +40,7 @@ STUDIES = (
             (f"miss[dims=2]/{_HOSTS}", _MISS, "a miss", True),
             (_MISS_3D, _MISS, "a miss", False),
             (_MISS_4D, _MISS, "a miss", True),
-            (_CASES_2D, _MISS, "decisions on a miss", True),
+            (_CASES_2D, _MISS, "decisions on a miss", False),
             (_CASES_3D, _MISS, "decisions on a miss", True),
             (_DYNAMIC, ("upstream", "shape-class"), "new sizes", False),
             (_DYNAMIC_2D, _SIZES, "new sizes", True),

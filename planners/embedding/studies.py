@@ -33,7 +33,7 @@ def _large(problem: str, purpose: str, first: str, *others: str) -> Study:
 STUDIES = (
     *(
         Study(f"dlrm-856[tables={tables},seed=1]/dgx_a100_80gb:16", rungs, "copying ladder")
-        for tables, rungs in ((2, GROWTH), (4, GROWTH), (6, LADDER))
+        for tables, rungs in ((6, LADDER), (4, GROWTH), (2, GROWTH))
     ),
     Study(
         _SMALL_TIGHT,
