@@ -1,4 +1,4 @@
-"""What a report opens with: for each system what was published, what is left of it, and ours."""
+"""The rows that a report opens with: each system's published figure, what is left, and ours."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -24,17 +24,22 @@ def published_shares(claims: Iterable[Mapping[str, Any]]) -> list[float]:
     """Return what claims leave of their ladder's start, rung by rung; NaN where there is none.
 
     A rung's share is the product of after / before over the claims so far, or after / before
-    itself where the claim counts from the ladder's start again.
+    itself where the claim counts from the ladder's start again. A claim of other conditions than
+    the first has no share: it was measured on something else.
     """
     start: tuple[float, str] | None = None
+    conditions = None
     share = 1.0
     shares = []
     for claim in claims:
         before, after, unit = claim["claim_before"], claim["claim_after"], claim["claim_unit"]
-        if not (before > 0 and after > 0):
+        if not (before > 0 and after > 0) or (
+            start is not None and claim["claim_conditions"] != conditions
+        ):
             shares.append(math.nan)
             continue
-        start = start or (before, unit)
+        if start is None:
+            start, conditions = (before, unit), claim["claim_conditions"]
         share = (1.0 if (before, unit) == start else share) * after / before
         shares.append(share)
     return shares

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from made_up_results import cell, family_lines, goal, over_budget, past_lines, write
 
@@ -149,8 +151,9 @@ def test_mixed_environments_are_said(told):
     assert "measured in 2 different environments" in of("file", told(lines))
 
 
-def claim(before, after, unit="s"):
-    return {"claim_before": before, "claim_after": after, "claim_unit": unit}
+def claim(before, after, unit="s", conditions=""):
+    figures = {"claim_before": before, "claim_after": after}
+    return figures | {"claim_unit": unit, "claim_conditions": conditions}
 
 
 def test_published_shares_follow_the_steps():
@@ -159,6 +162,11 @@ def test_published_shares_follow_the_steps():
     assert published_shares([claim(1200, 600), none, claim(600, 150)])[2] == 0.125
     assert published_shares([claim(100, 50), claim(100, 25)]) == [0.5, 0.25]
     assert published_shares([claim(100, 50), claim(8, 2, "ms")]) == [0.5, 0.125]
+
+
+def test_what_was_published_of_another_problem_goes_on_with_no_ladder():
+    shares = published_shares([claim(100, 50), claim(20, 10, conditions="another"), claim(50, 25)])
+    assert (shares[0], math.isnan(shares[1]), shares[2]) == (0.5, True, 0.25)
 
 
 def test_the_ladder_holds_what_must_decide_as_the_reference(tmp_path):

@@ -1,4 +1,4 @@
-"""How a training job loads a plan from its file instead of searching for it."""
+"""Load a plan from its file in a training job, instead of searching for one."""
 
 import hashlib
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What torchrec's planner could do with less work: each change a subclass or a hook.
+"""Changes that save torchrec's planner work, each a subclass or a hook.
 
 All decide as torchrec does. `docs/embedding.md` says where in torchrec each of them belongs.
 """
@@ -137,13 +137,15 @@ class RememberedHashOption(ShardingOption):
 class RememberedHashEnumerator(DistinctShardsEnumerator):
     """Gives out options that remember their hash."""
 
+    option: type[ShardingOption] = RememberedHashOption
+
     def enumerate(
         self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]
     ) -> list[ShardingOption]:
         """Return torchrec's options, each turned into one that remembers."""
         options = super().enumerate(module, sharders)
         for option in options:
-            option.__class__ = RememberedHashOption
+            option.__class__ = self.option
         return options
 
 
@@ -166,14 +168,7 @@ class RememberedTotalsOption(RememberedHashOption):
 class RememberedTotalsEnumerator(RememberedHashEnumerator):
     """Gives out options that remember their totals too."""
 
-    def enumerate(
-        self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]
-    ) -> list[ShardingOption]:
-        """Return torchrec's options, each turned into one that remembers."""
-        options = super().enumerate(module, sharders)
-        for option in options:
-            option.__class__ = RememberedTotalsOption
-        return options
+    option = RememberedTotalsOption
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ Every rung decides exactly the same. Those before `cheap-device-copies` copy dev
 to 1.8.0 do, those after `upstream` are changes of ours, each on top of those before it.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.contract import Claim, Prepared
@@ -92,37 +93,16 @@ def upstream(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     return prepare(problem, proposer=GreedyProposer)
 
 
-@FAMILY.variant("remembered-annotations", same_as="upstream", source="shardbench")
-def remembered_annotations(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """Annotations of an estimator looked up once, not for every shard"""
-    return _improved(problem, "remembered-annotations")
+_IMPROVEMENTS = {
+    "remembered-annotations": "Annotations of an estimator looked up once, not for every shard",
+    "no-space-copy": "The search space stored as it is, not as a deep copy",
+    "distinct-shards": "Estimators asked about one shard of each size",
+    "shared-device-figures": "Hosts tried on new devices that share the old ones' figures",
+    "remembered-hashes": "Options hashed once, not for every proposal",
+    "remembered-totals": "Storage and perf of an option's shards added up once",
+}
 
-
-@FAMILY.variant("no-space-copy", same_as="remembered-annotations", source="shardbench")
-def no_space_copy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """The search space stored as it is, not as a deep copy"""
-    return _improved(problem, "no-space-copy")
-
-
-@FAMILY.variant("distinct-shards", same_as="no-space-copy", source="shardbench")
-def distinct_shards(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """Estimators asked about one shard of each size"""
-    return _improved(problem, "distinct-shards")
-
-
-@FAMILY.variant("shared-device-figures", same_as="distinct-shards", source="shardbench")
-def shared_device_figures(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """Hosts tried on new devices that share the old ones' figures"""
-    return _improved(problem, "shared-device-figures")
-
-
-@FAMILY.variant("remembered-hashes", same_as="shared-device-figures", source="shardbench")
-def remembered_hashes(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """Options hashed once, not for every proposal"""
-    return _improved(problem, "remembered-hashes")
-
-
-@FAMILY.variant("remembered-totals", same_as="remembered-hashes", source="shardbench")
-def remembered_totals(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """Storage and perf of an option's shards added up once"""
-    return _improved(problem, "remembered-totals")
+for _name, _before in zip(_IMPROVEMENTS, ["upstream", *_IMPROVEMENTS], strict=False):
+    FAMILY.variant(_name, summary=_IMPROVEMENTS[_name], same_as=_before, source="shardbench")(
+        partial(_improved, last=_name)
+    )

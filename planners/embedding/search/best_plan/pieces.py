@@ -1,4 +1,4 @@
-"""What a device can hold of a table: a shard of an option, or several, and their share of it."""
+"""The pieces of a table that a device can hold: shards of an option, and their share of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
