@@ -13,7 +13,7 @@ from harness.topologies.lookup import find_topology
 from planners.embedding.mixture import shape
 from planners.embedding.problem import build
 from planners.embedding.quality import arrays
-from planners.embedding.search.best_plan.bound import lower_bound
+from planners.embedding.search.best_plan.bounds.bound import lower_bound
 from planners.embedding.search.best_plan.search import best_plan
 from planners.embedding.search.outcome import Found
 

@@ -15,7 +15,7 @@ from planners.embedding.plan_files.document import PlanDocument, TableEntry
 from planners.embedding.plan_files.previous import previous_plan
 from planners.embedding.problem import EmbeddingProblem, MoveBudget
 from planners.embedding.quality import arrays, quality
-from planners.embedding.search.best_plan.near_search import NearPlan, NearSearch
+from planners.embedding.search.best_plan.near.search import NearPlan, NearSearch
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.torchrec_objects import perf_by_rank
 

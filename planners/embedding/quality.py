@@ -7,8 +7,8 @@ from torchrec.distributed.planner.perf_models import NoopPerfModel
 
 from planners.embedding.decision import Plan, storage_by_rank
 from planners.embedding.problem import EmbeddingProblem
-from planners.embedding.search.best_plan.moves import with_previous
-from planners.embedding.search.best_plan.near_bound import near_bound
+from planners.embedding.search.best_plan.near.bound import near_bound
+from planners.embedding.search.best_plan.near.moves import with_previous
 from planners.embedding.search.best_plan.search import best_bound
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space

@@ -83,9 +83,10 @@ def test_its_family_is_compared(user: User):
 def test_its_variant_stands_beside_those_of_shardbench(user: User):
     said = user.shardbench(
         "compare", "embedding", "-w", "synthetic[tables=3]", "-t", "dgx_h100", "-n", "8",
-        "--variants", "memory-balanced", "--against", "upstream", "--seconds", "0.1",
+        "--variants", "memory-balanced", "--against", "upstream", "--seconds", "0.1", "--json", "-",
     )  # fmt: skip
-    assert re.search(r"memory-balanced .* own ", said)
+    rows = {row["variant"]: row for row in json.loads(said)["rows"]}
+    assert (rows["memory-balanced"]["status"], rows["memory-balanced"]["decision"]) == ("ok", "own")
 
 
 def test_it_plans_explains_and_shows_what_there_is(user: User):

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from test_candidates import KINDS, devices, least_rating, option, problems
 
 from planners.embedding.explain.arguments import reasons
-from planners.embedding.search.best_plan.bound import (
+from planners.embedding.search.best_plan.bounds.bound import (
     integer_bound,
     least_possible,
     linear_bound,
     lower_bound,
 )
+from planners.embedding.search.best_plan.bounds.configuration import pattern_bound
+from planners.embedding.search.best_plan.bounds.programmes import LinearRelaxation
 from planners.embedding.search.best_plan.candidates import candidates
-from planners.embedding.search.best_plan.configuration import pattern_bound
-from planners.embedding.search.best_plan.programmes import LinearRelaxation
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import search_space
 
@@ -128,8 +128,8 @@ def test_whole_options_bound_more_than_parts():
 
 
 def test_large_problems_have_the_linear_bound(monkeypatch):
-    monkeypatch.setattr("planners.embedding.search.best_plan.configuration._MOST_TABLES", 0)
-    monkeypatch.setattr("planners.embedding.search.best_plan.bound._MOST_INTEGERS", 3)
+    monkeypatch.setattr("planners.embedding.search.best_plan.bounds.configuration._MOST_TABLES", 0)
+    monkeypatch.setattr("planners.embedding.search.best_plan.bounds.bound._MOST_INTEGERS", 3)
     assert lower_bound(*one_of_two_options()).milliseconds == pytest.approx(2.75, rel=RELATIVE)
 
 

@@ -29,7 +29,7 @@ from planners.embedding.decision import prepare, validate
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.problem import build
 from planners.embedding.quality import arrays
-from planners.embedding.search.best_plan.bound import linear_bound, lower_bound
+from planners.embedding.search.best_plan.bounds.bound import linear_bound, lower_bound
 from planners.embedding.search.best_plan.candidates import candidates
 from planners.embedding.search.best_plan.search import best_bound, best_plan
 from planners.embedding.search.outcome import Deadline, Found, NotFound
@@ -298,8 +298,10 @@ def test_a_plan_is_near_the_bound_where_there_is_room():
 
 @pytest.fixture
 def little_work(monkeypatch):
-    """Let searches be done soon, with as much time for their linear programmes, which is real."""
-    monkeypatch.setattr("planners.embedding.search.best_plan.search._WORK_PER_SECOND", 6e6)
+    """Let searches be done soon that have minutes for their programmes, whose time is real."""
+    search = "planners.embedding.search.best_plan.search"
+    monkeypatch.setattr(f"{search}._WORK_PER_SECOND", 6e4)
+    monkeypatch.setattr(f"{search}._PATTERNS_PER_SECOND", 2e4)
 
 
 def test_a_plan_is_nearer_the_bound_where_memory_is_scarce():
@@ -312,7 +314,7 @@ def test_a_plan_is_nearer_the_bound_where_memory_is_scarce():
 def test_the_same_seed_finds_the_same_plan():
     _, *problem = real(UNSOLVED)
     one, again, *others = (
-        best_plan(*problem, Deadline(5, standing_still), seed) for seed in (1, 1, 2, 3)
+        best_plan(*problem, Deadline(500, standing_still), seed) for seed in (1, 1, 2, 3)
     )
     assert one.rating == again.rating
     assert one.options.tolist() == again.options.tolist()
@@ -325,7 +327,7 @@ def test_the_clock_ends_the_search_with_the_best_plan_so_far(monkeypatch):
     monkeypatch.setattr("planners.embedding.search.best_plan.search._WORK_AT_ONCE", 200_000)
     _, *problem = real(UNSOLVED)
     ends = [
-        best_plan(*problem, Deadline(2, JumpingClock(looks))) for looks in (20, 35, 60, 80, 1000)
+        best_plan(*problem, Deadline(200, JumpingClock(looks))) for looks in (20, 35, 60, 80, 1000)
     ]
     rounds = [found.proposals for found in ends]
     assert rounds == sorted(set(rounds)), "each goes on for longer"

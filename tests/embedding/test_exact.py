@@ -17,7 +17,7 @@ from planners.embedding.decision import prepare
 from planners.embedding.drop_in.planner import DistrustedSearch, Planner
 from planners.embedding.problem import build
 from planners.embedding.quality import arrays, quality
-from planners.embedding.search.best_plan.bound import linear_bound
+from planners.embedding.search.best_plan.bounds.bound import linear_bound
 from planners.embedding.search.best_plan.candidates import candidates
 from planners.embedding.search.best_plan.exact import ExactSearch
 from planners.embedding.search.best_plan.search import best_plan

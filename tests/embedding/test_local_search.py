@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from test_candidates import KINDS, devices, fit, load, option, problems, ways
 
-from planners.embedding.search.best_plan.bound import linear_bound
+from planners.embedding.search.best_plan.bounds.bound import linear_bound
 from planners.embedding.search.best_plan.candidates import candidates
 from planners.embedding.search.best_plan.local_search import construct, improve
 from planners.embedding.search.best_plan.local_state import (

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from test_candidates import KINDS, devices, fit, load, option, problems, ways
 from test_certified import options_with_ranks
 
-from planners.embedding.search.best_plan.moves import Moves, with_previous
-from planners.embedding.search.best_plan.near_bound import near_bound
-from planners.embedding.search.best_plan.near_search import NearPlan, NearSearch
+from planners.embedding.search.best_plan.near.bound import near_bound
+from planners.embedding.search.best_plan.near.moves import Moves, with_previous
+from planners.embedding.search.best_plan.near.search import NearPlan, NearSearch
 from planners.embedding.search.best_plan.search import best_plan
 from planners.embedding.search.outcome import Deadline, Found
 from planners.embedding.search.space import search_space

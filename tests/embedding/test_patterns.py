@@ -14,11 +14,11 @@ from harness.topologies.lookup import find_topology
 from planners.embedding.mixture import shape
 from planners.embedding.problem import build
 from planners.embedding.quality import arrays
-from planners.embedding.search.best_plan.bound import integer_bound, linear_bound
+from planners.embedding.search.best_plan.bounds.bound import integer_bound, linear_bound
+from planners.embedding.search.best_plan.bounds.configuration import pattern_bound
+from planners.embedding.search.best_plan.bounds.patterns import Items
+from planners.embedding.search.best_plan.bounds.pricing import dearest_pattern
 from planners.embedding.search.best_plan.candidates import candidates
-from planners.embedding.search.best_plan.configuration import pattern_bound
-from planners.embedding.search.best_plan.patterns import Items
-from planners.embedding.search.best_plan.pricing import dearest_pattern
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import search_space
 

@@ -12,8 +12,8 @@ from random_options import random_case
 
 from planners.embedding.search.best_plan import branch_and_bound, local_search
 from planners.embedding.search.same_plan import dynamic_programming, kernels
-from planners.embedding.search.best_plan.moves import Moves
-from planners.embedding.search.best_plan.near_search import NearSearch
+from planners.embedding.search.best_plan.near.moves import Moves
+from planners.embedding.search.best_plan.near.search import NearSearch
 from planners.embedding.search.best_plan.search import best_plan
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import devices_of, search_space

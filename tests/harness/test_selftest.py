@@ -5,6 +5,7 @@ import copy
 import pytest
 
 from harness.measuring.selftest import rounds as selftest
+from harness.measuring.selftest.file import SelfTest
 from harness.measuring.selftest.rounds import SLOWDOWNS, Tally, share_interval, tallies, variant_of
 from harness.model.cell import Cell, Ratio
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
@@ -71,3 +72,20 @@ def test_a_share_comes_with_what_chance_allows() -> None:
     tally = Tally(5, {"slower": 97, "same": 3}, 30, 0.01)
     low, high = tally.in_a_hundred(tally.found)
     assert 91 < low < 97 < high < 99.5
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ({3: 7, 5: 10, 10: 10}, "5 % more work was found 10 times of 10, "),
+        ({3: 10}, "3 % more work was found 10 times of 10, "),
+        ({}, "calls of 2 ms: identical"),
+    ],
+)
+def test_a_summary_tells_what_was_added(found: dict[int, int], told: str) -> None:
+    summary = SelfTest(
+        "a machine", "2026-11-23T05:01:13Z", 0.7, 0.002, "turns", 10, 9.4, 1, 0, found,
+        reach=0.01, pair_spread=0.1, process_spread=0.01,
+    )  # fmt: skip
+    assert told in summary.sentence()
+    assert summary.sentence().endswith("called different 1 times of 10.")

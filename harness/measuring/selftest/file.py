@@ -39,14 +39,18 @@ class SelfTest(Struct, frozen=True):
     process_spread: Amount
 
     def sentence(self) -> str:
-        """Say what the machine resolved."""
+        """Say what the machine resolved, of what was added nearest to 5 %."""
         day, length = self.started[:10], f"{1000 * self.call_seconds:g} ms"
-        found = self.found.get(5, 0)
-        return (
-            f"Self-test of {day} on this machine, calls of {length}: 5 % more work was found "
-            f"{found} times of {self.rounds}, identical variants were called different "
-            f"{self.differing} times."
+        nearest = sorted(self.found.items(), key=lambda each: abs(each[0] - 5))[:1]
+        slower = [
+            f"{percent} % more work was found {times} times of {self.rounds}"
+            for percent, times in nearest
+        ]
+        identical = (
+            f"identical variants were called different {self.differing} times of {self.rounds}"
         )
+        told = ", ".join([*slower, identical])
+        return f"Self-test of {day} on this machine, calls of {length}: {told}."
 
 
 def self_test(

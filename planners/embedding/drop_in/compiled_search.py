@@ -171,7 +171,7 @@ class CompiledSearch(Proposer, Partitioner):
         self, space: SearchSpace, devices: Devices, previous: PreviousPlan
     ) -> Found | NotFound:
         """Search near a previous plan."""
-        from planners.embedding.search.best_plan.near_search import NearPlan, NearSearch
+        from planners.embedding.search.best_plan.near.search import NearPlan, NearSearch
 
         previous.check_has_one_of({option.name for option in space.options}, "The previous plan")
         if not NearSearch.can_search(space, devices):

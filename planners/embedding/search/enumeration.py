@@ -17,7 +17,7 @@ from torchrec.distributed.types import ModuleSharder
 
 from planners.embedding.search.estimation import Estimation, hashable
 from planners.embedding.search.unmade_shards import (
-    Layout,
+    ShardLayout,
     SharedOption,
     UnmadeShards,
     leave_unmade,
@@ -112,13 +112,13 @@ def _enumerate_with_layouts() -> Callable[..., list[ShardingOption]]:
     if code is None or torchrecs.__closure__ or _CUT not in code.co_names:
         return cast(Callable[..., list[ShardingOption]], torchrecs)
     cut = torchrecs.__globals__[_CUT]
-    layouts: dict[Hashable, Layout] = {}
+    layouts: dict[Hashable, ShardLayout] = {}
 
-    def lay_out(tensor: torch.Tensor, **how: Any) -> tuple[list[Layout], list[Layout]]:
+    def lay_out(tensor: torch.Tensor, **how: Any) -> tuple[list[ShardLayout], list[ShardLayout]]:
         rows, columns = tensor.shape
         key = rows, columns, *map(hashable, how.values())
         if key not in layouts:
-            layouts[key] = Layout((rows, columns), partial(cut, tensor, **how))
+            layouts[key] = ShardLayout((rows, columns), partial(cut, tensor, **how))
         return [layouts[key]], [layouts[key]]
 
     return FunctionType(
@@ -129,10 +129,10 @@ def _enumerate_with_layouts() -> Callable[..., list[ShardingOption]]:
     )
 
 
-def _layout_of(option: ShardingOption) -> Layout | None:
+def _layout_of(option: ShardingOption) -> ShardLayout | None:
     """Return the layout that an option has in the place of its shards."""
     size = option.shards[0].size if option.shards else None
-    return size if isinstance(size, Layout) else None
+    return size if isinstance(size, ShardLayout) else None
 
 
 def _is_perf_estimator(estimator: ShardEstimator) -> bool:

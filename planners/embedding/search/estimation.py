@@ -12,7 +12,7 @@ from torchrec.distributed.planner.types import (
 )
 
 from planners.embedding.search.lanes import Diverged, Lanes
-from planners.embedding.search.unmade_shards import Estimates, Ints, Layout, with_shards
+from planners.embedding.search.unmade_shards import Estimates, Ints, ShardLayout, with_shards
 
 Ask = Callable[[list[ShardingOption]], None]
 """Has torchrec's estimators fill in the estimates of the shards of some options."""
@@ -55,7 +55,7 @@ class Estimation:
     def __init__(
         self,
         options: Sequence[ShardingOption],
-        layouts: Sequence[Layout],
+        layouts: Sequence[ShardLayout],
         ask: Ask,
         constraints: Sequence[dict[str, ParameterConstraints] | None] | None,
     ) -> None:

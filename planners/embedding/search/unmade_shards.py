@@ -15,7 +15,7 @@ Numbers = npt.NDArray[np.object_]  # Python's own, as torchrec's formulas return
 _UNMADE = "_unmade_shards"
 
 
-class Layout:
+class ShardLayout:
     """How a table is cut into shards: their distinct sizes, and which of them each one has.
 
     Only `cut`, which returns torchrec's own lists of sizes and offsets, knows all of it.
@@ -74,7 +74,7 @@ class Estimates:
 class UnmadeShards:
     """The shards of an option: how its table is cut, and the estimates from `first` on."""
 
-    layout: Layout
+    layout: ShardLayout
     estimates: Estimates
     first: int
 

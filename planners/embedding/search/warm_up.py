@@ -10,8 +10,8 @@ from torchrec.distributed.planner.proposers import GreedyProposer
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 from torchrec.distributed.types import ShardingType
 
-from planners.embedding.search.best_plan.moves import Moves
-from planners.embedding.search.best_plan.near_search import NearSearch
+from planners.embedding.search.best_plan.near.moves import Moves
+from planners.embedding.search.best_plan.near.search import NearSearch
 from planners.embedding.search.best_plan.search import best_plan
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.same_plan.bin_proposer import BinProposer

@@ -12,19 +12,19 @@ from torchrec.distributed.planner.proposers import (
 )
 from torchrec.distributed.planner.types import Proposer
 
-from planners.embedding.search.best_plan.bound import (
+from planners.embedding.search.best_plan.bounds.bound import (
     LowerBound,
     integer_bound,
     linear_bound,
     lower_bound,
     worth_integers,
 )
+from planners.embedding.search.best_plan.bounds.configuration import pattern_bound, worth_patterns
+from planners.embedding.search.best_plan.bounds.programmes import LinearRelaxation
 from planners.embedding.search.best_plan.candidates import Candidates, candidates
-from planners.embedding.search.best_plan.configuration import pattern_bound, worth_patterns
 from planners.embedding.search.best_plan.exact import NO_BETTER, ExactSearch, worth_exact
 from planners.embedding.search.best_plan.local_search import construct, improve
 from planners.embedding.search.best_plan.local_state import State, local_tables, new_state
-from planners.embedding.search.best_plan.programmes import LinearRelaxation
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
 from planners.embedding.search.same_plan.partition import PartitionRules

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planners.embedding.search.best_plan.bounds.configuration import pattern_bound, worth_patterns
+from planners.embedding.search.best_plan.bounds.programmes import HostProgramme, LinearRelaxation
 from planners.embedding.search.best_plan.candidates import Candidates, candidates
-from planners.embedding.search.best_plan.configuration import pattern_bound, worth_patterns
-from planners.embedding.search.best_plan.programmes import HostProgramme, LinearRelaxation
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 

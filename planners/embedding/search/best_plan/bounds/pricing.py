@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from planners.embedding.search.best_plan.patterns import (
+from planners.embedding.search.best_plan.bounds.patterns import (
     LEVELS,
     Branches,
     Items,

@@ -10,10 +10,10 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
-from planners.embedding.search.best_plan.bound import least_possible
+from planners.embedding.search.best_plan.bounds.bound import least_possible
+from planners.embedding.search.best_plan.bounds.programmes import least_perf
 from planners.embedding.search.best_plan.candidates import Candidates
-from planners.embedding.search.best_plan.moves import Moves
-from planners.embedding.search.best_plan.programmes import least_perf
+from planners.embedding.search.best_plan.near.moves import Moves
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints, Placement
 

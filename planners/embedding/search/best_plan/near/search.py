@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planners.embedding.search.best_plan.bound import linear_bound
+from planners.embedding.search.best_plan.bounds.bound import linear_bound
 from planners.embedding.search.best_plan.local_search import complete, improve
 from planners.embedding.search.best_plan.local_state import (
     BUDGET,
@@ -20,13 +20,13 @@ from planners.embedding.search.best_plan.local_state import (
     local_tables,
     new_state,
 )
-from planners.embedding.search.best_plan.moves import (
+from planners.embedding.search.best_plan.near.bound import near_bound
+from planners.embedding.search.best_plan.near.moves import (
     Moves,
     previous_options,
     shards_of,
     with_previous,
 )
-from planners.embedding.search.best_plan.near_bound import near_bound
 from planners.embedding.search.best_plan.search import (
     NEAR_ENOUGH,
     best_plan,

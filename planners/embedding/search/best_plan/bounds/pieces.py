@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from planners.embedding.search.best_plan.bounds.patterns import Items
 from planners.embedding.search.best_plan.candidates import Candidates
-from planners.embedding.search.best_plan.patterns import Items
 from planners.embedding.search.space import Floats, Ints, Placement
 
 _STEPS = 60

@@ -18,10 +18,10 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
+from planners.embedding.search.best_plan.bounds.pieces import Pieces, first_worth
+from planners.embedding.search.best_plan.bounds.pricing import dearest_pattern
+from planners.embedding.search.best_plan.bounds.programmes import new_solver
 from planners.embedding.search.best_plan.candidates import Candidates
-from planners.embedding.search.best_plan.pieces import Pieces, first_worth
-from planners.embedding.search.best_plan.pricing import dearest_pattern
-from planners.embedding.search.best_plan.programmes import new_solver
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints
 
