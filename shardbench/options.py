@@ -37,8 +37,8 @@ Json = Annotated[
 ]
 
 # A suite is measured with these by any command: stored results count only where they are the same.
-SUITE_BUDGET = 20.0
-SUITE_SECONDS = 8.0
+SUITE_BUDGET = 12.0
+SUITE_SECONDS = 4.0
 
 
 def warn(text: str) -> None:

@@ -9,7 +9,7 @@ ALL = (*LADDER, "optimal", *REAL)
 
 _FOUR = "dgx_a100_80gb:4"
 _EIGHT = "dgx_a100_80gb:8"
-_BEGINNING = f"resnet50[calls=1000]/{_FOUR}"
+_BEGINNING = f"resnet50[calls=300]/{_FOUR}"
 _RESNET50 = f"resnet50/{_FOUR}"
 _GPT12 = f"gpt12/{_FOUR}"
 _PAIRS = f"all-pairs[rank=4,mesh=2x4]/{_EIGHT}"

@@ -12,7 +12,7 @@ _SHARDED_VIEW = f"ops[op=view-sharded]/{_HOST}"
 _MLP = "mlp/dgx_h100:8"
 _MISS_3D = f"miss[dims=3,op=addmm+mm+mul+relu]/{_HOSTS}"
 _MISS_4D = f"miss[dims=4,op=addmm+mm+mul+relu]/{_HOSTS}"
-_CASES_2D = f"miss[dims=2,cases=40]/{_HOSTS}"
+_CASES_2D = f"miss[dims=2,cases=10]/{_HOSTS}"
 _CASES_3D = f"miss[dims=3,cases=30]/{_HOSTS}"
 _DYNAMIC = f"dynamic/{_HOSTS}"
 _DYNAMIC_2D = f"dynamic[dims=2]/{_HOSTS}"
@@ -23,14 +23,14 @@ _SIZES = ("upstream", "interned", "shape-class")
 
 STUDIES = (
     Study(f"ops[op=addmm]/{_HOST}", LADDER, "published ladder"),
-    Study(f"mlp/{_HOST}", (*LADDER, "interned"), "published ladder"),
+    Study(f"mlp/{_HOST}", (*LADDER, "interned"), "published ladder", large=True),
     Study(f"ops/{_HOST}", (*LADDER, "uncached", "interned"), "published ladder", large=True),
     *(
         Study(problem, variants, purpose, against="upstream", large=large)
         for problem, variants, purpose, large in (
             (_ORDINARY, _HIT, "a hit", False),
             (_SCALAR, _HIT, "a hit", False),
-            (_SHARDED_VIEW, _HIT, "a hit", False),
+            (_SHARDED_VIEW, _HIT, "a hit", True),
             (_MLP, _HIT, "a hit", False),
             (f"transformer-block/{_HOST}", _HIT, "a hit", True),
             (f"optimizer[impl=single]/{_HOST}", _HIT, "a hit", True),

@@ -23,7 +23,7 @@ PADDLE = (
 )
 
 STUDIES = (
-    *(Study(_layers(layers), LADDER, "a stack of layers") for layers in (2, 4, 8)),
+    *(Study(_layers(layers), LADDER, "a stack of layers") for layers in (2, 4, 6)),
     *(Study(_layers(layers), LADDER, "a stack of layers", large=True) for layers in (16, 32, 64)),
     Study(f"micro/{_FOUR}", INSERTING, "insertions alone"),
     Study(_MICRO, INSERTING, "insertions alone", large=True),
@@ -50,7 +50,7 @@ OVERVIEW = (
     # Paddle 3.3.1 has both changes, and its only caller switches the second one off.
     OverviewRow(
         "Paddle",
-        problem=_layers(8),
+        problem=_layers(6),
         today="sync-after-remove",
         ours="indexed",
         place=40,

@@ -240,8 +240,14 @@ def sample(
         if forks and way == "turns":
             time_block = InForks(forks.report, block_seconds)
         elif forks and way != "turns in one process":
-            apart = way == "one core each"
-            time_block = SideBySide(forks.report, forks.together, cores(), apart, block_seconds)
+            time_block = SideBySide(
+                forks.report,
+                forks.together,
+                cores(),
+                each_its_own=way == "one core each",
+                seconds=block_seconds,
+                compares=reference is not None,
+            )
         groups.append(Group(way, names, time_block, variants, rule, rng))
     time_groups(groups, reference, limits, clock, rule.seconds, block_ended)
     times: dict[str, Times] = {}

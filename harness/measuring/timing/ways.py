@@ -118,7 +118,8 @@ class SideBySide:
     how many there are before they begin.
 
     How long a turn lasts is known badly from calls before, and wrong shares triple the noise. So
-    it is learnt from each block; a first one that had wrong shares is measured anew.
+    it is learnt from each block; a first one that had wrong shares is measured anew, unless there
+    is nothing to compare.
 
     A turn that is far shorter, or of several calls, would be cut to pieces by such a share, each
     with cold caches. It gets the core whenever it wants it, and sleeps between turns while the
@@ -132,9 +133,10 @@ class SideBySide:
         cores: Sequence[int],
         each_its_own: bool = False,
         seconds: float = BLOCK_SECONDS,
+        compares: bool = True,
     ) -> None:
         self._report, self._together, self._seconds_of_block = report, together, seconds
-        self._cores, self._each_its_own = cores, each_its_own
+        self._cores, self._each_its_own, self._compares = cores, each_its_own, compares
         self._blocks = 0
         self._took: dict[str, list[float]] = {}
 
@@ -142,7 +144,7 @@ class SideBySide:
         self, variants: Variants, names: Sequence[str], rng: random.Random
     ) -> list[Sample]:
         """Time one turn of each in a fork of its own, or several where they are short."""
-        is_first = not self._blocks
+        is_first = self._compares and not self._blocks
         while True:
             shares = self._shares(variants, names)
             samples = self._time_block(variants, names, rng, shares)

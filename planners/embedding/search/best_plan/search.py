@@ -34,6 +34,10 @@ from planners.embedding.search.space import Devices, Ints, Placement, SearchSpac
 NEAR_ENOUGH = 0.005
 """A plan that is proven to be this near the best one, as a part of the bound, ends the search."""
 
+# From a plan that is this near, heat only leads away: it is gone on from, cold and steep.
+_NEARLY = 0.02
+_RUN_NEARBY = (0.1, 4)
+
 # A start leaves out options with shards above one of these parts of the bound: without giants in
 # it, the relaxed plan can be placed nearly as it is.
 _LARGEST_PARTS = (1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
@@ -208,6 +212,10 @@ class _LocalSearch:
         return self._best_rating <= self._bound.milliseconds * (1 + NEAR_ENOUGH)
 
     @property
+    def _nearly(self) -> bool:
+        return self._best_rating <= self._bound.milliseconds * (1 + _NEARLY)
+
+    @property
     def _scale(self) -> float:
         """Milliseconds to measure ranks by: the bound, unless that is zero."""
         return self._bound.milliseconds or float(self._found.largest.max()) or 1.0
@@ -258,7 +266,9 @@ class _LocalSearch:
             if math.isinf(self._bound.milliseconds):
                 return
             start = starts[run % min(len(starts), _STARTS)]
-            if run == len(_RUNS) - 1 and self._best is not None:
+            if self._best is not None and self._nearly:
+                start, (temperature, doublings) = self._best, _RUN_NEARBY
+            elif self._best is not None and run == len(_RUNS) - 1:
                 start = self._best
             state = self._continued(start, doublings)
             while state.work[0] < work:
