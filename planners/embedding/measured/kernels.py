@@ -23,8 +23,8 @@ from torchrec.distributed.embedding_types import (
 from torchrec.modules.embedding_configs import DataType, PoolingType
 
 from harness.contract import Prepared, UsageError
-from planners.embedding.measured.indices import Indices, Ints
-from planners.embedding.measured.shards import ShardWork
+from planners.embedding.calibration.indices import Indices
+from planners.embedding.calibration.shards import ShardWork
 
 CPU_KERNEL = EmbeddingComputeKernel.FUSED.value
 """The kernel that fbgemm has on a CPU; what is cached or in managed memory needs CUDA."""

@@ -53,7 +53,7 @@ class Uniform:
             return min(1.0, count)
         return -rows * math.expm1(count * math.log1p(-1 / rows))
 
-    def share_of_hottest(self, rows: int, hottest: float, count: float) -> float:
+    def share_of_hottest(self, rows: int, hottest: float, count: float) -> float:  # noqa: ARG002  # Reuse needs it
         """Return the part of the indices that name the so many rows that are named most."""
         return min(1.0, hottest / rows)
 
@@ -92,7 +92,7 @@ class Zipf:
         chance = np.minimum(np.diff(mass) / width, 1 - 1e-12)
         return float((width * -np.expm1(count * np.log1p(-chance))).sum())
 
-    def share_of_hottest(self, rows: int, hottest: float, count: float) -> float:
+    def share_of_hottest(self, rows: int, hottest: float, count: float) -> float:  # noqa: ARG002  # Reuse needs it
         """Return the part of the indices that name the so many rows that are named most."""
         return self._until(min(hottest, rows) + 1) / self._until(rows + 1)
 
