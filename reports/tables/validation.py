@@ -107,12 +107,16 @@ def figures_table(machine: FittedMachine) -> Table:
     """Return a row for each figure that was fitted."""
     return table_of(
         machine.figures,
-        code("figure", "name"),
-        numbers("value", "value", figure),
-        numbers("from", "low", figure),
-        numbers("to", "high", figure),
-        text("unit", lambda row: row.unit or "-"),
+        code("figure", "name", least=30),
+        numbers("value", "value", _four),
+        numbers("from", "low", _four),
+        numbers("to", "high", _four),
+        text("unit", lambda row: row.unit or "-", least=12),
     )
+
+
+def _four(value: float) -> str:
+    return f"{value:.3g}"
 
 
 def errors_table(machine: FittedMachine) -> Table:

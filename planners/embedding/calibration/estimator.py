@@ -4,7 +4,11 @@ import csv
 
 from torchrec.distributed.planner.estimator.annotations import backward_compute, forward_compute
 from torchrec.distributed.planner.estimator.config import EmbeddingPerfEstimatorConfig
-from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstimator
+from torchrec.distributed.planner.estimator.estimator import (
+    EmbeddingPerfEstimator,
+    EmbeddingShardingPerfEvaluator,
+    get_embedding_perf_sharding_evaluator,
+)
 from torchrec.distributed.planner.estimator.types import ShardPerfContext
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import ParameterConstraints, ShardEstimator, Topology
@@ -33,12 +37,20 @@ class CalibratedPerfConfig(EmbeddingPerfEstimatorConfig):
     @forward_compute
     def forward_ms(self, context: ShardPerfContext) -> float:
         """Return the milliseconds of a shard's forward pass."""
+        if not self.calibration.covers(context.compute_kernel):
+            return float(_evaluator(context)._default_fwd_comp(context, self))
         return self.calibration.shard_ms(shard_of(context), "forward")
 
     @backward_compute
     def backward_ms(self, context: ShardPerfContext) -> float:
         """Return the milliseconds of a shard's backward pass, the update included."""
+        if not self.calibration.covers(context.compute_kernel):
+            return float(_evaluator(context)._default_bwd_comp(context, self))
         return self.calibration.shard_ms(shard_of(context), "backward")
+
+
+def _evaluator(context: ShardPerfContext) -> EmbeddingShardingPerfEvaluator:
+    return get_embedding_perf_sharding_evaluator(context.sharding_type, context.is_inference)
 
 
 def shard_of(context: ShardPerfContext) -> ShardWork:

@@ -118,7 +118,8 @@ class Reuse:
     def _rows_of_bins(self, rows: int, count: float) -> Floats:
         """Return how many rows each bin has in this table."""
         share, reuse = self._bins
-        return np.clip(share * count / np.maximum(reuse, 1.0), 1.0, rows)
+        held = np.clip(share * count / np.maximum(reuse, 1.0), 1.0, None)
+        return np.asarray(held * min(1.0, rows / held.sum()))
 
     def draw(self, rows: int, count: int, rng: np.random.Generator) -> Ints:
         """Return so many indices into so many rows."""
