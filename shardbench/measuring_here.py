@@ -61,7 +61,7 @@ def settings_of(bench: Bench, device: str) -> Settings:
     here = environment(bench.seed)
     packages = {name: here.packages[name] for name in sorted(here.packages)}
     return {
-        "machine": here.machine,
+        "machine": here.machine or "",
         "device": device,
         "inputs": bench.inputs,
         "seed": bench.seed,

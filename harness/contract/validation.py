@@ -92,7 +92,7 @@ class SweepOnBench(OnBench):
     """
 
     works: Sequence[Work] = ()
-    fit: Callable[[Mapping[str, Mapping[str, float]]], "FittedMachine"] = lambda times: _NOTHING
+    fit: Callable[[Mapping[str, Mapping[str, float]]], "FittedMachine"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,6 @@ class FittedMachine:
     columns: Mapping[str, str]
     figures: Sequence[FittedFigure]
     errors: Sequence[FormError]
-
-
-_NOTHING = FittedMachine({}, (), ())
 
 
 class Measurable(Protocol[P]):

@@ -39,6 +39,7 @@ def calibrate(
             told(f"kernels, round {visit} of {_ROUNDS}", number, len(sweep.works))
             if file.least(work.key) < pairs:
                 stopwatch.time(work.key, stopwatch.prepare(work), pairs)
+    assert sweep.fit is not None
     return sweep.fit(_times(sweep, file))
 
 
@@ -55,7 +56,7 @@ def topology_file(
     name: str, base: Topology, found: FittedMachine, device: str, environment: Environment
 ) -> str:
     """Write a topology as CSV: the machine that was measured, and of `base` what was not."""
-    date = environment.started[:10]
+    date = (environment.started or "")[:10]
     packages = ", ".join(f"{each} {version}" for each, version in environment.packages.items())
     measured = f"measured {date} on {device} ({environment.cpu}) with {packages}"
     texts = {

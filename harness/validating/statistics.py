@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Meta, Struct
 
 from harness.model.cell import Ratio
+
+Floats = npt.NDArray[np.float64]
 
 _RESAMPLED = 2000
 _CONFIDENCE = 0.95
@@ -80,15 +83,15 @@ def agreement(
         spearman_apart=_spearman(guesses[kept], values[kept]) if len(kept) > 2 else None,
         picks=names[pick],
         fastest=names[fastest],
-        is_top=pick == fastest or guesses[fastest] == guesses[pick],
-        is_top_within_noise=measured[pick].low <= measured[fastest].high,
+        is_top=bool(guesses[fastest] == guesses[pick]),
+        is_top_within_noise=bool(measured[pick].low <= measured[fastest].high),
         regret=float(values[pick] / values[fastest] - 1),
         error=float(np.expm1(np.abs(logs).mean())),
         scaled_error=float(np.expm1(np.abs(logs - np.median(logs)).mean())),
     )
 
 
-def _spearman(one: np.ndarray, other: np.ndarray) -> float:  # type: ignore[type-arg]
+def _spearman(one: Floats, other: Floats) -> float:
     """Return the correlation of ranks, ties at their mean rank; 0 where all are equal."""
     from scipy.stats import rankdata
 
@@ -99,7 +102,7 @@ def _spearman(one: np.ndarray, other: np.ndarray) -> float:  # type: ignore[type
 
 
 def _interval(
-    estimated: np.ndarray,  # type: ignore[type-arg]
+    estimated: Floats,
     measured: Sequence[MeasuredMs],
     seed: int,
 ) -> tuple[float, float]:

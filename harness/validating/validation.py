@@ -17,7 +17,7 @@ from harness.validating.times import Settings, Stopwatch, TimesFile
 
 # A rank that is this near the slowest one when it was timed once may be the slowest.
 _NEARLY_SLOWEST, _MOST_OF_A_DECISION = 0.85, 3
-_PAIRS_AT_ONCE = 2
+_PAIRS_AT_ONCE = 4
 _WHOLE = "both"  # passes of a rank
 _LEAST_PAIRS, _MOST_PAIRS = 5, 41
 
@@ -111,6 +111,7 @@ def validate(
     a call with the same settings goes on with them.
     """
     file = TimesFile(path, settings, fresh)
+    until = clock.wall() + seconds - file.seconds
     stopwatch = Stopwatch(bench, clock, file)
     works = {rank.work.key: rank.work for each in bench.candidates for rank in each.ranks}
     rng = random.Random(seed)
@@ -119,7 +120,7 @@ def validate(
     for number, work in enumerate(waiting, start=len(works) - len(waiting)):
         told("ranks, once", number, len(works))
         _time(stopwatch, work, 1)
-    _time_slowest(bench, file, stopwatch, seconds, rng, told)
+    _time_slowest(bench, file, stopwatch, lambda: clock.wall() > until, rng, told)
     return _compared(problem, inputs, bench, file, seed)
 
 
@@ -135,7 +136,7 @@ def _time_slowest(
     bench: CandidatesOnBench,
     file: TimesFile,
     stopwatch: Stopwatch,
-    seconds: float,
+    is_over: Callable[[], bool],
     rng: random.Random,
     told: Told,
 ) -> None:
@@ -149,7 +150,7 @@ def _time_slowest(
         waiting = [work for work in slowest.values() if _pairs(file, work) < pairs]
         rng.shuffle(waiting)
         for number, work in enumerate(waiting):
-            if pairs > _LEAST_PAIRS and file.seconds > seconds:
+            if pairs > _LEAST_PAIRS and is_over():
                 return
             told(f"slowest ranks, round {pairs // _PAIRS_AT_ONCE}", number, len(waiting))
             _time(stopwatch, work, pairs)

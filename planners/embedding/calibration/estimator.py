@@ -34,14 +34,14 @@ class CalibratedPerfConfig(EmbeddingPerfEstimatorConfig):
     def __init__(self, calibration: Calibration) -> None:
         self.calibration = calibration
 
-    @forward_compute
+    @forward_compute  # type: ignore[untyped-decorator]  # torchrec's
     def forward_ms(self, context: ShardPerfContext) -> float:
         """Return the milliseconds of a shard's forward pass."""
         if not self.calibration.covers(context.compute_kernel):
             return float(_evaluator(context)._default_fwd_comp(context, self))
         return self.calibration.shard_ms(shard_of(context), "forward")
 
-    @backward_compute
+    @backward_compute  # type: ignore[untyped-decorator]  # torchrec's
     def backward_ms(self, context: ShardPerfContext) -> float:
         """Return the milliseconds of a shard's backward pass, the update included."""
         if not self.calibration.covers(context.compute_kernel):

@@ -23,7 +23,10 @@ _SCATTER = 2654435761  # a prime: rows that are hot are not neighbours
 class Indices(Protocol):
     """How often the rows of a table are looked up."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """How the distribution is asked for."""
+        ...
 
     def draw(self, rows: int, count: int, rng: np.random.Generator) -> Ints:
         """Return so many indices into so many rows."""
@@ -73,7 +76,7 @@ class Zipf:
         """Return the integral of the density from rank 1 to this one."""
         if self.exponent == 1:
             return math.log(rank)
-        return (rank ** (1 - self.exponent) - 1) / (1 - self.exponent)
+        return float((rank ** (1 - self.exponent) - 1) / (1 - self.exponent))
 
     def draw(self, rows: int, count: int, rng: np.random.Generator) -> Ints:
         """Return so many indices into so many rows."""

@@ -113,8 +113,8 @@ def _fit_kernel(
             # TorchRec's form has no start of a kernel: it is fitted beside it, and left out.
             named = (*form.terms, LAUNCH) if form is CACHED else form.terms
             found += [
-                Coefficient(f"{kernel}.{form.name}.{passed}.{term}", *figures, "ms")
-                for term, *figures in zip(
+                Coefficient(f"{kernel}.{form.name}.{passed}.{term}", value, low, high, "ms")
+                for term, value, low, high in zip(
                     named,
                     *(each.tolist() for each in (made.values, made.low, made.high)),
                     strict=False,

@@ -2,8 +2,9 @@
 
 import ctypes
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -226,9 +227,7 @@ def _sharded(shard: ShardWork, number: int) -> ShardedEmbeddingTable:
     )
 
 
-def _kernel(
-    config: GroupedEmbeddingConfig, shards: Sequence[ShardWork], device: Device
-) -> Callable[..., torch.Tensor]:
+def _kernel(config: GroupedEmbeddingConfig, shards: Sequence[ShardWork], device: Device) -> Any:
     """Return the kernel as TorchRec's `BatchedFusedEmbeddingBag` makes it of a group."""
     on_cuda = device.kind == "cuda"
     specs = [

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torchrec.distributed.planner.types import Shard
@@ -132,7 +133,7 @@ class _Measurable:
         def passes(shards: Sequence[ShardWork]) -> Mapping[str, Prepared[Any]]:
             return prepared_passes(shards, device, indices, bench.seed)
 
-        works = [Work(point.name, lambda shards=point.shards: passes(shards)) for point in points]
+        works = [Work(point.name, partial(passes, point.shards)) for point in points]
         return SweepOnBench(
             device.described(),
             device.kind == "cuda",

@@ -19,6 +19,7 @@ from planners.embedding.search.space import Devices, Floats, Ints, Placement, Se
 # Those that decide on their own, by the quickest variant that decides so.
 _VARIANTS = ("certified", "calibrated", "compiled", "dp-compiled", "dp-compiled-2d")
 _TRIES_PER_PLAN = 20
+_RANDOM = "random"
 
 
 def different_plans(problem: EmbeddingProblem, number: int, seed: int) -> list[tuple[str, Plan]]:
@@ -30,9 +31,9 @@ def different_plans(problem: EmbeddingProblem, number: int, seed: int) -> list[t
         except InfeasibleDecision:
             continue
         key = fingerprint(plan)
-        if key in found:
+        if key in found and not name.startswith(_RANDOM):
             found[key] = f"{found[key][0]}, {name}", found[key][1]
-        elif len(found) < number:
+        elif key not in found and len(found) < number:
             found[key] = name, plan
     return list(found.values())
 
@@ -47,12 +48,13 @@ def _plans(problem: EmbeddingProblem, number: int, seed: int) -> Iterator[tuple[
     relaxed = linear_bound(candidates(space, devices)).options
     if (relaxed >= 0).all() and (plan := _place(space, devices, relaxed, 0.0, rng)):
         yield "relaxed, rounded", plan
+    # What no planner makes: from hardly changed to all by chance, so that there is much to rank.
     base = relaxed if (relaxed >= 0).all() else _any_options(space, rng)
     for count in range(_TRIES_PER_PLAN * number):
         disorder = (count % number + 0.5) / number
         options = _changed(space, base, disorder, rng)
         if plan := _place(space, devices, options, disorder, rng):
-            yield f"random {count + 1}", plan
+            yield f"{_RANDOM} {count + 1}", plan
 
 
 def _of_variant(problem: EmbeddingProblem, name: str) -> Plan | None:

@@ -40,7 +40,7 @@ def design(kernel: str, seed: int = 0, share: float = 1.0) -> list[Point]:
 
     They fill the space of sizes by Sobol's sequence (1967), scrambled anew for each purpose.
     """
-    points = []
+    points: list[Point] = []
     for number, (purpose, count) in enumerate(_POINTS.items()):
         shards = _shards(kernel, 100 * seed + number)
         rng = random.Random(f"{purpose} {seed}")
