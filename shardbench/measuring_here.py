@@ -31,12 +31,12 @@ RankMemory = Annotated[
     float | None,
     typer.Option(
         "--memory",
-        help="GiB that the tables of a rank may have; a quarter of the machine's by default.",
+        help="GiB that the tables of a rank may have; 15 % of the machine's by default.",
     ),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what is measured already.")]
 
-_SHARE_OF_MEMORY = 0.25
+_SHARE_OF_MEMORY = 0.15  # a rank is made beside the one before it is given back
 
 
 def measurable(family: Family[Any, Any]) -> Measurable[Any]:

@@ -128,6 +128,26 @@ class FittedMachine:
     errors: Sequence[FormError]
 
 
+class Links(Protocol):
+    """Processes that were started together, and what joins them."""
+
+    backend: str
+    processes: int
+    is_first: bool
+
+    def agree(self, value: Any) -> Any:
+        """Return what the first process has; the others wait for it."""
+        ...
+
+    def prepared(self, collective: str, bytes_sent: float) -> Prepared[Any]:
+        """Return a collective of so many bytes of each process, which all begin together."""
+        ...
+
+    def leave(self) -> None:
+        """End the group."""
+        ...
+
+
 class Measurable(Protocol[P]):
     """How a family's decisions are measured, and its machines calibrated.
 
@@ -138,6 +158,10 @@ class Measurable(Protocol[P]):
 
     def candidates(self, problem: P, number: int, bench: Bench) -> CandidatesOnBench:
         """Return so many different decisions on a problem; raises UsageError where none can be."""
+        ...
+
+    def links(self, device: str) -> Links | None:
+        """Return the processes that this one was started with, None where it is alone."""
         ...
 
     def sweep(self, bench: Bench, share: float) -> SweepOnBench:

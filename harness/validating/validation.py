@@ -12,6 +12,7 @@ from harness.measuring.environment import environment
 from harness.measuring.garbage import long_lived_objects_left_alone
 from harness.measuring.timing.clock import Clock
 from harness.model.cell import Environment
+from harness.validating.links import LinkTime
 from harness.validating.statistics import Agreement, MeasuredMs, agreement
 from harness.validating.times import Settings, Stopwatch, TimesFile
 
@@ -65,16 +66,6 @@ class Residual(Struct, frozen=True):
     factor: float
 
 
-class LinkTimes(Struct, frozen=True):
-    """A collective that processes timed together: bytes that each sends, and milliseconds."""
-
-    collective: str
-    bytes_sent: float
-    measured_ms: float
-    processes: int
-    backend: str
-
-
 class Validation(Struct, frozen=True):
     """What came of validating the estimates of a problem."""
 
@@ -88,7 +79,7 @@ class Validation(Struct, frozen=True):
     reference_ms: float
     measured_s: float
     environment: Environment
-    links: tuple[LinkTimes, ...] = ()
+    links: tuple[LinkTime, ...] = ()
 
 
 @long_lived_objects_left_alone()

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from harness.contract.validation import FittedMachine
+from harness.validating.links import links_ms
 from harness.validating.statistics import Agreement
 from harness.validating.validation import DecisionFound, Validation
 from reports.formatting import figure
@@ -17,6 +18,9 @@ def decisions_table(found: Validation) -> Table:
     def estimated(name: str) -> TableColumn:
         return numbers(f"{name}\nms", lambda row: row.estimated_ms[name], figure)
 
+    def linked(row: DecisionFound) -> float | None:
+        return links_ms(found.links, row.bytes_sent)
+
     return table_of(
         rows,
         text("plan", "name", least=12),
@@ -24,6 +28,7 @@ def decisions_table(found: Validation) -> Table:
         numbers("from\nto", _span),
         *map(estimated, estimates),
         numbers("links, modelled\nms", "modelled_ms", figure),
+        *([numbers("links, measured\nms", linked, figure)] if found.links else []),
     )
 
 

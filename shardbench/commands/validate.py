@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from harness.measuring.timing.clock import SystemClock
 from harness.model.errors import UsageError
@@ -12,6 +13,7 @@ from harness.model.ids import ProblemId, WorkloadSpec
 from harness.store.lock import hold
 from harness.store.results import to_json
 from harness.topologies.lookup import placed_on
+from harness.validating.links import time_links
 from harness.validating.validation import validate
 from shardbench import completion
 from shardbench.display.validation import shown
@@ -78,7 +80,8 @@ def validate_command(
 ) -> None:
     """Measure plans on this machine, and compare with what is estimated of them.
 
-    Does what each rank of a plan computes, with real kernels; what goes over links is modelled.
+    Does what each rank of a plan computes, with real kernels; what goes over links is modelled, and
+    timed too where torchrun started several processes.
     """
     check_seconds("--seconds", seconds)
     check_writable(file_named(json))
@@ -90,10 +93,16 @@ def validate_command(
     placed = placed_on(found, spec, topology, gpus)
     problem = str(ProblemId(found.label(spec), placed.name, placed.gpus))
     bench = bench_of(device, indices, memory, seed)
+    able = measurable(found)
+    links = able.links(device)
+    if links is not None and not links.is_first:  # it takes part in the collectives alone
+        time_links(links, [], SystemClock())
+        links.leave()
+        return
     check_folder(out)
     path = out / f"{file_name(problem)}.json"
     with hold(path), told() as tell:
-        ready = measurable(found).candidates(found.work.build(spec, placed), plans, bench)
+        ready = able.candidates(found.work.build(spec, placed), plans, bench)
         done = validate(
             problem,
             indices,
@@ -106,6 +115,10 @@ def validate_command(
             fresh,
             seed,
         )
+        if links is not None:
+            sizes = [each.bytes_sent for each in done.decisions]
+            done = replace(done, links=time_links(links, sizes, SystemClock()))
+            links.leave()
         write(path, to_json(to_builtins(done), indent=1) + "\n")
     if figure is not None:
         from reports.figures.validation import draw_validation

@@ -25,7 +25,7 @@ from planners.embedding.calibration.indices import Indices, indices_named
 from planners.embedding.calibration.shards import ShardWork, shards_by_rank
 from planners.embedding.calibration.terms import CACHED, TORCHREC
 from planners.embedding.decision import fingerprint
-from planners.embedding.measured.collectives import bytes_sent
+from planners.embedding.measured.collectives import Links, bytes_sent, links
 from planners.embedding.measured.fitting import Fitted, fit_sweep
 from planners.embedding.measured.kernels import (
     CPU_KERNEL,
@@ -123,6 +123,10 @@ class _Measurable:
             sum(p.fwd_comms + p.bwd_comms for p in perfs),
             _facts(shards),
         )
+
+    def links(self, device: str) -> Links | None:
+        """Return the processes that this one was started with, None where it is alone."""
+        return links(device)
 
     def sweep(self, bench: Bench, share: float) -> SweepOnBench:
         """Return the sweep of the kernels that the device has."""
