@@ -3,6 +3,7 @@
 import ctypes
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
     ComputeDevice,
     SplitTableBatchedEmbeddingBagsCodegen,
 )
+from torch.overrides import TorchFunctionMode
 from torchrec.distributed.embedding_sharding import group_tables
 from torchrec.distributed.embedding_types import (
     EmbeddingComputeKernel,
@@ -39,6 +41,7 @@ _WEIGHT = 0.01
 # mallopt's names in glibc: how much is mapped by itself, and what is given back to the system.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _KEEP = 2**31 - 1
+_SMALL = 2**12  # numbers; what is less is made anew
 
 
 @dataclass
@@ -50,7 +53,9 @@ class Device:
     """
 
     kind: str
-    _pools: dict[tuple[torch.dtype, str], torch.Tensor] = field(default_factory=dict, repr=False)
+    _pools: dict[tuple[int, torch.dtype, str], torch.Tensor] = field(
+        default_factory=dict, repr=False
+    )
 
     def __post_init__(self) -> None:
         if self.kind not in ("cpu", "cuda"):
@@ -77,14 +82,16 @@ class Device:
         if self.kind == "cuda":
             torch.cuda.synchronize()
 
-    def share(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return memory of the same shape that other ranks have too; it is written once."""
-        key = tensor.dtype, str(tensor.device)
+    def share(
+        self, number: int, size: int, dtype: torch.dtype, place: torch.device
+    ) -> torch.Tensor:
+        """Return memory that other ranks have too, written once; each number has its own."""
+        key = number, dtype, str(place)
         pool = self._pools.get(key)
-        if pool is None or pool.numel() < tensor.numel():
-            pool = torch.full((tensor.numel(),), _WEIGHT, dtype=tensor.dtype, device=tensor.device)
+        if pool is None or pool.numel() < size:
+            pool = torch.full((size,), _WEIGHT, dtype=dtype, device=place)
             self._pools[key] = pool
-        return pool[: tensor.numel()].view(tensor.shape)
+        return pool[:size]
 
 
 def _keep_freed_memory() -> None:
@@ -92,12 +99,34 @@ def _keep_freed_memory() -> None:
 
     Else each call maps its outputs anew, which takes longer than the kernels of small tables.
     """
-    try:
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(_M_MMAP_MAX, 0)
-        libc.mallopt(_M_TRIM_THRESHOLD, _KEEP)
-    except (OSError, AttributeError):  # another C library
-        return
+    _mallopt(_M_MMAP_MAX, 0)
+    _mallopt(_M_TRIM_THRESHOLD, _KEEP)
+
+
+def _mallopt(parameter: int, value: int) -> None:
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL("libc.so.6").mallopt(parameter, value)
+
+
+class _SharedZeros(TorchFunctionMode):
+    """Has large tensors of zeros be parts of the memory that ranks share, and not written anew."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__()
+        self._device, self._taken = device, 0
+
+    def __torch_function__(  # torch's own
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        named = kwargs or {}
+        size, dtype = args[0] if args else None, named.get("dtype") or torch.float32
+        if func is not torch.zeros or not isinstance(size, int) or size <= _SMALL:
+            return func(*args, **named)
+        if not dtype.is_floating_point:
+            return func(*args, **named)
+        self._taken += 1  # tables and the optimizer's state each have memory of their own
+        place = torch.device(named.get("device") or "cpu")
+        return self._device.share(self._taken, size, dtype, place)
 
 
 class RankKernels:
@@ -242,17 +271,14 @@ def _kernel(config: GroupedEmbeddingConfig, shards: Sequence[ShardWork], device:
         for shard in shards
     ]
     precision = _PRECISIONS.get(config.data_type, SparseType.BF16)
-    kernel = SplitTableBatchedEmbeddingBagsCodegen(
-        specs,
-        feature_table_map=[number for number, shard in enumerate(shards) for _ in shard.lookups],
-        pooling_mode=PoolingMode.SUM,
-        weights_precision=precision,
-        cache_precision=precision,
-        device=device.torch_device,
-        **(config.fused_params or {}),
-    )
-    for name in ("weights_host", "weights_dev", "momentum1_host", "momentum1_dev"):
-        tensor = getattr(kernel, name, None)
-        if isinstance(tensor, torch.Tensor) and tensor.numel():
-            tensor.data = device.share(tensor.data)
-    return kernel
+    tables = [number for number, shard in enumerate(shards) for _ in shard.lookups]
+    with _SharedZeros(device):
+        return SplitTableBatchedEmbeddingBagsCodegen(
+            specs,
+            feature_table_map=tables,
+            pooling_mode=PoolingMode.SUM,
+            weights_precision=precision,
+            cache_precision=precision,
+            device=device.torch_device,
+            **(config.fused_params or {}),
+        )
