@@ -63,7 +63,7 @@ _command(MEASURE, releases, "shardbench releases torchrec 1.5.0..1.9.2")
 _command(
     MEASURE,
     validate_command,
-    'shardbench validate -w "synthetic[tables=20,seed=7,memory=roomy]" -t dgx_h100 -n 8',
+    "shardbench validate -w merlin-tiny -t dgx_h100 -n 8",
 )
 _command(LOOK, list_command, "shardbench list topologies")
 _command(

@@ -28,7 +28,6 @@ from shardbench.measuring_here import (
 from shardbench.options import (
     Json,
     Seed,
-    check_out,
     check_writable,
     file_named,
     found_registry,
@@ -65,11 +64,13 @@ def calibrate_command(
     seed: Seed = 0,
     json: Json = "",
 ) -> None:
-    """Calibrate the estimate for this machine, as a topology file for every command.
+    """Fit the estimate to this machine, as a topology file.
 
     Measures a sweep of kernels, fits coefficients, and judges them by kernels of other sizes.
     """
-    check_out(out, ".csv", ".csv")
+    if out.suffix.lower() != ".csv":
+        raise UsageError(f"{out} must end in .csv.")
+    check_writable(out)
     check_writable(file_named(json))
     if not 0 < share <= 4:
         raise UsageError(f"--share must be above 0 and at most 4, not {share:g}.")

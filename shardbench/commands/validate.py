@@ -78,7 +78,7 @@ def validate_command(
     seed: Seed = 0,
     json: Json = "",
 ) -> None:
-    """Measure plans on this machine, and compare with what is estimated of them.
+    """Measure plans on this machine, beside what is estimated.
 
     Does what each rank of a plan computes, with real kernels; what goes over links is modelled, and
     timed too where torchrun started several processes.
