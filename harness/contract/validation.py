@@ -79,20 +79,25 @@ class OnBench:
 
 @dataclass(frozen=True, slots=True)
 class CandidatesOnBench(OnBench):
-    """Decisions on one problem to be measured."""
+    """Decisions on one problem to be measured.
+
+    `reference_ms` is what the reference took where the machine was calibrated: with it times are
+    told in the same unit, however fast the machine is today.
+    """
 
     candidates: Sequence[Candidate] = ()
+    reference_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SweepOnBench(OnBench):
     """A designed sweep, and what makes a topology of its times.
 
-    `fit` is given milliseconds by the key of a work and by pass.
+    `fit` is given milliseconds by the key of a work and by pass, and those of the reference.
     """
 
     works: Sequence[Work] = ()
-    fit: Callable[[Mapping[str, Mapping[str, float]]], "FittedMachine"] | None = None
+    fit: Callable[[Mapping[str, Mapping[str, float]], float], "FittedMachine"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

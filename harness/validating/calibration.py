@@ -40,7 +40,7 @@ def calibrate(
             if file.least(work.key) < pairs:
                 stopwatch.time(work.key, stopwatch.prepare(work), pairs)
     assert sweep.fit is not None
-    return sweep.fit(_times(sweep, file))
+    return sweep.fit(_times(sweep, file), file.reference_ms)
 
 
 def _times(sweep: SweepOnBench, file: TimesFile) -> Mapping[str, Mapping[str, float]]:

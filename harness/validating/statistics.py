@@ -1,6 +1,5 @@
 """How good an estimate is: rank correlation, the plan it picks, and by how much it is off."""
 
-import math
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -15,6 +14,7 @@ Floats = npt.NDArray[np.float64]
 _RESAMPLED = 2000
 _CONFIDENCE = 0.95
 _NORMAL_99 = 2.576
+_WIDEST = 10.0  # that an interval is written, as a factor
 
 
 class Agreement(Struct, frozen=True):
@@ -56,8 +56,8 @@ class MeasuredMs(Struct, frozen=True):
     @classmethod
     def of(cls, ratio: Ratio, reference_ms: float) -> "MeasuredMs":
         """Return a ratio to a reference as milliseconds."""
-        high = ratio.high if math.isfinite(ratio.high) else 10 * ratio.value
-        return cls(ratio.value * reference_ms, ratio.low * reference_ms, high * reference_ms)
+        low, high = max(ratio.low, ratio.value / _WIDEST), min(ratio.high, ratio.value * _WIDEST)
+        return cls(*(reference_ms * each for each in (ratio.value, low, high)))
 
 
 def agreement(

@@ -112,6 +112,7 @@ def validate(
         told("ranks, once", number, len(works))
         _time(stopwatch, work, 1)
     _time_slowest(bench, file, stopwatch, lambda: clock.wall() > until, rng, told)
+    _confirm_slowest(bench, file, stopwatch, told)
     return _compared(problem, inputs, bench, file, seed)
 
 
@@ -147,6 +148,16 @@ def _time_slowest(
             _time(stopwatch, work, pairs)
 
 
+def _confirm_slowest(
+    bench: CandidatesOnBench, file: TimesFile, stopwatch: Stopwatch, told: Told
+) -> None:
+    """Time the slowest rank of each decision often enough, where another one turned out to be."""
+    for number, candidate in enumerate(bench.candidates):
+        told("slowest ranks, once more", number, len(bench.candidates))
+        while _pairs(file, work := _maybe_slowest(candidate, file)[0].work) < _LEAST_PAIRS:
+            _time(stopwatch, work, _LEAST_PAIRS)
+
+
 def _maybe_slowest(candidate: Candidate, file: TimesFile) -> list[RankWork]:
     """Return the ranks of a decision that may be its slowest one, the slowest first."""
     by_time = sorted(candidate.ranks, key=lambda rank: -_ratio(file, rank))
@@ -162,7 +173,8 @@ def _ratio(file: TimesFile, rank: RankWork) -> float:
 def _compared(
     problem: str, inputs: str, bench: CandidatesOnBench, file: TimesFile, seed: int
 ) -> Validation:
-    decisions = tuple(_found(candidate, file) for candidate in bench.candidates)
+    reference_ms = bench.reference_ms or file.reference_ms
+    decisions = tuple(_found(candidate, file, reference_ms) for candidate in bench.candidates)
     names = [each.name for each in decisions]
     measured = [each.measured for each in decisions]
     estimates = list(decisions[0].estimated_ms) if decisions else []
@@ -178,15 +190,14 @@ def _compared(
         decisions=decisions,
         agreements=agreements,
         residuals=tuple(_residuals(decisions, estimates)),
-        reference_ms=file.reference_ms,
+        reference_ms=reference_ms,
         measured_s=file.seconds,
         environment=environment(seed),
     )
 
 
-def _found(candidate: Candidate, file: TimesFile) -> DecisionFound:
+def _found(candidate: Candidate, file: TimesFile, reference_ms: float) -> DecisionFound:
     slowest = _maybe_slowest(candidate, file)[0]
-    reference_ms = file.reference_ms
     estimates = list(slowest.estimated_ms)
     ratio = file.ratio(slowest.work.key, _WHOLE)
     return DecisionFound(

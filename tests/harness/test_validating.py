@@ -169,7 +169,7 @@ def test_calibrating_hands_milliseconds_of_each_pass_to_the_fit(tmp_path: Path):
     machine = Machine(slowing=0.001)
     handed: list = []
 
-    def fit(times) -> FittedMachine:
+    def fit(times, reference_ms: float) -> FittedMachine:
         handed.append(times)
         return FittedMachine({}, (), ())
 

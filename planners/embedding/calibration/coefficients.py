@@ -24,6 +24,7 @@ from planners.embedding.calibration.terms import (
 )
 
 DEVICE_BW = "device_bw"
+REFERENCE_MS = "reference_ms"
 BACKWARD = "bwd_compute_multiplier"
 WEIGHTED = "weighted_feature_bwd_compute_multiplier"
 OF_TOPOLOGY = (DEVICE_BW, BACKWARD, WEIGHTED)

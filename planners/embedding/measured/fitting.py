@@ -11,6 +11,7 @@ from harness.contract import UsageError
 from planners.embedding.calibration.coefficients import (
     BACKWARD,
     DEVICE_BW,
+    REFERENCE_MS,
     Calibration,
 )
 from planners.embedding.calibration.indices import Indices, Zipf
@@ -66,9 +67,13 @@ class Fitted(NamedTuple):
     judged: tuple[Judged, ...]
 
 
-def fit_sweep(points: Sequence[Point], times: Times, indices: Indices) -> Fitted:
+def fit_sweep(
+    points: Sequence[Point], times: Times, indices: Indices, reference_ms: float = 0.0
+) -> Fitted:
     """Fit both forms, kernel by kernel; raises UsageError where too little was measured."""
     found: list[Coefficient] = []
+    if reference_ms:
+        found.append(_given(REFERENCE_MS, reference_ms, "ms"))
     if isinstance(indices, Zipf):
         found.append(_given("indices.zipf", indices.exponent, ""))
     elif indices.name == "reuse":

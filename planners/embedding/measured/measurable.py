@@ -20,7 +20,7 @@ from harness.contract.validation import (
     SweepOnBench,
     Work,
 )
-from planners.embedding.calibration.coefficients import DEVICE_BW
+from planners.embedding.calibration.coefficients import DEVICE_BW, REFERENCE_MS
 from planners.embedding.calibration.indices import Indices, indices_named
 from planners.embedding.calibration.shards import ShardWork, shards_by_rank
 from planners.embedding.calibration.terms import CACHED, TORCHREC
@@ -96,6 +96,7 @@ class _Measurable:
             _reference(device, indices, bench.seed),
             notes,
             found,
+            problem.calibration.values.get(REFERENCE_MS) if problem.calibration else None,
         )
 
     def _rank(
@@ -143,7 +144,9 @@ class _Measurable:
             device.kind == "cuda",
             _reference(device, indices, bench.seed),
             works=works,
-            fit=lambda times: _machine(fit_sweep(points, times, indices)),
+            fit=lambda times, reference_ms: _machine(
+                fit_sweep(points, times, indices, reference_ms)
+            ),
         )
 
 
