@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.model.errors import ShardbenchError, UsageError
+from shardbench.commands.calibrate import calibrate_command
 from shardbench.commands.compare import compare
 from shardbench.commands.doctor import doctor
 from shardbench.commands.explain import explain
@@ -19,6 +20,7 @@ from shardbench.commands.report import report
 from shardbench.commands.selftest import selftest_command
 from shardbench.commands.sweep import sweep_command
 from shardbench.commands.topology import topology_app
+from shardbench.commands.validate import validate_command
 from shardbench.commands.workload import workload_app
 from shardbench.gate_command import GateCommand
 from shardbench.help import CI, LOOK, MACHINE, MEASURE, OWN, PLAN, START, GroupedCommands, examples
@@ -58,6 +60,11 @@ _command(
     "shardbench sweep default --results results/today.jsonl",
 )
 _command(MEASURE, releases, "shardbench releases torchrec 1.5.0..1.9.2")
+_command(
+    MEASURE,
+    validate_command,
+    "shardbench validate -w merlin-tiny -t dgx_h100 -n 8",
+)
 _command(LOOK, list_command, "shardbench list topologies")
 _command(
     LOOK,
@@ -84,6 +91,7 @@ _command(
 app.add_typer(workload_app, name="workload", rich_help_panel=OWN)
 app.add_typer(topology_app, name="topology", rich_help_panel=OWN)
 _command(MACHINE, doctor, "shardbench doctor")
+_command(MACHINE, calibrate_command, "shardbench calibrate -t dgx_h100 -o machine.csv")
 _command(MACHINE, selftest_command, "shardbench selftest --rounds 5 --call 0.05")
 
 

@@ -24,6 +24,7 @@ from harness.contract.inventory import Importing, Inventory
 from harness.contract.recorder import Recorder
 from harness.contract.releases import Releases
 from harness.contract.topology import LibraryTopology
+from harness.contract.validation import Measurable
 from harness.contract.variants import Prepared, Variant
 from harness.model.cell import Claim, Goal, Quality
 from harness.model.errors import RegistryError, unknown
@@ -102,6 +103,7 @@ class Abilities(Generic[P, D]):
         figures: what holds for every decision on a problem, such as a proven bound. It is given
             the figures that are worked out already, keeps them for `quality`, works out the others
             and returns them all. With it a comparison works them out once, before any variant runs.
+        measuring: how its decisions are measured on this machine, and machines calibrated.
         topology: the arguments that its library takes a topology by, and the traps there, for
             `shardbench topology check` and `show`.
     """
@@ -113,6 +115,7 @@ class Abilities(Generic[P, D]):
     importing: Importing | str | None = None
     releases: Releases | str | None = None
     topology: LibraryTopology | str | None = None
+    measuring: Measurable[P] | str | None = None
     figures: Callable[[P, Mapping[str, float]], Mapping[str, float]] | str | None = None
 
 

@@ -17,6 +17,16 @@ CAPTURED = "captured"
 
 _MS = "bytes per millisecond"
 _NAME = f"without '/', ':' and '@', which ids are made with, and not '{CAPTURED}'"
+_COEFFICIENTS = "name=number with ';' between"
+_COEFFICIENT = r"[a-z_.]+=[0-9.e+-]+"
+Coefficients = Annotated[
+    str,
+    Meta(
+        pattern=rf"^({_COEFFICIENT}(;{_COEFFICIENT})*)?$",
+        max_length=20_000,
+        description=_COEFFICIENTS,
+    ),
+]
 Name = Annotated[str, Meta(pattern=rf"^(?!{CAPTURED}$)[^/:@]+$", description=_NAME)]
 Count = Annotated[int, Meta(ge=1, le=MOST_IN_DOMAIN, description="a whole number")]
 Bytes = Annotated[int, Meta(ge=2**30, le=2**42, description="a whole number of bytes per GPU")]
@@ -33,7 +43,8 @@ class Topology:
     """A kind of machine, and how many of its GPUs a problem uses.
 
     Capacities are bytes per GPU, bandwidths bytes per millisecond and one way; None means that no
-    sourced figure exists and the library's own default applies. All fields but `gpus`, which is 0
+    sourced figure exists and the library's own default applies. `coefficients` are figures of a
+    planner's estimate that `shardbench calibrate` measured. All fields but `gpus`, which is 0
     in a bare preset, are the columns of a topology file in their order; the limits hold there.
     """
 
@@ -49,6 +60,7 @@ class Topology:
     inter_host_bw: NetworkBandwidth | None = None
     hbm_bw: MemoryBandwidth
     hbm_to_ddr_bw: HostLinkBandwidth
+    coefficients: Coefficients = ""
     confidence: str = "not stated"
     source: str = "not stated"
     gpus: int = 0

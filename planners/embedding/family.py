@@ -79,5 +79,6 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         releases=RELEASES,
         topology="planners.embedding.topology_arguments:TOPOLOGY",
         figures="planners.embedding.quality:figures",
+        measuring="planners.embedding.measured.measurable:MEASURABLE",
     ),
 )

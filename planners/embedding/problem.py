@@ -9,10 +9,16 @@ from torchrec.distributed.planner import types as torchrec_types
 from torchrec.distributed.planner.constants import BATCH_SIZE
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import StorageReservation
+from torchrec.distributed.planner.types import ShardEstimator, StorageReservation
 from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import Topology, WorkloadSpec
+from planners.embedding.calibration.coefficients import (
+    BACKWARD,
+    DEVICE_BW,
+    WEIGHTED,
+    Calibration,
+)
 from planners.embedding.capture.options import CapturedOptions
 from planners.embedding.capture.planner import LivePlanner
 from planners.embedding.mixture import mixture
@@ -60,6 +66,7 @@ class EmbeddingProblem:
     reservation: Callable[[], StorageReservation] | None = None
     options: CapturedOptions | None = None  # of a captured problem, as `live`
     live: LivePlanner | None = None
+    calibration: Calibration | None = None  # of the machines, where they were measured
     search_seconds: float | None = None  # of variants that search by the clock
     moving: MoveBudget | None = None  # of variants that can stay near a plan
     known: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
@@ -76,11 +83,19 @@ class EmbeddingProblem:
             return self.reservation()
         return FixedPercentageStorageReservation(percentage=RESERVED_FRACTION)
 
-    def enumerator(self, kind: type[EmbeddingEnumerator]) -> EmbeddingEnumerator:
-        """Return a new enumerator of this kind; what it enumerates is as it was captured."""
+    def enumerator(
+        self, kind: type[EmbeddingEnumerator], estimators: list[ShardEstimator] | None = None
+    ) -> EmbeddingEnumerator:
+        """Return a new enumerator of this kind, which asks torchrec's estimators unless others.
+
+        What it enumerates is as it was captured.
+        """
         make = kind if self.options is None else self.options.enumerating(kind)
         return make(
-            topology=self.topology, batch_size=self.batch_size, constraints=self.constraints
+            topology=self.topology,
+            batch_size=self.batch_size,
+            constraints=self.constraints,
+            estimator=estimators,
         )
 
     def facts(self) -> dict[str, float | str]:
@@ -149,6 +164,7 @@ def _problem(
         usable_ddr=(device.storage.ddr,) * topology.gpus,
         memory=memory,
         assigned=assigned(workload.name),
+        calibration=Calibration.parse(topology.coefficients),
     )
 
 
@@ -156,9 +172,13 @@ def torchrec_topology(topology: Topology) -> torchrec_types.Topology:
     """Build torchrec's Topology, around the traps of torchrec 1.9.2.
 
     The factory ignores bandwidths unless told otherwise, and `pod_size` changes no bandwidth: an
-    NVLink domain of several hosts is therefore given as one large host.
+    NVLink domain of several hosts is therefore given as one large host. What was calibrated of its
+    own formula takes the place of its defaults.
     """
     domain = topology.gpus_in_domain
+    measured = Calibration.parse(topology.coefficients)
+    fitted = measured.values if measured else {}
+    multipliers = {name: fitted[name] for name in (BACKWARD, WEIGHTED) if name in fitted}
     return torchrec_types.TopologyFactory.create_topology(
         trainer_config=torchrec_types.TrainerConfig(
             world_size=topology.gpus, local_world_size=domain
@@ -168,10 +188,10 @@ def torchrec_topology(topology: Topology) -> torchrec_types.Topology:
             ddr_cap_bytes=topology.ddr_bytes,
             intra_host_bw=topology.intra_host_bw,
             inter_host_bw=topology.inter_host_bw,
-            hbm_mem_bw=topology.hbm_bw,
+            hbm_mem_bw=fitted.get(DEVICE_BW, topology.hbm_bw),
             hbm_to_ddr_mem_bw=topology.hbm_to_ddr_bw,
         ),
         kernel_config=torchrec_types.KernelConfig(
-            compute_device="cuda", use_hardware_based_bandwidth=True
+            compute_device="cuda", use_hardware_based_bandwidth=True, **multipliers
         ),
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.measuring.selftest.file import last_selftests
 from harness.model.errors import printable
+from harness.validating.validation import Validation
 from reports.figures.overview import draw_overview
 from reports.findings.report import family_findings, file_findings, findings
 from reports.findings.shortfalls import goals_in_a_line
@@ -23,6 +24,7 @@ from reports.pages.page import (
     PageSection,
     write_page,
 )
+from reports.pages.validation import read_validations, validation_chapter
 from reports.tables.overview import overview_table
 from reports.tables.provenance import environment_table, sources_table
 from reports.views.family import FamilyView, environments, families, rows_of
@@ -31,19 +33,27 @@ from reports.views.overview import overview
 _VERSIONS = 4
 
 
-def write_report(results: Path, out: Path, profiles: Path | None = None) -> Path:
+def write_report(
+    results: Path, out: Path, profiles: Path | None = None, validations: Path | None = None
+) -> Path:
     """Write the report of a results file into the folder `out`; return the path of its page.
 
-    Flame graphs of the steps of a ladder that the folder `profiles` holds go with it. Raises
+    Flame graphs of the steps of a ladder that the folder `profiles` holds go with it, and a chapter
+    on what the folder `validations` holds. Raises
     UsageError where the results are unreadable, or `out` is not to be written, see `write_page`.
     """
     held = read_results(results)
-    return write_page(out, lambda: _page(held, results.name, profiles))
+    validated = read_validations(validations) if validations else []
+    return write_page(out, lambda: _page(held, results.name, profiles, validated))
 
 
-def _page(results: Results, name: str, profiles: Path | None) -> Page:
+def _page(
+    results: Results, name: str, profiles: Path | None, validated: Sequence[Validation]
+) -> Page:
     found = [(family, ladder_steps(family, profiles)) for family in families(results)]
     chapters = [_chapter(family, results, steps) for family, steps in found]
+    if validated:
+        chapters.append(validation_chapter(validated))
     table = overview([family for family, _ in found])
     goals = goals_in_a_line(family for family, _ in found)
     opening = Opening(

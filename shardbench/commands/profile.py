@@ -54,7 +54,7 @@ def profile(
     memory: Memory = None,
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("profiles"),
 ) -> None:
-    """Profile a variant, or two and their difference: flame graphs, text.
+    """Profile a variant, or two and their difference, as flame graphs.
 
     Writes a page of flame graphs, files for speedscope and a text for each variant.
     """

@@ -48,6 +48,9 @@ def report(
     profiles: Annotated[
         Path, typer.Option(help="Folder of what was profiled, to link flame graphs from.")
     ] = Path("profiles"),
+    validations: Annotated[
+        Path, typer.Option(help="Folder of what `validate` found, to show in a chapter.")
+    ] = Path("validations"),
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure again what is measured already.")
     ] = False,
@@ -87,7 +90,7 @@ def report(
     if flames:
         check_folder(profiles)
         profile_ladders(results, profiles, found_registry(), settings, _SECONDS_OF_A_STEP)
-    _tell(write_report(results, out or Path("report"), profiles))
+    _tell(write_report(results, out or Path("report"), profiles, validations))
 
 
 def _tell(page: Path) -> None:

@@ -298,6 +298,7 @@ def test_a_topology_says_all_that_its_file_said():
         *MINE,
         "gpu",
         "hbm_basis",
+        "coefficients",
         "confidence",
         "source",
         "gpus",

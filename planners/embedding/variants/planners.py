@@ -134,3 +134,17 @@ def certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     moving = problem.moving
     near = {} if moving is None else {"previous": moving.previous, "move_budget": moving.gib}
     return _compiled(problem, mode="best-plan", search_seconds=problem.search_seconds, **near)
+
+
+@FAMILY.variant("calibrated", source="shardbench", requires=("numba", "highspy"))
+def calibrated(problem: "EmbeddingProblem") -> "Prepared[Plan]":
+    """As certified, but by the estimate of a machine that was calibrated"""
+    from planners.embedding.measured.calibrated_plan import calibrated_plan
+    from planners.embedding.search.warm_up import warm_up
+
+    if problem.calibration is None:
+        raise NotApplicable(
+            "The topology has no coefficients; `shardbench calibrate` writes one that has."
+        )
+    warm_up()
+    return calibrated_plan(problem, problem.calibration)

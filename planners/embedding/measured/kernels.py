@@ -1,0 +1,284 @@
+"""The kernels that TorchRec would make of a rank's shards, run on one device of this machine."""
+
+import ctypes
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
+from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+    ComputeDevice,
+    SplitTableBatchedEmbeddingBagsCodegen,
+)
+from torch.overrides import TorchFunctionMode
+from torchrec.distributed.embedding_sharding import group_tables
+from torchrec.distributed.embedding_types import (
+    EmbeddingComputeKernel,
+    GroupedEmbeddingConfig,
+    ShardedEmbeddingTable,
+    compute_kernel_to_embedding_location,
+)
+from torchrec.modules.embedding_configs import DataType, PoolingType
+
+from harness.contract import Prepared, UsageError
+from planners.embedding.calibration.indices import Indices
+from planners.embedding.calibration.shards import ShardWork
+
+CPU_KERNEL = EmbeddingComputeKernel.FUSED.value
+"""The kernel that fbgemm has on a CPU; what is cached or in managed memory needs CUDA."""
+
+OPTIMIZER = EmbOptimType.EXACT_ROWWISE_ADAGRAD
+
+_DATA_TYPES = {"float32": DataType.FP32, "float16": DataType.FP16, "bfloat16": DataType.BF16}
+_PRECISIONS = {DataType.FP32: SparseType.FP32, DataType.FP16: SparseType.FP16}
+_WEIGHT = 0.01
+
+# mallopt's names in glibc: how much is mapped by itself, and what is given back to the system.
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_KEEP = 2**31 - 1
+_SMALL = 2**12  # numbers; what is less is made anew
+
+
+@dataclass
+class Device:
+    """What kernels run on. Ranks run one after the other, and share the memory of their tables.
+
+    Sharing changes no kernel: each still reads and writes as many rows as its rank has, and what
+    another one left in them makes no difference to how long that takes.
+    """
+
+    kind: str
+    _pools: dict[tuple[int, torch.dtype, str], torch.Tensor] = field(
+        default_factory=dict, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("cpu", "cuda"):
+            raise UsageError(f"--device must be cpu or cuda, not '{self.kind}'.")
+        if self.kind == "cuda" and not torch.cuda.is_available():
+            raise UsageError("--device cuda: torch finds no CUDA device on this machine.")
+        if self.kind == "cpu":
+            torch.set_num_threads(1)
+            _keep_freed_memory()
+
+    @property
+    def torch_device(self) -> torch.device:
+        """Torch's name of it."""
+        return torch.device(self.kind)
+
+    def described(self) -> str:
+        """Say what it is."""
+        if self.kind == "cuda":
+            return str(torch.cuda.get_device_name())
+        return "CPU, one thread"
+
+    def synchronize(self) -> None:
+        """Wait until all that was started has ended."""
+        if self.kind == "cuda":
+            torch.cuda.synchronize()
+
+    def share(
+        self, number: int, size: int, dtype: torch.dtype, place: torch.device
+    ) -> torch.Tensor:
+        """Return memory that other ranks have too, written once; each number has its own."""
+        key = number, dtype, str(place)
+        pool = self._pools.get(key)
+        if pool is None or pool.numel() < size:
+            pool = torch.full((size,), _WEIGHT, dtype=dtype, device=place)
+            self._pools[key] = pool
+        return pool[:size]
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc keep what is freed, as torch does on CUDA and a training job after its first step.
+
+    Else each call maps its outputs anew, which takes longer than the kernels of small tables.
+    """
+    _mallopt(_M_MMAP_MAX, 0)
+    _mallopt(_M_TRIM_THRESHOLD, _KEEP)
+
+
+def _mallopt(parameter: int, value: int) -> None:
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL("libc.so.6").mallopt(parameter, value)
+
+
+class _SharedZeros(TorchFunctionMode):
+    """Has large tensors of zeros be parts of the memory that ranks share, and not written anew."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__()
+        self._device, self._taken = device, 0
+
+    def __torch_function__(  # torch's own
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        named = kwargs or {}
+        size, dtype = args[0] if args else None, named.get("dtype") or torch.float32
+        if func is not torch.zeros or not isinstance(size, int) or size <= _SMALL:
+            return func(*args, **named)
+        if not dtype.is_floating_point:
+            return func(*args, **named)
+        self._taken += 1  # tables and the optimizer's state each have memory of their own
+        place = torch.device(named.get("device") or "cpu")
+        return self._device.share(self._taken, size, dtype, place)
+
+
+class RankKernels:
+    """The kernels of one rank with inputs of one iteration."""
+
+    def __init__(
+        self, shards: Sequence[ShardWork], device: Device, indices: Indices, seed: int
+    ) -> None:
+        self._device = device
+        rng = np.random.default_rng(_seed_of(shards, seed))
+        groups: dict[tuple[str, str, bool], list[ShardWork]] = {}
+        for shard in shards:
+            groups.setdefault(shard.group, []).append(shard)
+        self._groups = [
+            _Group(config, members, device, indices, rng)
+            for members in groups.values()
+            for config in group_tables([[_sharded(each, n) for n, each in enumerate(members)]])[0]
+        ]
+        self._outputs: list[torch.Tensor] = []
+        self.forward()
+        self._gradients = [torch.rand_like(output) for output in self._outputs]
+
+    def forward(self) -> None:
+        """Look up and pool."""
+        self._outputs = [group.forward() for group in self._groups]
+        self._device.synchronize()
+
+    def backward(self) -> None:
+        """Update the tables by the gradients of the last forward pass."""
+        for output, gradient in zip(self._outputs, self._gradients, strict=True):
+            output.backward(gradient)
+        self._outputs = []
+        self._device.synchronize()
+
+    def both(self) -> None:
+        """Do a forward and a backward pass."""
+        self.forward()
+        self.backward()
+
+
+def prepared_rank(
+    shards: Sequence[ShardWork], device: Device, indices: Indices, seed: int
+) -> Prepared[None]:
+    """Return the kernels of a rank, ready; a call is a forward and a backward pass."""
+    return Prepared(RankKernels(shards, device, indices, seed).both)
+
+
+def prepared_passes(
+    shards: Sequence[ShardWork], device: Device, indices: Indices, seed: int
+) -> dict[str, Prepared[None]]:
+    """Return the two passes of some shards apart, which share their kernels."""
+    kernels = RankKernels(shards, device, indices, seed)
+    return {
+        "forward": Prepared(kernels.forward),
+        "backward": Prepared(kernels.backward, renew=kernels.forward),
+    }
+
+
+def _seed_of(shards: Sequence[ShardWork], seed: int) -> int:
+    return int(hashlib.sha256(f"{seed} {shards}".encode()).hexdigest()[:15], 16)
+
+
+class _Group:
+    """One table-batched kernel with its inputs."""
+
+    def __init__(
+        self,
+        config: GroupedEmbeddingConfig,
+        shards: Sequence[ShardWork],
+        device: Device,
+        indices: Indices,
+        rng: np.random.Generator,
+    ) -> None:
+        members = [shards[int(table.name)] for table in config.embedding_tables]
+        self._kernel = _kernel(config, members, device)
+        lengths, values = [], []
+        for shard in members:
+            for mean in shard.lookups:
+                length = _lengths(mean, shard, rng)
+                lengths.append(length)
+                values.append(indices.draw(shard.rows, int(length.sum()), rng))
+        offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+        place = device.torch_device
+        self._indices = torch.from_numpy(np.concatenate(values)).to(place)
+        self._offsets = torch.from_numpy(offsets).to(place)
+        self._weights = torch.rand(len(self._indices), device=place) if config.is_weighted else None
+
+    def forward(self) -> torch.Tensor:
+        """Look up and pool."""
+        return self._kernel(self._indices, self._offsets, self._weights)
+
+
+def _lengths(
+    mean: float, shard: ShardWork, rng: np.random.Generator
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return how many indices each sample has: the mean, rounded at random.
+
+    Of a row-wise shard it is how many of the table's indices fall into its rows.
+    """
+    if shard.row_parts == 1:
+        return np.floor(mean + rng.random(shard.samples)).astype(np.int64)
+    share = shard.share
+    if share == 0:
+        return np.zeros(shard.samples, np.int64)
+    whole = np.floor(mean / share + rng.random(shard.samples)).astype(np.int64)
+    return rng.binomial(whole, min(share, 1.0))
+
+
+def _sharded(shard: ShardWork, number: int) -> ShardedEmbeddingTable:
+    """Return what TorchRec groups; the number is its name, to find it again."""
+    return ShardedEmbeddingTable(
+        num_embeddings=shard.rows,
+        embedding_dim=shard.columns,
+        name=str(number),
+        embedding_names=[f"{number}:{feature}" for feature in range(len(shard.lookups))],
+        feature_names=[f"{number}:{feature}" for feature in range(len(shard.lookups))],
+        data_type=_DATA_TYPES[shard.dtype],
+        pooling=PoolingType.SUM,
+        is_weighted=shard.is_weighted,
+        has_feature_processor=False,
+        local_rows=shard.rows,
+        local_cols=shard.columns,
+        compute_kernel=EmbeddingComputeKernel(shard.kernel),
+        weight_init_max=None,
+        weight_init_min=None,
+        fused_params={"optimizer": OPTIMIZER, "learning_rate": 0.01},
+    )
+
+
+def _kernel(config: GroupedEmbeddingConfig, shards: Sequence[ShardWork], device: Device) -> Any:
+    """Return the kernel as TorchRec's `BatchedFusedEmbeddingBag` makes it of a group."""
+    on_cuda = device.kind == "cuda"
+    specs = [
+        (
+            shard.rows,
+            shard.columns,
+            compute_kernel_to_embedding_location(EmbeddingComputeKernel(shard.kernel))
+            if on_cuda
+            else EmbeddingLocation.HOST,
+            ComputeDevice.CUDA if on_cuda else ComputeDevice.CPU,
+        )
+        for shard in shards
+    ]
+    precision = _PRECISIONS.get(config.data_type, SparseType.BF16)
+    tables = [number for number, shard in enumerate(shards) for _ in shard.lookups]
+    with _SharedZeros(device):
+        return SplitTableBatchedEmbeddingBagsCodegen(
+            specs,
+            feature_table_map=tables,
+            pooling_mode=PoolingMode.SUM,
+            weights_precision=precision,
+            cache_precision=precision,
+            device=device.torch_device,
+            **(config.fused_params or {}),
+        )

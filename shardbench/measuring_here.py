@@ -1,0 +1,96 @@
+"""What `validate` and `calibrate` share: their options, and what is said while they measure."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from harness.contract import Family
+from harness.contract.family import load
+from harness.contract.validation import Bench, Measurable
+from harness.measuring.environment import environment
+from harness.model.errors import UsageError
+from harness.model.machine import default_memory_gib
+from harness.validating.times import Settings
+from harness.validating.validation import Told
+from shardbench.options import messages
+from shardbench.progress import progress_bar
+
+FOLDER = Path("validations")
+
+DeviceOption = Annotated[str, typer.Option("--device", help="What kernels run on: cpu or cuda.")]
+IndicesOption = Annotated[
+    str,
+    typer.Option("--indices", help="How rows are looked up: uniform, zipf, zipf:EXPONENT, reuse."),
+]
+RankMemory = Annotated[
+    float | None,
+    typer.Option(
+        "--memory",
+        help="GiB that the tables of a rank may have; 15 % of the machine's by default.",
+    ),
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what is measured already.")]
+
+_SHARE_OF_MEMORY = 0.15  # a rank is made beside the one before it is given back
+
+
+def measurable(family: Family[Any, Any]) -> Measurable[Any]:
+    """Return how a family's decisions are measured; raises UsageError where that is not known."""
+    found: Measurable[Any] | None = load(family.abilities.measuring)
+    if found is None:
+        raise UsageError(f"Family '{family.name}' does not measure its decisions.")
+    return found
+
+
+def bench_of(device: str, inputs: str, memory_gib: float | None, seed: int) -> Bench:
+    """Return what to measure with; raises UsageError for an amount of memory that is none."""
+    if memory_gib is None:
+        memory_gib = round(_SHARE_OF_MEMORY * default_memory_gib(), 1)
+    if not 0 < memory_gib < float("inf"):
+        raise UsageError(f"--memory must be a positive number of GiB, not {memory_gib:g}.")
+    return Bench(device, inputs, memory_gib, seed)
+
+
+def settings_of(bench: Bench, device: str) -> Settings:
+    """Return what times depend on: those of other settings are measured again."""
+    here = environment(bench.seed)
+    packages = {name: here.packages[name] for name in sorted(here.packages)}
+    return {
+        "machine": here.machine or "",
+        "device": device,
+        "inputs": bench.inputs,
+        "seed": bench.seed,
+        **packages,
+    }
+
+
+def file_name(text: str) -> str:
+    """Return an id as part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9_.=-]+", "_", text).strip("_")
+
+
+@contextmanager
+def told() -> Iterator[Told]:
+    """Show what is measured; where it is interrupted, say that the same command goes on."""
+    console = Console(stderr=True)
+    with progress_bar(console) as bar:
+        task = bar.add_task("preparing", total=None)
+        last = ""
+
+        def tell(doing: str, done: int, of: int) -> None:
+            nonlocal last
+            bar.update(task, description=f"measuring {doing}", completed=done, total=of)
+            if doing != last and not console.is_terminal:
+                messages.print(f"measuring {doing}: {of - done}")
+            last = doing
+
+        try:
+            yield tell
+        except KeyboardInterrupt:
+            messages.print("Interrupted: the same command goes on from here.")
+            raise typer.Exit(130) from None

@@ -1,0 +1,80 @@
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.topologies.lookup import find_topology
+from shardbench.cli import main
+
+TINY = ("-w", "synthetic[tables=3,seed=4,memory=roomy]", "-n", "2", "--memory", "0.02")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments])
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.long
+def test_a_machine_is_calibrated_and_plans_are_measured_on_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("calibrate", "-t", "dgx_a100_80gb", "--share", "0.1", "-o", "machine.csv") == 0
+    text = Path("machine.csv").read_text()
+    machine = find_topology("machine.csv", 2)
+    assert (machine.name, machine.confidence) == ("machine", "measured")
+    assert "fused.cached.forward.index=" in machine.coefficients
+    assert "# Not measured: capacities and links, which are those of dgx_a100_80gb." in text
+    assert text.count(", measured, 95 % interval ") > 10
+    assert len(list(csv.reader(line for line in text.splitlines() if line[0] != "#"))) == 2
+
+    options = ("-t", "machine.csv", "--plans", "4", "--seconds", "5")
+    assert run("validate", *TINY, *options, "--json", "found.json", "--figure", "f.svg") == 0
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "is in neither estimate nor measurement" in " ".join(printed.split())
+    found = json.loads(Path("found.json").read_text())
+    estimates = [each["estimate"] for each in found["agreements"]]
+    assert estimates == ["torchrec", "torchrec, fitted", "calibrated"]
+    assert any("calibrated" in each["name"] for each in found["decisions"])
+    assert Path("f.svg").read_text().startswith("<?xml")
+
+
+def test_plans_are_measured_on_a_machine_that_was_not_calibrated() -> None:
+    options = ("-t", "dgx_a100_80gb", "--plans", "3", "--seconds", "1")
+    assert run("validate", *TINY, *options, "--json", "found.json") == 0
+    found = json.loads(Path("found.json").read_text())
+    assert [each["estimate"] for each in found["agreements"]] == ["torchrec"]
+    assert len(found["decisions"]) == 3
+    (stored,) = Path("validations").glob("*.json")
+    assert json.loads(stored.read_text()) == found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("validate", *TINY, "-t", "dgx_a100_80gb", "--plans", "2"), "--plans must be from 3"),
+        (("validate", *TINY, "-t", "dgx_a100_80gb", "--device", "tpu"), "must be cpu or cuda"),
+        (("validate", *TINY, "-t", "dgx_a100_80gb", "--indices", "x"), "--indices must be uniform"),
+        (("validate", *TINY, "-t", "dgx_a100_80gb", "--figure", "f.gif"), "must end in .svg"),
+        (("validate", *TINY, "-t", "dgx_a100_80gb", "--seconds", "0"), "--seconds must be a posit"),
+        (("validate", "-w", "transformer", "-t", "dgx_h100", "-n", "4"), "Unknown workload"),
+        (("validate", *TINY[:4], "-t", "dgx_h100", "--memory", "-1"), "--memory must be a posit"),
+        (("calibrate", "-t", "dgx_h100", "--share", "0"), "--share must be above 0"),
+        (("calibrate", "-t", "dgx_h100", "-o", "machine.txt"), "must end in .csv"),
+        (("calibrate", "-t", "nowhere"), "Unknown topology 'nowhere'"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 2
+    said = capsys.readouterr().err.strip()
+    assert sentence in said
+    assert "Traceback" not in said
