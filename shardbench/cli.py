@@ -11,6 +11,7 @@ from shardbench.commands.compare import compare
 from shardbench.commands.doctor import doctor
 from shardbench.commands.explain import explain
 from shardbench.commands.gate import gate
+from shardbench.commands.history import history
 from shardbench.commands.list import list_command
 from shardbench.commands.plan import plan
 from shardbench.commands.profile import profile
@@ -58,6 +59,12 @@ _command(
     "shardbench sweep default --results results/today.jsonl",
 )
 _command(MEASURE, releases, "shardbench releases torchrec 1.5.0..1.9.2")
+_command(
+    MEASURE,
+    history,
+    "shardbench history torchrec v2026.01.26.00.. --repository torchrec",
+    "shardbench history torchrec A..B --repository torchrec --find search_calls",
+)
 _command(LOOK, list_command, "shardbench list topologies")
 _command(
     LOOK,

@@ -60,6 +60,13 @@ class Repository:
         found = self._log("--first-parent", "--max-count=2", commit.id, "--")
         return found[1] if len(found) > 1 else None
 
+    def is_ancestor(self, one: Commit, two: Commit) -> bool:
+        """Return whether a commit is another one or comes before it."""
+        try:
+            return self._git("merge-base", one.id, two.id).decode().strip() == one.id
+        except ShardbenchError:  # they have nothing in common
+            return False
+
     def commits(self, after: Commit | None, last: Commit, paths: Sequence[str]) -> list[Commit]:
         """Return the commits that touch paths, or all without paths, oldest first.
 
@@ -106,7 +113,8 @@ class Repository:
 
 def _commit(text: str) -> Commit:
     name, date, title, body = text.split("\x1f", 3)
-    return Commit(name, date, title, _pull_request(title, body))
+    number = _pull_request(title, body)
+    return Commit(name, date, title.removesuffix(f"(#{number})").rstrip(), number)
 
 
 def _pull_request(title: str, body: str) -> str:

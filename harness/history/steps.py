@@ -1,4 +1,4 @@
-"""Steps between commits: where a count, a quality or a decision changes, and which commit did it."""
+"""Steps between commits: where a figure or a decision changes, and which commit did it."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -90,9 +90,7 @@ def changes(declared: History, least: float) -> Difference:
     return differ
 
 
-def steps(
-    runner: Runner, runs: Sequence[Run], differ: Difference, listen: Callable[[], None]
-) -> Iterator[Step]:
+def steps(runner: Runner, runs: Sequence[Run], differ: Difference) -> Iterator[Step]:
     """Yield the steps of commits in their order, each traced to the commit that made it."""
     before: Run | None = None
     skipped: list[Commit] = []
@@ -102,7 +100,6 @@ def steps(
             continue
         if before is not None and differ(before, run):
             yield from traced(runner, Step(before, run, tuple(skipped)), differ)
-            listen()
         before, skipped = run, []
 
 
