@@ -54,11 +54,12 @@ class Commits(Environment):  # type: ignore[misc]  # asv has no types
 
     def run(self, args: list[str], **options: Any) -> Any:
         """Run the present interpreter, with the commit among its environment."""
+        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         environment = {
             **options.pop("env", os.environ),
             **self._global_env_vars,
-            "ASV_PYTHONPATH": str(_ROOT),
-            "PYTHONPATH": str(_ROOT),
+            "ASV_PYTHONPATH": path,
+            "PYTHONPATH": path,
             "SHARDBENCH_LIBRARY": self._library,
             "SHARDBENCH_REPOSITORY": str(self._repository),
             "SHARDBENCH_RESULTS": str(self._results),
