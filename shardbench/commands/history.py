@@ -14,7 +14,7 @@ from harness.contract.history import History
 from harness.contract.registry import Registry
 from harness.history.repository import Commit, Repository
 from harness.history.running import Run, Runner
-from harness.history.steps import DECISION, changes, figures_of, find, steps
+from harness.history.steps import DECISION, Step, changes, figures_of, find, steps
 from harness.model.errors import UsageError, unknown
 from harness.model.ids import ProblemId
 from harness.topologies.lookup import placed_on
@@ -66,6 +66,10 @@ def history(
             help="Bisect A..B for the commit that changed this counter, quality, or 'decision'.",
         ),
     ] = "",
+    judged: Annotated[
+        bool,
+        typer.Option("--gate", help="Judge B by A alone, as the gate does, with its exit codes."),
+    ] = False,
     least: Annotated[
         float, typer.Option(help="Tell commits that change the calls by this factor, or more.")
     ] = 1.1,
@@ -104,6 +108,8 @@ def history(
         runner = Runner(declared, source, asked, topology, results, budget, repeat, jobs)
         if sought:
             _find(runner, first, last, sought)
+        elif judged:
+            _gate(runner, first, last, least, folder)
         else:
             _all(runner, _commits(source, declared, first, last), least, folder)
 
@@ -168,6 +174,8 @@ def _write(whole: CommitHistory, folder: Path) -> None:
         write(folder / "history.svg", drawing.svg)
         write(folder / "history.png", drawing.png)
     write(folder / "history.csv", csv(pages.data(whole)))
+    own = (run.commit.id for run in whole.ran if run.is_own)
+    write(folder / "commits.txt", "".join(f"{each}\n" for each in own))  # for asv's HASHFILE
     figure = "history.svg" if drawing else ""
     write(folder / "history.md", pages.markdown_page(whole, command, figure))
     write(folder / "index.html", html)
@@ -183,6 +191,38 @@ def _shown(whole: CommitHistory) -> RenderableType:
             parts += [as_terminal(steps_table(whole, found), title), ""]
     said = [Text(f"* {each}") for each in commit_findings(whole)]
     return Group(*parts, *said, "")
+
+
+def _gate(runner: Runner, first: Commit | None, last: Commit, least: float, folder: Path) -> None:
+    from harness.history.judging import judge
+    from harness.suites.gate import HARNESS_FAILED
+    from reports.pages import gate as pages
+
+    if first is None:
+        raise UsageError("--gate needs a range A..B.")
+    before, after = (runner.run(each, own=True) for each in (first, last))
+    if not before.is_ok:
+        messages.print(f"{first.short} does not run: {before.cell.reason}", style="red")
+        raise typer.Exit(HARNESS_FAILED)
+    verdict = judge(runner.declared, before, after, least)
+    whole = CommitHistory(
+        runner.declared, str(runner.problem), (before, after), (Step(before, after),), least
+    )
+    said = [] if not after.is_ok else step_sentences(whole, whole.steps[0])
+    content = pages.markdown(verdict, said, [])
+    write(folder / "verdict.md", content)
+    display.show(
+        Group(
+            pages.headline(verdict),
+            *(Text(_difference(row)) for row in pages.rows(verdict.judged)),
+            *said,
+        )
+    )
+    raise typer.Exit(verdict.exit_code)
+
+
+def _difference(row: Any) -> str:
+    return f"  {row.what}: {row.measured} after {row.expected}, {row.change}"
 
 
 def _find(runner: Runner, first: Commit | None, last: Commit, sought: str) -> None:
