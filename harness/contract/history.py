@@ -11,7 +11,9 @@ from harness.model.cell import Quality
 class History:
     """A library whose commits run from a checkout, and what drives one in a child process.
 
-    The driver is a file as `Upstream` takes it, with the request `commit`. It is given `workload`,
+    The driver is a file whose `HANDLERS` has `commit`, a function from a request to an answer. It
+    runs in a fork of a process that has imported `preloaded`, with the checkout first among its
+    import paths; nothing of the library may be imported before. It is given `workload`,
     as it is written in ids, `topology`, the fields of a `Topology`, and `repeat`, how many calls to
     time. It answers with `imported_from`, the file that the library was imported from,
     `fingerprint` and `quality` of the decision, `counters`, `calls`, which says by part and by
@@ -29,6 +31,7 @@ class History:
             are the counter `PART_calls`.
         counters: all other counters, with what they say.
         qualities: the figures in `quality`.
+        preloaded: modules that take long to import and are none of the library's.
         pull_requests: the address of a pull request, with `{number}` in it.
     """
 
@@ -41,6 +44,7 @@ class History:
     counters: Mapping[str, str]
     qualities: tuple[Quality, ...] = ()
     ignored: tuple[str, ...] = ("tests",)
+    preloaded: tuple[str, ...] = ()
     pull_requests: str = ""
 
     @property

@@ -119,8 +119,7 @@ class Upstream:
         found = self._folder or folder(self.name)
         if not found.is_dir():
             raise ShardbenchError(f"{self.name} is not installed in {found}.")
-        # As in every other child: what a planner decides and counts can depend on a set's order.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         python = found / "bin" / "python"
         if python.exists():
             environment.pop("PYTHONPATH", None)  # it is for this interpreter

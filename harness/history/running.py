@@ -3,26 +3,33 @@
 import hashlib
 import json
 import math
+import runpy
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field, structs, to_builtins
 
 from harness.contract.history import History
-from harness.execution.upstream import Upstream
+from harness.execution.bootstrap import Report
+from harness.execution.child import run
+from harness.execution.messages import Failed, Stage
+from harness.execution.server import start_server
 from harness.history.repository import Commit, Repository
 from harness.measuring.environment import environment
 from harness.model.cell import Amount, Cell, Count, Environment, Name, Number, Summary
 from harness.model.declared import checked
-from harness.model.errors import ShardbenchError
 from harness.model.ids import CellId, ProblemId
 from harness.model.topology import Topology
 from harness.releases.variants import CALLS
 from harness.store.results import append_cells, read_cells
+
+_ENDED = "The child process"  # what was killed may run another time
 
 TREE = "tree"
 """The fact of a stored cell that says which files its commit has in the declared paths."""
@@ -103,12 +110,12 @@ class Runner:
         self.ran = 0
         self._results, self._budget, self._repeat, self._jobs = results, budget, repeat, jobs
         self._request = {
-            "kind": "commit",
             "workload": str(problem.workload),
             "topology": to_builtins(topology),
             "repeat": repeat,
         }
         self._environment = environment_of(declared)
+        start_server(declared.preloaded)
         self._stored: dict[str, Cell] = {}
         self._by_tree: dict[str, Cell] = {}
         self._appending = threading.Lock()
@@ -175,16 +182,11 @@ class Runner:
             environment=structs.replace(self._environment, load=environment(0).load),
         )
         with tempfile.TemporaryDirectory(prefix="shardbench-") as folder:
-            try:
-                answer = self._asked(commit, Path(folder))
-            except ShardbenchError as error:
-                cell.reason = str(error).replace(folder, "")
-                raised = f"{commit.short} raised "
-                if cell.reason.startswith(raised):
-                    cell.reason = cell.reason.removeprefix(raised)
-                cell.status = (
-                    "failed" if " did not answer within" not in cell.reason else "over budget"
-                )
+            answer = self._asked(commit, Path(folder))
+            if isinstance(answer, Failed):
+                is_sure = answer.cause == "error" and not answer.reason.startswith(_ENDED)
+                cell.status = "failed" if is_sure else "over budget"
+                cell.reason = answer.reason.replace(folder, "")
                 return cell
         cell.fingerprint, cell.quality = answer.fingerprint, answer.quality
         cell.counters = answer.counters | {
@@ -195,14 +197,24 @@ class Runner:
         cell.cpu_s = Summary.of(answer.cpu_s)
         return cell
 
-    def _asked(self, commit: Commit, folder: Path) -> Answer:
+    def _asked(self, commit: Commit, folder: Path) -> Answer | Failed:
         self.repository.check_out(commit, self.declared.package, folder)
-        with Upstream(commit.short, self.declared.driver, folder) as upstream:
-            answered = upstream.ask(self._request, self._budget)
+        stage = Stage("Planning", self._budget)
+        driver, where = str(self.declared.driver), str(folder)
+        answered = run(_answer, driver, where, self._request, first=stage)
+        if isinstance(answered, Failed):
+            return answered
         answer = checked(answered, Answer, f"The driver of {commit.short}")
         if not Path(answer.imported_from).is_relative_to(folder):
-            raise ShardbenchError(f"{commit.short} was not imported, but {answer.imported_from}.")
+            return Failed(f"It was not imported, but {answer.imported_from}")
         return answer
+
+
+def _answer(driver: str, folder: str, request: dict[str, Any], _: Report) -> dict[str, Any]:
+    """Child process: import a commit from the folder that it is in, and let a driver run it."""
+    sys.path.insert(0, folder)
+    answer: dict[str, Any] = runpy.run_path(driver)["HANDLERS"]["commit"](request)
+    return answer
 
 
 def environment_of(declared: History) -> Environment:

@@ -8,6 +8,7 @@ HISTORY = History(
     library="colossalai",
     driver=Path(__file__).with_name("driver.py"),
     package="colossalai",
+    preloaded=("torch", "numpy"),
     paths=(
         "colossalai/tensor/comm_spec.py",
         "colossalai/tensor/shape_consistency.py",

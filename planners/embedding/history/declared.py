@@ -9,6 +9,7 @@ HISTORY = History(
     library="torchrec",
     driver=Path(__file__).with_name("driver.py"),
     package="torchrec",
+    preloaded=("torch", "fbgemm_gpu", "planners.embedding.workloads"),
     paths=("torchrec/distributed/planner",),
     problems=("dlrm-856[tables=10,seed=1]/dgx_a100_80gb:16",),
     parts={"enumerate": "listing the options", "search": "all else of one plan"},

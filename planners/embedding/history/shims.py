@@ -52,7 +52,7 @@ def _ignore_libraries_of_meta() -> None:
     torch.ops.load_library = load
 
 
-def _leave_out_unknown_arguments(owner: type) -> None:
+def _leave_out_unknown_arguments(owner: Any) -> None:
     """Have a class called without those named arguments that its constructor does not know."""
     construct = owner.__init__
     known = inspect.signature(construct).parameters
@@ -61,7 +61,7 @@ def _leave_out_unknown_arguments(owner: type) -> None:
     def constructed(self: Any, *args: Any, **named: Any) -> None:
         construct(self, *args, **{name: value for name, value in named.items() if name in known})
 
-    owner.__init__ = constructed  # type: ignore[misc]
+    owner.__init__ = constructed
 
 
 def _silence_statistics(planner: Any) -> None:
