@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 FBGEMM := fbgemm-gpu$(if $(GPU),,-cpu)==1.8.0
 
 .PHONY: setup upstreams report report-large test test-long test-docs test-slow test-torch
-.PHONY: bench bench-smoke gate lint docs docs-serve clean peers
+.PHONY: history bench bench-smoke gate lint docs docs-serve clean peers
 
 setup: $(READY)
 
@@ -65,6 +65,20 @@ bench: setup
 # Every kind of benchmark once, on two variants of each family; nothing stored.
 bench-smoke: setup
 	SHARDBENCH_ASV_SMOKE=1 $(BIN)/python -m asv run -E existing --quick --dry-run
+
+# A library's own commits: TORCHREC or COLOSSALAI is a path or an address of its repository, RANGE is
+# A..B. What is counted is kept in history/, and asv's pages are made from it.
+LIBRARY := $(if $(COLOSSALAI),colossalai,torchrec)
+UPSTREAM := upstreams/$(LIBRARY).git
+history: setup
+	@mkdir -p upstreams
+	@test -d $(UPSTREAM) || git clone --quiet --mirror "$(or $(COLOSSALAI),$(TORCHREC))" $(UPSTREAM)
+	@git -C $(UPSTREAM) remote update > /dev/null
+	$(BIN)/shardbench history $(LIBRARY) $(RANGE) --repository $(UPSTREAM)
+	$(BIN)/python -m asv run --config asv.$(LIBRARY).conf.json --bench Counts --skip-existing \
+		HASHFILE:history/$(LIBRARY)/commits.txt
+	$(BIN)/python -m asv publish --config asv.$(LIBRARY).conf.json
+	@echo "history/$(LIBRARY)/index.html and .asv/$(LIBRARY)/html/index.html"
 
 # What the planners decide, count and cost, against expectations.toml. A ratio that is inconclusive
 # on a busy machine (exit code 2) is told and is no failure.

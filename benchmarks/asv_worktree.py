@@ -25,7 +25,7 @@ def setup() -> None:
     """Prepare whatever asv will start; asv calls this when it has loaded the plugin."""
     # As the harness does: torchrec's plans can depend on the order of a set.
     os.environ["PYTHONHASHSEED"] = "0"
-    _describe_machine()
+    describe_machine()
     Run.run = classmethod(_run_with_quick_results_apart)
 
 
@@ -39,7 +39,7 @@ def _run_with_quick_results_apart(cls: Any, conf: Any, *args: Any, **options: An
     return _run(cls, conf, *args, **options)
 
 
-def _describe_machine() -> None:
+def describe_machine() -> None:
     """Accept asv's description of this machine, for where nobody can be asked for a better one."""
     known = Path(MachineCollection.get_machine_file_path()).exists()
     if not (known or sys.stdout.isatty() or "machine" in sys.argv):

@@ -12,6 +12,7 @@ from shardbench.commands.compare import compare
 from shardbench.commands.doctor import doctor
 from shardbench.commands.explain import explain
 from shardbench.commands.gate import gate
+from shardbench.commands.history import history
 from shardbench.commands.list import list_command
 from shardbench.commands.plan import plan
 from shardbench.commands.profile import profile
@@ -64,6 +65,12 @@ _command(
     MEASURE,
     validate_command,
     "shardbench validate -w merlin-tiny -t dgx_h100 -n 8",
+)
+_command(
+    MEASURE,
+    history,
+    "shardbench history torchrec v2026.01.26.00.. --repository torchrec",
+    "shardbench history torchrec A..B --repository torchrec --find search_calls",
 )
 _command(LOOK, list_command, "shardbench list topologies")
 _command(

@@ -80,6 +80,14 @@ def libraries(incomplete: str) -> Found:
     return _beginning(((each.library, "") for each in declared if each), incomplete)
 
 
+def libraries_with_history(incomplete: str) -> Found:
+    """Complete the name of a library with commits to measure."""
+    from harness.contract.family import load
+
+    declared = (load(family.abilities.history) for family in load_registry().families)
+    return _beginning(((each.library, "") for each in declared if each), incomplete)
+
+
 def _named(context: typer.Context) -> str:
     given: dict[str, Any] = context.params
     name = str(given.get("family") or given.get("cell") or "")

@@ -4,6 +4,7 @@ from harness.contract.captured_file import Names
 from harness.contract.declarations import Counter, Moving, Planning, Study, Workload
 from harness.contract.explanation import Explanation, Question, Section
 from harness.contract.family import Abilities, Family, Implementation
+from harness.contract.history import History
 from harness.contract.inventory import Column, Imported, Importing, ImportRequest, Inventory
 from harness.contract.recorder import Recorder, is_observing
 from harness.contract.releases import Releases
@@ -31,6 +32,7 @@ __all__ = [
     "Explanation",
     "Family",
     "Goal",
+    "History",
     "Implementation",
     "ImportRequest",
     "Imported",

@@ -20,6 +20,7 @@ from harness.contract.declarations import (
     check_studies,
 )
 from harness.contract.explanation import Explaining
+from harness.contract.history import History
 from harness.contract.inventory import Importing, Inventory
 from harness.contract.recorder import Recorder
 from harness.contract.releases import Releases
@@ -100,6 +101,7 @@ class Abilities(Generic[P, D]):
             UsageError where that depends on the machines and none are given.
         importing: how `shardbench workload import` reads what was written for others.
         releases: the library whose releases `shardbench releases` measures.
+        history: the library whose commits `shardbench history` measures.
         figures: what holds for every decision on a problem, such as a proven bound. It is given
             the figures that are worked out already, keeps them for `quality`, works out the others
             and returns them all. With it a comparison works them out once, before any variant runs.
@@ -114,6 +116,7 @@ class Abilities(Generic[P, D]):
     inventory: Callable[[WorkloadSpec, Topology | None], Inventory] | str | None = None
     importing: Importing | str | None = None
     releases: Releases | str | None = None
+    history: History | str | None = None
     topology: LibraryTopology | str | None = None
     measuring: Measurable[P] | str | None = None
     figures: Callable[[P, Mapping[str, float]], Mapping[str, float]] | str | None = None

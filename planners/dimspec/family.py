@@ -3,6 +3,7 @@
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.dimspec.capture import capturing
 from planners.dimspec.decision import Decision
+from planners.dimspec.history.declared import HISTORY
 from planners.dimspec.inventory import inventory
 from planners.dimspec.problem import DimSpecProblem
 from planners.dimspec.suite import GOALS, OVERVIEW, STUDIES
@@ -60,5 +61,5 @@ FAMILY: Family[DimSpecProblem, Decision] = Family(
     studies=STUDIES,
     goals=GOALS,
     overview=OVERVIEW,
-    abilities=Abilities(capture=capturing, inventory=inventory),
+    abilities=Abilities(capture=capturing, history=HISTORY, inventory=inventory),
 )

@@ -54,6 +54,8 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
         Counter("strategies_expanded", "strategies put together to choose from", enough="misses"),
         Counter("cache_entries", "decisions kept after the call"),
         Counter("cache_bytes", "bytes of the Python objects that they hold"),
+        Counter("objects_kept", "Python objects that outlive a step, for each of 50 steps"),
+        Counter("bytes_kept", "bytes of these objects"),
     ),
     phases=("propagate", "redistribute", "other"),
     workloads=lambda: WORKLOADS,

@@ -16,6 +16,7 @@ from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.tables import bytes_held
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
+from planners.dtensor.keeping import kept_per_step
 from planners.dtensor.programs.build import OpProgram
 from planners.instruments import replaced
 
@@ -61,6 +62,8 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
         counters["cache_entries"] = own.entries + in_cpp
         kept = in_cpp if own.bytes else counters["cache_entries"]
         counters["cache_bytes"] = own.bytes + bytes_held(decided[len(decided) - kept :])
+        if program.counts_kept:
+            _count_kept(recorder, lambda: call(program, dispatch, redistributions), decided)
         return decision
 
     rows: list[tuple[Any, str, Any]] = [
@@ -72,6 +75,24 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
         (problem, "call", called),
     ]
     return replaced(rows)
+
+
+def _count_kept(recorder: Recorder, step: Callable[[], object], decided: list[Any]) -> None:
+    """Count what outlives a step, in steps of which nothing else is recorded."""
+
+    def unrecorded() -> None:
+        step()
+        del decided[known:]  # which are kept for `cache_bytes` alone
+
+    known = len(decided)
+    with recorder.phase("kept"):
+        counters, phases = dict(recorder.counters), dict(recorder.phases)
+        kept = kept_per_step(unrecorded)
+        recorder.counters.clear()
+        recorder.phases.clear()
+        recorder.phases.update(phases)
+    del recorder.phases["kept"]
+    recorder.counters.update(counters, objects_kept=kept.objects, bytes_kept=kept.bytes)
 
 
 def _counted_pass(recorder: Recorder, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -53,7 +53,8 @@ WORKLOADS = (
     ),
     Workload(
         "optimizer",
-        f"one AdamW step over params=20 parameters; impl={', '.join(OPTIMIZERS)} (foreach)",
+        f"one AdamW step over params=20 parameters; impl={', '.join(OPTIMIZERS)} (foreach); "
+        "lr=changing for another learning rate in each step",
         "pytorch/pytorch#109101",
     ),
 )
@@ -64,7 +65,7 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = {
     "transformer-block": (),
     "miss": ("op", "dims", "cases", "seed"),
     "dynamic": ("dims",),
-    "optimizer": ("impl", "params", "dims"),
+    "optimizer": ("impl", "params", "dims", "lr"),
 }
 
 
@@ -82,6 +83,7 @@ class DTensorParameters(NamedTuple):
     seed: int
     calls: int | None
     is_cold: bool
+    lr_changes: bool
 
 
 def parameters_of(spec: WorkloadSpec) -> DTensorParameters:
@@ -100,6 +102,7 @@ def parameters_of(spec: WorkloadSpec) -> DTensorParameters:
         seed=spec.number("seed", 0, least=0),
         calls=spec.number("calls", None),
         is_cold=spec.choice("caches", ("warm", "cold"), "warm") == "cold",
+        lr_changes=spec.choice("lr", ("constant", "changing"), "constant") == "changing",
     )
     spec.check_apart("op", "cases")
     if "seed" in spec.parameters and not found.cases:

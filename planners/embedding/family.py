@@ -6,6 +6,7 @@ Nothing here imports torchrec: listing variants must be quick, and must work whe
 from typing import TYPE_CHECKING
 
 from harness.contract import Abilities, Counter, Family, Quality
+from planners.embedding.history.declared import HISTORY
 from planners.embedding.importing.importer import IMPORTING
 from planners.embedding.inventory import inventory
 from planners.embedding.releases.declared import RELEASES
@@ -77,6 +78,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         inventory=inventory,
         importing=IMPORTING,
         releases=RELEASES,
+        history=HISTORY,
         topology="planners.embedding.topology_arguments:TOPOLOGY",
         figures="planners.embedding.quality:figures",
         measuring="planners.embedding.measured.measurable:MEASURABLE",

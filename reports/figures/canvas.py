@@ -189,7 +189,7 @@ _ROUND_TIMES = (
 _FEW_TIMES = (*(10.0**power for power in range(-9, 2)), _MINUTE, 10 * _MINUTE, _HOUR, 10 * _HOUR)
 
 
-_ROUND = [step * 10.0**power for power in range(-9, 10) for step in (1, 2, 5)]
+ROUND_NUMBERS = [step * 10.0**power for power in range(-9, 10) for step in (1, 2, 5)]
 
 
 def round_numbers() -> list[float]:
@@ -214,7 +214,7 @@ def log_number(axes: Axes) -> None:
     """Make the x axis logarithmic, with ticks at 1, 2, 5, 10 and so on."""
     axes.set_xscale("log")
     low, high = axes.get_xlim()
-    ticks = [tick for tick in _ROUND if low * 0.999 <= tick <= high]
+    ticks = [tick for tick in ROUND_NUMBERS if low * 0.999 <= tick <= high]
     if len(ticks) > 9:
         ticks = [tick for tick in ticks if f"{tick:e}".startswith("1")]
     set_ticks(axes.xaxis, ticks, lambda tick: number(float(tick), trim=True))

@@ -171,18 +171,29 @@ def _step(chapter: Chapter, before: Release, after: Release) -> str:
         f"{after.name}: {chapter.profiled} makes {_ratio(two / one)} times the calls of "
         f"{before.name} ({two:,} after {one:,})"
     )
-    grown = Counter(after.calls) - Counter(before.calls)  # what has grown alone
-    if two < one or not grown:
-        return f"{text}."
+    makers = changed_makers(before.calls, after.calls) if two > one else ""
+    return f"{text}; {makers}." if makers else f"{text}."
+
+
+def changed_makers(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """Say which functions make most of the calls that were added, or made most of those saved.
+
+    Empty where none were.
+    """
+    added = sum(after.values()) >= sum(before.values())
+    changed = Counter(after) - Counter(before) if added else Counter(before) - Counter(after)
     told: list[str] = []
     covered = 0
-    for name, calls in grown.most_common(_MOST_MAKERS):
+    for name, calls in changed.most_common(_MOST_MAKERS):
         told.append(f"{name} ({calls:,})")
         covered += calls
-        if covered >= _MOST_SHARE * grown.total():
+        if covered >= _MOST_SHARE * changed.total():
             break
-    share = 100 * covered / grown.total()
-    return f"{text}; {share:.0f} % of those added are made by {listing(told)}."
+    if not told:
+        return ""
+    share = 100 * covered / changed.total()
+    what = "added are" if added else "saved were"
+    return f"{share:.0f} % of those {what} made by {listing(told)}"
 
 
 def _whole(chapter: Chapter) -> list[str]:

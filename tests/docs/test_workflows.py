@@ -36,7 +36,10 @@ def test_make_has_the_targets():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("path", [*WORKFLOWS, ACTION, EXAMPLE], ids=lambda path: path.name)
+EXAMPLES = (EXAMPLE, *sorted(EXAMPLE.parent.glob("planner-counts*.yml")))
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, ACTION, *EXAMPLES], ids=lambda path: path.name)
 def test_what_it_uses_of_others_has_a_version(path: Path):
     for used in re.findall(r"\buses: (\S+)", path.read_text(encoding="utf-8")):
         if used.startswith("./"):

@@ -52,6 +52,7 @@ class OpProgram:
     renew: Callable[[], None] | None = None  # to be called before a `step` that uses up its input
     recorded: RecordedDecisions | None = None  # what was decided for it elsewhere
     notes: Mapping[str, float | str] = field(default_factory=dict)  # to say beside size and mesh
+    counts_kept: bool = False  # whether what outlives a step is counted
 
 
 class _OpCall(NamedTuple):
@@ -201,7 +202,9 @@ def _dynamic(mesh: DeviceMesh, _: DTensorParameters) -> OpProgram:
             return [hidden, active, torch.mm(active, second)]
 
     names = ("hidden", "active", "output")
-    return OpProgram(mesh, step, names, size=3, compares_values=False, is_dynamic=True)
+    return OpProgram(
+        mesh, step, names, size=3, compares_values=False, is_dynamic=True, counts_kept=True
+    )
 
 
 def _trained(module: torch.nn.Module, batch: torch.Tensor, mesh: DeviceMesh) -> OpProgram:
@@ -228,7 +231,11 @@ def _optimizer(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:
     chosen = parameters.implementation
     optimizer = torch.optim.AdamW(weights, foreach=chosen == "foreach", fused=chosen == "fused")
 
+    steps = count(1)
+
     def step() -> list[torch.Tensor]:
+        if parameters.lr_changes:
+            optimizer.param_groups[0]["lr"] = 1e-3 / next(steps)
         optimizer.step()
         states = [(weight, optimizer.state[weight]) for weight in weights]
         return [part for w, s in states for part in (w, s["exp_avg"], s["exp_avg_sq"])]
@@ -239,7 +246,7 @@ def _optimizer(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:
         for part in ("parameter", "first moment", "second moment")
     )
     # Each step changes the values, so that those of two calls differ.
-    return OpProgram(mesh, step, names, size=len(weights), compares_values=False)
+    return OpProgram(mesh, step, names, size=len(weights), compares_values=False, counts_kept=True)
 
 
 _BUILDERS: dict[str, Callable[[DeviceMesh, DTensorParameters], OpProgram]] = {

@@ -1,0 +1,1 @@
+"""Commits of a library, run from their checkouts, and the steps between them."""

@@ -1,0 +1,92 @@
+"""asv and `shardbench history` on a repository whose commits are releases of torchrec."""
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from asv.environment import EnvironmentUnavailable
+
+from benchmarks.asv_commits import Commits
+from harness.execution.upstream import folder
+from harness.releases.installing import install
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
+from toy_history import ToyRepository
+
+ROOT = Path(__file__).parents[2]
+RELEASES = ("1.4.0", "1.5.1", "1.6.1", "1.8.0")
+COUNT = "commits.Counts.track_enumerate_calls"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with this project's asv suite, and a repository with a commit for each release."""
+    found = tmp_path_factory.mktemp("project")
+    shutil.copytree(ROOT / "benchmarks", found / "benchmarks")
+    shutil.copy(ROOT / "asv.torchrec.conf.json", found)
+    (found / "upstreams").mkdir()
+    repository = ToyRepository(found / "upstreams" / "torchrec.git")
+    for release in RELEASES:
+        place = install("torchrec", release, folder("releases"))
+        shutil.rmtree(repository.folder / "torchrec", ignore_errors=True)
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(place.folder / "torchrec", repository.folder / "torchrec", ignore=ignored)
+        repository.commit(f"Release {release} (#{release[2]})", {})
+    return found
+
+
+def run(project: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=project,
+        env=os.environ | {"HOME": str(project), "PYTHONPATH": path, "COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
+
+
+def asv(project: Path, command: str, *arguments: str) -> str:
+    ran = run(project, "asv", command, "--config", "asv.torchrec.conf.json", *arguments)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.long
+def test_history_and_asv_name_the_same_commit(project: Path) -> None:
+    ran = run(
+        project,
+        *("shardbench", "history", "torchrec", "--repository", "upstreams/torchrec.git"),
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    said = " ".join(ran.stdout.split())
+    assert "4 of 4 commits run, or have the files of one that does (100 %)." in said
+    assert "annotations._get_annotated_method" in said
+    results = project / "history" / "torchrec"
+    with (results / "history.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    calls = [int(float(row["enumerate_calls"])) for row in rows]
+    assert max(calls[:2]) < min(calls[2:]) / 4
+    stored = (results / "history.jsonl").read_bytes()
+
+    asv(project, "run", "--bench", "Counts", "main~2..main")
+    assert (results / "history.jsonl").read_bytes() == stored  # it had run them all
+    found = asv(project, "find", "main~3..main", COUNT)
+    assert f"Greatest regression found: {rows[2]['commit'][:8]}" in found
+    asv(project, "publish")
+    regressions = json.loads((project / ".asv/torchrec/html/regressions.json").read_text())
+    assert any(COUNT in str(each) for each in regressions["regressions"])
+    assert not any(str(project) in each.read_text() for each in project.glob(".asv/**/*.json"))
+
+
+def test_another_python_is_refused() -> None:
+    with pytest.raises(EnvironmentUnavailable, match=r"runs the present Python, 3\.11, not 3\.12"):
+        Commits(SimpleNamespace(), "3.12", {}, {})

@@ -1,0 +1,42 @@
+"""What outlives a step: torch's own optimizers leave nothing, and what does is found."""
+
+import pytest
+from small_world import checked, problem_of
+
+from planners.dtensor.keeping import kept_per_step
+from planners.dtensor.workloads import OPTIMIZERS
+
+HOST = "dgx_a100_80gb:8"
+
+
+@pytest.mark.parametrize("lr", ["constant", "changing"])
+@pytest.mark.parametrize("implementation", OPTIMIZERS)
+@pytest.mark.parametrize("variant", ["upstream", "interned", "shape-class"])
+def test_an_optimizer_step_keeps_nothing(variant, implementation, lr):
+    problem = problem_of(f"optimizer[impl={implementation},params=4,lr={lr}]/{HOST}")
+    counters = checked(variant, problem).counters
+    assert (counters["objects_kept"], counters["bytes_kept"]) == (0, 0)
+
+
+def test_a_size_that_is_new_is_kept_by_upstream_and_hardly_by_its_class():
+    problem = problem_of(f"dynamic/{HOST}")
+    upstream, ours = (checked(each, problem).counters for each in ("upstream", "shape-class"))
+    assert upstream["objects_kept"] > 10 * ours["objects_kept"]
+
+
+def test_counting_what_is_kept_leaves_the_other_counters_alone():
+    program = problem_of(f"optimizer[params=4]/{HOST}")
+    counters = checked("upstream", program).counters
+    assert counters["lookups"] == counters["hits"] < 400
+
+
+def test_a_leak_is_counted_by_the_step():
+    held: list[object] = []
+    kept = kept_per_step(lambda: held.append([[]]))
+    assert kept.objects == 2
+    assert kept.bytes >= 2 * 56
+
+
+def test_what_is_made_once_is_nothing():
+    held: dict[str, list[list[int]]] = {}
+    assert kept_per_step(lambda: held.setdefault("made", [[], []])) == (0, 0)
