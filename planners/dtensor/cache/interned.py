@@ -17,8 +17,9 @@ from typing import Any
 
 from torch._ops import OpOverload
 
+from planners.dtensor.cache.keys import Key, KeyRule
 from planners.dtensor.cache.plan_handlers import Table, handler_of, of_any_form
-from planners.dtensor.cache.plans import Key, KeyRule, PlanTally, plan_of
+from planners.dtensor.cache.plans import PlanTally, plan_of
 from planners.dtensor.cache.torch_hooks import following_torch, made_plainly
 from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.base import CacheInfo, Dispatch
@@ -43,11 +44,11 @@ class InternedDispatch(Dispatch):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Take over the ops that make one tensor of tensors given one by one."""
+        """Take over the ops that make tensors or change them, but for those with `out`."""
         handlers = {
             op: self._handler(op)
             for op in torch_path.ops_to_take_over()
-            if traits(op).makes_one_tensor
+            if traits(op).makes_tensors
         }
         with (
             made_plainly(),

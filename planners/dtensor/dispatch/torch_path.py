@@ -45,6 +45,8 @@ class Traits:
     is_out_variant: bool
     is_view: bool
     makes_one_tensor: bool
+    takes_lists: bool  # of tensors
+    makes_tensors: bool  # one or several, or it changes the values of those that it is given
     tensor_positions: frozenset[int]
 
 
@@ -56,12 +58,15 @@ def traits(op: OpOverload) -> Traits:
     is_in_place = schema.name.endswith("_")
     is_out_variant = any(argument.is_out for argument in schema.arguments)
     takes_lists = any("List" in each and "Tensor" in each for each in types)
-    returns_one = [str(each.type) for each in schema.returns] == ["Tensor"]
+    returned = [str(each.type) for each in schema.returns]
     return Traits(
         is_in_place,
         is_out_variant,
         schema._is_view_op(),
-        returns_one and not (is_in_place or is_out_variant or takes_lists),
+        returned == ["Tensor"] and not (is_in_place or is_out_variant or takes_lists),
+        takes_lists,
+        (is_in_place or any("Tensor" in each for each in returned))
+        and not (is_out_variant or torch.Tag.inplace_view in op.tags),
         frozenset(position for position, each in enumerate(types) if each == "Tensor"),
     )
 
