@@ -29,15 +29,18 @@ def handler_of(op: OpOverload, table: Table, tally: PlanTally, general: Handler)
 
     What is of another form, or has no plan yet, goes on to `general`.
     """
-    takes = tuple(str(each.type) for each in op._schema.arguments if not each.kwarg_only)
     rule, of_op = KeyRule.of(op), traits(op)
+    takes = of_op.types
     if of_op.makes_one_tensor and (make := _FORMS_OF_ONE_TENSOR.get(takes)):
         return make(table, of_op.is_view, tally, general)
-    if any(each.name in rule.static_kwargs for each in op._schema.arguments):
+    if not of_op.names.isdisjoint(rule.static_kwargs):
         return general
-    if of_op.makes_one_tensor or of_op.is_in_place:
-        if (make := _FORMS_OF_TENSORS.get(takes)) and not of_op.is_view:
-            return make(table, of_op.is_in_place, tally, general)
+    if (
+        (of_op.makes_one_tensor or of_op.is_in_place)
+        and not of_op.is_view
+        and (make := _FORMS_OF_TENSORS.get(takes))
+    ):
+        return make(table, of_op.is_in_place, tally, general)
     if of_op.takes_lists:
         return _with_lists(rule, table, tally, general)
     if of_op.is_in_place:
@@ -260,7 +263,9 @@ def _with_lists(rule: KeyRule, table: Table, tally: PlanTally, general: Handler)
                     key.append(tuple([spec._hash for spec in of_list]))
                     local.append([each._local_tensor for each in value])
                     continue
-                if kinds == _PLAIN_TENSORS and not any([each.ndim for each in value]):
+                if kinds == _PLAIN_TENSORS:
+                    if max([each.ndim for each in value]):
+                        return general(op, args, kwargs)
                     key.append(tuple([each.dtype for each in value]))
                 elif not kinds:
                     key.append(())

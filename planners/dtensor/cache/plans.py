@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch._ops import OpOverload
@@ -26,7 +26,7 @@ from planners.dtensor.dispatch.torch_path import (
 
 make_dtensor = torch.Tensor._dtensor__new__
 
-Output = DTensorSpec | tuple[DTensorSpec | None, ...] | None
+Output: TypeAlias = DTensorSpec | tuple[DTensorSpec | None, ...] | None
 
 
 Result = Callable[[Any, Args], Any]
@@ -61,7 +61,7 @@ def plan_of(
     if not _is_wrapped(op, args, made) or (sharding is None and schema is not None):
         return None
     if sharding is None and not decided.is_moved:
-        sharding = OutputSharding(_specs_made(made))
+        sharding = OutputSharding(specs_made(made))
     elif sharding is None:  # torch does not tell what it remembered, so it decides once more
         schema = DISPATCHER.unwrap_to_op_info(op, args, kwargs).schema
         sharding = PROPAGATOR.propagate_op_sharding_non_cached(schema)
@@ -73,7 +73,7 @@ def plan_of(
         result = _result(op, args, made, sharding.output_spec)
     if rewritten is None or result is None:
         return OpPlan(specs, sharding, None, (), op._op, None)
-    output = _specs_made(made)
+    output = specs_made(made)
     hash(output)
     return OpPlan(
         specs, sharding, output, rewritten, quickest_entry(op, args, kwargs, rewritten), result
@@ -89,7 +89,8 @@ def _is_wrapped(op: OpOverload, args: Args, made: Any) -> bool:
     )
 
 
-def _specs_made(made: Any) -> Output:
+def specs_made(made: Any) -> Output:
+    """Return the spec of what an op made, or the specs where it made several tensors."""
     if type(made) in (list, tuple):
         return tuple(each._spec if type(each) is DTensor else None for each in made)
     return made._spec if type(made) is DTensor else None
@@ -105,17 +106,17 @@ def _result(op: OpOverload, args: Args, made: Any, output: Any) -> Result | None
         return _first if stays else None
     if type(made) is DTensor:
         return one_of(made._spec, is_view) if output == made._spec else None
-    specs = _specs_made(made)
+    specs = specs_made(made)
     if not isinstance(output, list | tuple) or specs != tuple(output):
         return None
     return several_of(specs, type(made), is_view)
 
 
-def _nothing(made: Any, args: Args) -> None:
+def _nothing(_: Any, __: Args) -> None:
     return None
 
 
-def _first(made: Any, args: Args) -> Any:
+def _first(_: Any, args: Args) -> Any:
     return args[0]
 
 

@@ -100,7 +100,9 @@ class ShapeClass(InternedDispatch):
             return made
         of_torch = super()._missed(rule, table, op, args, kwargs, key)
         plan = table.entries.get(key)
-        if plan is None or plan.output is None or plan.sharding is None or not of_class:
+        if plan is None or plan.sharding is None or not of_class:
+            return of_torch
+        if not isinstance(plan.output, DTensorSpec):
             return of_torch
         order = order_of(*plan.output.tensor_meta[:2])
         if order is not None and not plan.sharding.needs_redistribute:  # all inputs stay
