@@ -6,8 +6,8 @@ torch, whole, and a plan is what torch did. So torch's cache is filled as it wou
 one, and dropping plans never changes a decision.
 
 What torch would not decide from the inputs alone, or would do more with, is left to torch: active
-dispatch modes (debugging, fake tensors, tracing), symbolic sizes, placements with state, ops in
-place, with several results or lists of tensors, and ops that redistribute.
+dispatch modes (debugging, fake tensors, tracing), symbolic sizes, placements with state, ops with
+`out`, ops in place that change sizes, and ops that redistribute.
 """
 
 from collections.abc import Callable, Iterator
