@@ -45,8 +45,8 @@ class AcceleratedDTensor(AbstractContextManager["AcceleratedDTensor"]):
     def cache_info(self) -> CacheInfo:
         """Return hits, misses, entries and bytes of the cache so far, checks and differences.
 
-        Ops in place, with several results or with lists of tensors go through torch's own cache
-        and are not counted here, and neither are ops that redistribute after their first time.
+        Ops with `out` go through torch's own cache and are not counted here, and neither are ops
+        that redistribute after their first time.
         """
         return self._dispatch.cache_info()
 

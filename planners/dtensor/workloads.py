@@ -14,7 +14,10 @@ OPS = ("addmm", "mm", "mul", "relu", "add-scalar", "view", "view-sharded", "t")
 """The single ops; `view` is of a replicated tensor, `view-sharded` keeps the sharded dimension."""
 
 OPTIMIZERS = ("single", "foreach", "fused")
-"""The implementations of torch's AdamW; `single` is its for-loop."""
+"""The implementations of torch's optimizers; `single` is a for-loop."""
+
+RULES = ("adamw", "sgd")
+"""The optimizers; `sgd` is with momentum, and torch has no `fused` one for DTensors."""
 
 MOST_GPUS = 256
 MOST_DIMS = 4
@@ -53,9 +56,10 @@ WORKLOADS = (
     ),
     Workload(
         "optimizer",
-        f"one AdamW step over params=20 parameters; impl={', '.join(OPTIMIZERS)} (foreach); "
-        "lr=changing for another learning rate in each step",
-        "pytorch/pytorch#109101",
+        "one step over params=20 parameters of mixed shapes, most in shards and some replicated; "
+        f"rule={', '.join(RULES)} (adamw), impl={', '.join(OPTIMIZERS)} (foreach), clip=norm "
+        "(none) to clip the gradients before; lr=changing for another learning rate in each step",
+        "pytorch/pytorch#109101, pytorch/pytorch#134191",
     ),
 )
 
@@ -65,7 +69,7 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = {
     "transformer-block": (),
     "miss": ("op", "dims", "cases", "seed"),
     "dynamic": ("dims",),
-    "optimizer": ("impl", "params", "dims", "lr"),
+    "optimizer": ("rule", "impl", "params", "clip", "dims", "lr"),
 }
 
 
@@ -77,8 +81,10 @@ class DTensorParameters(NamedTuple):
 
     ops: tuple[str, ...]
     dims: int
+    rule: str
     implementation: str
     params: int
+    clips: bool
     cases: int
     seed: int
     calls: int | None
@@ -96,8 +102,10 @@ def parameters_of(spec: WorkloadSpec) -> DTensorParameters:
     found = DTensorParameters(
         ops=spec.get("op", some_ops, OPS, f"some of {', '.join(OPS)}, joined by +"),
         dims=spec.number("dims", 1, most=MOST_DIMS),
+        rule=spec.choice("rule", RULES, "adamw"),
         implementation=spec.choice("impl", OPTIMIZERS, "foreach"),
         params=spec.number("params", 20, most=10_000),
+        clips=spec.choice("clip", ("none", "norm"), "none") == "norm",
         cases=spec.number("cases", 0, most=10_000),
         seed=spec.number("seed", 0, least=0),
         calls=spec.number("calls", None),
@@ -105,6 +113,11 @@ def parameters_of(spec: WorkloadSpec) -> DTensorParameters:
         lr_changes=spec.choice("lr", ("constant", "changing"), "constant") == "changing",
     )
     spec.check_apart("op", "cases")
+    if (found.rule, found.implementation) == ("sgd", "fused"):
+        raise UsageError(
+            f"Parameter 'impl' of workload '{spec}' must be single or foreach with rule=sgd: torch "
+            "has no fused one for DTensors."
+        )
     if "seed" in spec.parameters and not found.cases:
         raise UsageError(
             f"Parameter 'seed' of workload '{spec}' must come with 'cases', how many to draw."

@@ -192,11 +192,6 @@ _FEW_TIMES = (*(10.0**power for power in range(-9, 2)), _MINUTE, 10 * _MINUTE, _
 ROUND_NUMBERS = [step * 10.0**power for power in range(-9, 10) for step in (1, 2, 5)]
 
 
-def round_numbers() -> list[float]:
-    """Return the numbers 1, 2, 5, 10 and so on, as ticks of a logarithmic axis."""
-    return _ROUND
-
-
 def log_time(axes: Axes, which: Literal["x", "y"]) -> None:
     """Make an axis logarithmic in seconds, with ticks at round times."""
     axes.set(**{f"{which}scale": "log"})

@@ -41,7 +41,7 @@ def draw_validation(found: Validation, slug: str = "estimate") -> Drawing:
         low, high = 0.8 * min(ends), 1.25 * max(ends)
         axes.plot([low, high], [low, high], color=canvas.GREY, linestyle="--", linewidth=0.8)
         axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
-        ticks = [tick for tick in canvas.round_numbers() if low <= tick <= high]
+        ticks = [tick for tick in canvas.ROUND_NUMBERS if low <= tick <= high]
         for axis in (axes.xaxis, axes.yaxis):
             canvas.set_ticks(axis, ticks, lambda tick: digits(float(tick)))
         axes.set_xlabel("measured, ms of the slowest rank's computing")

@@ -34,6 +34,7 @@ PROBLEMS = (
     "optimizer[impl=single,params=3]/dgx_a100_80gb:8",
     "optimizer[impl=foreach,params=3]/dgx_a100_80gb:8",
     "optimizer[impl=fused,params=3,dims=2]/dgx_a100_80gb:8",
+    "optimizer[rule=sgd,params=6,clip=norm]/dgx_a100_80gb:8",
 )
 
 
@@ -118,3 +119,37 @@ def test_fully_sharded_tensor_parallel_training_lies_where_it_lies_in_torch():
     expected = _trained_in_two_dimensions(Dispatch())
     assert _trained_in_two_dimensions(InternedDispatch()) == expected
     assert _trained_in_two_dimensions(ShapeClass()) == expected
+
+
+@pytest.mark.parametrize("impl", ["single", "foreach", "fused"])
+def test_a_fully_sharded_module_steps_by_plans_and_lies_where_it_lies_in_torch(impl):
+    def trained(dispatch: Dispatch) -> tuple[list[Any], int]:
+        mesh = mesh_of(4)
+        with running(dispatch):
+            torch.manual_seed(0)
+            model = Model()
+            for part in (model.up, model.down):
+                fully_shard(part, mesh=mesh)
+            fully_shard(model, mesh=mesh)
+            optimizer = torch.optim.AdamW(
+                model.parameters(), foreach=impl == "foreach", fused=impl == "fused"
+            )
+            told, missed = [], []
+            for _ in range(5):
+                model(torch.arange(4)).pow(2).mean().backward()
+                norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                missed.append(dispatch.cache_info().misses)
+                optimizer.step()
+                missed.append(dispatch.cache_info().misses)
+                told.append(described(norm, False))
+                optimizer.zero_grad()
+            states = [[*optimizer.state[each].values()] for each in model.parameters()]
+            if type(dispatch) is not Dispatch:
+                assert dispatch.cache_info().hits > 0
+            return [told, described([*model.parameters(), *states], False)], missed[-1] - missed[2]
+
+    expected, _ = trained(Dispatch())
+    for dispatch in (InternedDispatch(), ShapeClass()):
+        told, missed_later = trained(dispatch)
+        assert told == expected
+        assert missed_later == 0

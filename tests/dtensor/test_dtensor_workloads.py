@@ -49,6 +49,11 @@ def test_all_ops_run_unless_some_are_named():
             "fused, not 'slow'.",
         ),
         (
+            "optimizer[rule=sgd,impl=fused]",
+            "Parameter 'impl' of workload 'optimizer[rule=sgd,impl=fused]' must be single or "
+            "foreach with rule=sgd: torch has no fused one for DTensors.",
+        ),
+        (
             "optimizer[params=0]",
             "Parameter 'params' of workload 'optimizer[params=0]' must be a whole number from "
             "1 to 10,000, not '0'.",

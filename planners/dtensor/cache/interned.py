@@ -6,8 +6,8 @@ torch, whole, and a plan is what torch did. So torch's cache is filled as it wou
 one, and dropping plans never changes a decision.
 
 What torch would not decide from the inputs alone, or would do more with, is left to torch: active
-dispatch modes (debugging, fake tensors, tracing), symbolic sizes, placements with state, ops in
-place, with several results or lists of tensors, and ops that redistribute.
+dispatch modes (debugging, fake tensors, tracing), symbolic sizes, placements with state, ops with
+`out`, ops in place that change sizes, and ops that redistribute.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,8 +17,9 @@ from typing import Any
 
 from torch._ops import OpOverload
 
+from planners.dtensor.cache.keys import Key, KeyRule
 from planners.dtensor.cache.plan_handlers import Table, handler_of, of_any_form
-from planners.dtensor.cache.plans import Key, KeyRule, PlanTally, plan_of
+from planners.dtensor.cache.plans import PlanTally, plan_of
 from planners.dtensor.cache.torch_hooks import following_torch, made_plainly
 from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.base import CacheInfo, Dispatch
@@ -43,11 +44,11 @@ class InternedDispatch(Dispatch):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Take over the ops that make one tensor of tensors given one by one."""
+        """Take over the ops that make tensors or change them, but for those with `out`."""
         handlers = {
             op: self._handler(op)
             for op in torch_path.ops_to_take_over()
-            if traits(op).makes_one_tensor
+            if traits(op).makes_tensors
         }
         with (
             made_plainly(),

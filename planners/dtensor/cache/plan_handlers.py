@@ -5,21 +5,15 @@ drops from a spec that it changes, and makes sure of it by identity.
 """
 
 from collections.abc import Callable, Mapping
+from operator import is_
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 from torch.distributed.tensor import DTensor
 
-from planners.dtensor.cache.plans import (
-    Key,
-    KeyRule,
-    OpPlan,
-    PlanTally,
-    adopt,
-    local_args,
-    make_dtensor,
-)
+from planners.dtensor.cache.keys import Key, KeyRule, tensors_of
+from planners.dtensor.cache.plans import OpPlan, PlanTally, adopt, local_args, make_dtensor
 from planners.dtensor.dispatch.handlers import by_torch
 from planners.dtensor.dispatch.tables import BoundedTable
 from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, alias_storage, traits
@@ -35,11 +29,22 @@ def handler_of(op: OpOverload, table: Table, tally: PlanTally, general: Handler)
 
     What is of another form, or has no plan yet, goes on to `general`.
     """
-    takes = [str(argument.type) for argument in op._schema.arguments if not argument.kwarg_only]
-    if make := _FORMS_OF_ONE_TENSOR.get(tuple(takes)):
-        return make(table, traits(op).is_view, tally, general)
-    if (make := _FORMS_OF_TENSORS.get(tuple(takes))) and not traits(op).is_view:
-        return make(table, tally, general)
+    rule, of_op = KeyRule.of(op), traits(op)
+    takes = of_op.types
+    if of_op.makes_one_tensor and (make := _FORMS_OF_ONE_TENSOR.get(takes)):
+        return make(table, of_op.is_view, tally, general)
+    if not of_op.names.isdisjoint(rule.static_kwargs):
+        return general
+    if (
+        (of_op.makes_one_tensor or of_op.is_in_place)
+        and not of_op.is_view
+        and (make := _FORMS_OF_TENSORS.get(takes))
+    ):
+        return make(table, of_op.is_in_place, tally, general)
+    if of_op.takes_lists:
+        return _with_lists(rule, table, tally, general)
+    if of_op.is_in_place:
+        return _in_place(rule, table, tally, general)
     return general
 
 
@@ -53,19 +58,15 @@ def of_any_form(rule: KeyRule, table: Table, tally: PlanTally, missed: Missed) -
         if key is None:
             return by_torch(op, args, kwargs)
         plan = plans.get(key)
-        tensors = (value for value in args if type(value) is DTensor)
         # Specs with the same hashes may be others: the plan's may have been changed since.
-        if plan is None or not all(map(adopt, tensors, plan.specs)):
+        if plan is None or not all(map(adopt, tensors_of(args), plan.specs)):
             return missed(op, args, kwargs, key)
-        if plan.output is None:
+        if plan.result is None:
             return by_torch(op, args, kwargs)
         tally.hits += 1
         # Not by the plan's entry, which is known to be right for the forms below only.
         made = op._op(*local_args(args, plan.rewritten), **kwargs)
-        result = make_dtensor(DTensor, made, plan.output, requires_grad=made.requires_grad)
-        if plan.is_view:
-            alias_storage(result, next(value for value in args if type(value) is DTensor))
-        return result
+        return plan.result(made, args)
 
     return handler
 
@@ -94,48 +95,51 @@ def _of_one(table: Table, is_view: bool, tally: PlanTally, general: Handler) -> 
     return handler
 
 
-def _of_two(table: Table, tally: PlanTally, general: Handler) -> Handler:
+def _of_two(table: Table, is_in_place: bool, tally: PlanTally, general: Handler) -> Handler:
     """Two DTensors, or one and a number."""
     plans = table.entries
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        if len(args) == 2 and not (kwargs or functions_overridden()):
-            left, right = args
-            if left.__class__ is DTensor:
-                spec = left._spec
-                if right.__class__ is DTensor:
-                    other = right._spec
-                    plan = plans.get((spec._hash, other._hash))
-                    if plan is not None and plan.output is not None:
-                        known, other_known = plan.specs
-                        if (spec is known or adopt(left, known)) and (
-                            other is other_known or adopt(right, other_known)
-                        ):
-                            tally.hits += 1
-                            made = plan.compute(left._local_tensor, right._local_tensor)
-                            return make_dtensor(
-                                DTensor, made, plan.output, requires_grad=made.requires_grad
-                            )
-                elif right.__class__ is float or right.__class__ is int:
-                    plan = plans.get((spec._hash, right.__class__))
-                    if plan is not None and plan.output is not None:
-                        (known,) = plan.specs
-                        if spec is known or adopt(left, known):
-                            tally.hits += 1
-                            made = plan.compute(left._local_tensor, right)
-                            return make_dtensor(
-                                DTensor, made, plan.output, requires_grad=made.requires_grad
-                            )
-        return general(op, args, kwargs)
+        if len(args) != 2 or functions_overridden():
+            return general(op, args, kwargs)
+        left, right = args
+        if left.__class__ is not DTensor:
+            return general(op, args, kwargs)
+        spec, kind = left._spec, right.__class__
+        if kind is DTensor:
+            other = right._spec
+            key: Key = (spec._hash, other._hash)
+        elif kind is float or kind is int:
+            key = (spec._hash, kind)
+        else:
+            return general(op, args, kwargs)
+        plan = plans.get((*key, *kwargs) if kwargs else key)
+        if plan is None or plan.output is None:
+            return general(op, args, kwargs)
+        specs = plan.specs
+        if spec is not specs[0] and not adopt(left, specs[0]):
+            return general(op, args, kwargs)
+        if kind is DTensor:
+            if other is not specs[1] and not adopt(right, specs[1]):
+                return general(op, args, kwargs)
+            right = right._local_tensor
+        tally.hits += 1
+        if kwargs:
+            made = plan.compute(left._local_tensor, right, **kwargs)
+        else:
+            made = plan.compute(left._local_tensor, right)
+        if is_in_place:
+            return left
+        return make_dtensor(DTensor, made, plan.output, requires_grad=made.requires_grad)
 
     return handler
 
 
-def _of_three(table: Table, tally: PlanTally, general: Handler) -> Handler:
+def _of_three(table: Table, is_in_place: bool, tally: PlanTally, general: Handler) -> Handler:
     plans = table.entries
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        if len(args) == 3 and not (kwargs or functions_overridden()):
+        if len(args) == 3 and not functions_overridden():
             first, second, third = args
             if (
                 first.__class__ is DTensor
@@ -143,7 +147,8 @@ def _of_three(table: Table, tally: PlanTally, general: Handler) -> Handler:
                 and third.__class__ is DTensor
             ):
                 spec, other, another = first._spec, second._spec, third._spec
-                plan = plans.get((spec._hash, other._hash, another._hash))
+                key: Key = (spec._hash, other._hash, another._hash)
+                plan = plans.get((*key, *kwargs) if kwargs else key)
                 if plan is not None and plan.output is not None:
                     known, other_known, another_known = plan.specs
                     if (
@@ -153,8 +158,13 @@ def _of_three(table: Table, tally: PlanTally, general: Handler) -> Handler:
                     ):
                         tally.hits += 1
                         made = plan.compute(
-                            first._local_tensor, second._local_tensor, third._local_tensor
+                            first._local_tensor,
+                            second._local_tensor,
+                            third._local_tensor,
+                            **kwargs,
                         )
+                        if is_in_place:
+                            return first
                         return make_dtensor(
                             DTensor, made, plan.output, requires_grad=made.requires_grad
                         )
@@ -192,6 +202,105 @@ def _with_size(table: Table, is_view: bool, tally: PlanTally, general: Handler) 
 
     return handler
 
+
+def _in_place(rule: KeyRule, table: Table, tally: PlanTally, general: Handler) -> Handler:
+    """DTensors and numbers; the first DTensor is changed."""
+    plans = table.entries
+    is_free = rule.is_free
+
+    def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+        if functions_overridden():
+            return general(op, args, kwargs)
+        key: list[Any] = []
+        specs, local = [], []
+        for value in args:
+            kind = value.__class__
+            if kind is DTensor:
+                spec = value._spec
+                specs.append(spec)
+                key.append(spec._hash)
+                local.append(value._local_tensor)
+            elif kind is float or kind is int:
+                key.append(kind)
+                if not is_free(len(local)):
+                    key.append(value)
+                local.append(value)
+            else:
+                return general(op, args, kwargs)
+        plan = plans.get((*key, *kwargs))
+        if plan is None or plan.result is None or not are_those(specs, plan, args):
+            return general(op, args, kwargs)
+        tally.hits += 1
+        plan.compute(*local, **kwargs)
+        return args[0]
+
+    return handler
+
+
+def are_those(specs: list[Any], plan: OpPlan, args: Args) -> bool:
+    """Whether a plan is for these specs, and not for others with the same hashes."""
+    return all(map(is_, specs, plan.specs)) or all(map(adopt, tensors_of(args), plan.specs))
+
+
+def _with_lists(rule: KeyRule, table: Table, tally: PlanTally, general: Handler) -> Handler:
+    """Lists of DTensors or of plain tensors without dimensions, and numbers that do not matter."""
+    plans = table.entries
+    is_free = rule.is_free
+
+    def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+        if functions_overridden():
+            return general(op, args, kwargs)
+        key: list[Any] = []
+        specs: list[Any] = []
+        local: list[Any] = []
+        for position, value in enumerate(args):
+            kind = value.__class__
+            if kind is list:
+                kinds = {each.__class__ for each in value}
+                if kinds == _DTENSORS:
+                    of_list = [each._spec for each in value]
+                    specs += of_list
+                    key.append(tuple([spec._hash for spec in of_list]))
+                    local.append([each._local_tensor for each in value])
+                    continue
+                if kinds == _PLAIN_TENSORS:
+                    if max([each.ndim for each in value]):
+                        return general(op, args, kwargs)
+                    key.append(tuple([each.dtype for each in value]))
+                elif not kinds:
+                    key.append(())
+                elif kinds <= _NUMBERS and is_free(position):
+                    key.append(list)
+                else:
+                    return general(op, args, kwargs)
+                local.append(value)
+            elif kind is DTensor:
+                spec = value._spec
+                specs.append(spec)
+                key.append(spec._hash)
+                local.append(value._local_tensor)
+            elif kind in _NUMBERS and is_free(position):
+                key.append(kind)
+                local.append(value)
+            else:
+                return general(op, args, kwargs)
+        if kwargs:
+            key += kwargs
+            for value in kwargs.values():
+                if isinstance(value, torch.Tensor):
+                    if value.__class__ is not torch.Tensor or value.ndim:
+                        return general(op, args, kwargs)
+                    key.append(value.dtype)
+        plan = plans.get(tuple(key))
+        if plan is None or plan.result is None or not are_those(specs, plan, args):
+            return general(op, args, kwargs)
+        tally.hits += 1
+        return plan.result(plan.compute(*local, **kwargs), args)
+
+    return handler
+
+
+_DTENSORS, _PLAIN_TENSORS, _NUMBERS = {DTensor}, {torch.Tensor}, {float, int}
 
 _FORMS_OF_ONE_TENSOR: Mapping[tuple[str, ...], Callable[..., Handler]] = {
     ("Tensor",): _of_one,

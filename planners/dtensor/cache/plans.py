@@ -1,9 +1,9 @@
 """Plans: what is known to do with an op on inputs of certain specs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch._ops import OpOverload
@@ -12,20 +12,25 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from planners.dtensor.cache.keys import specs_of, tensors_of
 from planners.dtensor.dispatch.handlers import Decided
-from planners.dtensor.dispatch.specs import is_plain
 from planners.dtensor.dispatch.torch_path import (
     DISPATCHER,
     PROPAGATOR,
     Args,
     Kwargs,
+    alias_storage,
     on_meta_device,
-    schema_info,
     traits,
 )
 
-Key = tuple[Any, ...]
 make_dtensor = torch.Tensor._dtensor__new__
+
+Output: TypeAlias = DTensorSpec | tuple[DTensorSpec | None, ...] | None
+
+
+Result = Callable[[Any, Args], Any]
+"""Makes what an op returns, from what it makes of local tensors and from its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +39,10 @@ class OpPlan:
 
     specs: tuple[DTensorSpec, ...]  # of the inputs that are DTensors, in their order
     sharding: OutputSharding | None  # None where it follows from a decision at another size
-    output: DTensorSpec | None  # None where torch is to carry the op out
+    output: Output  # None where torch is to carry the op out, and where nothing is made
     rewritten: tuple[tuple[int, Any], ...]  # arguments that are others on this rank, by position
-    compute: Callable[..., torch.Tensor]  # torch's quickest entry for local tensors of these types
-    is_view: bool  # the result shares the storage of the first tensor
+    compute: Callable[..., Any]  # torch's quickest entry for local tensors of these types
+    result: Result | None  # None where torch is to carry the op out
 
 
 @dataclass(slots=True)
@@ -53,30 +58,105 @@ def plan_of(
 ) -> OpPlan | None:
     """Return a plan that does what torch was seen to do; None where torch takes the op apart."""
     sharding, schema = decided.sharding, decided.schema
-    if type(made) is not DTensor or (sharding is None and decided.schema is not None):
+    if not _is_wrapped(op, args, made) or (sharding is None and schema is not None):
         return None
     if sharding is None and not decided.is_moved:
-        sharding = OutputSharding(made._spec)
+        sharding = OutputSharding(specs_made(made))
     elif sharding is None:  # torch does not tell what it remembered, so it decides once more
         schema = DISPATCHER.unwrap_to_op_info(op, args, kwargs).schema
         sharding = PROPAGATOR.propagate_op_sharding_non_cached(schema)
-    output = sharding.output_spec
+    specs, result = specs_of(args), None
     rewritten: tuple[tuple[int, Any], ...] | None = ()
-    if not (isinstance(output, DTensorSpec) and output.mesh._is_current_rank_part_of_mesh()):
-        output = None
-    elif sharding.needs_redistribute:
+    if sharding.needs_redistribute:
         rewritten = _rewritten(op, schema, sharding)
-    if output is None or rewritten is None or output != made._spec:
-        return OpPlan(specs_of(args), sharding, None, (), op._op, traits(op).is_view)
+    if rewritten is not None and specs[0].mesh._is_current_rank_part_of_mesh():
+        result = _result(op, args, made, sharding.output_spec)
+    if rewritten is None or result is None:
+        return OpPlan(specs, sharding, None, (), op._op, None)
+    output = specs_made(made)
     hash(output)
-    entry = quickest_entry(op, args, rewritten)
-    return OpPlan(specs_of(args), sharding, output, rewritten, entry, traits(op).is_view)
+    return OpPlan(
+        specs, sharding, output, rewritten, quickest_entry(op, args, kwargs, rewritten), result
+    )
+
+
+def _is_wrapped(op: OpOverload, args: Args, made: Any) -> bool:
+    """Whether an op made DTensors of those that it was given; torch takes some ops apart."""
+    if traits(op).is_in_place:
+        return made is args[0] or (made is None and traits(op).takes_lists)
+    return type(made) is DTensor or (
+        type(made) in (list, tuple) and any(type(each) is DTensor for each in made)
+    )
+
+
+def specs_made(made: Any) -> Output:
+    """Return the spec of what an op made, or the specs where it made several tensors."""
+    if type(made) in (list, tuple):
+        return tuple(each._spec if type(each) is DTensor else None for each in made)
+    return made._spec if type(made) is DTensor else None
+
+
+def _result(op: OpOverload, args: Args, made: Any, output: Any) -> Result | None:
+    """Return what makes such a result again; None where it is not as was decided."""
+    is_view = traits(op).is_view
+    if traits(op).is_in_place:
+        if made is None:
+            return _nothing
+        stays = made is args[0] and output.placements == made._spec.placements
+        return _first if stays else None
+    if type(made) is DTensor:
+        return one_of(made._spec, is_view) if output == made._spec else None
+    specs = specs_made(made)
+    if not isinstance(output, list | tuple) or specs != tuple(output):
+        return None
+    return several_of(specs, type(made), is_view)
+
+
+def _nothing(_: Any, __: Args) -> None:
+    return None
+
+
+def _first(_: Any, args: Args) -> Any:
+    return args[0]
+
+
+def one_of(spec: DTensorSpec, is_view: bool) -> Result:
+    """Return what makes a DTensor of a local one; a view shares the first argument's storage."""
+
+    def result(made: Any, args: Args) -> DTensor:
+        wrapped = make_dtensor(DTensor, made, spec, requires_grad=made.requires_grad)
+        if is_view:
+            alias_storage(wrapped, next(tensors_of(args)))
+        return wrapped
+
+    return result
+
+
+def several_of(specs: Sequence[DTensorSpec | None], kind: type, is_view: bool) -> Result:
+    """Return what makes DTensors of local ones, in a list or tuple."""
+
+    def result(made: Any, args: Args) -> Any:
+        wrapped = [
+            each
+            if spec is None
+            else make_dtensor(DTensor, each, spec, requires_grad=each.requires_grad)
+            for each, spec in zip(made, specs, strict=True)
+        ]
+        if is_view:
+            base = next(tensors_of(args))
+            for each in wrapped:
+                alias_storage(each, base)
+        return wrapped if kind is list else tuple(wrapped)
+
+    return result
 
 
 def _rewritten(
     op: OpOverload, schema: OpSchema, sharding: OutputSharding
 ) -> tuple[tuple[int, Any], ...] | None:
     """Return the arguments that are others on this rank; None where torch also moves tensors."""
+    if traits(op).takes_lists:
+        return None
     suggested = sharding.redistribute_schema
     old, new = schema.args_schema, suggested.args_schema
     if not (sharding.use_val_from_redistribute_schema and suggested.op is op):
@@ -104,40 +184,45 @@ class _OpsCalled(TorchDispatchMode):
 
 
 def quickest_entry(
-    op: OpOverload, args: Args, rewritten: tuple[tuple[int, Any], ...]
-) -> Callable[..., torch.Tensor]:
+    op: OpOverload, args: Args, kwargs: Kwargs, rewritten: tuple[tuple[int, Any], ...]
+) -> Callable[..., Any]:
     """Return torch's function or method for an op, where it comes to that op and no other.
 
     Both parse their arguments faster than the op itself, by about 0.7 microseconds a call. Which
     overload they come to depends on the arguments, so it is tried with the like of those at hand.
     """
     name = op._schema.name.partition("::")[2]
-    local = [
-        on_meta_device(each.shape, each.stride(), each.dtype)
-        if isinstance(each, torch.Tensor)
-        else each
-        for each in local_args(args, rewritten)
-    ]
+    local = [_without_values(each) for each in local_args(args, rewritten)]
+    named = {each: _without_values(value) for each, value in kwargs.items()}
     for owner in (torch._C._VariableFunctions, torch.Tensor):
-        with suppress(Exception), _OpsCalled() as called:
-            entry: Callable[..., torch.Tensor] = getattr(owner, name)
-            entry(*local)
+        with suppress(Exception), torch.no_grad(), _OpsCalled() as called:
+            entry: Callable[..., Any] = getattr(owner, name)
+            entry(*local, **named)
             if called.ops == [op]:
                 return entry
-    return cast(Callable[..., torch.Tensor], op._op)
+    return cast(Callable[..., Any], op._op)
+
+
+def _without_values(value: Any) -> Any:
+    if type(value) is list:  # its first element tells of what kind it is
+        return [_without_values(each) for each in value[:1]]
+    if isinstance(value, torch.Tensor):
+        return on_meta_device(value.shape, value.stride(), value.dtype)
+    return value
 
 
 def local_args(args: Args, rewritten: tuple[tuple[int, Any], ...]) -> list[Any]:
     """Return the arguments of an op as this rank calls it."""
-    local = [each._local_tensor if type(each) is DTensor else each for each in args]
+    local = [_local(each) for each in args]
     for position, value in rewritten:
         local[position] = value
     return local
 
 
-def specs_of(args: Args) -> tuple[DTensorSpec, ...]:
-    """Return the specs of the arguments that are DTensors."""
-    return tuple(each._spec for each in args if type(each) is DTensor)
+def _local(value: Any) -> Any:
+    if type(value) is list:
+        return [each._local_tensor if type(each) is DTensor else each for each in value]
+    return value._local_tensor if type(value) is DTensor else value
 
 
 def same(spec: DTensorSpec, known: DTensorSpec) -> bool:
@@ -165,59 +250,3 @@ def adopt(tensor: DTensor, known: DTensorSpec) -> bool:
         return False
     tensor._spec = known
     return True
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRule:
-    """Which arguments of an op its decision depends on, as torch has registered it."""
-
-    tensor_positions: frozenset[int]
-    first_static: int
-    static_kwargs: tuple[str, ...]
-
-    @classmethod
-    def of(cls, op: OpOverload) -> "KeyRule":
-        """Return the rule of an op; torch takes 100 for the first where none is registered."""
-        registered, positions = schema_info(op), traits(op).tensor_positions
-        if registered is None:
-            return cls(positions, 100, ())
-        static_kwargs = tuple(registered.static_kwargkey or ())
-        return cls(positions, registered.static_argnum, static_kwargs)
-
-    def key(self, args: Args, kwargs: Kwargs) -> Key | None:
-        """Return what the decision depends on; None where that is torch's business.
-
-        Tensors stand for their specs' hashes, and numbers in a tensor's place for their types.
-        """
-        key: list[Any] = []
-        try:
-            for position, value in enumerate(args):
-                if type(value) is DTensor:
-                    spec = value._spec
-                    if not is_plain(spec):
-                        return None
-                    key.append(spec._hash or hash(spec))
-                elif isinstance(value, torch.Tensor):
-                    if type(value) is not torch.Tensor or value.ndim:
-                        return None  # torch warns of it, refuses it, or knows the type
-                    key.append(value.dtype)
-                elif position in self.tensor_positions:
-                    key.append(type(value))
-                elif position < self.first_static:
-                    key.append(None)
-                elif type(value) is list:
-                    key.append(tuple(value))
-                else:  # 1, 1.0 and True are one to a dictionary, but not to an op
-                    key += (type(value), value)
-            if kwargs:
-                if any(isinstance(value, torch.Tensor) for value in kwargs.values()):
-                    return None
-                key += [
-                    (name, type(kwargs[name]), kwargs[name])
-                    for name in self.static_kwargs
-                    if name in kwargs
-                ]
-            hash(made := tuple(key))
-        except TypeError:  # a symbolic size
-            return None
-        return made

@@ -9,11 +9,12 @@ from threading import Lock
 from typing import Any
 
 from torch._ops import OpOverload
-from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+from torch.utils._pytree import tree_leaves
 
+from planners.dtensor.cache.plans import specs_made
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import CacheInfo
 from planners.dtensor.dispatch.torch_path import (
@@ -23,6 +24,7 @@ from planners.dtensor.dispatch.torch_path import (
     Handler,
     Kwargs,
     carry_out,
+    traits,
 )
 from planners.dtensor.search.cheapest import searched_exactly
 from planners.dtensor.search.tensor_meta import asked_directly
@@ -90,29 +92,65 @@ class SelfChecking(ShapeClass):
 
     def _compared(self, quick: Handler, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Return what an op makes, by torch's decision where that is another one."""
+        if traits(op).is_in_place:
+            return self._compared_in_place(quick, op, args, kwargs)
         made = quick(op, args, kwargs)
         info = DISPATCHER.unwrap_to_op_info(op, args, kwargs)
-        try:
-            expected = self._decided_by_torch(info.schema)
-        except Exception:  # torch has no strategy for it, and took it apart; or has a symbolic size
+        expected, ours = self._expected(info.schema), self.decided(op, args, kwargs)
+        if expected is None:
             return made
+        if self._agrees(info.schema, OutputSharding(specs_made(made)), ours, expected):
+            return made
+        return carry_out(op, args, kwargs, info, expected)
+
+    def _compared_in_place(self, quick: Handler, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+        """Compare before the op is done, as it can be done once only."""
+        try:
+            info = DISPATCHER.unwrap_to_op_info(op, args, kwargs)
+        except Exception:  # torch refuses it in words of its own
+            return quick(op, args, kwargs)
+        expected, ours = self._expected(info.schema), self.decided(op, args, kwargs)
+        if expected is None:
+            return quick(op, args, kwargs)
+        if ours is None:
+            ours = PROPAGATOR.propagate_op_sharding_non_cached(info.schema)
+        if self._agrees(info.schema, ours, ours, expected):
+            return quick(op, args, kwargs)
+        return carry_out(op, args, kwargs, info, expected)
+
+    def _expected(self, schema: OpSchema) -> OutputSharding | None:
+        """Return torch's decision; None where it has no strategy, or a size is symbolic."""
+        try:
+            return self._decided_by_torch(schema)
+        except Exception:
+            return None
+
+    def _agrees(
+        self,
+        schema: OpSchema,
+        made: OutputSharding,
+        ours: OutputSharding | None,
+        expected: OutputSharding,
+    ) -> bool:
+        """Whether torch decides the same; if not, warn, and leave the op to torch from now on."""
         with self._counting:
             self._checks += 1
-        difference = _difference(made, info.schema, self.decided(op, args, kwargs), expected)
+        difference = _difference(made, schema, ours, expected)
         if difference is None:
-            return made
+            return True
+        op = schema.op
         self._by_torch_alone.add(op)
         self.give_back(op)
         _clear_sharding_prop_cache()  # torch's cache has what was decided here after a miss
         with self._counting:
             self._differences += 1
         warnings.warn(
-            f"accelerate() decides {info.schema} otherwise than torch: {difference}. "
+            f"accelerate() decides {schema} otherwise than torch: {difference}. "
             f"From now on torch dispatches {op}.",
             DifferentDecision,
             stacklevel=2,
         )
-        return carry_out(op, args, kwargs, info, expected)
+        return False
 
     def _decide_by_torch(self, schema: OpSchema) -> OutputSharding:
         is_new = schema.op not in self._by_torch_alone
@@ -125,12 +163,14 @@ class SelfChecking(ShapeClass):
 
 
 def _difference(
-    made: Any, schema: OpSchema, ours: OutputSharding | None, expected: OutputSharding
+    made: OutputSharding, schema: OpSchema, ours: OutputSharding | None, expected: OutputSharding
 ) -> str | None:
     """Return how a result or the moves of inputs are not as torch decides; None where they are."""
-    spec = made._spec if type(made) is DTensor else None
-    if spec != expected.output_spec:
-        return f"the result is {spec} and not {expected.output_spec}"
+    lies, should_lie = made.output_spec, expected.output_spec
+    if isinstance(should_lie, list | tuple):
+        should_lie = tuple(should_lie)
+    if lies != should_lie:
+        return f"the result is {lies} and not {should_lie}"
     if ours is None:
         return None
     moved, wanted = _wanted(schema, ours), _wanted(schema, expected)
@@ -140,4 +180,5 @@ def _difference(
 def _wanted(schema: OpSchema, sharding: OutputSharding) -> list[Any]:
     """Return where a decision wants the inputs."""
     suggested = sharding.redistribute_schema if sharding.needs_redistribute else schema
-    return [each.placements for each in suggested.args_schema if isinstance(each, DTensorSpec)]
+    leaves = tree_leaves(suggested.args_schema)
+    return [each.placements for each in leaves if isinstance(each, DTensorSpec)]

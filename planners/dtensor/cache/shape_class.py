@@ -20,8 +20,9 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OutputSharding
 
 from planners.dtensor.cache.interned import InternedDispatch
+from planners.dtensor.cache.keys import Key, KeyRule, specs_of
 from planners.dtensor.cache.plan_handlers import Table
-from planners.dtensor.cache.plans import Key, KeyRule, OpPlan, local_args, make_dtensor, specs_of
+from planners.dtensor.cache.plans import OpPlan, local_args, make_dtensor, one_of
 from planners.dtensor.dispatch.specs import with_meta
 from planners.dtensor.dispatch.tables import BoundedTable
 from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, strategy_of, traits
@@ -94,17 +95,20 @@ class ShapeClass(InternedDispatch):
         made = self._made(op, args, classes.entries.get(of_class))
         if made is not None:
             hash(made._spec)
-            table.add(key, OpPlan(specs_of(args), None, made._spec, (), op._op, is_view=False))
+            result = one_of(made._spec, is_view=False)
+            table.add(key, OpPlan(specs_of(args), None, made._spec, (), op._op, result))
             return made
-        result = super()._missed(rule, table, op, args, kwargs, key)
+        of_torch = super()._missed(rule, table, op, args, kwargs, key)
         plan = table.entries.get(key)
-        if plan is None or plan.output is None or plan.sharding is None or not of_class:
-            return result
+        if plan is None or plan.sharding is None or not of_class:
+            return of_torch
+        if not isinstance(plan.output, DTensorSpec):
+            return of_torch
         order = order_of(*plan.output.tensor_meta[:2])
         if order is not None and not plan.sharding.needs_redistribute:  # all inputs stay
             known = KnownClass(plan.output.mesh, plan.output, order, strategy_of(op))
             classes.add(of_class, known)
-        return result
+        return of_torch
 
     def _made(self, op: OpOverload, args: Args, known: "KnownClass | None") -> DTensor | None:
         """Return the result of an op by its class; None where torch has to look at it."""

@@ -45,24 +45,34 @@ class Traits:
     is_out_variant: bool
     is_view: bool
     makes_one_tensor: bool
+    takes_lists: bool  # of tensors
+    makes_tensors: bool  # one or several, or it changes the values of those that it is given
     tensor_positions: frozenset[int]
+    types: tuple[str, ...]  # of its positional arguments
+    names: frozenset[str]  # of all arguments
 
 
 @lru_cache(None)
 def traits(op: OpOverload) -> Traits:
     """Return the traits of an op; one for each op that torch has, so the cache needs no bound."""
     schema = op._schema
-    types = [str(argument.type) for argument in schema.arguments]
+    arguments = schema.arguments
+    types = [str(argument.type) for argument in arguments]
     is_in_place = schema.name.endswith("_")
-    is_out_variant = any(argument.is_out for argument in schema.arguments)
+    is_out_variant = any(argument.is_out for argument in arguments)
     takes_lists = any("List" in each and "Tensor" in each for each in types)
-    returns_one = [str(each.type) for each in schema.returns] == ["Tensor"]
+    returned = [str(each.type) for each in schema.returns]
     return Traits(
         is_in_place,
         is_out_variant,
         schema._is_view_op(),
-        returns_one and not (is_in_place or is_out_variant or takes_lists),
+        returned == ["Tensor"] and not (is_in_place or is_out_variant or takes_lists),
+        takes_lists,
+        (is_in_place or any("Tensor" in each for each in returned))
+        and not (is_out_variant or torch.Tag.inplace_view in op.tags),
         frozenset(position for position, each in enumerate(types) if each == "Tensor"),
+        tuple(each for each, of in zip(types, arguments, strict=True) if not of.kwarg_only),
+        frozenset(argument.name for argument in arguments),
     )
 
 

@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count, cycle, islice
 from typing import Any, NamedTuple
 
@@ -222,29 +223,45 @@ def _trained(module: torch.nn.Module, batch: torch.Tensor, mesh: DeviceMesh) -> 
     return OpProgram(mesh, step, made, size=len(weights))
 
 
+_OPTIMIZERS: Mapping[str, tuple[Callable[..., torch.optim.Optimizer], Mapping[str, str]]] = {
+    "adamw": (
+        torch.optim.AdamW,
+        {"exp_avg": "first moment", "exp_avg_sq": "second moment"},
+    ),
+    "sgd": (partial(torch.optim.SGD, momentum=0.9), {"momentum_buffer": "momentum"}),
+}
+"""The optimizers, with what they keep for each parameter."""
+
+_WEIGHT_SHAPES = ((16, 16), (16,), (4, 8, 16))
+_REPLICATED_EVERY = 5
+
+
 def _optimizer(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:
-    placements = [*[Replicate()] * (mesh.ndim - 1), Shard(0)]
+    """Return a step on weights of mixed shapes, most in shards and some replicated."""
     weights = []
-    for _ in range(parameters.params):
-        weights.append(torch.nn.Parameter(_placed(mesh, _random(16, 16), placements)))
-        weights[-1].grad = _placed(mesh, _random(16, 16), placements)
+    for number in range(parameters.params):
+        shape = _WEIGHT_SHAPES[number % len(_WEIGHT_SHAPES)]
+        last = Replicate() if number % _REPLICATED_EVERY == 0 else Shard(0)
+        placements = [*[Replicate()] * (mesh.ndim - 1), last]
+        weights.append(torch.nn.Parameter(_placed(mesh, _random(*shape), placements)))
+        weights[-1].grad = _placed(mesh, _random(*shape), placements)
     chosen = parameters.implementation
-    optimizer = torch.optim.AdamW(weights, foreach=chosen == "foreach", fused=chosen == "fused")
+    make, kept = _OPTIMIZERS[parameters.rule]
+    optimizer = make(weights, foreach=chosen == "foreach", fused=chosen == "fused")
 
     steps = count(1)
 
     def step() -> list[torch.Tensor]:
         if parameters.lr_changes:
             optimizer.param_groups[0]["lr"] = 1e-3 / next(steps)
+        if parameters.clips:  # to so large a norm that the gradients stay as they are
+            torch.nn.utils.clip_grad_norm_(weights, 1e9, foreach=chosen != "single")
         optimizer.step()
         states = [(weight, optimizer.state[weight]) for weight in weights]
-        return [part for w, s in states for part in (w, s["exp_avg"], s["exp_avg_sq"])]
+        return [part for weight, state in states for part in (weight, *map(state.get, kept))]
 
-    names = tuple(
-        f"{part} {index}"
-        for index in range(len(weights))
-        for part in ("parameter", "first moment", "second moment")
-    )
+    parts = ("parameter", *kept.values())
+    names = tuple(f"{part} {index}" for index in range(len(weights)) for part in parts)
     # Each step changes the values, so that those of two calls differ.
     return OpProgram(mesh, step, names, size=len(weights), compares_values=False, counts_kept=True)
 
