@@ -18,6 +18,11 @@ def test_an_optimizer_step_keeps_nothing(variant, implementation, lr):
     assert (counters["objects_kept"], counters["bytes_kept"]) == (0, 0)
 
 
+def test_the_oldest_way_keeps_a_decision_for_every_step():
+    problem = problem_of(f"optimizer[impl=fused,params=4,lr=changing]/{HOST}")
+    assert checked("before", problem).counters["objects_kept"] > 0
+
+
 def test_a_size_that_is_new_is_kept_by_upstream_and_hardly_by_its_class():
     problem = problem_of(f"dynamic/{HOST}")
     upstream, ours = (checked(each, problem).counters for each in ("upstream", "shape-class"))
