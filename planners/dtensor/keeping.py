@@ -34,4 +34,4 @@ def kept_per_step(step: Callable[[], object], steps: int = STEPS) -> Kept:
 def _living() -> Kept:
     gc.collect()
     found = gc.get_objects()
-    return Kept(len(found), sum(map(sys.getsizeof, found)))
+    return Kept(len(found), sum(sys.getsizeof(each, 0) for each in found))

@@ -17,7 +17,7 @@ def test_it_is_found_through_its_entry_point():
 
 
 def test_every_variant_is_in_the_ladder_or_decides_for_itself_or_surpasses_torchrec():
-    assert set(FAMILY.variants) == {*LADDER, *OTHER_PROPOSERS, *OWN, "as-captured"}
+    assert set(FAMILY.variants) == {*LADDER, *OTHER_PROPOSERS, *OWN, "as-captured", "calibrated"}
     assert all(FAMILY.find(name).same_as is None for name in OTHER_PROPOSERS)
 
 

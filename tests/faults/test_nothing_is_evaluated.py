@@ -32,6 +32,7 @@ REVIEWED = {
     "harness/execution/messages.py: pickle.loads": "a child's pipe; it runs the user's own code",
     "harness/measuring/profile/frame_names.py: compile": "a frame's source, for names; never run",
     "harness/execution/upstream_child.py: runpy.run_path": "a driver that a family names",
+    "harness/history/running.py: runpy.run_path": "the same, on a commit of the user's choice",
 }
 
 
