@@ -6,11 +6,11 @@ A shim adds a name or leaves an argument out; it changes nothing that a commit h
 import functools
 import inspect
 import sys
+from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-from fbgemm_gpu import permute_pooled_embedding_modules
 
 
 def install() -> None:
@@ -61,7 +61,8 @@ def _name_module_of_meta() -> None:
     for depth in range(1, len(parts)):
         name = ".".join(parts[:depth])
         sys.modules.setdefault(name, ModuleType(name))
-    sys.modules[".".join(parts)] = permute_pooled_embedding_modules
+    public = import_module("fbgemm_gpu.permute_pooled_embedding_modules")
+    sys.modules[".".join(parts)] = public
 
 
 def _leave_out_unknown_arguments(owner: Any) -> None:
