@@ -140,7 +140,10 @@ class Runner:
     def run_all(
         self, commits: Sequence[Commit], listen: Callable[[Run], None] = lambda run: None
     ) -> list[Run]:
-        """Run commits, several at a time, and return them in their order."""
+        """Run commits, several at a time, and return them in their order.
+
+        The last one is run itself: what others changed before it would not be seen otherwise.
+        """
         first: dict[str, Commit] = {}
         for commit in commits:
             first.setdefault(self._tree(commit), commit)
@@ -151,7 +154,7 @@ class Runner:
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
-        return [self.run(each) for each in commits]
+        return [self.run(each, own=each is commits[-1]) for each in commits]
 
     def _keep(self, cell: Cell) -> None:
         self._stored[cell.variant] = cell

@@ -14,8 +14,10 @@ from reports.views.commits import CommitHistory
 
 SLUG = "commits"
 
-_HEIGHT = 2.3
+_HEIGHT = 2.7
 _MOST_TICKS = 12
+_ROWS = 5
+_LEAST_APART = 0.06
 
 
 def draw_commits(history: CommitHistory, data: pd.DataFrame) -> Drawing | None:
@@ -54,7 +56,7 @@ def _draw_part(axes: Axes, history: CommitHistory, part: str, colour: str) -> No
         axes.axvspan(start - 0.5, end + 0.5, color="#E4E4E4", linewidth=0)
     low, high = min(values), max(values)
     # Room for the names of steps above the curve, and for ticks at round numbers.
-    axes.set_ylim(low / 1.6, high * (high / low) ** 0.35 * 2.2)
+    axes.set_ylim(low / 1.6, high * (high / low) ** 0.6 * 3)
     ticks = [each for each in canvas.ROUND_NUMBERS if low / 1.6 <= each <= high * 2.2]
     canvas.set_ticks(axes.yaxis, ticks[:: math.ceil(len(ticks) / 6)] or [low], amount)
     axes.set_title(f"calls of {history.declared.parts[part]}", loc="left")
@@ -78,7 +80,7 @@ def _name_steps(axes: Axes, placed: list[tuple[float, Step]], name: str) -> None
         axes.axvline(place, color=GREY, linewidth=0.6, linestyle=":")
         axes.text(
             place,
-            0.985 - 0.085 * (turn % 3),
+            0.985 - 0.08 * (turn % _ROWS),
             f"x {number(step.factor(name), 2)} {step.after.commit.short[:7]}",
             transform=axes.get_xaxis_transform(),
             ha="right" if place > 0.85 * axes.get_xlim()[1] else "left",
@@ -109,5 +111,9 @@ def _name_dates(axes: Axes, history: CommitHistory) -> None:
         ]
         if len(firsts) <= _MOST_TICKS:
             break
-    axes.set_xticks(firsts, [dates[place][:length] for place in firsts])
-    axes.set_xlabel("commits that touch what decides, by the date of the first of each label")
+    apart = _LEAST_APART * len(dates)
+    shown = [
+        p for p, after in zip(firsts, [*firsts[1:], math.inf], strict=True) if after - p > apart
+    ]
+    axes.set_xticks(shown, [dates[place][:length] for place in shown])
+    axes.set_xlabel("commits that touch what decides, one after another")

@@ -11,6 +11,7 @@ from harness.history.steps import Step
 from reports.formatting import listing, number, plural
 from reports.views.history import changed_makers
 
+_MOST_NAMED = 3
 _QUOTED = re.compile(r"\s*\(?/\S*\)?")
 
 
@@ -113,7 +114,12 @@ def step_sentences(history: CommitHistory, step: Step) -> list[str]:
 def doubts(step: Step) -> str:
     """Say where it is not sure that it was this commit, or that it is one of the paths'."""
     if step.suspects:
-        return f"or one of {plural(len(step.suspects), 'commit')} before it that do not run"
+        named = listing([each.short for each in step.suspects[:_MOST_NAMED]])
+        if len(step.suspects) == 1:
+            return f"or {named} before it, which does not run"
+        if len(step.suspects) <= _MOST_NAMED:
+            return f"or one of {named} before it, which do not run"
+        return f"or one of {len(step.suspects)} commits before it, which do not run"
     return "touches none of the files asked about" if step.is_outside else ""
 
 

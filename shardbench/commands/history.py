@@ -1,5 +1,6 @@
 """`shardbench history`: the same problem on one commit of a library after another."""
 
+import math
 import shlex
 import sys
 from pathlib import Path
@@ -239,10 +240,11 @@ def _find(runner: Runner, first: Commit | None, last: Commit, sought: str) -> No
         if doubt := doubts(step):
             lines.append(f"It {doubt}.")
         for name, one, two in counters_changed(whole, step):
-            times = f", {number(two / one)} times" if one else ""
+            factor = step.factor(name)
+            times = "" if math.isnan(factor) else f", {number(factor)} times"
             lines.append(f"  {name}: {count(two)} after {count(one)}{times}")
         if step.decision_changed:
             lines.append("  It makes another plan.")
         lines += [f"  {each}" for each in step_sentences(whole, step)]
-    display.show(Group(*lines))
+    display.show(Group(*lines, ""))
     messages.print(f"{plural(runner.ran, 'commit')} run; the rest was known.")

@@ -5,7 +5,9 @@ A shim adds a name or leaves an argument out; it changes nothing that a commit h
 
 import functools
 import inspect
-from types import SimpleNamespace
+import sys
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ import torch
 def install() -> None:
     """Add what the checkout lacks that is first on the import path."""
     _ignore_libraries_of_meta()
+    _name_module_of_meta()
     from torchrec.distributed.embedding_types import EmbeddingComputeKernel
     from torchrec.distributed.planner import planners, storage_reservations
     from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
@@ -50,6 +53,16 @@ def _ignore_libraries_of_meta() -> None:
             load_library(path)
 
     torch.ops.load_library = load
+
+
+def _name_module_of_meta() -> None:
+    """Give a module the name that it has at Meta, which two commits of 2021-12 import it by."""
+    parts = ["caffe2", "torch", "fb", "sparsenn", "pooled_embeddings_modules"]
+    for depth in range(1, len(parts)):
+        name = ".".join(parts[:depth])
+        sys.modules.setdefault(name, ModuleType(name))
+    public = import_module("fbgemm_gpu.permute_pooled_embedding_modules")
+    sys.modules[".".join(parts)] = public
 
 
 def _leave_out_unknown_arguments(owner: Any) -> None:
