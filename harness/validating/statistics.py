@@ -1,4 +1,4 @@
-"""How good an estimate is: rank correlation, the plan it picks, and by how much it is off."""
+"""Measures of an estimate: rank correlation, the plan it picks, and by how much it is off."""
 
 from collections.abc import Sequence
 from typing import Annotated

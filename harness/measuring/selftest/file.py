@@ -1,4 +1,4 @@
-"""What self-tests have found about machines, kept so that days and machines can be compared."""
+"""The file of self-tests: the verdicts of each, so that days and machines can be compared."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a commit of ColossalAI imports and its conversions never call, each with its reason."""
+"""Stand-ins for what ColossalAI imports and its conversions never call, each with its reason."""
 
 import sys
 from importlib import import_module

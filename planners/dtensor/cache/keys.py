@@ -1,4 +1,4 @@
-"""What the decision for an op depends on, as a key: specs and types, never what may change."""
+"""Keys of ops: the specs and types that a decision depends on, never what may change."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the time of a shard is made of: terms whose coefficients are fitted, by two forms.
+"""The terms of a shard's time, whose coefficients are fitted, in two forms.
 
 `TORCHREC` has the terms of TorchRec's own estimate: what is read, looked up and written, in bytes.
 `CACHED` knows beside them that a kernel takes time to start, that an index costs time whatever the

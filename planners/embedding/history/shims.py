@@ -1,4 +1,4 @@
-"""What commits of torchrec lack or call otherwise, each with its reason.
+"""Shims for what commits of torchrec lack or call otherwise, each with its reason.
 
 A shim adds a name or leaves an argument out; it changes nothing that a commit has.
 """
