@@ -6,19 +6,14 @@ setup` has installed. Pinned to asv 0.6.6, whose private names it uses.
 """
 
 import os
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
-from asv import util
 from asv.commands.run import Run
-from asv.environment import Environment, EnvironmentUnavailable
-from asv.machine import Machine, MachineCollection
 
+from benchmarks.asv_present import PresentPython, describe_machine
 from benchmarks.outline import OUTLINE_FILE
-
-_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def setup() -> None:
@@ -39,15 +34,7 @@ def _run_with_quick_results_apart(cls: Any, conf: Any, *args: Any, **options: An
     return _run(cls, conf, *args, **options)
 
 
-def describe_machine() -> None:
-    """Accept asv's description of this machine, for where nobody can be asked for a better one."""
-    known = Path(MachineCollection.get_machine_file_path()).exists()
-    if not (known or sys.stdout.isatty() or "machine" in sys.argv):
-        machine = Machine.get_defaults()
-        MachineCollection.save(machine["machine"], machine)
-
-
-class Worktree(Environment):  # type: ignore[misc]  # asv has no types
+class Worktree(PresentPython):
     """A checkout of the commit, found by Python before the editable install."""
 
     tool_name = "worktree"
@@ -55,21 +42,9 @@ class Worktree(Environment):  # type: ignore[misc]  # asv has no types
 
     def __init__(self, conf: Any, python: str, *arguments: Any) -> None:
         """Raise EnvironmentUnavailable for any Python but the present one."""
-        if python != _PYTHON:
-            raise EnvironmentUnavailable(
-                f"Environment 'worktree' runs the present Python, {_PYTHON}, not {python}."
-            )
         super().__init__(conf, python, *arguments)
         self._checkout = Path(self._build_root)
         self._outline = Path(self._path, "outline.json")
-
-    def check_presence(self) -> bool:
-        """Say that there is nothing to install."""
-        return True
-
-    def create(self) -> None:
-        """Make the folder that the checkout goes into."""
-        Path(self._path).mkdir(parents=True, exist_ok=True)
 
     def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:  # noqa: ARG002 - asv's
         """Check the commit out, with its own entry points."""
@@ -83,15 +58,8 @@ class Worktree(Environment):  # type: ignore[misc]  # asv has no types
         """Run the present interpreter on the checkout."""
         if args[1:2] == ["discover"]:
             self._outline.unlink(missing_ok=True)
-        # asv's runner reads the path from ASV_PYTHONPATH, and its child processes from PYTHONPATH.
-        environment = {
-            **options.pop("env", os.environ),
-            **self._global_env_vars,
-            "ASV_PYTHONPATH": str(self._checkout),
-            "PYTHONPATH": str(self._checkout),
-            OUTLINE_FILE: str(self._outline),
-        }
-        return util.check_output([sys.executable, *args], env=environment, **options)
+        variables = {OUTLINE_FILE: str(self._outline)}
+        return self.run_present(args, str(self._checkout), variables, **options)
 
 
 def write_entry_points(checkout: Path) -> None:
