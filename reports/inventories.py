@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from harness.contract.inventory import Bar, Cell, Column, Inventory
+from harness.contract.abilities.inventory import Bar, Cell, Column, Inventory
 from harness.model.errors import printable
 from reports.formatting import amount, in_bytes, number
 

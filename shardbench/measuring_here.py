@@ -1,4 +1,4 @@
-"""What `validate` and `calibrate` share: their options, and what is said while they measure."""
+"""Options and progress of the commands that measure this machine: `validate` and `calibrate`."""
 
 import re
 from collections.abc import Iterator
@@ -10,13 +10,11 @@ import typer
 from rich.console import Console
 
 from harness.contract import Family
+from harness.contract.abilities.validation import Bench, Measurable
 from harness.contract.family import load
-from harness.contract.validation import Bench, Measurable
 from harness.measuring.environment import environment
 from harness.model.errors import UsageError
-from harness.model.machine import default_memory_gib
-from harness.validating.times import Settings
-from harness.validating.validation import Told
+from harness.validating.times import Settings, Told
 from shardbench.options import messages
 from shardbench.progress import progress_bar
 
@@ -31,12 +29,11 @@ RankMemory = Annotated[
     float | None,
     typer.Option(
         "--memory",
-        help="GiB that the tables of a rank may have; 15 % of the machine's by default.",
+        help="GiB that a rank may take; by default 15 % of the machine's, or 60 % of what a GPU "
+        "has left.",
     ),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what is measured already.")]
-
-_SHARE_OF_MEMORY = 0.15  # a rank is made beside the one before it is given back
 
 
 def measurable(family: Family[Any, Any]) -> Measurable[Any]:
@@ -49,9 +46,7 @@ def measurable(family: Family[Any, Any]) -> Measurable[Any]:
 
 def bench_of(device: str, inputs: str, memory_gib: float | None, seed: int) -> Bench:
     """Return what to measure with; raises UsageError for an amount of memory that is none."""
-    if memory_gib is None:
-        memory_gib = round(_SHARE_OF_MEMORY * default_memory_gib(), 1)
-    if not 0 < memory_gib < float("inf"):
+    if memory_gib is not None and not 0 < memory_gib < float("inf"):
         raise UsageError(f"--memory must be a positive number of GiB, not {memory_gib:g}.")
     return Bench(device, inputs, memory_gib, seed)
 

@@ -1,9 +1,16 @@
-"""Settings for all tests: hypothesis without deadlines, and tests of real releases apart."""
+"""Settings for all tests: hypothesis without deadlines, tests of real releases apart, quick gc."""
+
+import gc
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from harness.execution.upstream import is_ready
+
+# The toy families and other helpers, which child processes import too: they get this `sys.path`.
+sys.path.insert(0, str(Path(__file__).parent / "harness"))
 
 settings.register_profile("shardbench", deadline=None, derandomize=True, max_examples=50)
 # pytest --hypothesis-profile=nightly: more examples, and others in every run.
@@ -22,3 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if missing := [release for release in mark.args if not is_ready(release)]:
                 reason = f"{missing[0]} is not installed; make upstreams installs it."
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of collections of garbage: there is much of it, and it stays."""
+    gc.collect()
+    gc.freeze()

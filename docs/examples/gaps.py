@@ -10,12 +10,11 @@ from statistics import median, quantiles
 
 from harness.contract import WorkloadSpec
 from harness.topologies.lookup import find_topology
-from planners.embedding.mixture import shape
 from planners.embedding.problem import build
 from planners.embedding.quality import arrays
-from planners.embedding.search.best_plan.bounds.bound import lower_bound
 from planners.embedding.search.best_plan.search import best_plan
 from planners.embedding.search.outcome import Found
+from planners.embedding.workloads.mixture import shape
 
 
 def gap_of(workload: str, topology) -> float | None:
@@ -23,7 +22,7 @@ def gap_of(workload: str, topology) -> float | None:
     problem = build(WorkloadSpec.parse(workload), topology)
     space, devices = arrays(problem)
     outcome = best_plan(space, devices)
-    bound = lower_bound(space, devices).milliseconds
+    bound = outcome.bound
     if isinstance(outcome, Found):
         gap = outcome.rating / bound - 1 if bound else 0.0
         said = f"{outcome.rating:9.4f} ms, bound {bound:9.4f}, gap {gap:7.2%}"

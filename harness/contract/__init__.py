@@ -1,18 +1,24 @@
 """The contract between planners and the harness: all that the author of a planner needs."""
 
-from harness.contract.captured_file import Names
+from harness.contract.abilities.captured_file import Names
+from harness.contract.abilities.explanation import Explanation, Question, Section
+from harness.contract.abilities.history import History
+from harness.contract.abilities.inventory import (
+    Column,
+    Imported,
+    Importing,
+    ImportRequest,
+    Inventory,
+)
+from harness.contract.abilities.releases import Releases
+from harness.contract.abilities.topology import LibraryTopology, TopologyRow, TopologyTrap
 from harness.contract.declarations import Counter, Moving, Planning, Study, Workload
-from harness.contract.explanation import Explanation, Question, Section
 from harness.contract.family import Abilities, Family, Implementation
-from harness.contract.history import History
-from harness.contract.inventory import Column, Imported, Importing, ImportRequest, Inventory
 from harness.contract.recorder import Recorder, is_observing
-from harness.contract.releases import Releases
 from harness.contract.supported_releases import SupportedReleases
-from harness.contract.topology import LibraryTopology, TopologyRow, TopologyTrap
 from harness.contract.variants import Measured, Prepared
 from harness.execution.upstream import Upstream
-from harness.model.cell import Claim, Goal, Progress, Quality, RankTable
+from harness.model.cell import Claim, Goal, Progress, RankTable
 from harness.model.errors import (
     InfeasibleDecision,
     NotApplicable,
@@ -22,6 +28,7 @@ from harness.model.errors import (
 )
 from harness.model.ids import WorkloadSpec
 from harness.model.overview import OverviewRow
+from harness.model.quality import Quality
 from harness.model.topology import Topology
 
 __all__ = [

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
 
-from harness.model.cell import Goal, Measure, Quality, RankTable
+from harness.model.cell import Goal, Measure, RankTable
 from harness.model.errors import RegistryError, UsageError
 from harness.model.ids import ProblemId
 from harness.model.overview import OverviewRow
+from harness.model.quality import Quality
 
 OTHERS = "others"
 """The variant that a goal names to be set against all others of its problem."""
@@ -108,11 +109,14 @@ class Moving(Generic[P, D]):
         moved: GiB that a decision moves.
         front: decisions that move more and more, each better than the one before, with the
             problems of moving no more than they do.
+        near: the problem of moving any amount of a decision on it, None where it is too large for
+            a front to be a matter of seconds.
     """
 
     within: Callable[[P, Path, float, Collection[int]], P]
     moved: Callable[[P, D], float]
     front: Callable[[P], Iterator[tuple[P, D]]]
+    near: Callable[[P, D], P | None] = lambda problem, decision: None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
-from harness.contract.captured_file import Names
+from harness.contract.abilities.captured_file import Names
+from harness.contract.abilities.explanation import Explaining
+from harness.contract.abilities.history import History
+from harness.contract.abilities.inventory import Importing, Inventory
+from harness.contract.abilities.releases import Releases
+from harness.contract.abilities.topology import LibraryTopology
+from harness.contract.abilities.validation import Measurable
 from harness.contract.declarations import (
     Counter,
     Planning,
@@ -19,18 +25,13 @@ from harness.contract.declarations import (
     check_qualities,
     check_studies,
 )
-from harness.contract.explanation import Explaining
-from harness.contract.history import History
-from harness.contract.inventory import Importing, Inventory
 from harness.contract.recorder import Recorder
-from harness.contract.releases import Releases
-from harness.contract.topology import LibraryTopology
-from harness.contract.validation import Measurable
 from harness.contract.variants import Prepared, Variant
-from harness.model.cell import Claim, Goal, Quality
+from harness.model.cell import Claim, Goal
 from harness.model.errors import RegistryError, unknown
 from harness.model.ids import WorkloadSpec
 from harness.model.overview import OverviewRow
+from harness.model.quality import Quality
 from harness.model.topology import Topology
 
 P = TypeVar("P")

@@ -4,7 +4,7 @@ import math
 
 from msgspec import structs
 
-from harness.contract.history import History
+from harness.contract.abilities.history import History
 from harness.history.running import Run
 from harness.model.cell import Cell
 from harness.model.ids import CellId

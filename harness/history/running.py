@@ -8,6 +8,7 @@ import runpy
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct, field, structs, to_builtins
 
-from harness.contract.history import History
+from harness.contract.abilities.history import History
 from harness.execution.bootstrap import Report
 from harness.execution.child import run
 from harness.execution.messages import Failed, Stage
@@ -36,7 +37,7 @@ TREE = "tree"
 """The fact of a stored cell that says which files its commit has in the declared paths."""
 
 
-class Answer(Struct, frozen=True):
+class CommitAnswer(Struct, frozen=True):
     """The answer of a driver."""
 
     imported_from: Name
@@ -185,8 +186,10 @@ class Runner:
             qualities=list(self.declared.qualities),
             environment=structs.replace(self._environment, load=environment(0).load),
         )
+        start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="shardbench-") as folder:
             answer = self._asked(commit, Path(folder))
+            cell.facts["seconds"] = round(time.monotonic() - start, 2)
             if isinstance(answer, Failed):
                 is_sure = answer.cause == "error" and not answer.reason.startswith(_ENDED)
                 cell.status = "failed" if is_sure else "over budget"
@@ -201,14 +204,14 @@ class Runner:
         cell.cpu_s = Summary.of(answer.cpu_s)
         return cell
 
-    def _asked(self, commit: Commit, folder: Path) -> Answer | Failed:
+    def _asked(self, commit: Commit, folder: Path) -> CommitAnswer | Failed:
         self.repository.check_out(commit, self.declared.package, folder)
         stage = Stage("Planning", self._budget)
         driver, where = str(self.declared.driver), str(folder)
         answered = run(_answer, driver, where, self._request, first=stage)
         if isinstance(answered, Failed):
             return answered
-        answer = checked(answered, Answer, f"The driver of {commit.short}")
+        answer = checked(answered, CommitAnswer, f"The driver of {commit.short}")
         if not Path(answer.imported_from).is_relative_to(folder):
             return Failed(f"It was not imported, but {answer.imported_from}")
         return answer
@@ -227,7 +230,7 @@ def _answer(driver: str, folder: str, request: dict[str, Any], _: Report) -> dic
 def environment_of(declared: History) -> Environment:
     """Return what commits are run in: their code is the driver's, and not the library."""
     digest = hashlib.sha256(json.dumps([declared.package, declared.paths]).encode())
-    for path in sorted(declared.driver.parent.glob("*.py")):
+    for path in sorted((*declared.driver.parent.glob("*.py"), *declared.helpers)):
         digest.update(path.name.encode() + path.read_bytes())
     found = environment(0)
     packages = {k: v for k, v in found.packages.items() if k != declared.library}

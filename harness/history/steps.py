@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.contract.history import History
+from harness.contract.abilities.history import History
 from harness.history.repository import Commit
 from harness.history.running import Run, Runner
 from harness.model.errors import UsageError, unknown

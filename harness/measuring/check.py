@@ -5,14 +5,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.contract import Family, Measured, Recorder
+from harness.contract import Family, Measured, Planning, Recorder
 from harness.contract.family import load
 from harness.contract.recorder import observed_call
 from harness.contract.variants import Variant
 from harness.execution.memory import begin_peak, peak
 from harness.measuring.timing.clock import Clock
-from harness.model.cell import RankTable, find_bound
+from harness.model.cell import FrontPoint, RankTable
 from harness.model.errors import RegistryError
+from harness.model.quality import find_bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Checked:
 
     `peak_memory_bytes` is the most resident memory during the call and `memory_before_bytes` what
     there was just before; both are None for a call that was made elsewhere. `ranks` says what each
-    rank gets, where the family can plan.
+    rank gets, where the family can plan, and `front` what is better and moves little of it.
     """
 
     fingerprint: str
@@ -32,6 +33,7 @@ class Checked:
     peak_memory_bytes: int | None
     memory_before_bytes: int | None
     ranks: RankTable | None = None
+    front: tuple[FrontPoint, ...] = ()
 
 
 def check(
@@ -41,8 +43,11 @@ def check(
     clock: Clock,
     call_begins: Callable[[Recorder], None] = lambda recorder: None,
     call_ended: Callable[[], None] = lambda: None,
+    with_front: bool = False,
 ) -> Checked:
     """Call a variant once under the family's observer, and check what it decided.
+
+    With a front it also says what decisions are like that move more and more of this one.
 
     Raises:
         InfeasibleDecision: the decision cannot be carried out.
@@ -94,6 +99,30 @@ def check(
             peak_memory_bytes=reached,
             memory_before_bytes=before,
             ranks=planning.ranks(problem, result) if planning else None,
+            front=_front(family, planning, problem, result) if with_front else (),
         )
     finally:
         prepared.close()
+
+
+def _front(
+    family: Family[Any, Any], planning: Planning[Any, Any] | None, problem: Any, decision: Any
+) -> tuple[FrontPoint, ...]:
+    """Return what decisions are like that move more and more of one, if that is soon known."""
+    moving = planning.moving if planning else None
+    near = moving.near(problem, decision) if moving else None
+    if moving is None or near is None:
+        return ()
+    first, bound = family.qualities[0].name, find_bound(family.qualities)
+    points = []
+    for within, made in moving.front(near):
+        family.work.validate(within, made)
+        quality = family.work.quality(within, made)
+        points.append(
+            FrontPoint(
+                moving.moved(within, made),
+                quality[first],
+                quality[bound.name] if bound else None,
+            )
+        )
+    return tuple(points)

@@ -26,7 +26,7 @@ from harness.measuring.request import Request
 from harness.measuring.timing.sampling import Limits
 from harness.measuring.timing.times import Times
 from harness.measuring.work.instructions import counted_by_valgrind
-from harness.model.cell import Cell, Work
+from harness.model.cell import Cell, CountedWork
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import Settings
@@ -303,7 +303,7 @@ class Comparison:
                 times[name].work = self._counted_by_valgrind(name, times[name].work)
             fill_from_times(cells[name], times[name], self._settings.sampling)
 
-    def _counted_by_valgrind(self, name: str, work: Work | None) -> Work | None:
+    def _counted_by_valgrind(self, name: str, work: CountedWork | None) -> CountedWork | None:
         if work is None or work.instructions is not None:
             return work
         try:

@@ -20,6 +20,7 @@ def fill_from_check(cell: Cell, checked: Checked, facts: dict[str, float | str])
     cell.peak_memory_bytes = checked.peak_memory_bytes
     cell.memory_before_bytes = checked.memory_before_bytes
     cell.ranks = checked.ranks
+    cell.front = checked.front
     cell.facts = facts
     name, value = next(iter(facts.items()), ("", ""))
     if isinstance(value, int | float):

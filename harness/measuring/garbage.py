@@ -20,10 +20,15 @@ def collection_off() -> Iterator[None]:
 
 @contextmanager
 def long_lived_objects_left_alone() -> Iterator[None]:
-    """Keep the collections between turns short: imported modules and problems stay anyway."""
+    """Keep the collections between turns short: imported modules and problems stay anyway.
+
+    What a caller has left alone already stays so.
+    """
+    was_frozen = gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not was_frozen:
+            gc.unfreeze()

@@ -41,7 +41,8 @@ class Job:
 
     `registry` must be importable by name. A call may take `budget`; each of the rest may take
     `setup_budget`: building the problem, setting a variant up, and what follows a call. `figures`
-    hold for every decision, and are worked out already.
+    hold for every decision, and are worked out already. `against` is what the others are
+    compared with.
     """
 
     registry: Callable[[], Registry]
@@ -51,6 +52,7 @@ class Job:
     budget: float
     setup_budget: float
     figures: Mapping[str, float] = field(default_factory=dict)
+    against: str = ""
 
     def build(self) -> tuple[Family[Any, Any], Any]:
         """Return the family and the problem."""
@@ -116,6 +118,7 @@ def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str
         SystemClock(),
         call_begins,
         call_ended=lambda: report.send(job.stage(_AFTER_CALL, variant)),
+        with_front=variant == job.against,
     )
     return checked, dict(family.work.facts(problem))
 

@@ -64,4 +64,11 @@ class Request:
     def job(self, settings: Settings, registry: Callable[[], Registry]) -> Job:
         """Return what a child process is given; it finds the family in `registry`."""
         budgets = settings.budget, settings.setup_budget
-        return Job(registry, self.family.name, self.workload, self.topology, *budgets)
+        return Job(
+            registry,
+            self.family.name,
+            self.workload,
+            self.topology,
+            *budgets,
+            against=self.reference.name,
+        )

@@ -13,6 +13,7 @@ from harness.model.declared import LEAST, check_sizes
 from harness.model.errors import UsageError, printable
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.overview import OverviewRow
+from harness.model.quality import Bound, Quality, find_bound
 from harness.model.settings import Settings
 
 SCHEMA = 1
@@ -29,10 +30,6 @@ Amount = Annotated[float, Meta(ge=0, le=1 / LEAST)]
 Count = Annotated[int, Meta(ge=0)]
 Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
-# A bound may pass its quality by this share: the two are summed up in different orders.
-_ROUNDING = 1e-6
-# What is nearer to its bound than this share is proven best; no search tells such plans apart.
-_PROVEN = 1e-8
 _MOST_NESTED = 20
 
 
@@ -77,7 +74,7 @@ class Ratio(Struct, frozen=True):
         return self.low, self.high
 
 
-class Work(Struct, frozen=True, omit_defaults=True):
+class CountedWork(Struct, frozen=True, omit_defaults=True):
     """The work of one call, counted: the same on any machine, with the same versions.
 
     `python_calls` are calls of Python functions and of built-in ones, those of other threads left
@@ -108,20 +105,6 @@ class Claim(Struct, frozen=True):
         return self.after / self.before
 
 
-class Quality(Struct, frozen=True):
-    """A named figure of a decision, with its unit and which direction is better.
-
-    `bounds` names the quality that no decision can bring beyond this one: it is a proven bound.
-    A quality named `gap` is how far that one is from its bound, as a share of 1.
-    """
-
-    name: str
-    unit: str = ""
-    better: Literal["lower", "higher"] = "lower"
-    meaning: str = ""
-    bounds: str = ""
-
-
 class Goal(Struct, frozen=True):
     """What a variant is to reach on a problem; `text` is one clause that says so.
 
@@ -143,6 +126,15 @@ class Goal(Struct, frozen=True):
     limit: Number
     against: str = ""
     quality: str = ""
+
+    @classmethod
+    def times_faster(
+        cls, what: str, problem: str, variant: str, limit: float, against: str = ""
+    ) -> "Goal":
+        """Return the goal that `what`, a problem in words, takes a `limit`-th of the time."""
+        times = "twice" if limit == 2 else f"{limit:g} times"
+        text = f"{what} at least {times} as fast"
+        return cls(text, problem, variant, "times faster", limit, against)
 
 
 class RankTable(Struct, frozen=True):
@@ -166,6 +158,14 @@ class RankTable(Struct, frozen=True):
             )
         if not all(math.isfinite(value) for row in self.rows for value in row):
             raise ValueError("a rank table must hold numbers, neither infinities nor NaN")
+
+
+class FrontPoint(Struct, frozen=True):
+    """A decision that moves so much of another one, its first quality, and the bound on that."""
+
+    moved_gib: Amount
+    value: Number
+    bound: Number | None = None
 
 
 class Progress(Struct, frozen=True):
@@ -211,7 +211,8 @@ class Cell(Struct, kw_only=True):
     over-budget call would have taken, projected from its progress. `peak_memory_bytes` is the most
     resident memory during the checked call, `memory_before_bytes` what there was just before it;
     an over-budget call had that peak or a higher one. `output` is the last that the child process
-    of a failed cell printed, with escapes for control characters.
+    of a failed cell printed, with escapes for control characters. `front` has decisions that move
+    more and more of this one.
     """
 
     id: CellId
@@ -236,10 +237,11 @@ class Cell(Struct, kw_only=True):
     quality: dict[str, Number] = field(default_factory=dict)
     counters: dict[str, Count] = field(default_factory=dict)
     phases: dict[str, Amount] = field(default_factory=dict)
-    work: Work | None = None
+    work: CountedWork | None = None
     peak_memory_bytes: Size | None = None
     memory_before_bytes: Size | None = None
     ranks: RankTable | None = None
+    front: tuple[FrontPoint, ...] = ()
     progress: Progress | None = None
     projection_s: Amount | None = None
     facts: dict[str, Any] = field(default_factory=dict)
@@ -277,7 +279,7 @@ class Cell(Struct, kw_only=True):
         return self.id.problem
 
     @property
-    def bound(self) -> "Bound | None":
+    def bound(self) -> Bound | None:
         """Which of its qualities is a proven bound on its first one."""
         return find_bound(self.qualities)
 
@@ -349,37 +351,6 @@ def _plain_number(value: Any) -> Any:
     if isinstance(value, numbers.Real):
         return float(value)
     raise TypeError(f"{type(value).__name__} cannot be stored")
-
-
-class Bound(Struct, frozen=True):
-    """Which quality of a cell is a proven bound on its first one; `better` is the first one's."""
-
-    quality: str
-    name: str
-    better: str
-
-    def gap(self, values: Mapping[str, float]) -> float:
-        """Return how far the quality is from its bound, as a share of 1; NaN where unknown."""
-        quality, bound = values.get(self.quality), values.get(self.name)
-        if quality is None or bound is None or not (quality > 0 and bound > 0):
-            return math.nan
-        return quality / bound - 1 if self.better == "lower" else bound / quality - 1
-
-    def is_reached(self, values: Mapping[str, float]) -> bool:
-        """Whether the quality is at its bound, so that it is proven best."""
-        return self.gap(values) < _PROVEN
-
-    def is_passed(self, values: Mapping[str, float]) -> bool:
-        """Whether the quality is better than its bound, so that the bound cannot be one."""
-        return self.gap(values) < -_ROUNDING
-
-
-def find_bound(qualities: Sequence[Quality]) -> Bound | None:
-    """Return the bound on the first of some qualities, if it has one."""
-    for quality in qualities[1:]:
-        if quality.bounds and quality.bounds == qualities[0].name:
-            return Bound(qualities[0].name, quality.name, qualities[0].better)
-    return None
 
 
 def by_problem(cells: Iterable[Cell]) -> dict[ProblemId, dict[str, Cell]]:

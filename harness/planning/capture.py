@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from harness.contract.captured_file import (
+from harness.contract.abilities.captured_file import (
     CAPTURED_SUFFIXES,
     Names,
     is_captured_file,

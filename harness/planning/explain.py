@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.contract import Family
-from harness.contract.explanation import Explanation, Question
+from harness.contract.abilities.explanation import Explanation, Question
 from harness.contract.family import load
 from harness.measuring.request import Request
 from harness.measuring.timing.clock import Clock, SystemClock

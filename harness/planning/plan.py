@@ -11,9 +11,10 @@ from harness.contract.family import load
 from harness.contract.variants import Variant
 from harness.measuring.request import Request
 from harness.measuring.timing.clock import Clock, SystemClock
-from harness.model.cell import Bound, Quality, RankTable, find_bound
+from harness.model.cell import RankTable
 from harness.model.errors import ShardbenchError, UsageError, one_line
 from harness.model.ids import CellId, WorkloadSpec
+from harness.model.quality import Bound, Quality, find_bound
 from harness.model.topology import Topology
 
 

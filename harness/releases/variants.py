@@ -33,7 +33,7 @@ DriverRequest = dict[str, Any]
 """A problem as a driver is asked it: `workload` as in ids, and the fields of `topology`."""
 
 
-class Answer(Struct, frozen=True):
+class ReleaseAnswer(Struct, frozen=True):
     """The answer of a driver; what is counted is there where counting was asked for."""
 
     release: Name
@@ -55,13 +55,13 @@ class _ReleaseWork:
     def facts(self, _: DriverRequest) -> Mapping[str, float | str]:
         return {}
 
-    def fingerprint(self, answer: Answer) -> str:
+    def fingerprint(self, answer: ReleaseAnswer) -> str:
         return answer.fingerprint
 
-    def validate(self, _: DriverRequest, __: Answer) -> None:
+    def validate(self, _: DriverRequest, __: ReleaseAnswer) -> None:
         pass
 
-    def quality(self, _: DriverRequest, answer: Answer) -> Mapping[str, float]:
+    def quality(self, _: DriverRequest, answer: ReleaseAnswer) -> Mapping[str, float]:
         return answer.quality
 
     def observe(self, _: Recorder) -> AbstractContextManager[None]:
@@ -70,12 +70,12 @@ class _ReleaseWork:
 
 def family_of(
     releases: Releases, places: Sequence[Place | Missing], base: Family[Any, Any] | None = None
-) -> Family[DriverRequest, Answer]:
+) -> Family[DriverRequest, ReleaseAnswer]:
     """Return a family whose variants are releases, the oldest that is there as the reference.
 
     Workloads are called as those of `base`.
     """
-    family: Family[DriverRequest, Answer] = Family(
+    family: Family[DriverRequest, ReleaseAnswer] = Family(
         name=releases.library,
         summary=f"releases of {releases.library}",
         implementation=_ReleaseWork(),
@@ -99,15 +99,17 @@ def release_registry(releases: Releases, places: Sequence[Place | Missing]) -> R
 
 def _prepared(
     releases: Releases, place: Place | Missing, problem: DriverRequest
-) -> Prepared[Answer]:
+) -> Prepared[ReleaseAnswer]:
     if isinstance(place, Missing):
         raise ShardbenchError(place.reason)
     name = f"{releases.library} {place.release}"
     upstream = Upstream(name, releases.driver, place.folder)
 
-    def run() -> Measured[Answer]:
+    def run() -> Measured[ReleaseAnswer]:
         kind = "counts" if is_observing() else "times"
-        answer = checked(upstream.ask(problem | {"kind": kind}), Answer, f"The driver of {name}")
+        answer = checked(
+            upstream.ask(problem | {"kind": kind}), ReleaseAnswer, f"The driver of {name}"
+        )
         if not is_build_of(answer.release, place.release):
             raise ShardbenchError(f"Its folder holds {answer.release}.")
         counters = {**answer.counters, **{CALLS + k: v for k, v in answer.calls.items()}}

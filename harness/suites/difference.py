@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.model.cell import Work
+from harness.model.cell import CountedWork
 
 Kind = Literal["not measured", "regression", "missing", "changed", "win", "new", "inconclusive"]
 """How a cell deviates, worst first."""
@@ -76,7 +76,7 @@ def compare_counters(
         yield replace(each, kind="changed") if mixed and moved else each
 
 
-def compare_work(expected: int, measured: Work | None) -> Iterator[Deviation]:
+def compare_work(expected: int, measured: CountedWork | None) -> Iterator[Deviation]:
     """Yield the deviation of the calls that one call makes, beyond the spread of their count."""
     if measured is None:
         note = "its work was not counted"

@@ -36,7 +36,7 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
         against: the variant that it is compared with; empty for the family's reference.
         quality_tolerance: by which share a quality may differ; None for the file's.
         ratio: lowest and highest share of the time of `against`.
-        python_calls: calls of Python and built-in functions in one call, see `Work`.
+        python_calls: calls of Python and built-in functions in one call, see `CountedWork`.
         ignore: what is not judged: `ratio`, `decision`, `fingerprint`, `python_calls`,
             `quality.NAME`, `counters.NAME`.
     """

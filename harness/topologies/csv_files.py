@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from harness.contract.topology import TopologyRow
+from harness.contract.abilities.topology import TopologyRow
 from harness.model.errors import UsageError, printable
 from harness.model.topology import MOST_IN_DOMAIN, Topology
 

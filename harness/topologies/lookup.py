@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any
 
 from harness.contract import Family
-from harness.contract.topology import TopologyRow
+from harness.contract.abilities.topology import TopologyRow
 from harness.model.errors import UsageError, unknown
 from harness.model.files import read_file
 from harness.model.ids import WorkloadSpec

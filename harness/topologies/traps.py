@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.contract.topology import LibraryTopology, TopologyRow, TopologyTrap
+from harness.contract.abilities.topology import LibraryTopology, TopologyRow, TopologyTrap
 from harness.model.topology import MOST_GPUS
 from harness.topologies.csv_files import COLUMNS, read_values
 from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind

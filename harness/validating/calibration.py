@@ -4,15 +4,12 @@ import csv
 import io
 from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
 
-from harness.contract.validation import FittedMachine, SweepOnBench
+from harness.contract.abilities.validation import FittedMachine, SweepOnBench
 from harness.measuring.garbage import long_lived_objects_left_alone
-from harness.measuring.timing.clock import Clock
 from harness.model.cell import Environment
 from harness.model.topology import Topology
-from harness.validating.times import Settings, Stopwatch, TimesFile
-from harness.validating.validation import Told
+from harness.validating.times import Stopwatch, TimesFile, Timing
 
 _PAIRS = 3
 _ROUNDS = 2
@@ -21,22 +18,15 @@ _ROUNDS = 2
 @long_lived_objects_left_alone()
 def calibrate(
     sweep: SweepOnBench,
-    path: Path,
-    settings: Settings,
-    clock: Clock,
-    told: Told = lambda doing, done, of: None,
-    fresh: bool = False,
+    timing: Timing,
 ) -> FittedMachine:
-    """Measure a sweep, each point right behind the reference, and fit.
-
-    Times are kept in a file; a call with the same settings goes on with them.
-    """
-    file = TimesFile(path, settings, fresh)
-    stopwatch = Stopwatch(sweep, clock, file)
+    """Measure a sweep, each point right behind the reference, and fit."""
+    file = timing.file()
+    stopwatch = Stopwatch(sweep, timing.clock, file)
     for visit in range(1, _ROUNDS + 1):
         for number, work in enumerate(sweep.works):
             pairs = visit * _PAIRS
-            told(f"kernels, round {visit} of {_ROUNDS}", number, len(sweep.works))
+            timing.told(f"kernels, round {visit} of {_ROUNDS}", number, len(sweep.works))
             if file.least(work.key) < pairs:
                 stopwatch.time(work.key, stopwatch.prepare(work), pairs)
     assert sweep.fit is not None

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from harness.contract.validation import Links
+from harness.contract.abilities.validation import Links
+from harness.measuring.garbage import long_lived_objects_left_alone
 from harness.measuring.timing.clock import Clock
 from harness.measuring.timing.turns import timed_turn
+from harness.validating.statistics import MeasuredMs
 
-_CALLS = 7
+_CALLS = 8  # the least and the most of so many are a 99 % interval of the median
 
 
 class LinkTime(Struct, frozen=True):
@@ -17,11 +19,12 @@ class LinkTime(Struct, frozen=True):
 
     collective: str
     bytes_sent: float
-    measured_ms: float
+    measured: MeasuredMs
     processes: int
     backend: str
 
 
+@long_lived_objects_left_alone()
 def time_links(
     links: Links, sizes: Sequence[Mapping[str, float]], clock: Clock
 ) -> tuple[LinkTime, ...]:
@@ -31,14 +34,13 @@ def time_links(
     for name, size in links.agree(wanted):
         prepared = links.prepared(name, size)
         timed_turn(prepared, clock)
-        took = [timed_turn(prepared, clock).wall_s for _ in range(_CALLS)]
-        milliseconds = 1000 * statistics.median(took)
-        found.append(LinkTime(name, size, milliseconds, links.processes, links.backend))
+        took = [1000 * timed_turn(prepared, clock).wall_s for _ in range(_CALLS)]
+        measured = MeasuredMs(statistics.median(took), min(took), max(took))
+        found.append(LinkTime(name, size, measured, links.processes, links.backend))
     return tuple(found)
 
 
-def links_ms(found: Sequence[LinkTime], sent: Mapping[str, float]) -> float | None:
-    """Return the milliseconds of all collectives of a decision, None where some were not timed."""
-    held = {(each.collective, each.bytes_sent): each.measured_ms for each in found}
-    times = [held.get(item) for item in sent.items()]
-    return None if None in times or not times else sum(filter(None, times))
+def links_ms(found: Sequence[LinkTime], sent: Mapping[str, float]) -> MeasuredMs | None:
+    """Return the milliseconds of all collectives of a decision, None where none were timed."""
+    held = {(each.collective, each.bytes_sent): each.measured for each in found}
+    return sum((held[item] for item in sent.items()), MeasuredMs.none()) if held else None

@@ -1,15 +1,17 @@
 """Measures of an estimate: rank correlation, the plan it picks, and by how much it is off."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-import numpy.typing as npt
 from msgspec import Meta, Struct
 
 from harness.model.cell import Ratio
 
-Floats = npt.NDArray[np.float64]
+if TYPE_CHECKING:  # every command imports this module, and numpy would double what that takes
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
 
 _RESAMPLED = 2000
 _CONFIDENCE = 0.95
@@ -45,6 +47,11 @@ class Agreement(Struct, frozen=True):
     error: float
     scaled_error: float
 
+    @property
+    def is_first(self) -> bool:
+        """Whether the pick is the fastest, or cannot be told from it."""
+        return self.is_top or self.is_top_within_noise
+
 
 class MeasuredMs(Struct, frozen=True):
     """Milliseconds with the ends of their 99 % interval."""
@@ -59,6 +66,15 @@ class MeasuredMs(Struct, frozen=True):
         low, high = max(ratio.low, ratio.value / _WIDEST), min(ratio.high, ratio.value * _WIDEST)
         return cls(*(reference_ms * each for each in (ratio.value, low, high)))
 
+    @classmethod
+    def none(cls) -> "MeasuredMs":
+        """Return no time at all."""
+        return cls(0.0, 0.0, 0.0)
+
+    def __add__(self, other: "MeasuredMs") -> "MeasuredMs":
+        """Return both, one after the other; its interval is no narrower than it should be."""
+        return MeasuredMs(self.value + other.value, self.low + other.low, self.high + other.high)
+
 
 def agreement(
     estimate: str,
@@ -68,6 +84,8 @@ def agreement(
     seed: int = 0,
 ) -> Agreement:
     """Compare an estimate of some decisions with what was measured of them."""
+    import numpy as np
+
     values = np.array([each.value for each in measured])
     guesses = np.array(estimated, dtype=np.float64)
     low, high = _interval(guesses, measured, seed)
@@ -76,11 +94,11 @@ def agreement(
     logs = np.log(guesses) - np.log(values)
     return Agreement(
         estimate=estimate,
-        spearman=_spearman(guesses, values),
+        spearman=float(_spearman(guesses, values)),
         spearman_low=low,
         spearman_high=high,
         apart=len(kept),
-        spearman_apart=_spearman(guesses[kept], values[kept]) if len(kept) > 2 else None,
+        spearman_apart=float(_spearman(guesses[kept], values[kept])) if len(kept) > 2 else None,
         picks=names[pick],
         fastest=names[fastest],
         is_top=bool(guesses[fastest] == guesses[pick]),
@@ -91,18 +109,23 @@ def agreement(
     )
 
 
-def _spearman(one: Floats, other: Floats) -> float:
-    """Return the correlation of ranks, ties at their mean rank; 0 where all are equal."""
+def _spearman(one: "Floats", other: "Floats") -> "Floats":
+    """Return the rank correlation of each row, ties at their mean rank; 0 where all are equal."""
+    import numpy as np
     from scipy.stats import rankdata
 
-    ranks = rankdata(one), rankdata(other)
-    if min(each.std() for each in ranks) == 0:
-        return 0.0
-    return float(np.corrcoef(*ranks)[0, 1])
+    ranks = (rankdata(each, axis=-1) for each in (one, other))
+    mine, theirs = (each - each.mean(axis=-1, keepdims=True) for each in ranks)
+    scale = np.sqrt((mine**2).sum(axis=-1) * (theirs**2).sum(axis=-1))
+    found = np.divide(
+        (mine * theirs).sum(axis=-1), scale, out=np.zeros_like(scale), where=scale > 0
+    )
+    clipped: Floats = np.clip(found, -1, 1)
+    return clipped
 
 
 def _interval(
-    estimated: Floats,
+    estimated: "Floats",
     measured: Sequence[MeasuredMs],
     seed: int,
 ) -> tuple[float, float]:
@@ -110,14 +133,13 @@ def _interval(
 
     Decisions are drawn with replacement, and what was measured of each from its own interval.
     """
+    import numpy as np
+
     rng = np.random.default_rng(seed)
     logs = np.log([each.value for each in measured])
     spread = np.log([each.high / each.low for each in measured]) / (2 * _NORMAL_99)
-    drawn = []
-    for _ in range(_RESAMPLED):
-        chosen = rng.integers(0, len(logs), len(logs))
-        noisy = rng.normal(logs[chosen], spread[chosen])
-        drawn.append(_spearman(estimated[chosen], noisy))
+    chosen = rng.integers(0, len(logs), (_RESAMPLED, len(logs)))
+    drawn = _spearman(estimated[chosen], rng.normal(logs[chosen], spread[chosen]))
     tail = 50 * (1 - _CONFIDENCE)
     low, high = np.percentile(drawn, [tail, 100 - tail])
     return float(low), float(high)

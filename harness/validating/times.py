@@ -3,6 +3,7 @@
 import json
 import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, to_builtins
 
 from harness.contract import Measured, Prepared
-from harness.contract.validation import OnBench, Work
+from harness.contract.abilities.validation import OnBench, TimedWork
 from harness.measuring.timing.clock import Clock
 from harness.measuring.timing.times import Times
 from harness.measuring.timing.turns import timed_turn
@@ -21,6 +22,26 @@ from harness.model.files import read_file
 
 Seconds = Annotated[float, Meta(gt=0)]
 Settings = Mapping[str, str | float]
+Told = Callable[[str, int, int], None]
+"""Is told what is measured, how many are done, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How times are taken, and the file that keeps them.
+
+    What is measured again with the same settings goes on with them, unless it is to be `fresh`.
+    """
+
+    path: Path
+    settings: Settings
+    clock: Clock
+    told: Told = lambda doing, done, of: None
+    fresh: bool = False
+
+    def file(self) -> "TimesFile":
+        """Open the file; raises UsageError where it is damaged."""
+        return TimesFile(self.path, self.settings, self.fresh)
 
 
 class Pair(Struct, frozen=True):
@@ -119,7 +140,7 @@ class Stopwatch:
         for each in self._reference.values():
             timed_turn(each, clock)
 
-    def prepare(self, work: Work) -> dict[str, Prepared[Any]]:
+    def prepare(self, work: TimedWork) -> dict[str, Prepared[Any]]:
         """Make a work ready, each of its passes called once."""
         passes = {name: self._watched(each) for name, each in work.passes().items()}
         for each in passes.values():

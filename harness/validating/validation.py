@@ -3,27 +3,25 @@
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from dataclasses import replace
 
 from msgspec import Struct
 
-from harness.contract.validation import Candidate, CandidatesOnBench, RankWork, Work
+from harness.contract.abilities.validation import Candidate, CandidatesOnBench, RankWork, TimedWork
 from harness.measuring.environment import environment
 from harness.measuring.garbage import long_lived_objects_left_alone
-from harness.measuring.timing.clock import Clock
 from harness.model.cell import Environment
-from harness.validating.links import LinkTime
+from harness.validating.links import LinkTime, links_ms
 from harness.validating.statistics import Agreement, MeasuredMs, agreement
-from harness.validating.times import Settings, Stopwatch, TimesFile
+from harness.validating.times import Stopwatch, TimesFile, Timing, Told
 
 # A rank that is this near the slowest one when it was timed once may be the slowest.
 _NEARLY_SLOWEST, _MOST_OF_A_DECISION = 0.85, 3
 _PAIRS_AT_ONCE = 4
 _WHOLE = "both"  # passes of a rank
 _LEAST_PAIRS, _MOST_PAIRS = 5, 41
-
-Told = Callable[[str, int, int], None]
-"""Is told what is measured, how many are done, and how many there are."""
+_FEWEST = 3  # decisions; they are measured whatever it takes
+_LATER = 0.6  # the part of the seconds for times after the first ones
 
 
 class RankFound(Struct, frozen=True):
@@ -38,8 +36,9 @@ class RankFound(Struct, frozen=True):
 class DecisionFound(Struct, frozen=True):
     """A decision: the slowest rank by each estimate and measured, in milliseconds.
 
-    `modelled_ms` is what its slowest rank sends and receives, by the estimate: it is in neither.
-    `bytes_sent` are those of a rank that sends most, by collective.
+    `modelled_ms` is what its slowest rank sends and receives, by the estimate. Where collectives
+    were timed, `links` is what they took, and `measured` and the estimates are with links; else
+    both are of computing alone. `bytes_sent` are the mean of its ranks, by collective.
     """
 
     name: str
@@ -51,6 +50,7 @@ class DecisionFound(Struct, frozen=True):
     modelled_ms: float
     bytes_sent: dict[str, float]
     ranks: tuple[RankFound, ...]
+    links: MeasuredMs | None = None
 
 
 class Residual(Struct, frozen=True):
@@ -87,40 +87,67 @@ def validate(
     problem: str,
     inputs: str,
     bench: CandidatesOnBench,
-    path: Path,
-    settings: Settings,
+    timing: Timing,
     seconds: float,
-    clock: Clock,
-    told: Told = lambda doing, done, of: None,
-    fresh: bool = False,
     seed: int = 0,
+    links: Sequence[LinkTime] = (),
 ) -> Validation:
     """Measure the ranks of decisions, those that may be slowest many times, and compare.
 
     All ranks are timed once, each right behind the reference. Then the slowest of each decision
-    are timed in turns across the decisions, until the seconds are spent. Times are kept in a file;
-    a call with the same settings goes on with them.
+    are timed in turns across the decisions, until the seconds are spent. Where
+    `links` has the collectives of the decisions, they are part of what is compared.
     """
-    file = TimesFile(path, settings, fresh)
+    file, clock, told = timing.file(), timing.clock, timing.told
     until = clock.wall() + seconds - file.seconds
     stopwatch = Stopwatch(bench, clock, file)
-    works = {rank.work.key: rank.work for each in bench.candidates for rank in each.ranks}
     rng = random.Random(seed)
-    waiting = [work for work in works.values() if not _pairs(file, work)]
-    rng.shuffle(waiting)
-    for number, work in enumerate(waiting, start=len(works) - len(waiting)):
-        told("ranks, once", number, len(works))
-        _time(stopwatch, work, 1)
+    bench = _time_once(
+        bench, file, stopwatch, lambda: clock.wall() > until - _LATER * seconds, told
+    )
     _time_slowest(bench, file, stopwatch, lambda: clock.wall() > until, rng, told)
     _confirm_slowest(bench, file, stopwatch, told)
-    return _compared(problem, inputs, bench, file, seed)
+    return _compared(problem, inputs, bench, file, seed, links)
 
 
-def _pairs(file: TimesFile, work: Work) -> int:
+def _time_once(
+    bench: CandidatesOnBench,
+    file: TimesFile,
+    stopwatch: Stopwatch,
+    is_over: Callable[[], bool],
+    told: Told,
+) -> CandidatesOnBench:
+    """Time all ranks once, decision by decision; return the decisions that there was time for."""
+    number = len(bench.candidates)
+    # From both ends, since what is made first tends to be best: what is left is as mixed as all.
+    turns = [
+        each for pair in zip(range(number), reversed(range(number)), strict=True) for each in pair
+    ]
+    done: list[int] = []
+    for turn in dict.fromkeys(turns):
+        works = {rank.work.key: rank.work for rank in bench.candidates[turn].ranks}
+        waiting = [work for work in works.values() if not _pairs(file, work)]
+        if waiting and is_over() and len(done) >= _FEWEST:
+            continue
+        told("plans, each rank once", len(done), number)
+        for work in waiting:
+            _time(stopwatch, work, 1)
+        done.append(turn)
+    left = number - len(done)
+    notes = [*bench.notes]
+    if left:
+        notes.append(
+            f"{left} of {number} plans are left out, for which there was no time: the same command "
+            "with more --seconds goes on with them."
+        )
+    return replace(bench, candidates=[bench.candidates[each] for each in sorted(done)], notes=notes)
+
+
+def _pairs(file: TimesFile, work: TimedWork) -> int:
     return file.count(work.key, _WHOLE)
 
 
-def _time(stopwatch: Stopwatch, work: Work, pairs: int) -> None:
+def _time(stopwatch: Stopwatch, work: TimedWork, pairs: int) -> None:
     stopwatch.time(work.key, stopwatch.prepare(work), pairs)
 
 
@@ -171,10 +198,18 @@ def _ratio(file: TimesFile, rank: RankWork) -> float:
 
 
 def _compared(
-    problem: str, inputs: str, bench: CandidatesOnBench, file: TimesFile, seed: int
+    problem: str,
+    inputs: str,
+    bench: CandidatesOnBench,
+    file: TimesFile,
+    seed: int,
+    links: Sequence[LinkTime],
 ) -> Validation:
     reference_ms = bench.reference_ms or file.reference_ms
-    decisions = tuple(_found(candidate, file, reference_ms) for candidate in bench.candidates)
+    decisions = tuple(
+        _found(each, file, reference_ms, links_ms(links, each.collectives))
+        for each in bench.candidates
+    )
     names = [each.name for each in decisions]
     measured = [each.measured for each in decisions]
     estimates = list(decisions[0].estimated_ms) if decisions else []
@@ -186,27 +221,42 @@ def _compared(
         problem=problem,
         device=bench.device,
         inputs=inputs,
-        notes=tuple(bench.notes),
+        notes=(*bench.notes, *_said_of(links, bench)),
         decisions=decisions,
         agreements=agreements,
         residuals=tuple(_residuals(decisions, estimates)),
         reference_ms=reference_ms,
         measured_s=file.seconds,
         environment=environment(seed),
+        links=tuple(links),
     )
 
 
-def _found(candidate: Candidate, file: TimesFile, reference_ms: float) -> DecisionFound:
+def _said_of(links: Sequence[LinkTime], bench: CandidatesOnBench) -> Iterator[str]:
+    """Yield a sentence on collectives that were timed between other processes than are planned."""
+    ranks = len(bench.candidates[0].ranks)
+    for processes, backend in {(each.processes, each.backend) for each in links}:
+        if processes != ranks:
+            yield (
+                f"Collectives were timed between {processes} processes ({backend}); the plans are "
+                f"for {ranks} ranks."
+            )
+
+
+def _found(
+    candidate: Candidate, file: TimesFile, reference_ms: float, links: MeasuredMs | None
+) -> DecisionFound:
     slowest = _maybe_slowest(candidate, file)[0]
-    estimates = list(slowest.estimated_ms)
     ratio = file.ratio(slowest.work.key, _WHOLE)
+    sent = 0.0 if links is None else 1.0
     return DecisionFound(
         name=candidate.name,
         fingerprint=candidate.fingerprint,
         estimated_ms={
-            name: max(rank.estimated_ms[name] for rank in candidate.ranks) for name in estimates
+            name: max(rank.estimated_ms[name] + sent * rank.modelled_ms for rank in candidate.ranks)
+            for name in slowest.estimated_ms
         },
-        measured=MeasuredMs.of(ratio, reference_ms),
+        measured=MeasuredMs.of(ratio, reference_ms) + (links or MeasuredMs.none()),
         pairs=ratio.pairs,
         slowest_rank=candidate.ranks.index(slowest),
         modelled_ms=max(rank.modelled_ms for rank in candidate.ranks),
@@ -220,6 +270,7 @@ def _found(candidate: Candidate, file: TimesFile, reference_ms: float) -> Decisi
             )
             for number, rank in enumerate(candidate.ranks)
         ),
+        links=links,
     )
 
 

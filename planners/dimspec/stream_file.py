@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from harness.contract import UsageError
-from harness.contract.captured_file import read_captured
+from harness.contract.abilities.captured_file import read_captured
 from harness.model.declared import checked
 from harness.model.files import read_json
 from planners.dimspec.conversion.costs import Cost

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.contract import Topology, UsageError, Workload, WorkloadSpec
-from harness.contract.captured_file import check_workload, is_captured_file, labelled
+from harness.contract.abilities.captured_file import check_workload, is_captured_file, labelled
 from harness.model.ids import at_most
 from harness.model.topology import captured_topology
 from planners.dimspec.conversion.partition import MOST_MESH_AXES

@@ -45,8 +45,7 @@ class AcceleratedDTensor(AbstractContextManager["AcceleratedDTensor"]):
     def cache_info(self) -> CacheInfo:
         """Return hits, misses, entries and bytes of the cache so far, checks and differences.
 
-        Ops with `out` go through torch's own cache and are not counted here, and neither are ops
-        that redistribute after their first time.
+        Ops with `out` go through torch's own cache and are not counted here.
         """
         return self._dispatch.cache_info()
 

@@ -71,7 +71,7 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
     abilities=Abilities(
         explain="planners.dtensor.explain:explain",
         capture="planners.dtensor.capture.recording:capturing",
-        inventory="planners.dtensor.inventory:inventory",
+        inventory="planners.dtensor.counting.inventory:inventory",
         releases=RELEASES,
     ),
 )

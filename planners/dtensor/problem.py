@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from harness.contract import Prepared, Topology, WorkloadSpec
-from harness.contract.captured_file import is_captured_file
+from harness.contract.abilities.captured_file import is_captured_file
 from planners.dtensor.capture.replay import replayed
 from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch

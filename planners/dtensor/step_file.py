@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from harness.contract.captured_file import read_captured
+from harness.contract.abilities.captured_file import read_captured
 from harness.model.declared import checked
 
 MOST_TEXT = 100

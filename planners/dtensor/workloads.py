@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.contract import Topology, UsageError, Workload, WorkloadSpec
-from harness.contract.captured_file import check_workload, is_captured_file, labelled
+from harness.contract.abilities.captured_file import check_workload, is_captured_file, labelled
 from harness.model.ids import one_of
 from harness.model.topology import captured_topology
 from planners.dtensor.step_file import read_step

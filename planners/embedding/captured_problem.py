@@ -11,6 +11,7 @@ from torchrec.distributed.planner.types import ParameterConstraints, PlannerErro
 
 from harness.contract import Topology, UsageError
 from harness.model.topology import CAPTURED
+from planners.embedding.calibration.coefficients import Calibration
 from planners.embedding.capture.components import CapturedReservation
 from planners.embedding.capture.file import CapturedProblem, read_problem
 from planners.embedding.capture.modules import model_of
@@ -18,7 +19,7 @@ from planners.embedding.capture.planner import LivePlanner
 from planners.embedding.capture.topology import set_storage, storage_by_rank
 from planners.embedding.problem import EmbeddingProblem, torchrec_topology
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.tables import Table
+from planners.embedding.tables.files import Table
 
 
 def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
@@ -149,6 +150,7 @@ def _moved(
         options=None,
         live=None,
         known={},
+        calibration=Calibration.parse(machines.coefficients),
     )
     try:
         left = moved.storage_reservation().reserve(

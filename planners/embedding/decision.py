@@ -1,6 +1,5 @@
 """The decision: a sharding plan, how a planner makes it, its fingerprint and its validation."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,8 +10,13 @@ from torchrec.distributed.planner.types import PlannerError, ShardingOption
 from harness.contract import InfeasibleDecision, Prepared
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.shard_checks import ShardedTable, check_memory, check_names, storage_of
-from planners.embedding.torchrec_objects import plan_fingerprint
+from planners.embedding.tables.shard_checks import (
+    ShardedTable,
+    check_memory,
+    check_names,
+    storage_of,
+)
+from planners.embedding.tables.torchrec_objects import plan_fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,8 @@ def prepare(
         except PlannerError as error:
             reason = str(error).strip().partition("\n")[0].strip(" .")
             counts = f"{made._num_plans} of {made._num_proposals} proposals could be placed"
-            if math.isinf(getattr(made, "bound_ms", 0.0)):
-                counts += "; it is proven that no plan fits"
+            if verdict := getattr(made, "verdict", ""):
+                counts += f"; {verdict}"
             raise InfeasibleDecision(f"{reason} ({counts})") from error
         return Plan(tuple(made._best_plan or ()), getattr(made, "bound_ms", 0.0))
 

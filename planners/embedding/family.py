@@ -11,7 +11,7 @@ from planners.embedding.importing.importer import IMPORTING
 from planners.embedding.inventory import inventory
 from planners.embedding.releases.declared import RELEASES
 from planners.embedding.studies import GOALS, OVERVIEW, STUDIES
-from planners.embedding.workloads import brings, label, list_workloads
+from planners.embedding.workloads.catalog import brings, label, list_workloads
 
 if TYPE_CHECKING:
     from planners.embedding.decision import Plan
@@ -79,7 +79,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         importing=IMPORTING,
         releases=RELEASES,
         history=HISTORY,
-        topology="planners.embedding.topology_arguments:TOPOLOGY",
+        topology="planners.embedding.importing.topology_arguments:TOPOLOGY",
         figures="planners.embedding.quality:figures",
         measuring="planners.embedding.measured.measurable:MEASURABLE",
     ),

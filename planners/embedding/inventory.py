@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
-from harness.contract.captured_file import is_captured_file
-from planners.embedding.tables import Table
-from planners.embedding.workloads import assigned, load_tables, memory_setting
+from harness.contract.abilities.captured_file import is_captured_file
+from planners.embedding.tables.files import Table
+from planners.embedding.workloads.catalog import assigned, load_tables, memory_setting
 
 _COLUMNS = (
     Column("name", title="table"),

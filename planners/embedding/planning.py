@@ -12,14 +12,18 @@ from harness.contract import Moving, Planning, RankTable, UsageError
 from planners.embedding.decision import Plan, storage_by_rank
 from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.plan_files.document import PlanDocument, TableEntry
-from planners.embedding.plan_files.previous import previous_plan
+from planners.embedding.plan_files.previous import previous_of, previous_plan
 from planners.embedding.problem import EmbeddingProblem, MoveBudget
 from planners.embedding.quality import arrays, quality
 from planners.embedding.search.best_plan.near.search import NearPlan, NearSearch
 from planners.embedding.search.outcome import Deadline
-from planners.embedding.torchrec_objects import perf_by_rank
+from planners.embedding.tables.torchrec_objects import perf_by_rank
 
 _GIB = 2**30
+
+# For a front beside a plan that is measured: tables times ranks at most, and the search's effort.
+_MOST_FOR_A_FRONT = 256
+_EFFORT = 0.2
 
 # The budgets of a front, as parts of what the best plan moves: most is won with the first of them.
 _PARTS = (0.0, *(2.0**-power for power in range(7, -1, -1)))
@@ -76,6 +80,22 @@ def _within(
     return replace(problem, moving=MoveBudget(previous.without(lost), gib), known={})
 
 
+def _near(problem: EmbeddingProblem, plan: Plan) -> EmbeddingProblem | None:
+    """Return the problem of moving little of a plan, if it is small."""
+    ranks = problem.topology.world_size
+    if problem.moving is not None or len(problem.tables) * ranks > _MOST_FOR_A_FRONT:
+        return None
+    space, devices = arrays(problem)
+    names = {table.name for table in problem.tables}
+    if len(names) < len(problem.tables) or not NearSearch.can_search(space, devices):
+        return None
+    options = {option.fqn: option for option in plan.options}
+    tables = zip(problem.fqns, problem.tables, strict=True)
+    previous = previous_of([TableEntry.of(table, options[fqn]) for fqn, table in tables])
+    moving = MoveBudget(previous, float("inf"), _EFFORT)
+    return replace(problem, moving=moving, known=dict(problem.known))
+
+
 def _moved(problem: EmbeddingProblem, plan: Plan) -> float:
     """Return GiB that a plan moves."""
     assert problem.moving is not None
@@ -95,6 +115,7 @@ def _front(problem: EmbeddingProblem) -> Iterator[tuple[EmbeddingProblem, Plan]]
         devices,
         lambda ordered: previous.moves(ordered.options, ranks),
         Deadline(problem.search_seconds),
+        effort=problem.moving.effort,
     )
     least, best = 0, float("inf")
     for part in _PARTS:
@@ -120,5 +141,5 @@ PLANNING: Planning[EmbeddingProblem, Plan] = Planning(
     document=document,
     ranks=_ranks,
     limited=lambda problem, seconds: replace(problem, search_seconds=seconds),
-    moving=Moving(_within, _moved, _front),
+    moving=Moving(_within, _moved, _front, _near),
 )

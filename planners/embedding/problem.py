@@ -16,22 +16,28 @@ from harness.contract import Topology, WorkloadSpec
 from planners.embedding.calibration.coefficients import (
     BACKWARD,
     DEVICE_BW,
-    WEIGHTED,
+    WEIGHTED_BACKWARD,
     Calibration,
 )
 from planners.embedding.capture.options import CapturedOptions
 from planners.embedding.capture.planner import LivePlanner
-from planners.embedding.mixture import mixture
 from planners.embedding.plan_files.previous import PreviousPlan
-from planners.embedding.tables import Table
-from planners.embedding.torchrec_objects import (
+from planners.embedding.tables.files import Table
+from planners.embedding.tables.torchrec_objects import (
     KERNELS,
     RESERVED_FRACTION,
     ModelParallelSharder,
     constraints_of,
     embedding_bags,
 )
-from planners.embedding.workloads import MEMORY, assigned, load_tables, memory_setting, scaled
+from planners.embedding.workloads.catalog import (
+    MEMORY,
+    assigned,
+    load_tables,
+    memory_setting,
+    scaled,
+)
+from planners.embedding.workloads.mixture import mixture
 
 # How many of the tables' bytes the host memory of a `mixed` problem can hold. At twice the usable
 # HBM at least 0.63 of them must leave it, since a cached table keeps a fifth of itself there; at
@@ -41,10 +47,14 @@ _MIXED_DDR_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class MoveBudget:
-    """A plan that tables are placed by already, and how much of it may move."""
+    """A plan that tables are placed by already, and how much of it may move.
+
+    `effort` is what a front of plans may take, as a part of what is usual.
+    """
 
     previous: PreviousPlan
     gib: float
+    effort: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +188,7 @@ def torchrec_topology(topology: Topology) -> torchrec_types.Topology:
     domain = topology.gpus_in_domain
     measured = Calibration.parse(topology.coefficients)
     fitted = measured.values if measured else {}
-    multipliers = {name: fitted[name] for name in (BACKWARD, WEIGHTED) if name in fitted}
+    multipliers = {name: fitted[name] for name in (BACKWARD, WEIGHTED_BACKWARD) if name in fitted}
     return torchrec_types.TopologyFactory.create_topology(
         trainer_config=torchrec_types.TrainerConfig(
             world_size=topology.gpus, local_world_size=domain

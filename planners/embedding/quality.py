@@ -12,7 +12,7 @@ from planners.embedding.search.best_plan.near.moves import with_previous
 from planners.embedding.search.best_plan.search import best_bound
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space
-from planners.embedding.torchrec_objects import perf_by_rank
+from planners.embedding.tables.torchrec_objects import perf_by_rank
 
 
 def quality(problem: EmbeddingProblem, plan: Plan) -> dict[str, float]:

@@ -64,11 +64,6 @@ def _near_the_best(problem: str, kind: str) -> tuple[Goal, ...]:
     )
 
 
-def _times_faster(what: str, problem: str, variant: str, limit: float, against: str) -> Goal:
-    text = f"{what} at least {limit} times as fast"
-    return Goal(text, problem, variant, "times faster", limit, against)
-
-
 GOALS = (
     *_near_the_best(_SMALL_TIGHT, "tight"),
     *_near_the_best(_TIGHT, "tight"),
@@ -77,12 +72,12 @@ GOALS = (
         _certified("a gap of at most 1 % where memory is plenty", problem, 0.01, "gap")
         for problem in (_ROOMY, _WIDE, _ADS)
     ),
-    _times_faster("200 tables on 32 GPUs", _WIDE, "compiled", 40, "upstream"),
-    _times_faster("1000 tables on 128 GPUs", _ADS, "compiled", 300, "upstream"),
+    Goal.times_faster("200 tables on 32 GPUs", _WIDE, "compiled", 40, "upstream"),
+    Goal.times_faster("1000 tables on 128 GPUs", _ADS, "compiled", 300, "upstream"),
     Goal("1000 tables on 128 GPUs in at most 6 s", _ADS, "compiled", "seconds", 6),
     Goal("less memory than torchrec", _ADS, "compiled", "peak memory", 1.0, "upstream"),
     Goal("a plan for 1000 tables on 128 GPUs in 10 s", _ADS, "certified", "seconds", 10),
-    _times_faster("dynamic programming", _DYNAMIC, "dp-compiled", 100, "dp-tzrec"),
+    Goal.times_faster("dynamic programming", _DYNAMIC, "dp-compiled", 100, "dp-tzrec"),
 )
 
 OVERVIEW = (

@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from harness.history.steps import Step
-from reports.figures import canvas
-from reports.figures.canvas import GREY, Drawing, colour_of
+from reports.figures.drawing import canvas
+from reports.figures.drawing.canvas import GREY, Drawing, colour_of
 from reports.formatting import amount, number
 from reports.views.commits import CommitHistory
 

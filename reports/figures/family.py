@@ -7,11 +7,12 @@ from typing import Any
 import pandas as pd
 from matplotlib.text import Annotation
 
-from reports.figures import canvas
-from reports.figures.canvas import BLUE, GREY, HATCHES, PALE, VERMILION, Drawing
-from reports.figures.contrast import text_colour_on
+from reports.figures.drawing import canvas
+from reports.figures.drawing.canvas import BLUE, GREY, HATCHES, PALE, VERMILION, Drawing
+from reports.figures.drawing.contrast import text_colour_on
+from reports.figures.drawing.labels import label_points
+from reports.figures.front import draw_fronts
 from reports.figures.growth import draw_growth
-from reports.figures.labels import label_points
 from reports.figures.ranks import draw_ranks
 from reports.figures.speedups import draw_speedups
 from reports.formatting import change, gap, listing, number, percent, quantity, seconds
@@ -30,6 +31,7 @@ def figures(family: FamilyView) -> dict[str, list[Drawing]]:
             "sizes": list(draw_growth(family)),
             "quality": list(_quality(family)),
             "ranks": list(draw_ranks(family)),
+            "front": list(draw_fronts(family)),
             "phases": list(_phases(family)),
         }
 
@@ -42,7 +44,7 @@ def _ladder(family: FamilyView) -> Iterator[Drawing]:
     claimed = table["published_share"].notna().any()
     for place, row in enumerate(rows_of(table)):
         if claimed and math.isnan(row["published_share"]):
-            canvas.write_beside(axes, 0.0, place - 0.2, "no figure published", color=GREY)
+            canvas.write_beside(axes, 0.0, place - 0.2, _beside_the_ladder(row), color=GREY)
         elif claimed:
             bars = axes.barh(place - 0.2, row["published_share"], 0.34, color=PALE, edgecolor=GREY)
             canvas.mark(bars[0], f"{row['variant']}, published: {_claim(row)}")
@@ -69,6 +71,16 @@ def _ladder(family: FamilyView) -> Iterator[Drawing]:
         )
     canvas.make_room(axes)
     yield canvas.finish(figure, f"{family.slug}-ladder", "Claimed and measured", caption, table)
+
+
+def _beside_the_ladder(row: dict[str, Any]) -> str:
+    """Return what stands where nothing published counts from the ladder's start."""
+    if not math.isnan(row["published_after"]):
+        step = change(row["published_before"], row["published_after"], row["published_unit"])
+        return f"{step} published, on another problem"
+    if row["source"] == "shardbench":
+        return "ours, not upstream"
+    return f"no figure published ({row['source']})" if row["source"] else "no figure published"
 
 
 def _claim(row: dict[str, Any]) -> str:

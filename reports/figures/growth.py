@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from reports.figures import canvas
-from reports.figures.canvas import GREY, MARKERS, Drawing
+from reports.figures.drawing import canvas
+from reports.figures.drawing.canvas import GREY, MARKERS, Drawing
 from reports.formatting import count, hundredths, seconds, with_interval
 from reports.views.family import FamilyView, rows_of
 

@@ -6,10 +6,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from harness.contract.inventory import Cell, Column, Inventory, distribution
+from harness.contract.abilities.inventory import Cell, Column, Inventory, distribution
 from harness.model.errors import printable
-from reports.figures import canvas
-from reports.figures.canvas import BLUE, GREY, Drawing
+from reports.figures.drawing import canvas
+from reports.figures.drawing.canvas import BLUE, GREY, Drawing
 from reports.inventories import largest_title, range_of, text_of, with_unit
 
 _HISTOGRAM_INCHES, _ROW_INCHES, _AROUND_INCHES = 1.9, 0.22, 0.7

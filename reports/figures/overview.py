@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from harness.measuring.timing.verdict import CONFIDENCE
-from reports.figures import canvas
-from reports.figures.canvas import BLUE, GREY, VERMILION, Drawing, Ends
+from reports.figures.drawing import canvas
+from reports.figures.drawing.canvas import BLUE, GREY, VERMILION, Drawing, Ends
 from reports.tables.overview import factor, ours_text, published_text
 from reports.views.family import rows_of
 

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from reports.figures import canvas
-from reports.figures.canvas import BLUE, ORANGE, VERMILION, Drawing
+from reports.figures.drawing import canvas
+from reports.figures.drawing.canvas import BLUE, ORANGE, VERMILION, Drawing
 from reports.formatting import number
 from reports.views.family import FamilyView
 from reports.views.ranks import RankView, ranks

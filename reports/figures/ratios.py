@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness.measuring.timing.verdict import CONFIDENCE
-from reports.figures import canvas
-from reports.figures.canvas import BLUE, LONGEST_NAME, VERMILION, Drawing
+from reports.figures.drawing import canvas
+from reports.figures.drawing.canvas import BLUE, LONGEST_NAME, VERMILION, Drawing
 from reports.formatting import plural
 from reports.views.changes import Changes
 from reports.views.family import rows_of

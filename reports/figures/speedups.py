@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from harness.measuring.timing.verdict import CONFIDENCE
-from reports.figures import canvas
-from reports.figures.canvas import GREY, LONGEST_NAME, VERMILION, Drawing
+from reports.figures.drawing import canvas
+from reports.figures.drawing.canvas import GREY, LONGEST_NAME, VERMILION, Drawing
 from reports.formatting import names
 from reports.views.family import FamilyView, rows_of
 from reports.views.variants import factor, speedups

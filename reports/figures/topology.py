@@ -10,8 +10,8 @@ from matplotlib.patches import FancyBboxPatch
 
 from harness.model.topology import Topology
 from harness.topologies.link_matrix import LinkMatrix
-from reports.figures import canvas
-from reports.figures.canvas import BLUE, GREEN, GREY, ORANGE, PALE, VERMILION, Drawing
+from reports.figures.drawing import canvas
+from reports.figures.drawing.canvas import BLUE, GREEN, GREY, ORANGE, PALE, VERMILION, Drawing
 from reports.formatting import bandwidth, plural
 
 _PCIE_COLOURS = {"PIX": BLUE, "PXB": BLUE, "PHB": ORANGE, "NODE": ORANGE, "SYS": VERMILION}

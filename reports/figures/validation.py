@@ -3,8 +3,8 @@
 import pandas as pd
 
 from harness.validating.validation import Validation
-from reports.figures import canvas
-from reports.figures.canvas import Drawing
+from reports.figures.drawing import canvas
+from reports.figures.drawing.canvas import Drawing
 from reports.formatting import figure as digits
 
 _LOOKS = (("o", canvas.VERMILION), ("s", canvas.ORANGE), ("D", canvas.BLUE))
@@ -44,7 +44,8 @@ def draw_validation(found: Validation, slug: str = "estimate") -> Drawing:
         ticks = [tick for tick in canvas.ROUND_NUMBERS if low <= tick <= high]
         for axis in (axes.xaxis, axes.yaxis):
             canvas.set_ticks(axis, ticks, lambda tick: digits(float(tick)))
-        axes.set_xlabel("measured, ms of the slowest rank's computing")
+        what = "computing and links" if found.links else "computing"
+        axes.set_xlabel(f"measured, ms of the slowest rank's {what}")
         axes.set_ylabel("estimated, ms")
         axes.grid(True)
         figure.legend(loc="outside upper left", ncols=3)

@@ -4,8 +4,8 @@ import pandas as pd
 
 from harness.history.running import Run
 from harness.history.steps import Step
-from reports.figures.canvas import Drawing
 from reports.figures.commits import SLUG, draw_commits
+from reports.figures.drawing.canvas import Drawing
 from reports.formatting import MISSING, count, hundredths, number
 from reports.pages.templating import render
 from reports.tables.table import Entry, Table, TableColumn, code, numbers, table_of, text

@@ -68,6 +68,8 @@ def family_sections(
         loads = CaptionedTable(loads_table(view), "The heaviest rank, the mean, and the capacity.")
         every = CaptionedTable(ranks_table(view), "Every rank.")
         yield section("ranks", "What each rank gets", loads, every)
+    if drawn["front"]:
+        yield section("front", "What moving little wins")
     checks = _checks(family, results, section, where_drawn)
     yield from (replace(each, is_folded=True) for each in checks)
 

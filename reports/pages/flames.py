@@ -4,7 +4,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from harness.measuring.profile.flame_graph import Comparer, Frame, Node, Pair, Profile, Share
+from harness.measuring.profile.flame_graph import (
+    Comparer,
+    Frame,
+    Node,
+    PairedSeconds,
+    Profile,
+    Share,
+)
 from reports.formatting import percent, plural, seconds
 from reports.pages.templating import render
 
@@ -80,7 +87,7 @@ def _of_two(profile: Profile, against: Profile) -> list[str]:
     return sentences
 
 
-def _difference(share: Share, total: Pair, variant: str, against: str) -> str:
+def _difference(share: Share, total: PairedSeconds, variant: str, against: str) -> str:
     own, whole = share.own, share.whole
     sentence = (
         f"`{_name(share.frame)}` itself took {_of(own.seconds, total.seconds)} per call in "

@@ -8,9 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from harness.contract.releases import Releases
+from harness.contract.abilities.releases import Releases
 from reports.escaping import markdown
-from reports.figures.canvas import (
+from reports.figures.drawing.canvas import (
     PALE,
     Drawing,
     blank_figure,

@@ -12,7 +12,7 @@ import pandas as pd
 
 from harness.model.errors import UsageError
 from reports.escaping import csv
-from reports.figures.canvas import Drawing
+from reports.figures.drawing.canvas import Drawing
 from reports.findings.finding import Finding
 from reports.pages.templating import render
 from reports.tables.table import Table

@@ -1,6 +1,7 @@
 """The chapter of a report on what estimates are worth: plans measured on this machine."""
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness.model.declared import checked
@@ -11,12 +12,18 @@ from reports.figures.validation import draw_validation
 from reports.findings.finding import Finding
 from reports.formatting import plural
 from reports.pages.page import CaptionedTable, PageChapter, PageSection
-from reports.tables.validation import agreements_table, decisions_table, residuals_table
+from reports.tables.validation import (
+    agreements_table,
+    decisions_table,
+    residuals_table,
+    summary_table,
+)
 
 _LEAD = (
     "What a plan's ranks compute, with fbgemm's own kernels one rank after the other, against what "
-    "is estimated of it. What goes over links is modelled, and in neither. Milliseconds are ratios "
-    "to a reference timed right beside, times its median: compare them within one problem only."
+    "is estimated of it. What goes over links is modelled, and in neither, unless a column says "
+    "that it was measured. Milliseconds are ratios to a reference timed right beside, times its "
+    "median: compare them within one problem only."
 )
 
 
@@ -37,7 +44,10 @@ def validation_chapter(found: Sequence[Validation]) -> PageChapter:
         PageSection(
             "estimates-worth",
             "What the estimates are worth",
-            tables=[CaptionedTable(agreements_table(found), _TERMS)],
+            tables=[
+                CaptionedTable(summary_table(found), _SUMMARY),
+                CaptionedTable(agreements_table(found), _TERMS),
+            ],
         )
     ]
     for number, one in enumerate(found):
@@ -61,21 +71,43 @@ def validation_chapter(found: Sequence[Validation]) -> PageChapter:
     return PageChapter("estimates", "Estimates", sections, _LEAD, findings=findings(found))
 
 
+_SUMMARY = (
+    "All problems together. Top 1: how often the plan that an estimate picks is the fastest when "
+    "measured, or cannot be told from it; error: the geometric mean over problems; apart: mean "
+    "rank correlation of plans that can be told apart."
+)
 _TERMS = (
-    "Spearman: rank correlation, with its 95 % interval; apart: of plans whose intervals do not "
+    "Rank correlation: Spearman's, with its 95 % interval; apart: of plans whose intervals do not "
     "overlap alone, and how many those are; regret: how much slower the plan is that the estimate "
     "picks than the fastest one; error: geometric mean of the factor by which it is off; scaled: "
     "the same after one factor for all plans."
 )
 
 
+def _before_and_after(found: Sequence[Validation]) -> Iterator[Finding]:
+    """Yield whether planning with a calibrated machine gives faster plans, where both are known."""
+    both = [(one.agreements[0], one.agreements[-1]) for one in found if len(one.agreements) > 1]
+    if not both:
+        return
+    before, after = (statistics.fmean(pair[end].regret for pair in both) for end in (0, 1))
+    faster, slower = (
+        sum(sign * pair[0].regret > sign * pair[1].regret for pair in both) for sign in (1, -1)
+    )
+    yield Finding(
+        "estimates",
+        f"On average the plan that '{both[0][0].estimate}' picks is {before:.1%} slower than the "
+        f"fastest, that of '{both[0][1].estimate}' {after:.1%}: after calibrating the pick is "
+        f"faster when measured on {faster} of {plural(len(both), 'problem')}, slower on {slower}.",
+    )
+
+
 def findings(found: Sequence[Validation]) -> list[Finding]:
     """Return what each estimate is worth over all problems."""
     names = dict.fromkeys(each.estimate for one in found for each in one.agreements)
-    told = []
+    told = [*_before_and_after(found)]
     for name in names:
         mine = [each for one in found for each in one.agreements if each.estimate == name]
-        top = sum(each.is_top or each.is_top_within_noise for each in mine)
+        top = sum(each.is_first for each in mine)
         regret = max(each.regret for each in mine)
         told.append(
             Finding(

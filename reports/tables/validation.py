@@ -1,9 +1,10 @@
 """Tables of what was validated: plans, agreement, residuals; and of what was calibrated."""
 
+import math
+import statistics
 from collections.abc import Sequence
 
-from harness.contract.validation import FittedMachine
-from harness.validating.links import links_ms
+from harness.contract.abilities.validation import FittedFigure, FittedMachine
 from harness.validating.statistics import Agreement
 from harness.validating.validation import DecisionFound, Validation
 from reports.formatting import figure
@@ -11,7 +12,7 @@ from reports.tables.table import Entry, Table, TableColumn, code, numbers, table
 
 
 def decisions_table(found: Validation) -> Table:
-    """Return a row for each plan, the fastest first."""
+    """Return a row for each plan, the fastest first; collectives that were timed are in both."""
     estimates = [each.estimate for each in found.agreements]
     rows = sorted(found.decisions, key=lambda each: each.measured.value)
 
@@ -19,7 +20,7 @@ def decisions_table(found: Validation) -> Table:
         return numbers(f"{name}\nms", lambda row: row.estimated_ms[name], figure)
 
     def linked(row: DecisionFound) -> float | None:
-        return links_ms(found.links, row.bytes_sent)
+        return row.links.value if row.links else None
 
     return table_of(
         rows,
@@ -27,8 +28,8 @@ def decisions_table(found: Validation) -> Table:
         numbers("measured\nms", lambda row: row.measured.value, figure),
         numbers("from\nto", _span),
         *map(estimated, estimates),
-        numbers("links, modelled\nms", "modelled_ms", figure),
-        *([numbers("links, measured\nms", linked, figure)] if found.links else []),
+        numbers("links\nmodelled", "modelled_ms", figure),
+        *([numbers("links\nmeasured", linked, figure)] if found.links else []),
     )
 
 
@@ -39,20 +40,45 @@ def _span(row: DecisionFound) -> Entry:
 
 def agreements_table(found: Sequence[Validation]) -> Table:
     """Return a row for each estimate of each problem."""
-    rows = [(one.problem, each, len(one.decisions)) for one in found for each in one.agreements]
+    rows = [(one.problem, each) for one in found for each in one.agreements]
     problem = [code("problem", lambda row: row[0])] if len(found) > 1 else []
     return table_of(
         rows,
         *problem,
         text("estimate", lambda row: row[1].estimate),
-        numbers("plans", lambda row: row[2], str),
-        numbers("Spearman", lambda row: row[1].spearman, _two),
-        numbers("from to", _interval),
+        numbers("rank correlation", _correlation),
         numbers("apart", _apart),
         text("top 1", lambda row: _top(row[1])),
-        numbers("regret", lambda row: row[1].regret, _percent),
-        numbers("error", lambda row: row[1].error, _percent),
-        numbers("scaled", lambda row: row[1].scaled_error, _percent),
+        numbers("regret", lambda row: row[1].regret, off_by),
+        numbers("error", lambda row: row[1].error, off_by),
+        numbers("scaled", lambda row: row[1].scaled_error, off_by),
+    )
+
+
+def summary_table(found: Sequence[Validation]) -> Table:
+    """Return a row for each estimate, over all problems that have it."""
+    by_name: dict[str, list[Agreement]] = {}
+    for one in found:
+        for each in one.agreements:
+            by_name.setdefault(each.estimate, []).append(each)
+
+    def mean_error(row: tuple[str, list[Agreement]]) -> float:
+        return math.expm1(statistics.fmean(math.log1p(each.error) for each in row[1]))
+
+    def apart(row: tuple[str, list[Agreement]]) -> float | None:
+        known = [each.spearman_apart for each in row[1] if each.spearman_apart is not None]
+        return statistics.fmean(known) if known else None
+
+    return table_of(
+        list(by_name.items()),
+        text("estimate", lambda row: row[0]),
+        numbers("problems", lambda row: len(row[1]), str),
+        numbers("top 1", lambda row: sum(each.is_top for each in row[1]), str),
+        numbers("or within noise", lambda row: sum(each.is_first for each in row[1]), str),
+        numbers("regret\nmean", lambda row: statistics.fmean(e.regret for e in row[1]), off_by),
+        numbers("regret\nmost", lambda row: max(each.regret for each in row[1]), off_by),
+        numbers("error", mean_error, off_by),
+        numbers("apart", apart, _two),
     )
 
 
@@ -60,16 +86,21 @@ def _two(value: float) -> str:
     return f"{value:.2f}"
 
 
-def _percent(value: float) -> str:
+_NOTHING = 1e-13  # milliseconds for a byte: what is less is what a fit that wants 0 comes to
+
+
+def off_by(value: float) -> str:
+    """Return an error as a percentage, or as a factor where it is large."""
     return f"{value:.1%}" if value < 10 else f"{value + 1:,.0f} x"
 
 
-def _interval(row: tuple[str, Agreement, int]) -> Entry:
+def _correlation(row: tuple[str, Agreement]) -> Entry:
     each = row[1]
-    return Entry(f"{each.spearman_low:.2f} to {each.spearman_high:.2f}", each.spearman_low)
+    span = f"{each.spearman_low:.2f} to {each.spearman_high:.2f}"
+    return Entry(f"{each.spearman:.2f} ({span})", each.spearman)
 
 
-def _apart(row: tuple[str, Agreement, int]) -> Entry:
+def _apart(row: tuple[str, Agreement]) -> Entry:
     each = row[1]
     if each.spearman_apart is None:
         return Entry("-")
@@ -112,16 +143,20 @@ def figures_table(machine: FittedMachine) -> Table:
     """Return a row for each figure that was fitted."""
     return table_of(
         machine.figures,
-        code("figure", "name", least=30),
-        numbers("value", "value", _four),
-        numbers("from", "low", _four),
-        numbers("to", "high", _four),
-        text("unit", lambda row: row.unit or "-", least=12),
+        code("figure, in ms if no other unit", _named, least=39),
+        numbers("value", "value", _three),
+        numbers("from", "low", _three),
+        numbers("to", "high", _three),
     )
 
 
-def _four(value: float) -> str:
-    return f"{value:.3g}"
+def _named(row: FittedFigure) -> str:
+    unit = "" if row.unit in ("", "ms") else f", {row.unit.replace(' per ', '/')}"
+    return row.name + unit
+
+
+def _three(value: float) -> str:
+    return f"{value:.3g}" if value > _NOTHING else "0"
 
 
 def errors_table(machine: FittedMachine) -> Table:
@@ -131,5 +166,5 @@ def errors_table(machine: FittedMachine) -> Table:
         text("form"),
         text("points", "purpose"),
         numbers("number", "points", str),
-        numbers("error", "error", _percent),
+        numbers("error", "error", off_by),
     )

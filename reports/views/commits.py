@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from harness.contract.history import History
+from harness.contract.abilities.history import History
 from harness.history.repository import Commit
 from harness.history.running import Run
 from harness.history.steps import Step

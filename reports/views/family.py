@@ -14,7 +14,8 @@ import pandas as pd
 from msgspec import to_builtins
 
 from harness.measuring.goals import Standing, standing
-from harness.model.cell import Bound, Cell, Goal, by_problem
+from harness.model.cell import Cell, Goal, by_problem
+from harness.model.quality import Bound
 from reports.formatting import listing, plural
 from reports.frames import Results
 from reports.views.scaling import exponents, sweeps

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from packaging.version import Version
 
-from harness.contract.releases import Releases
+from harness.contract.abilities.releases import Releases
 from harness.model.cell import Cell, Environment, by_problem
 from harness.releases.variants import CALLS, calls_of
 from reports.formatting import listing, number, seconds

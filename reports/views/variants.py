@@ -61,6 +61,7 @@ def ladder(family: FamilyView) -> pd.DataFrame:
     published = claims[["claim_before", "claim_after", "claim_unit", "claim_conditions"]]
     table = published.rename(columns=lambda name: name.replace("claim", "published")).assign(
         published_share=shares,
+        source=claims["source"],
         cpu_s=found["cpu_s"],
         ratio=_ratios(found),
         low=found["ratio_low"],

@@ -13,6 +13,7 @@ from harness.store.lock import hold
 from harness.topologies.csv_files import read_topologies
 from harness.topologies.lookup import find_topology
 from harness.validating.calibration import calibrate, topology_file
+from harness.validating.times import Timing
 from shardbench import completion
 from shardbench.display.validation import calibration_shown
 from shardbench.measuring_here import (
@@ -81,7 +82,7 @@ def calibrate_command(
     with hold(path), told() as tell:
         sweep = measurable(found).sweep(bench, share)
         settings = settings_of(bench, sweep.device)
-        machine = calibrate(sweep, path, settings, SystemClock(), tell, fresh)
+        machine = calibrate(sweep, Timing(path, settings, SystemClock(), tell, fresh))
     text = topology_file(out.stem, base, machine, sweep.device, environment(seed))
     read_topologies(text, str(out))
     write(out, text)

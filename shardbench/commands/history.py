@@ -10,8 +10,8 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from harness.contract.abilities.history import History
 from harness.contract.family import Family, load
-from harness.contract.history import History
 from harness.contract.registry import Registry
 from harness.history.repository import Commit, Repository
 from harness.history.running import Run, Runner
@@ -174,7 +174,11 @@ def _write(whole: CommitHistory, folder: Path) -> None:
     if drawing is not None:
         write(folder / "history.svg", drawing.svg)
         write(folder / "history.png", drawing.png)
-    write(folder / "history.csv", csv(pages.data(whole)))
+    rows = pages.data(whole)
+    write(folder / "history.csv", csv(rows))
+    timed = rows[rows["cpu_s"].notna() & (rows["same_files_as"] == "")]
+    if len(timed):  # for Otava, which takes no rows without a time
+        write(folder / "times.csv", csv(timed[["date", "commit", "cpu_s"]]))
     own = (run.commit.id for run in whole.ran if run.is_own)
     write(folder / "commits.txt", "".join(f"{each}\n" for each in own))  # for asv's HASHFILE
     figure = "history.svg" if drawing else ""
@@ -241,7 +245,7 @@ def _find(runner: Runner, first: Commit | None, last: Commit, sought: str) -> No
             lines.append(f"It {doubt}.")
         for name, one, two in counters_changed(whole, step):
             factor = step.factor(name)
-            times = "" if math.isnan(factor) else f", {number(factor)} times"
+            times = f", {number(factor)} times" if math.isfinite(factor) else ""
             lines.append(f"  {name}: {count(two)} after {count(one)}{times}")
         if step.decision_changed:
             lines.append("  It makes another plan.")

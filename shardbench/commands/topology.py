@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from harness.contract.abilities.topology import LibraryTopology, TopologyRow
 from harness.contract.family import load
-from harness.contract.topology import LibraryTopology, TopologyRow
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import read_file
 from harness.model.topology import MOST_GPUS, Topology

@@ -1,22 +1,25 @@
 """`shardbench validate`: what an estimate says of plans, and what they take on this machine."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from msgspec import to_builtins
-from msgspec.structs import replace
 
+from harness.contract import Family
+from harness.contract.abilities.validation import Bench, Links
 from harness.measuring.timing.clock import SystemClock
 from harness.model.errors import UsageError
 from harness.model.ids import ProblemId, WorkloadSpec
+from harness.model.topology import Topology
 from harness.store.lock import hold
 from harness.store.results import to_json
 from harness.topologies.lookup import placed_on
-from harness.validating.links import time_links
-from harness.validating.validation import validate
-from shardbench import completion
-from shardbench.display.validation import shown
+from harness.validating.links import LinkTime, time_links
+from harness.validating.times import Timing
+from harness.validating.validation import Validation, validate
+from shardbench import completion, display
+from shardbench.display.validation import series_shown, shown
 from shardbench.measuring_here import (
     FOLDER,
     DeviceOption,
@@ -40,6 +43,7 @@ from shardbench.options import (
     found_registry,
     messages,
     show_or_write,
+    warn,
     write,
 )
 from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family
@@ -49,11 +53,11 @@ _FEWEST, _MOST = 3, 200
 
 def validate_command(
     workload: Annotated[
-        str,
+        list[str],
         typer.Option(
             "--workload",
             "-w",
-            help="A name, name[key=value,...], or a file that its family reads.",
+            help="A name, name[key=value,...], or a file that its family reads; may be repeated.",
             autocompletion=completion.workloads,
         ),
     ],
@@ -63,7 +67,8 @@ def validate_command(
     device: DeviceOption = "cpu",
     indices: IndicesOption = "uniform",
     seconds: Annotated[
-        float, typer.Option(help="Seconds of timing; each rank is timed once in any case.")
+        float,
+        typer.Option(help="Seconds to measure a workload; three plans are measured in any case."),
     ] = 240.0,
     memory: RankMemory = None,
     family: Annotated[
@@ -73,56 +78,86 @@ def validate_command(
     out: Annotated[
         Path, typer.Option(help="Folder for what is found; the report shows what it holds.")
     ] = FOLDER,
-    figure: Annotated[Path | None, typer.Option(help="File for the figure, .svg or .png.")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="File for the figure of one workload, .svg or .png.")
+    ] = None,
     fresh: Fresh = False,
     seed: Seed = 0,
     json: Json = "",
 ) -> None:
     """Measure plans on this machine, beside what is estimated.
 
-    Does what each rank of a plan computes, with real kernels; what goes over links is modelled, and
-    timed too where torchrun started several processes.
+    Does what each rank of a plan computes, with real kernels. What goes over links is modelled,
+    unless torchrun started several processes: then it is timed, and is part of the total.
     """
     check_seconds("--seconds", seconds)
     check_writable(file_named(json))
     check_out(figure, ".svg", ".png")
+    if figure is not None and len(workload) > 1:
+        raise UsageError("--figure is of one workload; the report draws all.")
     if not _FEWEST <= plans <= _MOST:
         raise UsageError(f"--plans must be from {_FEWEST} to {_MOST}, not {plans}.")
     found = able_family(found_registry(), family, "measuring", "measure")
-    spec = WorkloadSpec.parse(workload)
-    placed = placed_on(found, spec, topology, gpus)
-    problem = str(ProblemId(found.label(spec), placed.name, placed.gpus))
+    specs = [WorkloadSpec.parse(each) for each in dict.fromkeys(workload)]
+    problems = [(spec, placed_on(found, spec, topology, gpus)) for spec in specs]
     bench = bench_of(device, indices, memory, seed)
     able = measurable(found)
     links = able.links(device)
     if links is not None and not links.is_first:  # it takes part in the collectives alone
-        time_links(links, [], SystemClock())
+        for _ in problems:
+            time_links(links, [], SystemClock())
         links.leave()
         return
     check_folder(out)
-    path = out / f"{file_name(problem)}.json"
-    with hold(path), told() as tell:
-        ready = able.candidates(found.work.build(spec, placed), plans, bench)
-        done = validate(
-            problem,
-            indices,
-            ready,
-            path.with_suffix(".times.jsonl"),
-            settings_of(bench, ready.device),
-            seconds,
-            SystemClock(),
-            tell,
-            fresh,
-            seed,
-        )
-        if links is not None:
-            sizes = [each.bytes_sent for each in done.decisions]
-            done = replace(done, links=time_links(links, sizes, SystemClock()))
-            links.leave()
-        write(path, to_json(to_builtins(done), indent=1) + "\n")
+    done: list[Validation] = []
+    for spec, placed in problems:
+        try:
+            one = _validated(found, spec, placed, links, bench, plans, seconds, out, fresh)
+        except UsageError as error:
+            if len(problems) == 1 or links is not None:
+                raise
+            warn(f"{spec}: {error}")  # the others are measured all the same
+            continue
+        done.append(one)
+        if json != "-" and len(problems) > 1:
+            display.show(shown(one))
+    if links is not None:
+        links.leave()
+    if not done:
+        raise typer.Exit(2)
     if figure is not None:
         from reports.figures.validation import draw_validation
 
-        write(figure, draw_validation(done).as_file(figure.suffix))
-    show_or_write(json, to_builtins(done), shown(done))
+        write(figure, draw_validation(done[0]).as_file(figure.suffix))
+    document = to_builtins(done if len(done) > 1 else done[0])
+    show_or_write(json, document, series_shown(done) if len(done) > 1 else shown(done[0]))
+    if len(done) < len(problems):
+        raise typer.Exit(2)
+
+
+def _validated(
+    family: Family[Any, Any],
+    spec: WorkloadSpec,
+    placed: Topology,
+    links: Links | None,
+    bench: Bench,
+    plans: int,
+    seconds: float,
+    out: Path,
+    fresh: bool,
+) -> Validation:
+    """Validate one workload, and write what is found."""
+    problem = str(ProblemId(family.label(spec), placed.name, placed.gpus))
+    clock = SystemClock()
+    path = out / f"{file_name(problem)}.json"
+    with hold(path), told() as tell:
+        ready = measurable(family).candidates(family.work.build(spec, placed), plans, bench)
+        timed: tuple[LinkTime, ...] = ()
+        if links is not None:
+            timed = time_links(links, [each.collectives for each in ready.candidates], clock)
+        kept = path.with_suffix(".times.jsonl")
+        timing = Timing(kept, settings_of(bench, ready.device), clock, tell, fresh)
+        done = validate(problem, bench.inputs, ready, timing, seconds, bench.seed, timed)
+        write(path, to_json(to_builtins(done), indent=1) + "\n")
     messages.print(f"Wrote {path}")
+    return done

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from harness.contract import Family
+from harness.contract.abilities.inventory import Importing, ImportRequest
 from harness.contract.family import load
-from harness.contract.inventory import Importing, ImportRequest
 from harness.contract.registry import Registry
 from harness.model.errors import UnknownName, UsageError, unknown
 from harness.model.ids import WorkloadSpec

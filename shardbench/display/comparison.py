@@ -11,7 +11,8 @@ from rich.text import Text
 from harness.measuring.goals import MIB, standing
 from harness.measuring.selftest.file import SelfTest, last_selftests
 from harness.measuring.timing.verdict import CONFIDENCE
-from harness.model.cell import SCHEMA, Bound, Cell, Progress, Summary, projected_speedup
+from harness.model.cell import SCHEMA, Cell, Progress, Summary, projected_speedup
+from harness.model.quality import Bound
 from reports.formatting import fact, figure, gap, listing, number, progress, reach
 from reports.tables.table import (
     Entry,

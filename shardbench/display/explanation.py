@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from harness.contract.explanation import Section, Value
+from harness.contract.abilities.explanation import Section, Value
 from harness.planning.explain import Explained
 from reports.escaping import markdown
 from reports.formatting import figure, number, seconds

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from harness.contract.inventory import Column, Imported, Inventory, distribution
+from harness.contract.abilities.inventory import Column, Imported, Inventory, distribution
 from reports.inventories import largest_title, range_of, text_of, with_unit
 from reports.tables.table import Entry, TableColumn, bar, numbers, table_of, text
 from reports.tables.terminal import as_terminal

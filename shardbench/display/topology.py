@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from harness.contract.topology import TopologyRow, TopologyTrap
+from harness.contract.abilities.topology import TopologyRow, TopologyTrap
 from harness.model.errors import printable
 from harness.model.topology import Topology
 from harness.topologies.capture import HostTopology

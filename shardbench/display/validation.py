@@ -1,24 +1,23 @@
 """The outcome of `shardbench validate` and of `shardbench calibrate`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from harness.contract.validation import FittedMachine
+from harness.contract.abilities.validation import FittedMachine
 from harness.validating.statistics import Agreement
 from harness.validating.validation import Validation
-from reports.formatting import figure
 from reports.tables.terminal import as_terminal
 from reports.tables.validation import (
     agreements_table,
     decisions_table,
     errors_table,
     figures_table,
+    off_by,
     residuals_table,
+    summary_table,
 )
-
-_OF_TORCHREC = 2
 
 
 def shown(found: Validation) -> RenderableType:
@@ -42,7 +41,13 @@ def sentences(found: Validation) -> Iterator[str]:
     """Yield what an estimate is worth, a sentence for each."""
     for each in found.agreements:
         yield _sentence(each)
-    yield "What goes over links is modelled: it is in neither estimate nor measurement here."
+    if found.links:
+        yield (
+            "Collectives were timed, and are part of what is measured; the estimates have them as "
+            "they model them."
+        )
+    else:
+        yield "What goes over links is modelled: it is in neither estimate nor measurement here."
 
 
 def _sentence(each: Agreement) -> str:
@@ -54,10 +59,14 @@ def _sentence(each: Agreement) -> str:
         else f"picks a plan {each.regret:.1%} slower than the fastest"
     )
     return (
-        f"{each.estimate}: {picks}; rank correlation {figure(each.spearman)} "
-        f"({figure(each.spearman_low)} to {figure(each.spearman_high)}); off by "
-        f"{each.error:.1%}, or {each.scaled_error:.1%} but for one factor."
+        f"{each.estimate}: {picks}; off by {off_by(each.error)}, or {off_by(each.scaled_error)} "
+        "but for one factor."
     )
+
+
+def series_shown(found: Sequence[Validation]) -> RenderableType:
+    """Show what several problems say together, each of which was shown before."""
+    return as_terminal(summary_table(found), f"{len(found)} problems\n")
 
 
 def calibration_shown(machine: FittedMachine) -> RenderableType:

@@ -11,13 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 from asv.environment import EnvironmentUnavailable
+from toy_history import ToyRepository
 
 from benchmarks.asv_commits import Commits
 from harness.execution.upstream import folder
 from harness.releases.installing import install
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
-from toy_history import ToyRepository
 
 ROOT = Path(__file__).parents[2]
 RELEASES = ("1.4.0", "1.5.1", "1.6.1", "1.8.0")
@@ -54,9 +52,9 @@ def run(project: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def asv(project: Path, command: str, *arguments: str) -> str:
+def asv(project: Path, command: str, *arguments: str, code: int = 0) -> str:
     ran = run(project, "asv", command, "--config", "asv.torchrec.conf.json", *arguments)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.returncode == code, ran.stdout + ran.stderr
     return ran.stdout
 
 
@@ -77,13 +75,25 @@ def test_history_and_asv_name_the_same_commit(project: Path) -> None:
     assert max(calls[:2]) < min(calls[2:]) / 4
     stored = (results / "history.jsonl").read_bytes()
 
-    asv(project, "run", "--bench", "Counts", "main~2..main")
+    asv(project, "run", "--bench", "Counts", "main~3..main")
     assert (results / "history.jsonl").read_bytes() == stored  # it had run them all
     found = asv(project, "find", "main~3..main", COUNT)
     assert f"Greatest regression found: {rows[2]['commit'][:8]}" in found
+    before, after = (rows[each]["commit"][:9] for each in (1, 2))
+    compared = {
+        line.split("|")[-2].strip(): [each.strip() for each in line.split("|")[1:-2]]
+        for line in asv(project, "compare", before, after).splitlines()
+        if "Counts.track" in line
+    }
+    assert compared["commits.Counts.track_annotation_lookups"][:2] == ["+", "0"]
+    assert float(compared[COUNT][-1]) > 4
+    worse = ("--bench", "track_enumerate_calls", before, after)
+    assert "PERFORMANCE DECREASED" in asv(project, "continuous", *worse, code=1)
     asv(project, "publish")
     regressions = json.loads((project / ".asv/torchrec/html/regressions.json").read_text())
     assert any(COUNT in str(each) for each in regressions["regressions"])
+    index = json.loads((project / ".asv/torchrec/html/index.json").read_text())
+    assert index["show_commit_url"] == "https://github.com/meta-pytorch/torchrec/commit/"
     assert not any(str(project) in each.read_text() for each in project.glob(".asv/**/*.json"))
 
 

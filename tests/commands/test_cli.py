@@ -136,11 +136,17 @@ def test_a_missing_option_is_bad_usage(shardbench):
     assert "--topology" in err
 
 
-def test_compare_prints_one_json_document_and_nothing_else(shardbench):
+def test_compare_shows_a_table_and_writes_what_was_asked(shardbench, tmp_path):
     names = ["double-deepcopy", "single-deepcopy", "uniform", "as-captured"]
-    chosen = ["--variants", ",".join(names)]
-    code, out, _ = shardbench("compare", "embedding", *PROBLEM, *QUICK, *chosen, "--json", "-")
-    document = json.loads(out)
+    code, out, _ = shardbench(
+        "compare", "embedding", *PROBLEM, *QUICK, "--variants", ",".join(names),
+        "--json", "out.json", "--results", "cells.jsonl", "--details",
+    )  # fmt: skip
+    assert "max_rank_ms" in out
+    assert "objects_copied" in out
+    assert re.search(r"^[0-9a-f]{16}  double-deepcopy, single-deepcopy(, |$)", out, re.MULTILINE)
+    assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == len(names)
+    document = json.loads((tmp_path / "out.json").read_text())
     assert code == 0
     assert document["problem"] == "synthetic[tables=2,seed=1]/dgx_a100_80gb:8"
     assert document["reference"] == "double-deepcopy"
@@ -168,26 +174,12 @@ def test_compare_prints_one_json_document_and_nothing_else(shardbench):
             assert row["verdict"] in ("faster", "slower", "same", "inconclusive")
 
 
-def test_compare_shows_a_table_and_writes_what_was_asked(shardbench, tmp_path):
-    code, out, _ = shardbench(
-        "compare", "embedding", *PROBLEM, *QUICK, "--variants", "upstream",
-        "--json", "out.json", "--results", "cells.jsonl", "--details",
-    )  # fmt: skip
-    assert code == 0
-    assert "max_rank_ms" in out
-    assert "objects_copied" in out
-    assert re.search(r"^[0-9a-f]{16}  double-deepcopy, upstream$", out, re.MULTILINE)
-    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
-    assert [row["variant"] for row in rows] == ["double-deepcopy", "upstream"]
-    assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == 2
-
-
-def test_another_variant_than_the_reference_can_be_compared_with(shardbench):
-    code, out, _ = shardbench(
+def test_another_variant_than_the_reference_can_be_compared_with_and_steps_are_said(shardbench):
+    code, out, err = shardbench(
         "compare", "embedding", *PROBLEM, *QUICK, "--variants", "uniform,copy-if-better",
         "--against", "upstream", "--json", "-",
     )  # fmt: skip
-    document = json.loads(out)
+    document = json.loads(out)  # one document and nothing else
     assert code == 0
     assert (document["reference"], document["against"]) == ("double-deepcopy", "upstream")
     rows = {row["variant"]: row for row in document["rows"]}
@@ -198,6 +190,11 @@ def test_another_variant_than_the_reference_can_be_compared_with(shardbench):
     ratio = rows["uniform"]["ratio"]["value"]
     assert min(mine) / max(theirs) <= ratio <= max(mine) / min(theirs)
     assert rows["uniform"]["peak_memory_bytes"] >= rows["uniform"]["memory_before_bytes"] > 0
+    said = err.splitlines()  # where no bar can be drawn
+    assert said[:2] == ["preparing the problem", "checking 1/3, upstream"]
+    assert re.fullmatch(r"checking 2/3, copy-if-better; about .* left", said[2])
+    assert re.fullmatch(r"timing; about .* left", said[4])
+    assert len(said) == 5
 
 
 def test_results_that_cannot_be_written_are_said_before_anything_is_measured(shardbench, tmp_path):
@@ -216,7 +213,7 @@ def test_a_users_tables_and_machine_are_compared(shardbench, tmp_path):
     )
     code, out, _ = shardbench(
         "compare", "embedding", "-w", "tables.csv", "-t", "machine.csv", "-n", "4",
-        *QUICK, "--variants", "upstream", "--json", "-",
+        *QUICK, "--variants", "double-deepcopy", "--json", "-",
     )  # fmt: skip
     document = json.loads(out)
     assert code == 0
@@ -245,6 +242,16 @@ def toy_suite(monkeypatch):
     monkeypatch.setattr("shardbench.sweeping.sweep", partial(sweep, registry=toy.bounded_registry))
 
 
+REPORT = ["report", "--seconds", "0.1", "--budget", "30"]
+
+
+def test_a_report_measures_what_is_not_large_and_writes_its_page(shardbench, toy_suite, tmp_path):
+    code, out, err = shardbench(*REPORT)
+    assert code == 0, err
+    assert out.strip().endswith("report/index.html")
+    assert "Compared with same" in (tmp_path / "report" / "report.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "file", "purposes"),
     [
@@ -253,35 +260,26 @@ def toy_suite(monkeypatch):
     ],
 )
 def test_large_problems_are_measured_on_request(
-    shardbench, toy_suite, tmp_path, options, file, purposes
+    shardbench, toy_suite, tmp_path, monkeypatch, options, file, purposes
 ):
-    arguments = ["report", *options, "--seconds", "0.1", "--budget", "30"]
-    code, out, err = shardbench(*arguments)
+    written: list[Path] = []  # its page is looked at above
+
+    def write_report(results: Path, out: Path, *_: Path) -> Path:
+        written.append(results)
+        return out / "index.html"
+
+    monkeypatch.setattr("reports.pages.report.write_report", write_report)
+    code, _, err = shardbench(*REPORT, *options)
     assert code == 0, err
-    assert out.strip().endswith("report/index.html")
     assert [path.name for path in (tmp_path / "results").iterdir()] == [file]
     lines = (tmp_path / "results" / file).read_text().splitlines()
     assert {json.loads(line)["purpose"] for line in lines} == purposes
-    assert "Compared with same" in (tmp_path / "report" / "report.md").read_text()
 
-    _, _, err = shardbench(*arguments)
+    _, _, err = shardbench(*REPORT, *options)
     assert f"{len(purposes)} of {len(purposes)} problem" in err
     assert "measured already" in err
     assert (tmp_path / "results" / file).read_text().splitlines() == lines
-
-
-def test_compare_says_its_steps_and_what_is_left_where_no_bar_can_be_drawn(shardbench):
-    code, _, err = shardbench(
-        "compare", "embedding", *PROBLEM, *QUICK, "--variants", "uniform,upstream",
-        "--against", "upstream",
-    )  # fmt: skip
-    assert code == 0
-    said = err.splitlines()
-    assert said[0] == "preparing the problem"
-    assert said[1] == "checking 1/2, upstream"
-    assert re.fullmatch(r"checking 2/2, uniform; about .* left", said[2])
-    assert re.fullmatch(r"timing; about .* left", said[3])
-    assert len(said) == 4
+    assert written == [Path("results", file)] * 2
 
 
 def test_a_quick_comparison_takes_a_third_of_the_time_and_less_care(shardbench):

@@ -4,6 +4,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -116,24 +117,38 @@ def test_the_version_is_said(capsys):
     assert capsys.readouterr().out == f"shardbench {version('shardbench')}\n"
 
 
-def completed(line: str, shell: str = "bash") -> list[str]:
-    """Return what the program gives the shell for a line, as the installed script asks for it."""
-    words = line.split(" ")
-    asked = {
-        "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
-        "zsh": {"_TYPER_COMPLETE_ARGS": line},
-        "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
-    }[shell]
-    done = subprocess.run(
-        [sys.executable, "-c", "from shardbench.cli import app; app(prog_name='shardbench')"],
-        capture_output=True, text=True, check=True,
-        env={**os.environ, "_SHARDBENCH_COMPLETE": f"complete_{shell}", **asked},
-    )  # fmt: skip
-    assert done.stderr == ""
-    return done.stdout.splitlines()
+Completed = Callable[[str], list[str]]
 
 
-def test_names_are_completed():
+def asked_by(shell: str, line: str) -> dict[str, str]:
+    """Return the environment in which a shell's script asks the program to complete a line."""
+    return {
+        "_SHARDBENCH_COMPLETE": f"complete_{shell}",
+        **{
+            "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)},
+            "zsh": {"_TYPER_COMPLETE_ARGS": line},
+            "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+        }[shell],
+    }
+
+
+@pytest.fixture
+def completed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Completed:
+    """Return what the program gives bash for a line."""
+
+    def completed(line: str) -> list[str]:
+        for name, value in asked_by("bash", line).items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as ended:
+            app(prog_name="shardbench")
+        out, err = capsys.readouterr()
+        assert (ended.value.code, err) == (0, "")
+        return out.splitlines()
+
+    return completed
+
+
+def test_names_are_completed(completed: Completed):
     registry = load_registry()
     embedding = registry.find("embedding")
     assert completed("shardbench comp") == ["compare"]
@@ -149,16 +164,25 @@ def test_names_are_completed():
     assert completed("shardbench list top") == ["topologies"]
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_are_given_names_too(shell):
-    assert "compiled" in "".join(completed("shardbench compare embedding --against comp", shell))
+def run_by_a_script(environment: dict[str, str]) -> str:
+    """Return what the program prints for the script of a shell, which runs it."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from shardbench.cli import app; app(prog_name='shardbench')"],
+        capture_output=True, text=True, check=True, env={**os.environ, **environment},
+    )  # fmt: skip
+    assert done.stderr == ""
+    return done.stdout
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_there_is_a_script_for_each_shell(shell):
-    done = subprocess.run(
-        [sys.executable, "-c", "from shardbench.cli import app; app(prog_name='shardbench')"],
-        capture_output=True, text=True, check=True,
-        env={**os.environ, "_SHARDBENCH_COMPLETE": f"source_{shell}"},
-    )  # fmt: skip
-    assert f"_SHARDBENCH_COMPLETE=complete_{shell}" in done.stdout
+def test_each_shell_is_given_names(shell):
+    line = "shardbench compare embedding --against comp"
+    assert "compiled" in run_by_a_script(asked_by(shell, line))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_there_is_a_script_for_each_shell(shell, capsys, monkeypatch):
+    monkeypatch.setenv("_SHARDBENCH_COMPLETE", f"source_{shell}")
+    with pytest.raises(SystemExit):
+        app(prog_name="shardbench")
+    assert f"_SHARDBENCH_COMPLETE=complete_{shell}" in capsys.readouterr().out

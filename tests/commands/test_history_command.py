@@ -3,13 +3,11 @@
 import csv
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
-from toy_history import ToyRepository, declared, family
+from toy_history import ToyRepository, declared
+from toy_library import family
 
 from harness.contract.registry import Registry
 from shardbench.cli import main
@@ -17,7 +15,7 @@ from shardbench.cli import main
 
 @pytest.fixture
 def shardbench(capsys, monkeypatch, tmp_path):
-    registry = Registry([family(declared(tmp_path))])
+    registry = Registry([family(history=declared(tmp_path))])
     monkeypatch.setattr("shardbench.commands.history.found_registry", lambda: registry)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
@@ -97,6 +95,21 @@ def test_times_are_taken_where_asked_for(shardbench, repository):
     shardbench("toylib", "-r", "clone", "--repeat", "3")
     assert rows()[0]["cpu_s"] == "0.5"
     assert len(stored()) == 2
+
+
+def test_what_was_timed_is_a_table_of_its_own_that_otava_reads(shardbench, repository):
+    first = repository.version("the first")
+    repository.version("broken", broken=True)
+    last = repository.version("more", scans=9)
+    shardbench("toylib", "-r", "clone")
+    times = Path("history/toylib/times.csv")
+    assert not times.exists()
+    shardbench("toylib", "-r", "clone", "--repeat", "3")
+    assert times.read_text().splitlines() == [
+        "date,commit,cpu_s",
+        f"2026-01-02,{first},0.5",
+        f"2026-01-02,{last},0.5",
+    ]
 
 
 def test_equal_files_are_run_once_and_tests_are_no_files_that_matter(shardbench, repository):

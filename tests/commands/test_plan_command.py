@@ -10,8 +10,9 @@ from rich.console import Console
 
 from harness.contract import Moving, Quality, UsageError
 from harness.contract.registry import Registry
-from harness.model.cell import RankTable, find_bound
+from harness.model.cell import RankTable
 from harness.model.ids import CellId
+from harness.model.quality import find_bound
 from harness.planning.plan import Planned
 from shardbench import cli
 from shardbench.display import plan as display

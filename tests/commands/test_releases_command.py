@@ -2,13 +2,11 @@
 
 import csv
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
-from toy_releases import SOURCE, declared, family, write_installed, write_wheel
+from toy_library import family
+from toy_releases import SOURCE, declared, write_installed, write_wheel
 
 from harness.contract.registry import Registry
 from shardbench.cli import main
@@ -25,11 +23,11 @@ def keep(*releases: str) -> None:
 
 
 @pytest.fixture
-def shardbench(capsys, monkeypatch, tmp_path):
+def with_figures(capsys, monkeypatch, tmp_path):
     wheels = tmp_path / "wheels"
     for release, scans in SCANS.items():
         write_wheel(wheels, release, scans)
-    registry = Registry([family(declared(tmp_path))])
+    registry = Registry([family(releases=declared(tmp_path))])
     monkeypatch.setattr("shardbench.commands.releases.found_registry", lambda: registry)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
@@ -45,8 +43,15 @@ def shardbench(capsys, monkeypatch, tmp_path):
     return run
 
 
-def test_a_range_is_installed_measured_and_drawn(shardbench, tmp_path):
-    code, out, _ = shardbench("toylib", "1.0.0..2.0.0", "--repeat", "2")
+@pytest.fixture
+def shardbench(with_figures, monkeypatch):
+    """What one test looks at is not drawn for the others."""
+    monkeypatch.setattr("reports.pages.history.draw", lambda *_: None)
+    return with_figures
+
+
+def test_a_range_is_installed_measured_and_drawn(with_figures, tmp_path):
+    code, out, _ = with_figures("toylib", "1.0.0..2.0.0", "--repeat", "2")
     assert code == 0
     table = [line.split()[0] for line in out.splitlines() if line.startswith(ALL)]
     assert table[:3] == list(ALL)

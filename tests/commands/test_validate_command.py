@@ -1,5 +1,7 @@
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,37 @@ def test_plans_are_measured_on_a_machine_that_was_not_calibrated() -> None:
     assert len(found["decisions"]) == 3
     (stored,) = Path("validations").glob("*.json")
     assert json.loads(stored.read_text()) == found
+
+
+@pytest.mark.long
+def test_a_workload_that_cannot_be_measured_leaves_the_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tight = "synthetic[tables=4,seed=21,memory=tight]"
+    other = TINY[1].replace("seed=4", "seed=5")
+    options = ("-t", "dgx_a100_80gb", "--plans", "3", "--seconds", "1", "--json", "found.json")
+    assert run("validate", "-w", tight, *TINY, "-w", other, *options) == 2
+    printed = capsys.readouterr()
+    assert "tight" in printed.err
+    assert "kernel 'fused' alone" in printed.err
+    assert "2 problems" in printed.out
+    found = json.loads(Path("found.json").read_text())
+    assert [each["problem"] for each in found] == [f"{w}/dgx_a100_80gb:2" for w in (TINY[1], other)]
+
+
+@pytest.mark.long
+def test_processes_of_torchrun_time_the_collectives() -> None:
+    options = ("-t", "dgx_a100_80gb", "--plans", "3", "--seconds", "1", "--json", "found.json")
+    started = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "shardbench")
+    subprocess.run([sys.executable, *started, "validate", *TINY, *options], check=True)
+    found = json.loads(Path("found.json").read_text())
+    timed = {(each["collective"], each["bytes_sent"]): each for each in found["links"]}
+    assert {(each["processes"], each["backend"]) for each in timed.values()} == {(2, "gloo")}
+    for each in found["decisions"]:
+        sent = [timed[item]["measured"]["value"] for item in each["bytes_sent"].items()]
+        assert each["links"]["value"] == pytest.approx(sum(sent))
+        slowest = each["ranks"][each["slowest_rank"]]["measured_ms"]
+        assert each["measured"]["value"] == pytest.approx(slowest + sum(sent))
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.contract.inventory import Column, Inventory
+from harness.contract.abilities.inventory import Column, Inventory
 from harness.contract.registry import load_registry
 from harness.planning.capture import capture
 from harness.topologies.lookup import find_topology
 from planners.embedding.problem import build
-from planners.embedding.tables import read_tables
-from planners.embedding.workloads import WorkloadSpec, load_tables
+from planners.embedding.tables.files import read_tables
+from planners.embedding.workloads.catalog import WorkloadSpec, load_tables
 from shardbench.cli import main
 from shardbench.display import inventory as inventory_display
 

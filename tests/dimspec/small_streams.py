@@ -88,18 +88,18 @@ def write_stream(path: Path, document: Any) -> Path:
     return path
 
 
-class Candidate(NamedTuple):
+class NearSpec(NamedTuple):
     """A step, and the partition that it makes, whether that divides or not."""
 
     step: tuple[str, int, int, int]
     partition: Partition
 
 
-def candidates(ndim: int, rank: int, partition: Partition) -> Iterator[Candidate]:
+def candidates(ndim: int, rank: int, partition: Partition) -> Iterator[NearSpec]:
     """Yield what is one step away on a mesh of `ndim` axes, in ColossalAI's order."""
     held = {dim: list(axes) for dim, axes in partition}
 
-    def made(pattern: str, gathered: int, sharded: int, axis: int) -> Candidate:
+    def made(pattern: str, gathered: int, sharded: int, axis: int) -> NearSpec:
         after = {dim: list(axes) for dim, axes in held.items()}
         if pattern != SPLIT:
             after[gathered].remove(axis)
@@ -107,7 +107,7 @@ def candidates(ndim: int, rank: int, partition: Partition) -> Iterator[Candidate
                 del after[gathered]
         if pattern != GATHER:
             after[sharded] = [*after.get(sharded, []), axis]
-        return Candidate(
+        return NearSpec(
             (pattern, gathered, sharded, axis),
             tuple((dim, tuple(axes)) for dim, axes in after.items()),
         )
@@ -146,9 +146,9 @@ def difference(rank: int, source: Partition, target: Partition) -> int:
 class Expansion(NamedTuple):
     """What a search met in one step: all candidates, and those that it compared."""
 
-    candidates: tuple[Candidate, ...]
-    compared: tuple[Candidate, ...]
-    taken: Candidate
+    candidates: tuple[NearSpec, ...]
+    compared: tuple[NearSpec, ...]
+    taken: NearSpec
 
 
 def greedy(query: Query) -> list[Expansion]:
@@ -158,7 +158,7 @@ def greedy(query: Query) -> list[Expansion]:
     taken = []
     while difference(rank, here, target):
         met = tuple(candidates(len(mesh.shape), rank, here))
-        compared: list[Candidate] = []
+        compared: list[NearSpec] = []
         nearest, least = None, None
         for each in met:
             if divides(mesh, shape, each.partition):

@@ -4,13 +4,10 @@ import gzip
 import json
 import os
 import re
-import runpy
 import shutil
 import subprocess
 import sys
-import warnings
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +31,26 @@ COPIED = ("docs", "benchmarks", "expectations.toml", "Makefile", "asv.conf.json"
 
 @pytest.fixture(scope="session")
 def captured(tmp_path_factory):
-    """What the examples of docs/capture.md write; they import what this process has imported."""
+    """What the examples of docs/capture.md write, in one process that imports torch once."""
     folder = tmp_path_factory.mktemp("captured")
-    for example, name in (
-        ("capture_embedding.py", "problem.json"),
-        ("capture_step.py", "step.json.gz"),
-    ):
-        script = str(ROOT / "docs" / "examples" / example)
-        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-            patch.setattr(sys, "argv", [script, str(folder / name)])
-            warnings.simplefilter("ignore")
-            runpy.run_path(script, run_name="__main__")
+    calls = [
+        f"run({str(ROOT / 'docs' / 'examples' / example)!r}, {str(folder / name)!r})"
+        for example, name in (
+            ("capture_embedding.py", "problem.json"),
+            ("capture_step.py", "step.json.gz"),
+        )
+    ]
+    define = """
+import runpy, sys
+def run(script, *arguments):
+    sys.argv = [script, *arguments]
+    runpy.run_path(script, run_name="__main__")
+"""
+    program = "\n".join((define, *calls))
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=200)
     return folder
 
 
-@cache
 def beginning_of_a_stream(calls: int) -> bytes:
     """Return a file of the first conversions that ResNet-50 asks for."""
     recorded = ROOT / "planners" / "dimspec" / "data" / "resnet50_2x2.json.gz"
@@ -58,21 +60,21 @@ def beginning_of_a_stream(calls: int) -> bytes:
     return gzip.compress(json.dumps(stream | {"sequence": sequence, "queries": queries}).encode())
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch, captured):
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory, captured):
     """The reader's checkout, with what documents call the reader's own files."""
+    made = tmp_path_factory.mktemp("checkout")
     for name in COPIED:
         source = ROOT / name
         copy = shutil.copytree if source.is_dir() else shutil.copy
-        copy(source, tmp_path / name)
+        copy(source, made / name)
     for name in ("my_tables.csv", "my.csv"):
-        (tmp_path / name).write_text(TABLES)
+        (made / name).write_text(TABLES)
     for name in ("my_model.json.gz", "mlp2.json.gz"):
-        (tmp_path / name).write_bytes(beginning_of_a_stream(500))
+        (made / name).write_bytes(beginning_of_a_stream(500))
     for path in captured.iterdir():
-        shutil.copy(path, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+        shutil.copy(path, made)
+    return made
 
 
 def parsed(words: Sequence[str]) -> dict[str, Any]:
@@ -121,7 +123,10 @@ shardbench list topologies
 
 
 @pytest.mark.parametrize("command", SHARDBENCH, ids=lambda command: command.id)
-def test_the_program_understands_it_and_knows_what_it_names(command: Command, folder):
+def test_the_program_understands_it_and_knows_what_it_names(
+    command: Command, checkout: Path, monkeypatch
+):
+    monkeypatch.chdir(checkout)
     values = parsed(command.words)
     name = next((values[key] for key in ("name", "family", "cell") if values.get(key)), "")
     if command.words[1] in ("compare", "profile", "explain") and values:
@@ -185,7 +190,11 @@ def needs_what_is_missing(command: Command) -> bool:
 
 @pytest.mark.docs
 @pytest.mark.parametrize("document", dict.fromkeys(each.document for each in SHARDBENCH))
-def test_the_commands_of_a_document_run_in_their_order(document: str, folder: Path):
+def test_the_commands_of_a_document_run_in_their_order(
+    document: str, checkout: Path, tmp_path: Path, monkeypatch
+):
+    folder = shutil.copytree(checkout, tmp_path / "checkout")
+    monkeypatch.chdir(folder)
     prepare = "compare reshard -w transformer[layers=2] -t dgx_h100 -n 4 --seconds 0.1"
     for results in RESULTS:
         (folder / results).parent.mkdir(exist_ok=True)

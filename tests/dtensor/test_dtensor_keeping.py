@@ -1,9 +1,12 @@
 """What outlives a step: torch's own optimizers leave nothing, and what does is found."""
 
+from collections import deque
+
 import pytest
 from small_world import checked, problem_of
 
-from planners.dtensor.keeping import kept_per_step
+from planners.dtensor.counting.keeping import kept_per_step
+from planners.dtensor.dispatch.specs import SpecTable
 from planners.dtensor.workloads import OPTIMIZERS
 
 HOST = "dgx_a100_80gb:8"
@@ -29,6 +32,12 @@ def test_a_size_that_is_new_is_kept_by_upstream_and_hardly_by_its_class():
     assert upstream["objects_kept"] > 10 * ours["objects_kept"]
 
 
+def test_a_full_table_keeps_no_further_size(monkeypatch):
+    monkeypatch.setattr(SpecTable.__init__, "__defaults__", (2,))
+    counters = checked("shape-class", problem_of(f"dynamic/{HOST}")).counters
+    assert counters["objects_kept"] == 0
+
+
 def test_counting_what_is_kept_leaves_the_other_counters_alone():
     program = problem_of(f"optimizer[params=4]/{HOST}")
     counters = checked("upstream", program).counters
@@ -45,3 +54,8 @@ def test_a_leak_is_counted_by_the_step():
 def test_what_is_made_once_is_nothing():
     held: dict[str, list[list[int]]] = {}
     assert kept_per_step(lambda: held.setdefault("made", [[], []])) == (0, 0)
+
+
+def test_what_takes_the_place_of_something_older_is_nothing():
+    last = deque(([number] for number in range(1000)), maxlen=1000)
+    assert kept_per_step(lambda: last.append([0])) == (0, 0)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.distributed.device_mesh import _mesh_resources
 from torch.distributed.tensor import DTensor, _collective_utils, _redistribute
+from torch.distributed.tensor._api import _FromTorchTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpSchema, OpStrategy
 
@@ -18,6 +19,8 @@ _CLASSES = (
     DTensorSpec,
     OpSchema,
     OpStrategy,
+    _FromTorchTensor,
+    _redistribute.NestedRedistribute,
     type(DISPATCHER),
     type(PROPAGATOR),
     type(_mesh_resources),

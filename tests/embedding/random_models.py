@@ -31,7 +31,7 @@ _UNSAID = {
     for name in inspect.signature(Topology.__init__).parameters
     if name == "created_by_factory"
 }
-_TYPES = (
+TYPES = (
     "data_parallel",
     "table_wise",
     "column_wise",
@@ -75,7 +75,7 @@ def random_model(random: Random, most_tables: int = 4) -> Model:
     """Return a model whose tables need about as much memory as there is."""
     names = [f"table_{number}" for number in range(random.randint(1, most_tables))]
     sizes = {name: _size(random) for name in names}
-    topology = _topology(random, sum(rows * columns * 4 for rows, columns in sizes.values()))
+    topology = random_topology(random, sum(rows * columns * 4 for rows, columns in sizes.values()))
     model = nn.Module()
     model.inner = nn.Module()
     in_towers = []
@@ -96,10 +96,15 @@ def _size(random: Random) -> tuple[int, int]:
     return random.choice([3, 100, 1000, 1000, 4097]), random.choice([16, 64, 64, 128])
 
 
-def _topology(random: Random, needed: int) -> Topology:
+def random_topology(
+    random: Random, needed: int, whole_hosts: bool = False, spare: int = 200_000, **links: Any
+) -> Topology:
+    """Return devices that hold about so many bytes together, some of them uneven."""
     local_ranks = random.choice([1, 2, 4])
-    ranks = local_ranks * random.randint(1, 3) + random.choice([0, 0, local_ranks - 1])
-    held = [int(needed * random.choice([0.1, 0.5, 1, 2])) + 200_000] * ranks
+    ranks = local_ranks * random.randint(1, 3)
+    if not whole_hosts:
+        ranks += random.choice([0, 0, local_ranks - 1])
+    held = [int(needed * random.choice([0.1, 0.5, 1, 2])) + spare] * ranks
     if random.random() < 0.3:
         held = [int(each * random.choice([0.5, 1, 2])) for each in held]
     device = random.choice(["cuda", "cuda", "cuda", "cpu"])
@@ -111,13 +116,14 @@ def _topology(random: Random, needed: int) -> Topology:
             {"hbm_cap" if device == "cuda" else "ddr_cap": held}, ranks
         ),
         **_UNSAID,
+        **links,
     )
 
 
 def _constraints(random: Random, in_tower: bool) -> ParameterConstraints:
     types = kernels = cache = None
     if not in_tower and random.random() < 0.7:
-        types = random.sample(_TYPES, random.randint(1, 4))
+        types = random.sample(TYPES, random.randint(1, 4))
         if types == ["data_parallel"]:
             types = ["data_parallel", "row_wise"]
     if random.random() < 0.5:

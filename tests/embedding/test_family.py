@@ -9,7 +9,7 @@ from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.studies import LADDER, OTHER_PROPOSERS, OWN
-from planners.embedding.workloads import load_tables
+from planners.embedding.workloads.catalog import load_tables
 
 
 def test_it_is_found_through_its_entry_point():

@@ -7,7 +7,7 @@ import pytest
 from harness.contract import UsageError, WorkloadSpec
 from harness.topologies.lookup import find_topology, presets
 from planners.embedding.problem import build, torchrec_topology
-from planners.embedding.torchrec_objects import RESERVED_FRACTION
+from planners.embedding.tables.torchrec_objects import RESERVED_FRACTION
 
 
 def problem(workload: str, topology: str = "dgx_a100_80gb", gpus: int = 16):

@@ -20,7 +20,7 @@ from harness.model.topology import MOST_GPUS
 from harness.topologies.lookup import find_topology
 from planners.dimspec.stream_file import read_stream
 from planners.embedding.plan_files.loader import plan_constraints
-from planners.embedding.tables import COLUMNS, MOST_TABLES, read_tables
+from planners.embedding.tables.files import COLUMNS, MOST_TABLES, read_tables
 
 FAMILIES = {family.name: family for family in load_registry().families}
 KEYS = {

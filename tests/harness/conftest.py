@@ -1,15 +1,7 @@
-"""The helpers of these tests, which child processes import too: they get this `sys.path`."""
-
-import sys
-from pathlib import Path
+"""A clock that is moved by hand."""
 
 import pytest
-
-HERE = str(Path(__file__).parent)
-if HERE not in sys.path:
-    sys.path.insert(0, HERE)
-
-from fake_clock import FakeClock  # noqa: E402 - the path is set above
+from fake_clock import FakeClock
 
 
 @pytest.fixture

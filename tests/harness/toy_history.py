@@ -3,13 +3,11 @@
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
-from toy import TOY
+from toy_library import LIBRARY, write_driver
 
-from harness.contract import Abilities, Family, History, Quality
+from harness.contract import History, Quality
 
-LIBRARY = "toylib"
 PROBLEM = "toy[size=3]/dgx_a100_80gb:8"
 
 DRIVER = """
@@ -96,12 +94,9 @@ class ToyRepository:
 
 def declared(folder: Path) -> History:
     """Return the library as a family declares it, its driver written into a folder."""
-    driver = folder / "history-driver" / "driver.py"
-    driver.parent.mkdir(parents=True, exist_ok=True)
-    driver.write_text(DRIVER)
     return History(
         library=LIBRARY,
-        driver=driver,
+        driver=write_driver(folder, DRIVER),
         package="toylib",
         paths=("toylib/planning",),
         problems=(PROBLEM,),
@@ -110,16 +105,3 @@ def declared(folder: Path) -> History:
         qualities=(Quality("cost"),),
         pull_requests="https://example.org/pull/{number}",
     )
-
-
-def family(history: History) -> Family[Any, Any]:
-    """Return a family that has the library, with a reference and nothing else."""
-    found: Family[Any, Any] = Family(
-        name="toy-history",
-        summary="",
-        implementation=TOY.implementation,
-        qualities=(),
-        abilities=Abilities(history=history),
-    )
-    found.variant("reference", reference=True)(lambda problem: problem)
-    return found

@@ -2,13 +2,10 @@
 
 import zipfile
 from pathlib import Path
-from typing import Any
 
-from toy import TOY
+from toy_library import LIBRARY, write_driver
 
-from harness.contract import Abilities, Family, Releases
-
-LIBRARY = "toylib"
+from harness.contract import Releases
 
 DRIVER = """
 import time
@@ -88,27 +85,11 @@ def write_installed(
 
 def declared(folder: Path) -> Releases:
     """Return the library as a family declares it, its driver written into a folder."""
-    driver = folder / "driver" / "driver.py"
-    driver.parent.mkdir(parents=True, exist_ok=True)
-    driver.write_text(DRIVER)
     return Releases(
         library=LIBRARY,
-        driver=driver,
+        driver=write_driver(folder, DRIVER),
         problems=("toy[size=3]/dgx_a100_80gb:8", "toy[size=30]/dgx_a100_80gb:8"),
         profiled="enumerate",
         phases=("enumerate", "other"),
         counters={"copies": "copies that were made"},
     )
-
-
-def family(releases: Releases) -> Family[Any, Any]:
-    """Return a family that has the library, with a reference and nothing else."""
-    found: Family[Any, Any] = Family(
-        name="toy-releases",
-        summary="",
-        implementation=TOY.implementation,
-        qualities=(),
-        abilities=Abilities(releases=releases),
-    )
-    found.variant("reference", reference=True)(lambda problem: problem)
-    return found

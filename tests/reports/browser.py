@@ -81,8 +81,12 @@ class Browser:
         return bool(found.is_displayed())
 
     def overflow(self) -> int:
-        """By how many pixels the page is wider than the window."""
-        return int(self.run("return document.documentElement.scrollWidth - innerWidth"))
+        """By how many pixels the page is wider than the window.
+
+        Not than `innerWidth`: a phone's grows with a page that is too wide.
+        """
+        script = "const root = document.documentElement; return root.scrollWidth - root.clientWidth"
+        return int(self.run(script))
 
     def pdf(self) -> bytes:
         """Print to PDF; once more where Chromium gives up, as it does on a machine under load."""

@@ -256,6 +256,19 @@ def write(path: Path, lines: list[dict[str, Any]]) -> Path:
 
 
 @contextmanager
+def no_png() -> Iterator[None]:
+    """Draw figures as SVG alone, which is all that a page shows."""
+    draw = Figure.savefig
+
+    def save(figure: Figure, file: Any, **options: Any) -> None:
+        if options["format"] != "png":
+            draw(figure, file, **options)
+
+    with mock.patch.object(Figure, "savefig", save):
+        yield
+
+
+@contextmanager
 def blank_figures() -> Iterator[None]:
     """Leave all figures blank: drawing them is most of what a report takes."""
 

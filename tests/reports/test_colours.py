@@ -10,7 +10,7 @@ import pytest
 from made_up_results import family_lines, past_lines, write
 
 import reports
-from reports.figures.canvas import (
+from reports.figures.drawing.canvas import (
     BLACK,
     GREY,
     HATCHES,
@@ -18,7 +18,7 @@ from reports.figures.canvas import (
     PALE,
     PALETTE,
 )
-from reports.figures.contrast import contrast, luminance, text_colour_on
+from reports.figures.drawing.contrast import contrast, luminance, text_colour_on
 from reports.figures.family import figures
 from reports.frames import read_results
 from reports.views.family import families

@@ -7,16 +7,18 @@ import pytest
 from made_up_results import cell, family_lines, past_lines, write
 from matplotlib.text import Text
 
-import reports.figures.canvas
+import reports.figures.drawing.canvas
 import reports.figures.family
-from reports.figures.canvas import finish, new_figure, style
-from reports.figures.labels import label_points
+from reports.figures.drawing.canvas import finish, new_figure, style
+from reports.figures.drawing.labels import label_points
+from reports.figures.growth import draw_growth
+from reports.figures.speedups import draw_speedups
 from reports.frames import read_results
 from reports.views.family import families
 
 
-def draw(folder, lines):
-    """Draw lines; return by slug each drawing with the figure it was made from."""
+def draw(folder, lines, kind=None):
+    """Draw all of lines, or one kind; return by slug each drawing with what it was made from."""
     made = []
 
     def keep(figure, *rest):
@@ -25,8 +27,12 @@ def draw(folder, lines):
 
     (family,) = families(read_results(write(folder / "r.jsonl", lines)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reports.figures.canvas, "finish", keep)
-        drawings = [d for some in reports.figures.family.figures(family).values() for d in some]
+        patch.setattr(reports.figures.drawing.canvas, "finish", keep)
+        if kind:
+            with style():
+                drawings = list(kind(family))
+        else:
+            drawings = [d for some in reports.figures.family.figures(family).values() for d in some]
     return {d.slug: (d, figure) for d, figure in zip(drawings, made, strict=True)}
 
 
@@ -154,7 +160,7 @@ def test_the_ladder_shows_claims_beside_intervals(whole):
     said = {t.get_text() for t in texts_of(whole["boxing-ladder"][1])}
     assert "0.125 (10 min → 2.5 min)" in said
     assert "0.370 (0.355 to 0.389)" in said
-    assert "no figure published" in said
+    assert "no figure published (made-up/boxes#12)" in said
 
 
 def test_a_different_decision_gets_words_in_place_of_a_bar(tmp_path):
@@ -234,13 +240,13 @@ def test_problems_compared_with_another_are_not_in_the_ladder(past):
 
 def test_without_a_measurement_there_is_no_such_figure(tmp_path):
     lines = [line | {"ratio": None, "projection_s": None} for line in past_lines((400,), (400,))]
-    assert "boxing-against" not in draw(tmp_path, lines)
+    assert draw(tmp_path, lines, draw_speedups) == {}
 
 
 def test_where_the_budget_ended_is_drawn(tmp_path):
     lines = [line | {"settings": {"budget": 30.0}, "phases": {}} for line in family_lines()]
     lines[-2] |= {"status": "over budget", "cpu_s": None, "wall_s": None, "ratio": None}
-    drawing, figure = draw(tmp_path, lines)["boxing-size-1"]
+    drawing, figure = draw(tmp_path, lines, draw_growth)["boxing-size-1"]
     said = {t.get_text() for t in texts_of(figure)}
     assert {"budget of a call, 30 s (wall)", "stopped there, takes longer"} <= said
     (limit,) = [line for line in figure.axes[0].lines if line.get_linestyle() == ":"]

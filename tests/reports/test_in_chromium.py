@@ -3,7 +3,7 @@
 import pytest
 from browser import chromium, needs_chromium
 from made_up_ranks import with_ranks
-from made_up_results import cell, family_lines, past_lines, write
+from made_up_results import cell, family_lines, no_png, past_lines, write
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from test_flame_page import COMPILED, PROBLEM, profile
@@ -44,11 +44,12 @@ def pages(tmp_path_factory):
     flames = folder / "flames.html"
     odd = profile({(Frame(name, name),): 1.0 for name in HOSTILE})
     flames.write_text(flame_page([odd, COMPILED], PROBLEM), encoding="utf-8")
-    return {
-        "report": write_report(a, folder / "report"),
-        "comparison": write_comparison(a, b, folder / "comparison"),
-        "flames": flames,
-    }
+    with no_png():
+        return {
+            "report": write_report(a, folder / "report"),
+            "comparison": write_comparison(a, b, folder / "comparison"),
+            "flames": flames,
+        }
 
 
 @pytest.fixture(params=["report", "comparison", "flames"])

@@ -4,22 +4,15 @@ that could be read as anything but text.
 
 import re
 import shlex
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
+from made_up_cells import PROBLEM, ended, line
 
 from harness.model.cell import Cell
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
-from harness.suites.expectations import MadeWith, Rules
-
-sys.path.append(str(Path(__file__).parents[1] / "harness"))
-
-from made_up_cells import PROBLEM, ended, line
-
 from harness.suites.difference import Deviation
-from harness.suites.expectations import Expectation, Expectations
+from harness.suites.expectations import Expectation, Expectations, MadeWith, Rules
 from harness.suites.gate import GateVerdict, Judged, judge_cells
 from reports.escaping import code
 from reports.pages.gate import (

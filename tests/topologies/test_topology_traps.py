@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.contract.topology import TopologyTrap
+from harness.contract.abilities.topology import TopologyTrap
 from harness.model.errors import UsageError
 from harness.topologies.csv_files import (
     data_text,

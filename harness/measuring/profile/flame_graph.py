@@ -89,7 +89,7 @@ class Profiled:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PairedSeconds:
     """Seconds of a call in a variant and in the one that it is set `against`, and their noise."""
 
     seconds: float
@@ -125,7 +125,7 @@ class Comparer:
         # Whatever functions the calls themselves are, they are one frame.
         self._root = Frame("", f"{profile.family}/{' against '.join(names)}")
 
-    def total(self) -> Pair:
+    def total(self) -> PairedSeconds:
         """Set the whole calls against each other."""
         return self._pair(
             *(reduce(Weight.plus, each.stacks.values(), NOTHING) for each in self.profiles)
@@ -184,12 +184,12 @@ class Comparer:
             nodes.append(Node(frame, place[stack[:-1]], own, whole, width))
         return nodes
 
-    def _pair(self, mine: Weight, theirs: Weight) -> Pair:
+    def _pair(self, mine: Weight, theirs: Weight) -> PairedSeconds:
         profile, against = self.profiles
         drift = (profile.drift * mine.seconds) ** 2 + (against.drift * theirs.seconds) ** 2
         noise = _STANDARD_ERRORS * math.sqrt(mine.variance + theirs.variance + drift)
         floor = _NOISE_FLOOR * max(mine.seconds, theirs.seconds)
-        return Pair(mine.seconds, theirs.seconds, max(noise, floor))
+        return PairedSeconds(mine.seconds, theirs.seconds, max(noise, floor))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +200,8 @@ class Share:
     """
 
     frame: Frame
-    own: Pair
-    whole: Pair
+    own: PairedSeconds
+    whole: PairedSeconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +214,8 @@ class Node:
 
     frame: Frame
     parent: int
-    own: Pair
-    whole: Pair
+    own: PairedSeconds
+    whole: PairedSeconds
     width: float
 
 

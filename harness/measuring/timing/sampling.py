@@ -23,7 +23,7 @@ from harness.measuring.timing.ways import (
     in_turns,
 )
 from harness.measuring.work.count import count_work
-from harness.model.cell import Way, Work
+from harness.model.cell import CountedWork, Way
 from harness.model.settings import SamplingRule
 
 _MOST_CALLS = 10_000
@@ -268,7 +268,7 @@ def sample(
     return times
 
 
-def _work_of(prepared: Prepared[Any], is_counted_twice: bool, _: Send) -> Work:
+def _work_of(prepared: Prepared[Any], is_counted_twice: bool, _: Send) -> CountedWork:
     return count_work(prepared, is_counted_twice)
 
 

@@ -8,8 +8,8 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from harness.measuring.timing.verdict import CONFIDENCE, estimate_ratio, trimmed_mean
-from harness.model.cell import Ratio, Way, Work
+from harness.measuring.timing.verdict import CONFIDENCE, estimate_ratio, trimmed_mean, variance
+from harness.model.cell import CountedWork, Ratio, Way
 
 _SHARE_A_CORE: tuple[Way, ...] = ("side by side", "one core each")
 
@@ -30,7 +30,7 @@ class Times:
     thread_cpu_s: list[float] = field(default_factory=list)
     blocks: dict[int, list[float]] = field(default_factory=dict)
     reference: "Times | None" = None
-    work: Work | None = None
+    work: CountedWork | None = None
 
     def add(
         self,
@@ -109,7 +109,7 @@ class Times:
 
 def _spread(ratios: Sequence[float]) -> float | None:
     """Return the standard deviation of the logarithms of ratios; None of a single one."""
-    return statistics.stdev(map(math.log, ratios)) if len(ratios) > 1 else None
+    return math.sqrt(variance([*map(math.log, ratios)])) if len(ratios) > 1 else None
 
 
 def _spreads(blocks: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
@@ -125,7 +125,7 @@ def _spreads(blocks: Sequence[Sequence[float]]) -> tuple[float | None, float | N
     if len(blocks) < 2:
         return _spread(blocks[0]), None
     degrees = sum(len(block) - 1 for block in many)
-    pair = sum(statistics.variance(map(math.log, b)) * (len(b) - 1) for b in many) / degrees
+    pair = sum(variance([*map(math.log, b)]) * (len(b) - 1) for b in many) / degrees
     explained = pair * statistics.fmean(1 / len(block) for block in blocks)
-    between = statistics.variance(map(math.log, means))
+    between = variance([*map(math.log, means)])
     return math.sqrt(pair), math.sqrt(max(0.0, between - explained))

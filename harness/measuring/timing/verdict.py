@@ -39,7 +39,7 @@ def estimate_ratio(
     kept = logs[trimmed : pairs - trimmed]
     winsorised = [kept[0]] * trimmed + kept + [kept[-1]] * trimmed
     centre = statistics.fmean(kept)
-    error = statistics.stdev(winsorised) * math.sqrt(pairs) / len(kept)
+    error = math.sqrt(variance(winsorised) * pairs) / len(kept)
     from scipy.special import stdtrit  # takes long to import, so only where it is needed
 
     half_width = float(stdtrit(len(kept) - 1, (1 + confidence) / 2)) * error
@@ -49,6 +49,12 @@ def estimate_ratio(
         high=_exponential(centre + half_width),
         pairs=pairs,
     )
+
+
+def variance(values: Sequence[float]) -> float:
+    """Return the variance of a sample; `statistics` takes forty times as long, in fractions."""
+    mean = statistics.fmean(values)
+    return math.fsum((each - mean) ** 2 for each in values) / (len(values) - 1)
 
 
 def trimmed_mean(values: Sequence[float]) -> float:

@@ -4,10 +4,14 @@ Source: hpcaitech/ColossalAI v0.4.1, colossalai/device/device_mesh.py and
 colossalai/tensor/comm_spec.py. The order of the operations decides the last bit.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from planners.dimspec.conversion.partition import Mesh
+
+new_tuple: Callable[..., Any] = tuple.__new__
+"""Make a named tuple in half the time that its own constructor takes."""
 
 _OTHER_WAY = 100.0
 """What a gather is taken to cost in the phase in which it is a split, and the other way round."""
@@ -38,11 +42,15 @@ class Cost(NamedTuple):
         """Return the sum with a step whose cost already holds this sum, as upstream adds them."""
         forward, backward, total = self
         step_forward, step_backward, step_total = step
-        return Cost(
-            forward + (forward + step_forward),
-            backward + (backward + step_backward),
-            total + (total + step_total),
+        made: Cost = new_tuple(
+            Cost,
+            (
+                forward + (forward + step_forward),
+                backward + (backward + step_backward),
+                total + (total + step_total),
+            ),
         )
+        return made
 
 
 NOTHING = Cost(0.0, 0.0, 0.0)

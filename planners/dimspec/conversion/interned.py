@@ -5,13 +5,15 @@ target for all tensors that divide alike, costs for each tensor and mesh, paths 
 """
 
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harness.contract import UsageError
-from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost, step_cost
+from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost, new_tuple, step_cost
 from planners.dimspec.conversion.partition import Mesh, Partition, checked_partition, sequence_name
 from planners.dimspec.conversion.search import MOST_STEPS, Conversion, no_way
 from planners.dimspec.conversion.transitions import ARRIVED, Divisible, Transitions, divisible
+
+_ALL_STEPS = range(MOST_STEPS)
 
 NO_CONVERSION = Conversion((), (), NOTHING)
 
@@ -19,7 +21,17 @@ NO_CONVERSION = Conversion((), (), NOTHING)
 class InternedSpec:
     """How a tensor is sharded: immutable, one object for each partition of a tensor."""
 
-    __slots__ = ("conversions", "layout", "masks", "mesh", "shape", "steps", "tensor")
+    __slots__ = (
+        "beginning",
+        "conversions",
+        "layout",
+        "masks",
+        "mesh",
+        "nearest",
+        "shape",
+        "steps",
+        "tensor",
+    )
 
     def __init__(self, tensor: "InternedTensor", layout: int) -> None:
         self.tensor = tensor
@@ -29,6 +41,8 @@ class InternedSpec:
         self.masks = tensor.transitions.masks[layout]
         self.conversions: dict[InternedSpec, Conversion] = {}
         self.steps: list[PricedStep] = []
+        self.nearest: list[int] = []  # to this, as `Transitions` tells; empty until it is asked
+        self.beginning: _Beginning = (self, layout, Conversion((self,), (), NOTHING), {})
 
     @property
     def partition(self) -> Partition:
@@ -52,15 +66,10 @@ class PricedStep(NamedTuple):
     spec: InternedSpec
 
 
-class _Beginning:
-    """A path from a source, and those that go on from it by the index of their next step."""
-
-    __slots__ = ("conversion", "longer", "spec")
-
-    def __init__(self, spec: InternedSpec, conversion: Conversion) -> None:
-        self.spec = spec
-        self.conversion = conversion
-        self.longer: dict[int, _Beginning] = {}
+_Beginning = tuple[InternedSpec, int, Conversion, dict[int, Any]]
+"""A path: the spec that it comes to, its layout, the path as a conversion, and by the index of
+their next step the paths that go on from it. Plain tuples, as making them is much of a search.
+"""
 
 
 class InternedTensor:
@@ -75,7 +84,6 @@ class InternedTensor:
             for mask in range(1 << len(mesh.shape))
         ]
         self._specs: list[InternedSpec | None] = [None] * len(transitions.masks)
-        self._sources: dict[InternedSpec, _Beginning] = {}
 
     def spec(self, partition: Partition) -> InternedSpec:
         """Return the spec of a partition; raises PartitionError where there is none."""
@@ -96,16 +104,12 @@ class InternedTensor:
         """Return the steps from a spec, in the order of the candidates."""
         if not spec.steps:
             mesh, elements = self.mesh, prod(spec.local_shape())
-            spec.steps = [
-                PricedStep(
-                    CommSpec(pattern, gather_dim, shard_dim, axis),
-                    step_cost(mesh, pattern, axis, elements),
-                    self.spec_of(layout),
-                )
-                for pattern, gather_dim, shard_dim, axis, layout in self.transitions.steps[
-                    spec.layout
-                ]
-            ]
+            costs: dict[int, Cost] = {}
+            for comm, kind, layout in self.transitions.steps[spec.layout]:
+                if kind not in costs:
+                    costs[kind] = step_cost(mesh, comm.pattern, comm.logical_process_axis, elements)
+                made = self._specs[layout] or self.spec_of(layout)
+                spec.steps.append(new_tuple(PricedStep, (comm, costs[kind], made)))
         return spec.steps
 
     def search(self, source: InternedSpec, target: InternedSpec) -> Conversion:
@@ -116,26 +120,28 @@ class InternedTensor:
         check_same_tensor(source, target)
         if source.masks == target.masks:
             return NO_CONVERSION
-        nearest = self.transitions.nearest(target.masks)
-        path = self._sources.get(source)
-        if path is None:
-            path = self._sources[source] = _Beginning(source, Conversion((source,), (), NOTHING))
-        for _ in range(MOST_STEPS):
-            index = nearest[path.spec.layout]
-            path = path.longer.get(index) or self._lengthen(path, index)
-            if nearest[path.spec.layout] == ARRIVED:
-                return path.conversion
+        nearest = target.nearest
+        if not nearest:
+            nearest = target.nearest = self.transitions.nearest(target.masks)
+        path, index = source.beginning, nearest[source.layout]
+        for _ in _ALL_STEPS:
+            path = path[3].get(index) or self._lengthen(path, index)
+            _, layout, conversion, _ = path
+            index = nearest[layout]
+            if index == ARRIVED:
+                return conversion
         raise no_way(source, target)
 
     def _lengthen(self, path: _Beginning, index: int) -> _Beginning:
         """Add a step."""
-        comm, cost, spec = self.steps(path.spec)[index]
-        specs, comms, total = path.conversion
-        conversion = Conversion(
-            (*specs, spec), (*comms, comm), total.compounded(cost) if comms else cost
-        )
-        longer = path.longer[index] = _Beginning(spec, conversion)
-        return longer
+        before, _, (specs, comms, total), longer = path
+        comm, cost, spec = (before.steps or self.steps(before))[index]
+        if comms:
+            cost = total.compounded(cost)
+        conversion = new_tuple(Conversion, ((*specs, spec), (*comms, comm), cost))
+        made: _Beginning = (spec, spec.layout, conversion, {})
+        longer[index] = made
+        return made
 
 
 class InternedSearch:

@@ -47,7 +47,7 @@ def no_way(source: object, target: object) -> InfeasibleDecision:
     return InfeasibleDecision(f"No way from {source} to {target} was found in {MOST_STEPS} steps.")
 
 
-class Candidate(NamedTuple):
+class NearSpec(NamedTuple):
     """A spec that is one step away, with the cost of the whole path up to it."""
 
     spec: ShardingSpec
@@ -88,7 +88,7 @@ class GreedySearch:
         comms: list[CommSpec] = []
         total = NOTHING
         for _ in range(MOST_STEPS):
-            nearest: Candidate | None = None
+            nearest: NearSpec | None = None
             least: float = math.inf
             for candidate in self.expand(path[-1], total):
                 points = candidate.spec.difference(target)
@@ -105,7 +105,7 @@ class GreedySearch:
                 return Conversion(path, comms, total)
         raise no_way(source, target)
 
-    def expand(self, spec: ShardingSpec, total: Cost) -> list[Candidate]:
+    def expand(self, spec: ShardingSpec, total: Cost) -> list[NearSpec]:
         """Return what is one step away and divides, each at a cost on top of `total`."""
         candidates = []
         for steps in (_gathers, _all_to_alls, _splits):
@@ -115,7 +115,7 @@ class GreedySearch:
                     made = ShardingSpec(spec.mesh, spec.shape, dim_partition, self._dim_spec)
                 except PartitionError:
                     continue
-                candidates.append(Candidate(made, comm, cost))
+                candidates.append(NearSpec(made, comm, cost))
         return candidates
 
 

@@ -5,9 +5,10 @@ is a layout, numbered from 0 (replicated); the candidates of a step are in Colos
 """
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
-from planners.dimspec.conversion.costs import Pattern
+from planners.dimspec.conversion.costs import CommSpec, Pattern, new_tuple
 from planners.dimspec.conversion.partition import Mesh, Partition
 from planners.dimspec.conversion.specs import difference_points
 
@@ -19,14 +20,19 @@ Divisible = tuple[frozenset[int], ...]
 
 ARRIVED = -1
 
+_GATHER, _ALL_TO_ALL, _SPLIT = Pattern.GATHER, Pattern.ALL_TO_ALL, Pattern.SPLIT
+# By identity: an enumeration's hash is slow.
+_KINDS = {id(pattern): number for number, pattern in enumerate(Pattern)}
+
 
 class LayoutStep(NamedTuple):
-    """One candidate: what is done along which mesh axis, and the number of the layout it makes."""
+    """One candidate: what is done, and the number of the layout that it makes.
 
-    pattern: Pattern
-    gather_dim: int
-    shard_dim: int
-    axis: int
+    Those of one kind, by pattern and mesh axis, cost the same.
+    """
+
+    comm: CommSpec
+    kind: int
     layout: int
 
 
@@ -65,16 +71,18 @@ class Transitions:
         self._axes = [axes_of(mask) for mask in range(1 << ndim)]
         self._points = [[difference_points(a, b) for a in self._axes] for b in self._axes]
         self._bits = [1 << axis for axis in range(ndim)]
-        self._numbers: dict[_MaskLayout, int] = {}
-        self._layouts: list[_MaskLayout] = []
+        first = _MaskLayout((0,) * self._rank, ())
+        self._numbers = {first: 0}
+        self._layouts = [first]
         self._nearest: dict[Masks, list[int]] = {}
-        self._number(_MaskLayout((0,) * self._rank, ()))
         self.steps: list[list[LayoutStep]] = []
         while len(self.steps) < len(self._layouts):
             self.steps.append(list(self.expand(self._layouts[len(self.steps)])))
         self.numbers = {self.partition(number): number for number in range(len(self._layouts))}
         self.masks: list[Masks] = [layout.masks for layout in self._layouts]
-        self._reachable = [[step.layout for step in steps] for steps in self.steps]
+        # Twice the first, for one alone would come out as no tuple.
+        reachable = [[step.layout for step in steps] for steps in self.steps]
+        self._pick_reachable = [itemgetter(*each, *(each[:1] or (0, 0))) for each in reachable]
         self._columns = list(zip(*self.masks, strict=True))
 
     def partition(self, number: int) -> Partition:
@@ -93,45 +101,48 @@ class Transitions:
         ]
         points = list(map(sum, zip(*columns, strict=True)))
         nearest = []
-        for here, reachable in zip(points, self._reachable, strict=True):
+        for here, pick in zip(points, self._pick_reachable, strict=True):
             if here:
-                ahead = [points[layout] for layout in reachable]
+                ahead = pick(points)
                 nearest.append(ahead.index(min(ahead)))
             else:
                 nearest.append(ARRIVED)
         self._nearest[target] = nearest  # when it is whole, for other threads
         return nearest
 
-    def _number(self, layout: _MaskLayout) -> int:
-        number = self._numbers.setdefault(layout, len(self._layouts))
-        if number == len(self._layouts):
-            self._layouts.append(layout)
-        return number
-
     def _step(
         self, layout: _MaskLayout, pattern: Pattern, gathered: int, sharded: int, bit: int
     ) -> LayoutStep | None:
         """Return the step that takes an axis from one dimension, gives it to another, or both."""
-        masks, order = list(layout.masks), layout.order
-        if pattern is not Pattern.SPLIT:
-            masks[gathered] ^= bit
-            if not masks[gathered]:
-                order = tuple(dim for dim in order if dim != gathered)
-        if pattern is not Pattern.GATHER:
+        masks, order = list(layout[0]), layout[1]
+        if pattern is not _SPLIT:
+            left = masks[gathered] = masks[gathered] ^ bit
+            if not left:
+                order = tuple([dim for dim in order if dim != gathered])
+        if pattern is not _GATHER:
             if not masks[sharded]:
                 order = (*order, sharded)
-            masks[sharded] |= bit
-            if masks[sharded] not in self._sizes[sharded]:
+            joined = masks[sharded] = masks[sharded] | bit
+            if joined not in self._sizes[sharded]:
                 return None
-        number = self._number(_MaskLayout(tuple(masks), order))
-        return LayoutStep(pattern, gathered, sharded, bit.bit_length() - 1, number)
+        made: _MaskLayout = new_tuple(_MaskLayout, (tuple(masks), order))
+        number = self._numbers.get(made)
+        if number is None:
+            number = self._numbers[made] = len(self._layouts)
+            self._layouts.append(made)
+        axis = bit.bit_length() - 1
+        comm = new_tuple(CommSpec, (pattern, gathered, sharded, axis))
+        step: LayoutStep = new_tuple(
+            LayoutStep, (comm, len(_KINDS) * axis + _KINDS[id(pattern)], number)
+        )
+        return step
 
     def expand(self, layout: _MaskLayout) -> Iterator[LayoutStep]:
         """Yield the candidates from a layout."""
         masks = layout.masks
         for dim in layout.order:
             last = 1 << (masks[dim].bit_length() - 1)
-            if step := self._step(layout, Pattern.GATHER, dim, dim, last):
+            if step := self._step(layout, _GATHER, dim, dim, last):
                 yield step
         for front in range(self._rank):
             for back in range(front + 1, self._rank):
@@ -141,10 +152,10 @@ class Transitions:
                 if here & (here - 1) or there & (there - 1) or (there and here >= there):
                     continue
                 gathered, sharded, bit = (back, front, there) if there else (front, back, here)
-                if step := self._step(layout, Pattern.ALL_TO_ALL, gathered, sharded, bit):
+                if step := self._step(layout, _ALL_TO_ALL, gathered, sharded, bit):
                     yield step
         unused = [bit for bit in self._bits if not any(mask & bit for mask in masks)]
         for dim in range(self._rank):
             for bit in unused:
-                if bit > masks[dim] and (step := self._step(layout, Pattern.SPLIT, dim, dim, bit)):
+                if bit > masks[dim] and (step := self._step(layout, _SPLIT, dim, dim, bit)):
                     yield step

@@ -7,7 +7,7 @@ one, and dropping plans never changes a decision.
 
 What torch would not decide from the inputs alone, or would do more with, is left to torch: active
 dispatch modes (debugging, fake tensors, tracing), symbolic sizes, placements with state, ops with
-`out`, ops in place that change sizes, and ops that redistribute.
+`out`, and ops in place that change sizes. Inputs that have to be moved are moved by torch.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,9 +18,12 @@ from typing import Any
 from torch._ops import OpOverload
 
 from planners.dtensor.cache.keys import Key, KeyRule
+from planners.dtensor.cache.layouts import Layouts
+from planners.dtensor.cache.moves import DirectMoves
 from planners.dtensor.cache.plan_handlers import Table, handler_of, of_any_form
 from planners.dtensor.cache.plans import PlanTally, plan_of
 from planners.dtensor.cache.torch_hooks import following_torch, made_plainly
+from planners.dtensor.cache.without_autograd import without_autograd
 from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.base import CacheInfo, Dispatch
 from planners.dtensor.dispatch.handlers import Decided, by_torch, handling
@@ -38,6 +41,8 @@ class InternedDispatch(Dispatch):
     def __init__(self, most_plans: int = MOST_PLANS) -> None:
         self.tally = PlanTally()
         self.specs = SpecTable()
+        self.layouts = Layouts()
+        self.moves = DirectMoves()
         self._most_plans = most_plans
         self._tables: dict[OpOverload, Table] = {}
         self._hand_back: Callable[[OpOverload], None] = lambda op: None
@@ -52,6 +57,8 @@ class InternedDispatch(Dispatch):
         }
         with (
             made_plainly(),
+            without_autograd(self.specs, self.layouts),
+            self.moves.made_directly(),
             self.specs.filled(),
             following_torch(self.forget, self.give_back),
             handling(handlers) as self._hand_back,
@@ -66,6 +73,8 @@ class InternedDispatch(Dispatch):
 
     def forget(self) -> None:
         """Forget all plans."""
+        self.layouts.clear()
+        self.moves.clear()
         for table in self._tables.values():
             table.clear()
 
@@ -77,13 +86,13 @@ class InternedDispatch(Dispatch):
 
     def cache_info(self) -> CacheInfo:
         """Tell of what is kept; the specs in the table count as bytes, not as entries."""
-        kept = self._kept()
-        return CacheInfo(
-            self.tally.hits, self.tally.misses, len(kept), bytes_held([kept, self.specs])
-        )
+        kept = [each.entries for each in self._filled()]
+        roots = [*kept, self.specs, self.layouts, self.moves]
+        hits, misses = self.tally.hits, self.tally.misses
+        return CacheInfo(hits, misses, sum(map(len, kept)), bytes_held(roots))
 
-    def _kept(self) -> list[Any]:
-        return [plan for table in self._tables.values() for plan in list(table.entries.values())]
+    def _filled(self) -> list[BoundedTable[Any, Any]]:
+        return [each for each in list(self._tables.values()) if each.entries]
 
     def _handler(self, op: OpOverload) -> Handler:
         table = self._tables.setdefault(op, BoundedTable(self._most_plans))

@@ -16,12 +16,17 @@ from planners.dtensor.cache.keys import Key, KeyRule, tensors_of
 from planners.dtensor.cache.plans import OpPlan, PlanTally, adopt, local_args, make_dtensor
 from planners.dtensor.dispatch.handlers import by_torch
 from planners.dtensor.dispatch.tables import BoundedTable
-from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, alias_storage, traits
+from planners.dtensor.dispatch.torch_path import (
+    Args,
+    Handler,
+    Kwargs,
+    alias_storage,
+    functions_overridden,
+    traits,
+)
 
 Table = BoundedTable[Key, OpPlan]
 Missed = Callable[[OpOverload, Args, Kwargs, Key], Any]
-
-functions_overridden = torch._C._len_torch_function_stack
 
 
 def handler_of(op: OpOverload, table: Table, tally: PlanTally, general: Handler) -> Handler:
@@ -41,10 +46,8 @@ def handler_of(op: OpOverload, table: Table, tally: PlanTally, general: Handler)
         and (make := _FORMS_OF_TENSORS.get(takes))
     ):
         return make(table, of_op.is_in_place, tally, general)
-    if of_op.takes_lists:
-        return _with_lists(rule, table, tally, general)
-    if of_op.is_in_place:
-        return _in_place(rule, table, tally, general)
+    if of_op.takes_lists or of_op.is_in_place:
+        return _with_numbers(rule, table, tally, general)
     return general
 
 
@@ -65,8 +68,9 @@ def of_any_form(rule: KeyRule, table: Table, tally: PlanTally, missed: Missed) -
             return by_torch(op, args, kwargs)
         tally.hits += 1
         # Not by the plan's entry, which is known to be right for the forms below only.
-        made = op._op(*local_args(args, plan.rewritten), **kwargs)
-        return plan.result(made, args)
+        moved = plan.moved
+        local = moved.local_args(args) if moved else local_args(args, plan.rewritten)
+        return plan.result(op._op(*local, **kwargs), args)
 
     return handler
 
@@ -203,47 +207,13 @@ def _with_size(table: Table, is_view: bool, tally: PlanTally, general: Handler) 
     return handler
 
 
-def _in_place(rule: KeyRule, table: Table, tally: PlanTally, general: Handler) -> Handler:
-    """DTensors and numbers; the first DTensor is changed."""
-    plans = table.entries
-    is_free = rule.is_free
-
-    def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        if functions_overridden():
-            return general(op, args, kwargs)
-        key: list[Any] = []
-        specs, local = [], []
-        for value in args:
-            kind = value.__class__
-            if kind is DTensor:
-                spec = value._spec
-                specs.append(spec)
-                key.append(spec._hash)
-                local.append(value._local_tensor)
-            elif kind is float or kind is int:
-                key.append(kind)
-                if not is_free(len(local)):
-                    key.append(value)
-                local.append(value)
-            else:
-                return general(op, args, kwargs)
-        plan = plans.get((*key, *kwargs))
-        if plan is None or plan.result is None or not are_those(specs, plan, args):
-            return general(op, args, kwargs)
-        tally.hits += 1
-        plan.compute(*local, **kwargs)
-        return args[0]
-
-    return handler
-
-
 def are_those(specs: list[Any], plan: OpPlan, args: Args) -> bool:
     """Whether a plan is for these specs, and not for others with the same hashes."""
     return all(map(is_, specs, plan.specs)) or all(map(adopt, tensors_of(args), plan.specs))
 
 
-def _with_lists(rule: KeyRule, table: Table, tally: PlanTally, general: Handler) -> Handler:
-    """Lists of DTensors or of plain tensors without dimensions, and numbers that do not matter."""
+def _with_numbers(rule: KeyRule, table: Table, tally: PlanTally, general: Handler) -> Handler:
+    """DTensors, numbers, and lists of DTensors or of plain tensors without dimensions."""
     plans = table.entries
     is_free = rule.is_free
 
@@ -255,7 +225,17 @@ def _with_lists(rule: KeyRule, table: Table, tally: PlanTally, general: Handler)
         local: list[Any] = []
         for position, value in enumerate(args):
             kind = value.__class__
-            if kind is list:
+            if kind is DTensor:
+                spec = value._spec
+                specs.append(spec)
+                key.append(spec._hash)
+                local.append(value._local_tensor)
+                continue
+            if kind in _NUMBERS:
+                key.append(kind)
+                if not is_free(position):
+                    key.append(value)
+            elif kind is list:
                 kinds = {each.__class__ for each in value}
                 if kinds == _DTENSORS:
                     of_list = [each._spec for each in value]
@@ -273,17 +253,9 @@ def _with_lists(rule: KeyRule, table: Table, tally: PlanTally, general: Handler)
                     key.append(list)
                 else:
                     return general(op, args, kwargs)
-                local.append(value)
-            elif kind is DTensor:
-                spec = value._spec
-                specs.append(spec)
-                key.append(spec._hash)
-                local.append(value._local_tensor)
-            elif kind in _NUMBERS and is_free(position):
-                key.append(kind)
-                local.append(value)
             else:
                 return general(op, args, kwargs)
+            local.append(value)
         if kwargs:
             key += kwargs
             for value in kwargs.values():
@@ -295,6 +267,8 @@ def _with_lists(rule: KeyRule, table: Table, tally: PlanTally, general: Handler)
         if plan is None or plan.result is None or not are_those(specs, plan, args):
             return general(op, args, kwargs)
         tally.hits += 1
+        if plan.moved is not None:
+            local = plan.moved.local_args(args)
         return plan.result(plan.compute(*local, **kwargs), args)
 
     return handler

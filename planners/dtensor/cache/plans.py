@@ -3,14 +3,17 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias, cast
 
 import torch
 from torch._ops import OpOverload
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
-from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
+from torch.distributed.tensor._op_schema import OpInfo, OpSchema, OutputSharding
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from planners.dtensor.cache.keys import specs_of, tensors_of
 from planners.dtensor.dispatch.handlers import Decided
@@ -33,16 +36,38 @@ Result = Callable[[Any, Args], Any]
 """Makes what an op returns, from what it makes of local tensors and from its arguments."""
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class MovedInputs:
+    """Where an op needs its inputs, so that torch moves them before it is done."""
+
+    mesh: DeviceMesh
+    schema: OpSchema  # of the op as it was called
+    wanted: OpSchema  # with the elements of lists in their place
+
+    def local_args(self, args: Args) -> list[Any]:
+        """Let torch move the inputs; return the arguments as this rank calls the op."""
+        inputs = _flat(args)
+        specs = [each._spec if each.__class__ is DTensor else each for each in inputs]
+        local = [each._local_tensor if each.__class__ is DTensor else each for each in inputs]
+        info = OpInfo(self.mesh, self.schema, specs, local, {})
+        DISPATCHER.redistribute_local_args(info, self.wanted, False)
+        left = iter(info.local_args)
+        return [
+            list(islice(left, len(each))) if each.__class__ is list else next(left) for each in args
+        ]
+
+
 @dataclass(frozen=True, slots=True)
 class OpPlan:
     """What to do with an op on inputs of these specs."""
 
     specs: tuple[DTensorSpec, ...]  # of the inputs that are DTensors, in their order
     sharding: OutputSharding | None  # None where it follows from a decision at another size
-    output: Output  # None where torch is to carry the op out, and where nothing is made
+    output: Output  # None where torch carries the op out, inputs are moved, or nothing is made
     rewritten: tuple[tuple[int, Any], ...]  # arguments that are others on this rank, by position
     compute: Callable[..., Any]  # torch's quickest entry for local tensors of these types
     result: Result | None  # None where torch is to carry the op out
+    moved: MovedInputs | None = None  # None where no input is moved
 
 
 @dataclass(slots=True)
@@ -65,14 +90,17 @@ def plan_of(
     elif sharding is None:  # torch does not tell what it remembered, so it decides once more
         schema = DISPATCHER.unwrap_to_op_info(op, args, kwargs).schema
         sharding = PROPAGATOR.propagate_op_sharding_non_cached(schema)
-    specs, result = specs_of(args), None
+    specs, result, moved = specs_of(args), None, None
     rewritten: tuple[tuple[int, Any], ...] | None = ()
     if sharding.needs_redistribute:
         rewritten = _rewritten(op, schema, sharding)
-    if rewritten is not None and specs[0].mesh._is_current_rank_part_of_mesh():
+        if rewritten is None and type(made) is DTensor and not traits(op).is_view:
+            moved = _moved(op, args, schema, sharding)
+    is_known = rewritten is not None or moved is not None
+    if is_known and specs[0].mesh._is_current_rank_part_of_mesh():
         result = _result(op, args, made, sharding.output_spec)
     if rewritten is None or result is None:
-        return OpPlan(specs, sharding, None, (), op._op, None)
+        return OpPlan(specs, sharding, None, (), op._op, result, moved)
     output = specs_made(made)
     hash(output)
     return OpPlan(
@@ -167,6 +195,34 @@ def _rewritten(
     ):
         return None
     return tuple((at, each) for at, each in enumerate(new) if not isinstance(each, DTensorSpec))
+
+
+def _moved(
+    op: OpOverload, args: Args, schema: OpSchema, sharding: OutputSharding
+) -> "MovedInputs | None":
+    """Return what lets torch move the inputs of an op; None where it does more than that."""
+    suggested = sharding.redistribute_schema
+    inputs, wanted = _flat(args), tree_leaves(suggested.args_schema)
+    if (
+        suggested.op is not op
+        or sharding.use_val_from_redistribute_schema
+        or len(inputs) != len(wanted)
+        or any(isinstance(each, torch.Tensor) and type(each) is not DTensor for each in inputs)
+    ):
+        return None
+    mesh = next(tensors_of(args))._spec.mesh
+    return MovedInputs(mesh, schema, OpSchema(op, tuple(wanted), suggested.kwargs_schema))
+
+
+def _flat(args: Args) -> list[Any]:
+    """Return arguments with the elements of lists in their place."""
+    flat: list[Any] = []
+    for each in args:
+        if each.__class__ is list:
+            flat += each
+        else:
+            flat.append(each)
+    return flat
 
 
 class _OpsCalled(TorchDispatchMode):

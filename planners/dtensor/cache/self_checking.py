@@ -27,6 +27,7 @@ from planners.dtensor.dispatch.torch_path import (
     traits,
 )
 from planners.dtensor.search.cheapest import searched_exactly
+from planners.dtensor.search.staying import decided_at_once
 from planners.dtensor.search.tensor_meta import asked_directly
 
 _MOST_KEPT = 4096
@@ -59,6 +60,7 @@ class SelfChecking(ShapeClass):
         with (
             searched_exactly(but_for=self._by_torch_alone),
             asked_directly(but_for=self._by_torch_alone),
+            decided_at_once(but_for=self._by_torch_alone),
             super().installed(),
         ):
             yield

@@ -1,43 +1,99 @@
 """A cache whose key leaves out the sizes that cannot change a decision.
 
-An op that needs no redistribution needs none at any other size either, as long as every shard is
-even, for it is chosen by placements alone: torch takes the last strategy whose placements are those
-of the inputs, and what else it asks of sizes (is there a row for every rank, is a dimension of size
-1 broadcast) has the same answer. Where the result lies is then known before its size, which follows
-from the local result. What is not so plain is left to plans by exact size: redistributions, uneven
-shards, dimensions of size 0 or 1, strides with gaps, views, ops with keyword arguments, and all ops
-but matrix products and pointwise ones.
+An op that needs no redistribution needs none at any other size either, as long as there are enough
+elements for every rank, for it is chosen by placements alone: torch takes the last strategy whose
+placements are those of the inputs, and what else it asks of sizes (is there a row for every rank,
+is a dimension of size 1 broadcast) has the same answer. Where the result lies is then known before
+its size, which follows from the sizes of the inputs. What is not so plain is left to plans by exact
+size: redistributions, which are chosen by what they cost, dimensions without elements or with less
+than two for each rank, strides with gaps, ops with keyword arguments, and all ops but matrix
+products, pointwise ones and views that turn a tensor.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch._ops import OpOverload
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OutputSharding
 
 from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.keys import Key, KeyRule, specs_of
 from planners.dtensor.cache.plan_handlers import Table
-from planners.dtensor.cache.plans import OpPlan, local_args, make_dtensor, one_of
+from planners.dtensor.cache.plans import OpPlan, make_dtensor, one_of
 from planners.dtensor.dispatch.specs import with_meta
 from planners.dtensor.dispatch.tables import BoundedTable
-from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, strategy_of, traits
-from planners.dtensor.search.tensor_meta import PRODUCTS, is_pointwise
+from planners.dtensor.dispatch.torch_path import (
+    Args,
+    Handler,
+    Kwargs,
+    alias_storage,
+    strategy_of,
+    traits,
+)
+from planners.dtensor.search.tensor_meta import PRODUCTS, is_pointwise, order_of, stride_of
 
 MOST_CLASSES = 1024
 """How many classes are kept for one op, unless told otherwise."""
 
-global_info = torch._C._DTensor_compute_global_tensor_info
+
+Shape = Sequence[int]
+
+ShapeRule = Callable[[Args, Sequence[Shape]], Shape | None]
+"""Tells the shape of what an op makes, from its arguments and the shapes of its tensors; None where
+these do not fit."""
+
+_aten = torch.ops.aten
+
+_TURNED: dict[OpOverload, ShapeRule] = {
+    _aten.t.default: lambda _, shapes: shapes[0][::-1],
+    _aten.transpose.int: lambda args, shapes: _turned(shapes[0], *args[1:]),
+    _aten.permute.default: lambda args, shapes: [shapes[0][dim] for dim in args[1]],
+}
+"""Views that turn a tensor."""
 
 
-def has_classes(op: OpOverload) -> bool:
-    """Whether the decision for an op depends on its sizes in the ways described above only."""
-    of_op = traits(op)
-    return of_op.makes_one_tensor and not of_op.is_view and (op in PRODUCTS or is_pointwise(op))
+def shape_rule(op: OpOverload) -> ShapeRule | None:
+    """Return the rule for ops whose decision depends on sizes in the ways described above only."""
+    if not traits(op).makes_one_tensor:
+        return None
+    if op in PRODUCTS:
+        return _of_product
+    return _TURNED.get(op) or (_of_pointwise if is_pointwise(op) else None)
+
+
+def _of_product(_: Args, shapes: Sequence[Shape]) -> Shape | None:
+    *summand, left, right = shapes
+    *batch, rows, inner = left
+    *other_batch, other_inner, columns = right
+    if inner != other_inner or batch != other_batch:
+        return None
+    made = (*batch, rows, columns)
+    return made if not summand or _fits(summand[0], made) else None
+
+
+def _fits(shape: Shape, whole: Shape) -> bool:
+    pairs = zip(reversed(shape), reversed(whole), strict=False)
+    return len(shape) <= len(whole) and all(size in (1, other) for size, other in pairs)
+
+
+def _of_pointwise(_: Args, shapes: Sequence[Shape]) -> Shape | None:
+    first, *others = shapes
+    if others.count(first) == len(others):
+        return first
+    try:
+        whole: Shape = torch.broadcast_shapes(*shapes)
+    except RuntimeError:
+        return None
+    return whole
+
+
+def _turned(shape: Shape, first: int, second: int) -> Shape:
+    made = list(shape)
+    made[first], made[second] = made[second], made[first]
+    return made
 
 
 class ShapeClass(InternedDispatch):
@@ -62,22 +118,23 @@ class ShapeClass(InternedDispatch):
             return plan.sharding
         if plan is None and (kwargs or op not in classes):
             return None
-        is_by_class = plan is not None or class_of(op, args) in classes[op].entries
+        is_by_class = plan is not None or self._class_of(op, args)[0] in classes[op].entries
         return OutputSharding(None) if is_by_class else None  # which moves nothing
 
-    def _kept(self) -> list[Any]:
-        known = [each for one in self._classes.values() for each in list(one.entries.values())]
-        return super()._kept() + known
+    def _filled(self) -> list[BoundedTable[Any, Any]]:
+        return super()._filled() + [each for each in list(self._classes.values()) if each.entries]
 
     def _general(self, op: OpOverload, table: Table) -> Handler:
         exact = super()._general(op, table)
-        if not has_classes(op):
+        if shape_rule(op) is None:
             return exact
         classes = self._classes.setdefault(op, BoundedTable(self._most_classes))
+        class_of = self._class_of
 
         def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
             if has_new_spec(args) and not kwargs:
-                made = self._made(op, args, classes.entries.get(class_of(op, args)))
+                of_class, shapes = class_of(op, args)
+                made = self._made(op, args, shapes, classes.entries.get(of_class))
                 if made is not None:
                     return made
             return exact(op, args, kwargs)
@@ -91,51 +148,102 @@ class ShapeClass(InternedDispatch):
         classes = self._classes.get(op)
         if classes is None:
             return super()._missed(rule, table, op, args, kwargs, key)
-        of_class = None if kwargs else class_of(op, args)
-        made = self._made(op, args, classes.entries.get(of_class))
+        of_class, shapes = (None, []) if kwargs else self._class_of(op, args)
+        made = self._made(op, args, shapes, classes.entries.get(of_class))
         if made is not None:
             hash(made._spec)
-            result = one_of(made._spec, is_view=False)
+            result = one_of(made._spec, traits(op).is_view)
             table.add(key, OpPlan(specs_of(args), None, made._spec, (), op._op, result))
             return made
         of_torch = super()._missed(rule, table, op, args, kwargs, key)
         plan = table.entries.get(key)
-        if plan is None or plan.sharding is None or not of_class:
-            return of_torch
-        if not isinstance(plan.output, DTensorSpec):
-            return of_torch
-        order = order_of(*plan.output.tensor_meta[:2])
-        if order is not None and not plan.sharding.needs_redistribute:  # all inputs stay
-            known = KnownClass(plan.output.mesh, plan.output, order, strategy_of(op))
-            classes.add(of_class, known)
+        if of_class and plan is not None and plan.sharding is not None:
+            known = self._known(op, plan, shapes)
+            if known is not None:
+                classes.add(of_class, known)
         return of_torch
 
-    def _made(self, op: OpOverload, args: Args, known: "KnownClass | None") -> DTensor | None:
+    def _known(self, op: OpOverload, plan: OpPlan, shapes: Sequence[Shape]) -> "KnownClass | None":
+        """Return what a plan tells of other sizes; None where that is nothing."""
+        sharding, output = plan.sharding, plan.output
+        if sharding is None or sharding.needs_redistribute or not isinstance(output, DTensorSpec):
+            return None
+        shape, stride, _ = output.tensor_meta
+        order = order_of(shape, stride)
+        is_cut_plainly = self.layouts.of(output.mesh, output.placements, len(shape)) is not None
+        rule = shape_rule(op)
+        has_ones = any(1 in each for each in shapes)
+        if not is_cut_plainly or rule is None or order is None or (order and has_ones):
+            return None
+        return KnownClass(output, order, strategy_of(op), plan.compute, rule)
+
+    def _made(
+        self, op: OpOverload, args: Args, shapes: Sequence[Shape], known: "KnownClass | None"
+    ) -> DTensor | None:
         """Return the result of an op by its class; None where torch has to look at it."""
         if known is None or known.strategy is not strategy_of(op):
             return None
+        shape = known.rule(args, shapes)
+        if shape is None:
+            return None
         try:
-            made = op._op(*local_args(args, ()))
+            made = known.compute(
+                *[each._local_tensor if each.__class__ is DTensor else each for each in args]
+            )
         except RuntimeError:  # torch says better what is wrong with the whole tensors
             return None
-        shape, _ = global_info(made, known.mesh, known.output.placements)
         self.tally.hits += 1
         dtype = known.output.tensor_meta.dtype  # for bools torch may make another type
         meta = TensorMeta(torch.Size(shape), stride_of(shape, known.order), dtype)
         spec = with_meta(known.output, meta)
-        return make_dtensor(DTensor, made, spec, requires_grad=made.requires_grad)
+        result = make_dtensor(DTensor, made, spec, requires_grad=made.requires_grad)
+        if op in _TURNED:
+            alias_storage(result, args[0])
+        return result
+
+    def _class_of(self, op: OpOverload, args: Args) -> tuple[Key | None, list[Shape]]:
+        """Return what the decision for an op depends on but its sizes, and the tensors' shapes.
+
+        There is no key where sizes matter. Pointwise, inputs of different orders in memory make a
+        result whose order may depend on sizes.
+        """
+        key: list[Any] = []
+        shapes: list[Shape] = []
+        orders = set()
+        layout_of = self.layouts.of
+        for value in args:
+            if value.__class__ is DTensor:
+                spec = value._spec
+                shape, stride, dtype = spec.tensor_meta
+                ndim = len(shape)
+                layout = layout_of(spec.mesh, spec.placements, ndim)
+                ones = layout.ones(shape) if layout else None
+                order = None if ones is None else order_of(shape, stride)
+                if order is None or (ones and order):
+                    return None, shapes
+                key += layout, dtype, order, ones
+                orders.add((ndim, order) if order else ())
+                shapes.append(shape)
+            elif op in _TURNED:
+                key.append(tuple(value) if value.__class__ is list else value)
+            elif isinstance(value, int | float):
+                key.append(type(value))  # it takes part as a tensor
+            else:
+                return None, shapes
+        return tuple(key) if len(orders) < 2 or op in PRODUCTS else None, shapes
 
 
 class KnownClass(NamedTuple):
     """Where the result of an op lies on inputs of a class, and in which order in memory.
 
-    The mesh is kept alive with it. It holds as long as torch has the same strategy for the op.
+    It holds as long as torch has the same strategy for the op.
     """
 
-    mesh: DeviceMesh
     output: DTensorSpec
     order: tuple[int, ...]
     strategy: object
+    compute: Callable[..., Any]  # torch's quickest entry for local tensors of these types
+    rule: ShapeRule
 
 
 Classes = BoundedTable[Key | None, KnownClass]
@@ -147,74 +255,3 @@ def has_new_spec(args: Args) -> bool:
         if type(each) is DTensor and each._spec._hash is None:
             return True
     return False
-
-
-def order_of(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the dimensions from the last to the first in memory; None where there are gaps.
-
-    The empty order stands for the usual one, in which the last dimension comes last.
-    """
-    expected = 1
-    for dim in range(len(shape) - 1, -1, -1):
-        if stride[dim] != expected:
-            break
-        expected *= shape[dim]
-    else:
-        return ()
-    order = tuple(sorted(range(len(stride)), key=stride.__getitem__))
-    expected = 1
-    for dim in order:
-        if stride[dim] != expected:
-            return None
-        expected *= shape[dim]
-    return order
-
-
-def stride_of(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Return the stride of a tensor without gaps, from its order of dimensions in memory."""
-    stride = [1] * len(shape)
-    step = 1
-    for dim in order or range(len(shape) - 1, -1, -1):
-        stride[dim] = step
-        step *= shape[dim]
-    return tuple(stride)
-
-
-def class_of(op: OpOverload, args: Args) -> Key | None:
-    """Return what the decision for an op depends on but for its sizes; None where they matter.
-
-    Pointwise, inputs of different orders in memory make a result whose order may depend on sizes.
-    """
-    key: list[Any] = []
-    layouts = set()
-    for value in args:
-        if type(value) is DTensor:
-            described = _class_of_spec(value._spec)
-            if described is None:
-                return None
-            key += described
-            layouts.add(described[-2:] if described[-1] else ())
-        elif isinstance(value, int | float):
-            key.append(type(value))  # it takes part as a tensor
-        else:
-            return None
-    return tuple(key) if len(layouts) < 2 or op in PRODUCTS else None
-
-
-def _class_of_spec(spec: DTensorSpec) -> Key | None:
-    """Return mesh, placements, type, and as a layout number and order in memory of dimensions."""
-    shape, stride, dtype = spec.tensor_meta
-    parts = [1] * len(shape)
-    for count, placement in zip(spec.mesh.shape, spec.placements, strict=True):
-        kind = type(placement)
-        if kind is Shard:
-            parts[placement.dim] *= count
-        elif kind is not Replicate and kind is not Partial:
-            return None
-    for size, count in zip(shape, parts, strict=True):
-        if size % count or size < 2 * count:
-            return None
-    order = order_of(shape, stride)
-    if order is None:
-        return None
-    return id(spec.mesh), spec.placements, dtype, len(shape), order

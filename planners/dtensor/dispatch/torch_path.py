@@ -33,6 +33,9 @@ Handler = Callable[[OpOverload, Args, Kwargs], Any]
 modes_active = torch._C._len_torch_dispatch_stack
 """How many dispatch modes are active, as for debugging, fake tensors and tracing."""
 
+functions_overridden = torch._C._len_torch_function_stack
+"""How many modes are active that take torch's functions over."""
+
 alias_storage = torch._functionalize_unsafe_set
 """Let the first tensor share the second one's storage, as a view's result must."""
 

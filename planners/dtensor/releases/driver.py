@@ -1,15 +1,16 @@
 """Drives DTensor of one release of torch, in a child process that has it on its import path.
 
 `harness.releases` asks, with the requests that `harness.contract.Releases` describes.
-The programs are `ops` and `mlp` of the family, on what releases from 2.5 on have in public, but for
-the fake process group and the caches, which no release lets a program reach otherwise. One step on
-cold caches is the phase `miss`; the step after it is the phase `hit`.
+The programs `ops` and `mlp` are those of the family, on what releases from 2.5 on have in public,
+but for the fake process group and the caches, which no release lets a program reach otherwise;
+`optimizer` and `dynamic` are the family's own, which run from 2.10 on. One step on cold caches is
+the phase `miss`; the step after it is the phase `hit`.
 """
 
 import hashlib
 import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 from unittest import mock
@@ -21,12 +22,15 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from harness.contract import UsageError, WorkloadSpec
+from harness.contract import Topology, UsageError, WorkloadSpec
 from harness.contract.calls import count_calls
+from planners.dtensor.counting.keeping import kept_per_step
 from planners.dtensor.workloads import ROUNDS, parameters_of
 from planners.instruments import timed
 
-Step = Callable[[], list[torch.Tensor]]
+Step = Callable[[], Sequence[torch.Tensor]]
+
+_PROGRAMS = ("ops", "mlp", "optimizer", "dynamic")
 
 _PROPAGATOR = DTensor._op_dispatcher.sharding_propagator
 
@@ -35,7 +39,7 @@ def times(request: dict[str, Any]) -> dict[str, Any]:
     """Run a step on cold caches, and the same again: process CPU seconds."""
     step = _step(request)
 
-    def cold_and_warm() -> tuple[list[torch.Tensor], dict[str, float]]:
+    def cold_and_warm() -> tuple[Sequence[torch.Tensor], dict[str, float]]:
         start = time.process_time()
         outputs = step()
         between = time.process_time()
@@ -44,7 +48,7 @@ def times(request: dict[str, Any]) -> dict[str, Any]:
 
     _forget()
     (outputs, phases), measured = timed(cold_and_warm)
-    release, fingerprint = str(torch.__version__), _fingerprint(outputs)
+    release, fingerprint = str(torch.__version__), _fingerprint(outputs, request["workload"])
     return {"release": release, "fingerprint": fingerprint, **measured, "phases": phases}
 
 
@@ -57,7 +61,14 @@ def counts(request: dict[str, Any]) -> dict[str, Any]:
     hits = _hits()
     _, warm = count_calls(step)
     hits = _hits() - hits
-    counters = {"misses": _misses(step), "hits": hits, "warm_calls": sum(warm.values())}
+    kept = kept_per_step(step)
+    counters = {
+        "misses": _misses(step),
+        "hits": hits,
+        "warm_calls": sum(warm.values()),
+        "objects_kept": kept.objects,
+        "bytes_kept": kept.bytes,
+    }
     return answer | {"counters": counters, "calls": calls}
 
 
@@ -99,20 +110,29 @@ def _misses(step: Step) -> int:
 
 
 def _step(request: dict[str, Any]) -> Step:
-    return _build(request["workload"], request["topology"]["gpus"])
+    return _build(request["workload"], Topology(**request["topology"]))
 
 
 @cache
-def _build(workload: str, ranks: int) -> Step:
+def _build(workload: str, topology: Topology) -> Step:
     """Build a step and take it, since a first call is no like the others."""
     spec = WorkloadSpec.parse(workload)
     parameters = parameters_of(spec)
-    if spec.name not in ("ops", "mlp") or "dims" in spec.parameters:
-        raise UsageError(f"Releases are measured on ops and mlp of one dimension, not on {spec}.")
+    if spec.name not in _PROGRAMS or "dims" in spec.parameters:
+        raise UsageError(
+            f"Releases are measured on {', '.join(_PROGRAMS)} of one dimension, not on {spec}."
+        )
     torch.set_num_threads(1)
     torch.manual_seed(0)
     if dist.is_initialized():
         dist.destroy_process_group()
+    if spec.name in ("optimizer", "dynamic"):
+        from planners.dtensor.programs.build import build_program  # older releases lack its names
+
+        step = build_program(spec, topology).step
+        step()
+        return step
+    ranks = topology.gpus
     dist.init_process_group(backend="fake", rank=0, world_size=ranks, store=FakeStore())
     mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("tensor",))
     step = _ops(mesh, parameters.ops) if spec.name == "ops" else _mlp(mesh)
@@ -158,11 +178,13 @@ def _mlp(mesh: DeviceMesh) -> Step:
     return step
 
 
-def _fingerprint(outputs: list[torch.Tensor]) -> str:
+def _fingerprint(outputs: Sequence[torch.Tensor], workload: str) -> str:
+    """Return a hash of layouts; those of `dynamic` have another size in each step."""
     digest = hashlib.sha256()
     for output in outputs:
         placements = str(output.placements) if isinstance(output, DTensor) else "local"
-        digest.update(f"{placements} {list(output.shape)} {output.dtype}\n".encode())
+        shape = "any" if workload == "dynamic" else list(output.shape)
+        digest.update(f"{placements} {shape} {output.dtype}\n".encode())
     return digest.hexdigest()[:16]
 
 

@@ -66,14 +66,10 @@ class Operand:
 
     def is_shardable(self, combination: Combination) -> bool:
         """Whether all ranks get elements."""
-        left = list(self.spec.shape)
-        for strategy, devices in zip(combination, self.topology.mesh_dim_devices, strict=False):
-            tensor_dim = self.targets[strategy]
-            if tensor_dim > REPLICATE:
-                if tensor_dim >= len(left) or left[tensor_dim] < devices:
-                    return self.may_stay and self.stays(combination)
-                left[tensor_dim] //= devices
-        return True
+        target = _at(combination, self.targets)
+        return has_enough(self.spec.shape, target, self.topology.mesh_dim_devices) or (
+            self.may_stay and self.stays(combination)
+        )
 
     def stays(self, combination: Combination) -> bool:
         """Whether it is wanted where it lies."""
@@ -316,7 +312,7 @@ def _search(
         for each in operands
         if max(each.targets) >= each.spec.ndim or min(each.spec.shape, default=1) < mesh.size()
     ]
-    filters += [partial(_is_one_kind, c) for c in codes if not _is_one_kind(c, range(len(c)))]
+    filters += [partial(_is_one_kind, column) for column in codes if not are_of_one_kind(column)]
     if inplace_op:
         filters.append(lambda c: operands[0].stays(c) and _at(c, codes[0]) == _at(c, wanted[0]))
     single = isinstance(output_tensor_meta, TensorMeta)
@@ -325,10 +321,25 @@ def _search(
     return StrategySearch(mesh, strategies, metas, operands, lambda c: all(f(c) for f in filters))
 
 
-def _is_one_kind(column: Codes, strategies: Iterable[int]) -> bool:
-    """Whether no two kinds of Partial exclude each other in a column, by strategy."""
-    kinds = {column[strategy] for strategy in strategies if column[strategy] < REPLICATE}
+def has_enough(shape: Sequence[int], target: Codes, devices: Sequence[int]) -> bool:
+    """Whether all ranks get elements of a tensor that is placed so, perhaps on the first dims."""
+    left = list(shape)
+    for tensor_dim, count in zip(target, devices, strict=False):
+        if tensor_dim > REPLICATE:
+            if tensor_dim >= len(left) or left[tensor_dim] < count:
+                return False
+            left[tensor_dim] //= count
+    return True
+
+
+def are_of_one_kind(placements: Iterable[int]) -> bool:
+    """Whether no two kinds of Partial exclude each other."""
+    kinds = {code for code in placements if code < REPLICATE}
     return len(kinds) <= 1 or kinds == {_PARTIAL["sum"], _PARTIAL["avg"]}
+
+
+def _is_one_kind(column: Codes, combination: Combination) -> bool:
+    return are_of_one_kind(_at(combination, column))
 
 
 def _at(combination: Combination, column: Codes) -> Codes:

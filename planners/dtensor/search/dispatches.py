@@ -20,6 +20,7 @@ from planners.dtensor.dispatch.handlers import Below, Handlers, consulted
 from planners.dtensor.dispatch.specs import SpecTable
 from planners.dtensor.dispatch.torch_path import traits
 from planners.dtensor.search.cheapest import searched_exactly
+from planners.dtensor.search.staying import decided_at_once
 from planners.dtensor.search.tensor_meta import asked_directly
 
 _expand_exhaustively = _sharding_prop._expand_single_dim_strategy_to_mesh
@@ -80,7 +81,7 @@ class ExactMiss(Dispatch):
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Let torch decide with it after a miss."""
-        with searched_exactly(), asked_directly(), self._specs.filled():
+        with searched_exactly(), asked_directly(), decided_at_once(), self._specs.filled():
             yield
 
     def clear(self) -> None:

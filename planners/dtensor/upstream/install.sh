@@ -10,7 +10,8 @@ if [[ $# -ne 3 ]]; then
 fi
 python=$1 release=$3
 place=$2/torch-$release
-requirements=$(dirname "$0")/../../../requirements.txt
+root=$(dirname "$0")/../../..
+requirements=$root/requirements.txt
 
 if [[ -e $place/.ready ]]; then
     echo "torch $release is there"
@@ -23,4 +24,5 @@ mkdir -p "$2"
 pip=("$place/bin/python" -m pip --disable-pip-version-check install --quiet)
 "${pip[@]}" "torch==$release"
 "${pip[@]}" -r <(grep -v '^torch==' "$requirements")
+"${pip[@]}" --no-deps --editable "$root"
 touch "$place/.ready"

@@ -14,6 +14,7 @@ from planners.embedding.calibration.terms import (
     CACHED,
     LAUNCH,
     PASSES,
+    START,
     TORCHREC,
     Caches,
     Floats,
@@ -26,8 +27,8 @@ from planners.embedding.calibration.terms import (
 DEVICE_BW = "device_bw"
 REFERENCE_MS = "reference_ms"
 BACKWARD = "bwd_compute_multiplier"
-WEIGHTED = "weighted_feature_bwd_compute_multiplier"
-OF_TOPOLOGY = (DEVICE_BW, BACKWARD, WEIGHTED)
+WEIGHTED_BACKWARD = "weighted_feature_bwd_compute_multiplier"
+OF_TOPOLOGY = (DEVICE_BW, BACKWARD, WEIGHTED_BACKWARD)
 """What TorchRec's `Topology` lets one set of compute: bytes per millisecond, and two factors."""
 
 _NAME = re.compile(r"[a-z_]+(\.[a-z_]+)*")
@@ -98,21 +99,19 @@ class Calibration:
         else:
             terms = cached_terms(shard, self.caches, self.indices)
         milliseconds = float(terms @ self._of(shard.kernel, form, passed))
-        if shard.is_weighted:
-            milliseconds *= self.values.get(f"{shard.kernel}.weighted.{passed}", 1.0)
+        if form is TORCHREC and shard.is_weighted and passed == PASSES[1]:
+            milliseconds *= self.values.get(WEIGHTED_BACKWARD, 1.0)
         return milliseconds
 
     def rank_ms(self, shards: Sequence[ShardWork], form: Form = CACHED) -> float:
         """Return the milliseconds that a rank computes, with the start of its kernels."""
         total = sum(self.shard_ms(shard, each, form) for shard in shards for each in PASSES)
         if form is CACHED and shards:
-            kernel = shards[0].kernel
-            total += kernels_of(shards) * sum(self.launch_ms(kernel, each) for each in PASSES)
+            for passed in PASSES:
+                prefix = f"{shards[0].kernel}.{CACHED.name}.{passed}"
+                total += kernels_of(shards) * self.values.get(f"{prefix}.{LAUNCH}", 0.0)
+                total += self.values.get(f"{prefix}.{START}", 0.0)
         return total
-
-    def launch_ms(self, kernel: str, passed: str) -> float:
-        """Return the milliseconds that a kernel takes to start."""
-        return self.values.get(f"{kernel}.{CACHED.name}.{passed}.{LAUNCH}", 0.0)
 
     def _of(self, kernel: str, form: Form, passed: str) -> Floats:
         prefix = f"{kernel}.{form.name}.{passed}"

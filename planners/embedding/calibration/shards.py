@@ -1,5 +1,6 @@
 """The shards of a rank, as what they compute depends on them."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -56,6 +57,12 @@ class ShardWork:
     def cut_to(self, rows: int) -> "ShardWork":
         """Return the shard with so many rows at most; its lookups stay."""
         return self if self.rows <= rows else replace(self, rows=rows)
+
+
+def work_key(shards: Iterable[ShardWork]) -> str:
+    """Return a text that is equal for ranks that compute the same, whatever tables are called."""
+    said = str([replace(shard, table="") for shard in shards])
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
 def shards_by_rank(

@@ -1,10 +1,17 @@
 """The terms of a shard's time, whose coefficients are fitted, in two forms.
 
 `TORCHREC` has the terms of TorchRec's own estimate: what is read, looked up and written, in bytes.
-`CACHED` knows beside them that a kernel takes time to start, that an index costs time whatever the
-row's width, and that rows which are named again are in a cache if that holds them.
+`CACHED` knows beside them
+
+- that a pass takes time to start, and each kernel of it again;
+- that an index costs time whatever the row's width;
+- that rows which are named again are in a cache if that holds them, and that pages of memory which
+  are touched for the first time have to be found;
+- that the backward pass of weighted lookups reads each row once more, for the gradient of its
+  weight, and that of a table which several features share merges their gradients row by row.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,7 +25,8 @@ from planners.embedding.calibration.shards import ShardWork
 Floats = npt.NDArray[np.float64]
 
 _INDEX_BYTES = 8
-LAUNCH = "launch"
+_PAGE_BYTES = 4096
+LAUNCH, START = "launch", "start"  # of each kernel, and of a pass beside it
 PASSES = ("forward", "backward")
 
 
@@ -39,7 +47,11 @@ class Form(NamedTuple):
 TORCHREC = Form("torchrec", ("input", "lookup", "output", "rows"))
 CACHED = Form(
     "cached",
-    ("index", "near", "far", "missed", "row", "row_bytes", "written", "output"),
+    (
+        *("index", "near", "far", "missed", "page", "row", "row_bytes", "written", "output"),
+        *("weighted_near", "weighted_far", "weighted_missed"),
+        *("shared_read", "shared_row", "shared_row_bytes"),
+    ),
 )
 
 
@@ -59,21 +71,27 @@ def cached_terms(shard: ShardWork, caches: Caches, indices: Indices) -> Floats:
     """Return the terms of an iteration in the order of `CACHED.terms`.
 
     They are: indices; bytes of rows that are found in the near cache, in the far one, and in
-    neither, which all are that are named for the first time; different rows, and their bytes;
-    bytes of pooled vectors, and pooled vectors.
+    neither, which all are that are named for the first time; pages that are touched; different
+    rows, and their bytes; bytes of pooled vectors, and pooled vectors. Where lookups are weighted:
+    bytes of rows in the three places again. Where features share the table: bytes of rows,
+    different rows, and their bytes again.
     """
     count, width = shard.indices, shard.columns * shard.item_bytes
     distinct = indices.distinct(shard.rows, count) if count else 0.0
+    pages = max(shard.rows * width / _PAGE_BYTES, 1.0)
+    touched = -pages * math.expm1(-distinct / pages)
     again = max(count - distinct, 0.0)
     in_near, in_far = (
         indices.share_of_hottest(shard.rows, size / width, count) if count else 0.0
         for size in caches
     )
     near, far = again * in_near, again * max(in_far - in_near, 0.0)
-    lookups = np.array([near, far, count - near - far, distinct / width, distinct])
-    return np.array(
-        [count, *(lookups * width), shard.outputs * width, shard.outputs], dtype=np.float64
-    )
+    places = np.array([near, far, count - near - far]) * width
+    rows = np.array([distinct, distinct * width])
+    written = [shard.outputs * width, shard.outputs]
+    shared = np.array([count * width, *rows]) * (len(shard.lookups) > 1)
+    terms = [count, *places, touched, *rows, *written, *(places * shard.is_weighted), *shared]
+    return np.array(terms, dtype=np.float64)
 
 
 def kernels_of(shards: Sequence[ShardWork]) -> int:

@@ -9,7 +9,7 @@ from torchrec.distributed.planner.types import Perf, Storage
 
 from harness.contract import Topology as Machines
 from harness.contract import UsageError
-from harness.contract.captured_file import read_captured
+from harness.contract.abilities.captured_file import read_captured
 from planners.embedding.capture.components import CapturedReservation
 from planners.embedding.capture.constraints import CapturedConstraints
 from planners.embedding.capture.modules import CapturedModule
@@ -17,7 +17,7 @@ from planners.embedding.capture.options import CapturedOption, CapturedOptions, 
 from planners.embedding.capture.planner import CapturedPlanner, FoundPlan
 from planners.embedding.capture.sharders import CapturedSharder
 from planners.embedding.capture.topology import CapturedTopology, check_devices
-from planners.embedding.tables import MOST_TABLES
+from planners.embedding.tables.files import MOST_TABLES
 
 FAMILY = "embedding"
 T = TypeVar("T")

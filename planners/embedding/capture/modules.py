@@ -15,8 +15,8 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 
 from harness.contract import ShardbenchError
 from planners.embedding.capture.sharders import BAGS, SEQUENCES, ModuleKind
-from planners.embedding.tables import ITEM_BYTES, MOST_DIM, MOST_ROWS, MOST_TABLES
-from planners.embedding.torchrec_objects import DATA_TYPES
+from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, MOST_TABLES
+from planners.embedding.tables.torchrec_objects import DATA_TYPES
 
 _KINDS: Mapping[type[nn.Module], ModuleKind] = {
     EmbeddingBagCollection: BAGS,

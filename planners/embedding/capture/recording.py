@@ -28,7 +28,7 @@ from planners.embedding.capture.options import captured_options
 from planners.embedding.capture.planner import CapturedPlanner, FoundPlan
 from planners.embedding.capture.sharders import CapturedSharder
 from planners.embedding.capture.topology import CapturedTopology, device_runs
-from planners.embedding.torchrec_objects import fingerprint_of, said_by
+from planners.embedding.tables.torchrec_objects import fingerprint_of, said_by
 from planners.instruments import replaced
 
 Call = Callable[[], Any]

@@ -86,6 +86,11 @@ class CompiledSearch(Proposer, Partitioner):
         """Milliseconds that no plan rates below, as far as the search has proven."""
         return self._outcome.bound if self._outcome else 0.0
 
+    @property
+    def verdict(self) -> str:
+        """What is known of a plan where none was found, as a clause."""
+        return self._outcome.verdict if isinstance(self._outcome, NotFound) else ""
+
     def keeping_topology(self, reserve: Callable[..., Topology]) -> Callable[..., Topology]:
         """Return a storage reservation's `reserve`, whose result is also kept for the search."""
 
@@ -150,7 +155,7 @@ class CompiledSearch(Proposer, Partitioner):
 
     def search(self, space: SearchSpace, devices: Devices) -> Found | NotFound:
         """Search as the planner's mode says."""
-        limit, proven = self._planner._timeout_seconds or None, 0.0
+        limit, proven, tried = self._planner._timeout_seconds or None, 0.0, ""
         if self._best:
             if self._previous is not None:
                 outcome = self._near(space, devices, self._previous)
@@ -160,12 +165,15 @@ class CompiledSearch(Proposer, Partitioner):
                 outcome = best_plan(space, devices, self._deadline, self._seed)
             if isinstance(outcome, Found):
                 return outcome
-            proven = outcome.bound
+            proven, tried = outcome.bound, outcome.tried
             limit = None if self._limit is None else self._deadline.left
         rules = rules_of(self._partitioner)
         assert rules is not None
         self._same_plan = SamePlan(self._proposers, rules, Deadline(limit, self._clock))
-        return replace(self._same_plan(space, devices), bound=proven)
+        outcome = self._same_plan(space, devices)
+        if isinstance(outcome, NotFound):
+            return replace(outcome, bound=proven, tried=tried)
+        return replace(outcome, bound=proven)
 
     def _near(
         self, space: SearchSpace, devices: Devices, previous: PreviousPlan

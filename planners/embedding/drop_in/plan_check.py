@@ -15,7 +15,7 @@ from torchrec.distributed.planner.types import (
 from harness.contract import InfeasibleDecision
 from planners.embedding.search.space import devices_of
 from planners.embedding.search.unmade_shards import with_shards
-from planners.embedding.shard_checks import ShardedTable, check_memory, check_names
+from planners.embedding.tables.shard_checks import ShardedTable, check_memory, check_names
 
 Estimates = Callable[[list[ShardingOption]], None]
 """Fills in the estimates of options that have none."""

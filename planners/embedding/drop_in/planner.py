@@ -96,7 +96,8 @@ class Planner(EmbeddingShardingPlanner):
             those after them have closed the ranks.
 
     After a search for the best plan `bound_ms` is proven: no plan of these options rates less. It
-    is infinite where it is proven that no plan fits, and 0 where nothing is known.
+    is infinite where it is proven that no plan fits, and 0 where nothing is known. Where no plan
+    was found, `verdict` and a note of the error say whether that is proven, or what was tried.
 
     Raises ValueError where there is no such mode, time or budget; UsageError for a file that is no
     plan, and when a plan is wanted of other tables. Where a search near the previous plan is not
@@ -105,6 +106,7 @@ class Planner(EmbeddingShardingPlanner):
 
     moved_gib: float | None = None
     bound_ms = 0.0
+    verdict = ""
     _clock = staticmethod(time.monotonic)
 
     def __init__(
@@ -302,5 +304,9 @@ class Planner(EmbeddingShardingPlanner):
         try:
             with replaced(attributes):
                 return super().plan(module, sharders)
+        except PlannerError as error:
+            if stand_in.verdict:
+                error.add_note(f"{stand_in.verdict[0].upper()}{stand_in.verdict[1:]}.")
+            raise
         finally:
-            self.bound_ms = stand_in.bound
+            self.bound_ms, self.verdict = stand_in.bound, stand_in.verdict

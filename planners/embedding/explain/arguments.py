@@ -1,7 +1,7 @@
 """The arguments that the lower bound rests on, each taking in more than the one before."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,9 +12,11 @@ from planners.embedding.search.best_plan.bounds.bound import (
     worth_integers,
 )
 from planners.embedding.search.best_plan.bounds.configuration import pattern_bound, worth_patterns
+from planners.embedding.search.best_plan.bounds.presolve import presolve_bound, presolved
 from planners.embedding.search.best_plan.bounds.programmes import least_perf
 from planners.embedding.search.best_plan.candidates import candidates
 from planners.embedding.search.best_plan.search import searched_bound
+from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
 ARGUMENTS = {
@@ -22,6 +24,7 @@ ARGUMENTS = {
     "work": "all work, evenly over ranks: the cheapest option of each table",
     "shards": "the same with options alone whose shards cost no more than what is proven",
     "memory": "the same, and all tables together must fit into the memory of all ranks together",
+    "costs": "the same, without options that cost too much or find no room in any plan",
     "hosts": "the same, with options whole and the memory of each host apart",
     "ranks": "the same, with whole shards on single ranks: an exact search",
     "patterns": "each device holds shards that it has room for, whole, in time and in memory",
@@ -49,7 +52,7 @@ class Reasons:
     @property
     def milliseconds(self) -> float:
         """The bound: what the arguments prove that take in most."""
-        names = ("memory", "hosts", "ranks", "patterns")
+        names = ("memory", "costs", "hosts", "ranks", "patterns")
         return max(self.proven.get(name, 0.0) for name in names)
 
     @property
@@ -60,10 +63,10 @@ class Reasons:
 
 
 def reasons(space: SearchSpace, devices: Devices) -> Reasons:
-    """Return what the lower bound rests on; raises ValueError where a table fits nowhere."""
-    found = candidates(space, devices)
+    """Return what the lower bound rests on; raises ValueError where a table has no room."""
+    found = presolved(candidates(space, devices))
     if len(found.without_options):
-        raise ValueError("a table fits nowhere")
+        raise ValueError("a table has no room")
     options, starts = found.options, found.first[:-1]
     largest = np.minimum.reduceat(found.largest, starts)
     least = least_perf(found)
@@ -84,6 +87,9 @@ def reasons(space: SearchSpace, devices: Devices) -> Reasons:
         "shards": shards,
         "memory": bound.milliseconds,
     }
+    costs, _ = presolve_bound(found, bound.milliseconds, math.inf, Deadline())
+    proven["costs"] = costs
+    bound = replace(bound, milliseconds=costs)
     if worth_integers(found):
         hosts = integer_bound(found, bound.milliseconds)
         proven["hosts"] = hosts.milliseconds

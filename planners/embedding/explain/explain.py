@@ -43,8 +43,12 @@ _ROUNDING = 1e-9
 
 def explain(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> Explanation:
     """Say why a valid plan is as it is; raises UsageError where there is no such rank."""
-    found = explained(problem, plan, question)
-    return Explanation(tuple(sentences(found)), tuple(sections(found, question.top)), asdict(found))
+    return written(explained(problem, plan, question), question.top)
+
+
+def written(found: PlanExplained, top: int) -> Explanation:
+    """Write the figures of an explanation, with at most so many tables of each kind."""
+    return Explanation(tuple(sentences(found)), tuple(sections(found, top)), asdict(found))
 
 
 def explained(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> PlanExplained:
@@ -80,7 +84,7 @@ def _bound(space: SearchSpace, devices: Devices, placed: PlacedPlan) -> BoundExp
     places = [placed.by_fqn[fqn] for fqn in tables_of(space)]
     placed_ms = np.bincount(placed.table, placed.perf, len(placed.options))
     with_memory = why.cheapest
-    if why.binding in ("memory", "hosts", "ranks", "patterns"):
+    if why.binding not in ("table", "work", "shards"):
         with_memory = np.where(why.relaxed >= 0, why.relaxed, why.cheapest)
     needed = space.option_storage[why.cheapest].sum(axis=0)
     usable = np.maximum(devices.storage, 0).sum(axis=0)

@@ -14,9 +14,10 @@ import torchrec  # noqa: E402 - what a commit lacks is added before it is import
 
 from harness.contract import Recorder, Topology, WorkloadSpec  # noqa: E402
 from harness.contract.calls import count_calls  # noqa: E402
+from planners.embedding.releases.declared import RELEASES  # noqa: E402
 from planners.embedding.releases.observing import counted, phases  # noqa: E402
 from planners.embedding.releases.planning import build  # noqa: E402
-from planners.embedding.torchrec_objects import plan_fingerprint  # noqa: E402
+from planners.embedding.tables.torchrec_objects import plan_fingerprint  # noqa: E402
 from planners.instruments import timed  # noqa: E402
 
 
@@ -35,7 +36,7 @@ def commit(request: dict[str, Any]) -> dict[str, Any]:
         "imported_from": torchrec.__file__,
         "fingerprint": plan_fingerprint(plan),
         "quality": {"max_rank_ms": _max_rank_ms(plan)},
-        "counters": dict(recorder.counters),
+        "counters": dict.fromkeys(RELEASES.counters, 0) | recorder.counters,
         "calls": {
             "enumerate": listing,
             "search": {name: calls for name, calls in search.items() if calls > 0},

@@ -8,7 +8,7 @@ from harness.contract import ImportRequest, UsageError
 from harness.model.errors import unknown
 from harness.model.files import read_file
 from planners.embedding.importing.drafts import Draft, Notes, known_dtype
-from planners.embedding.tables import as_text, cells_of
+from planners.embedding.tables.files import as_text, cells_of
 
 # As torchrec, FBGEMM, TorchEasyRec, DLRM, HugeCTR, Merlin and published lists call them.
 SYNONYMS = {

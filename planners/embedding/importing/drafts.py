@@ -8,7 +8,13 @@ from typing import NamedTuple
 
 from harness.contract import UsageError
 from harness.model.errors import printable
-from planners.embedding.tables import MOST_DIM, MOST_POOLING, MOST_ROWS, MOST_TABLES, Table
+from planners.embedding.tables.files import (
+    MOST_DIM,
+    MOST_POOLING,
+    MOST_ROWS,
+    MOST_TABLES,
+    Table,
+)
 
 _MOST_NAMED = 4
 _MOST_NAME = 30

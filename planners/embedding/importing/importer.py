@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.contract import Imported, Importing, ImportRequest, UsageError
-from harness.contract.captured_file import is_captured_file
+from harness.contract.abilities.captured_file import is_captured_file
 from harness.model.errors import unknown
 from harness.model.files import read_file, read_json
 from planners.embedding.importing import csv_parquet
 from planners.embedding.importing.drafts import Draft, Notes, finished, sentences
 from planners.embedding.inventory import inventory_of
-from planners.embedding.tables import SUFFIXES, content_of, is_table_file, parse_tables
+from planners.embedding.tables.files import SUFFIXES, content_of, is_table_file, parse_tables
 
 FORMATS = {
     "csv": "tables, a row each, in a CSV file with columns of any usual name",

@@ -39,7 +39,7 @@ def bytes_sent(plan: Iterable[ShardingOption], topology: Topology) -> dict[str, 
     return sent
 
 
-class Links:
+class ProcessGroupLinks:
     """The processes that torchrun started, joined by nccl on CUDA and by gloo elsewhere."""
 
     def __init__(self, device: str) -> None:
@@ -64,8 +64,8 @@ class Links:
         part = torch.zeros(items, device=self._device)
         calls = {
             "all-to-all": lambda: dist.all_to_all_single(torch.empty_like(whole), whole),
-            "reduce-scatter": lambda: dist.reduce_scatter_tensor(part, whole),
-            "all-gather": lambda: dist.all_gather_into_tensor(whole, part),
+            "reduce-scatter": lambda: dist.reduce_scatter_single(part, whole),
+            "all-gather": lambda: dist.all_gather_single(whole, part),
         }
 
         def run() -> None:
@@ -80,6 +80,6 @@ class Links:
         dist.destroy_process_group()
 
 
-def links(device: str) -> Links | None:
+def links(device: str) -> ProcessGroupLinks | None:
     """Return the processes that this one was started with, None where it is alone."""
-    return Links(device) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else None
+    return ProcessGroupLinks(device) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else None

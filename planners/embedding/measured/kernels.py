@@ -1,10 +1,7 @@
 """The kernels that TorchRec would make of a rank's shards, run on one device of this machine."""
 
-import ctypes
 import hashlib
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +12,6 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
     ComputeDevice,
     SplitTableBatchedEmbeddingBagsCodegen,
 )
-from torch.overrides import TorchFunctionMode
 from torchrec.distributed.embedding_sharding import group_tables
 from torchrec.distributed.embedding_types import (
     EmbeddingComputeKernel,
@@ -25,9 +21,10 @@ from torchrec.distributed.embedding_types import (
 )
 from torchrec.modules.embedding_configs import DataType, PoolingType
 
-from harness.contract import Prepared, UsageError
+from harness.contract import Prepared
 from planners.embedding.calibration.indices import Indices
 from planners.embedding.calibration.shards import ShardWork
+from planners.embedding.measured.device import Device, SharedTables
 
 CPU_KERNEL = EmbeddingComputeKernel.FUSED.value
 """The kernel that fbgemm has on a CPU; what is cached or in managed memory needs CUDA."""
@@ -36,97 +33,6 @@ OPTIMIZER = EmbOptimType.EXACT_ROWWISE_ADAGRAD
 
 _DATA_TYPES = {"float32": DataType.FP32, "float16": DataType.FP16, "bfloat16": DataType.BF16}
 _PRECISIONS = {DataType.FP32: SparseType.FP32, DataType.FP16: SparseType.FP16}
-_WEIGHT = 0.01
-
-# mallopt's names in glibc: how much is mapped by itself, and what is given back to the system.
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
-_KEEP = 2**31 - 1
-_SMALL = 2**12  # numbers; what is less is made anew
-
-
-@dataclass
-class Device:
-    """What kernels run on. Ranks run one after the other, and share the memory of their tables.
-
-    Sharing changes no kernel: each still reads and writes as many rows as its rank has, and what
-    another one left in them makes no difference to how long that takes.
-    """
-
-    kind: str
-    _pools: dict[tuple[int, torch.dtype, str], torch.Tensor] = field(
-        default_factory=dict, repr=False
-    )
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("cpu", "cuda"):
-            raise UsageError(f"--device must be cpu or cuda, not '{self.kind}'.")
-        if self.kind == "cuda" and not torch.cuda.is_available():
-            raise UsageError("--device cuda: torch finds no CUDA device on this machine.")
-        if self.kind == "cpu":
-            torch.set_num_threads(1)
-            _keep_freed_memory()
-
-    @property
-    def torch_device(self) -> torch.device:
-        """Torch's name of it."""
-        return torch.device(self.kind)
-
-    def described(self) -> str:
-        """Say what it is."""
-        if self.kind == "cuda":
-            return str(torch.cuda.get_device_name())
-        return "CPU, one thread"
-
-    def synchronize(self) -> None:
-        """Wait until all that was started has ended."""
-        if self.kind == "cuda":
-            torch.cuda.synchronize()
-
-    def share(
-        self, number: int, size: int, dtype: torch.dtype, place: torch.device
-    ) -> torch.Tensor:
-        """Return memory that other ranks have too, written once; each number has its own."""
-        key = number, dtype, str(place)
-        pool = self._pools.get(key)
-        if pool is None or pool.numel() < size:
-            pool = torch.full((size,), _WEIGHT, dtype=dtype, device=place)
-            self._pools[key] = pool
-        return pool[:size]
-
-
-def _keep_freed_memory() -> None:
-    """Have glibc keep what is freed, as torch does on CUDA and a training job after its first step.
-
-    Else each call maps its outputs anew, which takes longer than the kernels of small tables.
-    """
-    _mallopt(_M_MMAP_MAX, 0)
-    _mallopt(_M_TRIM_THRESHOLD, _KEEP)
-
-
-def _mallopt(parameter: int, value: int) -> None:
-    with suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL("libc.so.6").mallopt(parameter, value)
-
-
-class _SharedZeros(TorchFunctionMode):
-    """Has large tensors of zeros be parts of the memory that ranks share, and not written anew."""
-
-    def __init__(self, device: Device) -> None:
-        super().__init__()
-        self._device, self._taken = device, 0
-
-    def __torch_function__(  # torch's own
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        named = kwargs or {}
-        size, dtype = args[0] if args else None, named.get("dtype") or torch.float32
-        if func is not torch.zeros or not isinstance(size, int) or size <= _SMALL:
-            return func(*args, **named)
-        if not dtype.is_floating_point:
-            return func(*args, **named)
-        self._taken += 1  # tables and the optimizer's state each have memory of their own
-        place = torch.device(named.get("device") or "cpu")
-        return self._device.share(self._taken, size, dtype, place)
 
 
 class RankKernels:
@@ -136,6 +42,7 @@ class RankKernels:
         self, shards: Sequence[ShardWork], device: Device, indices: Indices, seed: int
     ) -> None:
         self._device = device
+        device.begin_rank()
         rng = np.random.default_rng(_seed_of(shards, seed))
         groups: dict[tuple[str, str, bool], list[ShardWork]] = {}
         for shard in shards:
@@ -272,7 +179,7 @@ def _kernel(config: GroupedEmbeddingConfig, shards: Sequence[ShardWork], device:
     ]
     precision = _PRECISIONS.get(config.data_type, SparseType.BF16)
     tables = [number for number, shard in enumerate(shards) for _ in shard.lookups]
-    with _SharedZeros(device):
+    with SharedTables(device):
         return SplitTableBatchedEmbeddingBagsCodegen(
             specs,
             feature_table_map=tables,

@@ -1,6 +1,5 @@
 """Plans of embedding tables, measured on this machine, and machines calibrated for them."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,27 +8,24 @@ from typing import Any
 from torchrec.distributed.planner.types import Shard
 
 from harness.contract import Prepared, UsageError
-from harness.contract.validation import (
+from harness.contract.abilities.validation import (
     Bench,
     Candidate,
     CandidatesOnBench,
-    FittedFigure,
-    FittedMachine,
-    FormError,
     RankWork,
     SweepOnBench,
-    Work,
+    TimedWork,
 )
-from planners.embedding.calibration.coefficients import DEVICE_BW, REFERENCE_MS
+from planners.embedding.calibration.coefficients import REFERENCE_MS
 from planners.embedding.calibration.indices import Indices, indices_named
-from planners.embedding.calibration.shards import ShardWork, shards_by_rank
+from planners.embedding.calibration.shards import ShardWork, shards_by_rank, work_key
 from planners.embedding.calibration.terms import CACHED, TORCHREC
 from planners.embedding.decision import fingerprint
-from planners.embedding.measured.collectives import Links, bytes_sent, links
-from planners.embedding.measured.fitting import Fitted, fit_sweep
+from planners.embedding.measured.collectives import ProcessGroupLinks, bytes_sent, links
+from planners.embedding.measured.device import Device, rows_that_fit
+from planners.embedding.measured.fitting import fit_sweep
 from planners.embedding.measured.kernels import (
     CPU_KERNEL,
-    Device,
     prepared_passes,
     prepared_rank,
 )
@@ -38,13 +34,12 @@ from planners.embedding.measured.sweep import REFERENCE, design
 from planners.embedding.problem import EmbeddingProblem
 
 _CUDA_KERNELS = ("fused", "fused_uvm_caching")
-_STATE_BYTES = 4  # of the optimizer, for each row
 
 RankShards = Sequence[tuple[ShardWork, Shard]]
 
 
 class _Measurable:
-    """How the family's plans are measured: see `harness.contract.validation.Measurable`."""
+    """How the family is measured: see `harness.contract.abilities.validation.Measurable`."""
 
     facts = ("kernel", "sharding type", "dimension", "pooling factor")
 
@@ -68,14 +63,14 @@ class _Measurable:
             key: shards_by_rank(plan.options, problem.topology)
             for key, plan in ((fingerprint(plan), plan) for _, plan in plans)
         }
-        most = _rows_that_fit(
-            [[shard for shard, _ in rank] for each in ranks.values() for rank in each],
-            bench.memory_gib,
-        )
+        works = [[shard for shard, _ in rank] for each in ranks.values() for rank in each]
+        gib = bench.memory_gib or device.default_gib
+        most = rows_that_fit(works, gib)
+        device.make_room([shard.cut_to(most) for shard in rank] for rank in works)
         if cut := _cut_tables(problem, most):
             notes.append(
                 f"{cut} of {len(problem.tables)} tables are measured with shards of "
-                f"{most:,} rows at most, so that a rank fits into {bench.memory_gib:g} GiB; the "
+                f"{most:,} rows at most, so that a rank fits into {gib:g} GiB; the "
                 "estimates are for those rows."
             )
         found = [
@@ -93,7 +88,7 @@ class _Measurable:
         return CandidatesOnBench(
             device.described(),
             device.kind == "cuda",
-            _reference(device, indices, bench.seed),
+            _reference(bench),
             notes,
             found,
             problem.calibration.values.get(REFERENCE_MS) if problem.calibration else None,
@@ -116,8 +111,8 @@ class _Measurable:
             estimated["torchrec, fitted"] = calibration.rank_ms(shards, TORCHREC)
             estimated["calibrated"] = calibration.rank_ms(shards, CACHED)
         return RankWork(
-            Work(
-                _key(shards),
+            TimedWork(
+                work_key(shards),
                 lambda: {"both": prepared_rank(shards, device, indices, seed)},
             ),
             estimated,
@@ -125,7 +120,7 @@ class _Measurable:
             _facts(shards),
         )
 
-    def links(self, device: str) -> Links | None:
+    def links(self, device: str) -> ProcessGroupLinks | None:
         """Return the processes that this one was started with, None where it is alone."""
         return links(device)
 
@@ -133,25 +128,29 @@ class _Measurable:
         """Return the sweep of the kernels that the device has."""
         device, indices = Device(bench.device), indices_named(bench.inputs)
         kernels = _CUDA_KERNELS if device.kind == "cuda" else (CPU_KERNEL,)
-        points = [point for each in kernels for point in design(each, bench.seed, share)]
+        gib = bench.memory_gib or device.default_gib
+        points = [point for each in kernels for point in design(each, bench.seed, share, gib)]
+        device.make_room(point.shards for point in points)
 
         def passes(shards: Sequence[ShardWork]) -> Mapping[str, Prepared[Any]]:
             return prepared_passes(shards, device, indices, bench.seed)
 
-        works = [Work(point.name, partial(passes, point.shards)) for point in points]
+        works = [TimedWork(point.key, partial(passes, point.shards)) for point in points]
         return SweepOnBench(
             device.described(),
             device.kind == "cuda",
-            _reference(device, indices, bench.seed),
+            _reference(bench),
             works=works,
-            fit=lambda times, reference_ms: _machine(
-                fit_sweep(points, times, indices, reference_ms)
-            ),
+            fit=lambda times, reference_ms: fit_sweep(points, times, indices, reference_ms),
         )
 
 
-def _reference(device: Device, indices: Indices, seed: int) -> Work:
-    return Work("reference", lambda: {"both": prepared_rank([REFERENCE], device, indices, seed)})
+def _reference(bench: Bench) -> TimedWork:
+    """Return the work that all else is set against, on tables of its own."""
+    device, indices = Device(bench.device), indices_named(bench.inputs)
+    return TimedWork(
+        "reference", lambda: {"both": prepared_rank([REFERENCE], device, indices, bench.seed)}
+    )
 
 
 def _on_cpu(problem: EmbeddingProblem) -> tuple[EmbeddingProblem, list[str]]:
@@ -171,36 +170,8 @@ def _on_cpu(problem: EmbeddingProblem) -> tuple[EmbeddingProblem, list[str]]:
     return kept, [note]
 
 
-def _rows_that_fit(ranks: Sequence[Sequence[ShardWork]], gib: float) -> int:
-    """Return the most rows of a shard with which every rank fits into so many GiB."""
-    room = gib * 2**30
-
-    def fits(rows: int) -> bool:
-        return all(
-            sum(
-                min(shard.rows, rows) * (shard.columns * shard.item_bytes + _STATE_BYTES)
-                for shard in rank
-            )
-            <= room
-            for rank in ranks
-        )
-
-    most = max((shard.rows for rank in ranks for shard in rank), default=1)
-    low, high = 1, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
-
-
 def _cut_tables(problem: EmbeddingProblem, most: int) -> int:
     return sum(table.rows > most for table in problem.tables)
-
-
-def _key(shards: Sequence[ShardWork]) -> str:
-    """Return a text that is equal for ranks that compute the same, whatever tables are called."""
-    said = str([replace(shard, table="") for shard in shards])
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
 def _facts(shards: Sequence[ShardWork]) -> dict[str, str]:
@@ -226,20 +197,5 @@ def _pooling(shard: ShardWork) -> str:
     whole = sum(shard.lookups) / len(shard.lookups) / (shard.share or 1.0)
     return f"{whole:g}"
 
-
-def _machine(fitted: Fitted) -> FittedMachine:
-    held = fitted.calibration.values
-    columns = {"coefficients": str(fitted.calibration)}
-    bandwidth = held[DEVICE_BW]
-    if bandwidth >= _LEAST_COLUMN:
-        columns["hbm_bw"] = f"{bandwidth:.6g}"
-    return FittedMachine(
-        columns,
-        [FittedFigure(*each) for each in fitted.coefficients],
-        [FormError(*each) for each in fitted.judged],
-    )
-
-
-_LEAST_COLUMN = 10_000_000  # of the column hbm_bw; a slower device has its bandwidth in the others
 
 MEASURABLE = _Measurable()

@@ -1,7 +1,10 @@
 """Different plans of one problem, from the best that is known to bad ones."""
 
+import logging
 import random
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -24,8 +27,29 @@ _RANDOM = "random"
 
 def different_plans(problem: EmbeddingProblem, number: int, seed: int) -> list[tuple[str, Plan]]:
     """Return so many different plans, or as many as are found, each with its maker's name."""
+    with _torchrec_quiet():
+        return _different(_plans(problem, number, seed), problem, number)
+
+
+@contextmanager
+def _torchrec_quiet() -> Iterator[None]:
+    """Leave out what TorchRec warns of, which is the same for each of many plans."""
+    logger = logging.getLogger("torchrec")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _different(
+    plans: Iterator[tuple[str, Plan]], problem: EmbeddingProblem, number: int
+) -> list[tuple[str, Plan]]:
     found: dict[str, tuple[str, Plan]] = {}
-    for name, plan in _plans(problem, number, seed):
+    for name, plan in plans:
         try:
             validate(problem, plan)
         except InfeasibleDecision:

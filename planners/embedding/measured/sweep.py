@@ -8,23 +8,40 @@ from typing import NamedTuple
 from scipy.stats import qmc
 from torchrec.distributed.types import ShardingType
 
-from planners.embedding.calibration.shards import ShardWork
+from planners.embedding.calibration.shards import ShardWork, work_key
 
-FITTED, HELD_OUT, RANKS, WEIGHTED = "fitted", "held out", "several tables", "weighted"
+FITTED, FITTED_WEIGHTED = "fitted", "fitted, weighted"
+FITTED_SHARED, FITTED_KERNELS = "fitted, shared tables", "fitted, several kernels"
+HELD_OUT, WEIGHTED, SHARED = "held out", "held out, weighted", "held out, shared tables"
+TABLES, KERNELS = "held out, several tables", "held out, several kernels"
+
+FITTED_PURPOSES = FITTED, FITTED_WEIGHTED, FITTED_SHARED, FITTED_KERNELS
+PURPOSES = *FITTED_PURPOSES, HELD_OUT, WEIGHTED, SHARED, TABLES, KERNELS
+"""What points are measured for: to fit by, and to judge the fit by."""
+
+_POINTS = dict(zip(PURPOSES, (96, 24, 24, 16, 24, 12, 12, 24, 12), strict=True))
 
 # The ends of the sizes: rows, width, lookups a sample, samples. All are spread evenly by logarithm.
-_ROWS, _COLUMNS, _LOOKUPS, _SAMPLES = (100, 5e6), (8, 512), (1, 100), (2048, 8192)
-_POINTS = {FITTED: 96, HELD_OUT: 24, RANKS: 24, WEIGHTED: 8}
-_MOST_TABLES = 10
+_ROWS, _COLUMNS, _LOOKUPS, _SAMPLES = (100, 2e7), (8, 512), (1, 100), (2048, 8192)
+_MOST_TABLES, _MOST_FEATURES = 10, 5
 _MOST_BYTES = 1.2e9  # of rows that a point looks up
-_MOST_TABLE_BYTES = 2**30
-_MOST_RANK_BYTES = 2**31
+_MOST_OF_A_KERNEL = 3e6  # where it is one of several, so that its start is felt
+_MOST_BYTES_OF_TABLES = 2.0**31  # of a point; a single table has half
+_GROUPS = tuple(  # TorchRec looks each of these up with a kernel of its own
+    each.value
+    for each in (
+        ShardingType.TABLE_WISE,
+        ShardingType.COLUMN_WISE,
+        ShardingType.ROW_WISE,
+        ShardingType.TABLE_ROW_WISE,
+    )
+)
 
 
 class Point(NamedTuple):
-    """Shards of one rank to measure, and what for."""
+    """Shards of one rank to measure, and what for; `key` is equal where they compute the same."""
 
-    name: str
+    key: str
     purpose: str
     shards: tuple[ShardWork, ...]
 
@@ -35,37 +52,58 @@ REFERENCE = ShardWork(
 """What every measurement is set against; it reads more than caches hold."""
 
 
-def design(kernel: str, seed: int = 0, share: float = 1.0) -> list[Point]:
+def design(kernel: str, seed: int = 0, share: float = 1.0, gib: float = 4.0) -> list[Point]:
     """Return the points, or a share of them: those to fit by, and others that no fit has seen.
 
-    They fill the space of sizes by Sobol's sequence (1967), scrambled anew for each purpose.
+    They fill the space of sizes by Sobol's sequence (1967), scrambled anew for each purpose. No
+    point has more tables than fit into so many GiB, nor than are worth the time.
     """
+    most = min(gib * 2**30, _MOST_BYTES_OF_TABLES)
     points: list[Point] = []
     for number, (purpose, count) in enumerate(_POINTS.items()):
-        shards = _shards(kernel, 100 * seed + number)
+        read = _MOST_OF_A_KERNEL if purpose in (FITTED_KERNELS, KERNELS) else _MOST_BYTES
+        shards = _shards(kernel, 100 * seed + number, most / 2, read)
         rng = random.Random(f"{purpose} {seed}")
         for _ in range(max(12 if purpose == FITTED else 2, round(share * count))):
-            chosen = _tables(shards, rng) if purpose == RANKS else (next(shards),)
-            if purpose == WEIGHTED:
-                chosen = (replace(chosen[0], is_weighted=True),)
-            points.append(Point(f"{kernel} {len(points)}", purpose, chosen))
+            chosen = _chosen(purpose, shards, rng, most)
+            points.append(Point(work_key(chosen), purpose, chosen))
     random.Random(seed).shuffle(points)  # no purpose is measured in one spell of the machine
     return points
 
 
-def _tables(shards: Iterator[ShardWork], rng: random.Random) -> tuple[ShardWork, ...]:
-    """Return shards of one kernel, all with the samples of the first."""
+def _chosen(
+    purpose: str, shards: Iterator[ShardWork], rng: random.Random, most: float
+) -> tuple[ShardWork, ...]:
+    """Return the shards of one point."""
+    if purpose == TABLES:
+        return _tables(shards, rng.randint(2, _MOST_TABLES), most)
+    if purpose in (FITTED_KERNELS, KERNELS):
+        chosen = _tables(shards, rng.randint(2, len(_GROUPS)), most)
+        return tuple(replace(e, sharding_type=t) for e, t in zip(chosen, _GROUPS, strict=False))
+    shard = next(shards)
+    if purpose in (FITTED_WEIGHTED, WEIGHTED):
+        return (replace(shard, is_weighted=True),)
+    if purpose in (FITTED_SHARED, SHARED):
+        features = rng.randint(2, _MOST_FEATURES)
+        each = max(1.0, float(round(shard.lookups[0] / features)))
+        return (replace(shard, lookups=(each,) * features),)
+    return (shard,)
+
+
+def _tables(shards: Iterator[ShardWork], tables: int, most: float) -> tuple[ShardWork, ...]:
+    """Return shards of so many tables, or as many as have so many bytes, with equal samples."""
     chosen: list[ShardWork] = []
-    for number in range(rng.randint(2, _MOST_TABLES)):
+    for number in range(tables):
         shard = next(shards)
         samples = chosen[0].samples if chosen else shard.samples
         chosen.append(replace(shard, table=str(number), samples=samples))
-        if sum(map(_table_bytes, chosen)) > _MOST_RANK_BYTES:
+        if sum(map(_table_bytes, chosen)) > most:
             return tuple(chosen[:-1])
     return tuple(chosen)
 
 
-def _shards(kernel: str, seed: int) -> Iterator[ShardWork]:
+def _shards(kernel: str, seed: int, most: float, read: float) -> Iterator[ShardWork]:
+    """Yield shards of all sizes up to so many bytes, of which so many at most are read."""
     sequence = qmc.Sobol(4, rng=seed)
     while True:
         for rows, columns, lookups, samples in sequence.random(64):
@@ -78,7 +116,7 @@ def _shards(kernel: str, seed: int) -> Iterator[ShardWork]:
                 (float(round(_between(_LOOKUPS, lookups))),),
                 round(_between(_SAMPLES, samples)),
             )
-            if _looked_up(shard) <= _MOST_BYTES and _table_bytes(shard) <= _MOST_TABLE_BYTES:
+            if _looked_up(shard) <= read and _table_bytes(shard) <= most:
                 yield shard
 
 

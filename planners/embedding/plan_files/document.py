@@ -13,8 +13,8 @@ from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Stor
 from torchrec.distributed.types import CacheParams
 
 from harness.contract import InfeasibleDecision, UsageError
-from planners.embedding.shard_checks import ShardedTable, check_memory
-from planners.embedding.tables import ITEM_BYTES, MOST_DIM, MOST_ROWS, Table
+from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, Table
+from planners.embedding.tables.shard_checks import ShardedTable, check_memory
 
 # Kernels that keep all weights in memory; of others a part may be on disk, or not exist yet.
 _WHOLE_IN_MEMORY = ("dense", "fused", "fused_uvm", "fused_uvm_caching")

@@ -20,7 +20,7 @@ from harness.contract import UsageError
 from harness.model.files import read_file
 from planners.embedding.plan_files.document import TableEntry, read_plan
 from planners.embedding.search.best_plan.near.moves import Moves
-from planners.embedding.tables import ITEM_BYTES
+from planners.embedding.tables.files import ITEM_BYTES
 
 _Box = tuple[int, int, int, int]  # the first row and column, and those after the last
 
@@ -104,7 +104,11 @@ def previous_plan(source: ShardingPlan | str | Path | PreviousPlan) -> PreviousP
                 for name, parameter in module.items()
             }
         )
-    tables = read_plan(source, read_file(source)).tables
+    return previous_of(read_plan(source, read_file(source)).tables)
+
+
+def previous_of(tables: Iterable[TableEntry]) -> PreviousPlan:
+    """Return what the tables of a plan document say."""
     return PreviousPlan({table.name: _of_entry(table) for table in tables})
 
 

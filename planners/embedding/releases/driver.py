@@ -11,7 +11,7 @@ from harness.contract import Recorder, Topology, WorkloadSpec
 from harness.contract.calls import count_calls
 from planners.embedding.releases.observing import counted, phases
 from planners.embedding.releases.planning import ReleaseProblem, build
-from planners.embedding.torchrec_objects import perf_by_rank, plan_fingerprint
+from planners.embedding.tables.torchrec_objects import perf_by_rank, plan_fingerprint
 from planners.instruments import timed
 
 _problems: dict[str, ReleaseProblem] = {}

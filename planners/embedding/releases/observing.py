@@ -18,6 +18,8 @@ from harness.contract import Recorder
 from planners.instruments import replaced
 
 _LOOKUPS = ("_get_annotated_method", "_get_coefficient_method")
+# Commits from 2026-02-18 to 2026-03-03 name it V2, until that replaced the older one.
+_ESTIMATORS = ("EmbeddingPerfEstimator", "EmbeddingPerfEstimatorV2")
 
 
 def replace_timed(
@@ -68,7 +70,7 @@ def counted(recorder: Recorder) -> AbstractContextManager[None]:
                 rows.append((module, name, deepcopy))
             elif name in _LOOKUPS:
                 rows.append((module, name, recorder.counted("annotation_lookups", value)))
-            elif name == "EmbeddingPerfEstimator" and value.__module__ == module.__name__:
+            elif name in _ESTIMATORS and value.__module__ == module.__name__:
                 rows.append((value, "estimate", _counted_estimates(recorder, value.estimate)))
     return replaced(rows)
 

@@ -17,13 +17,13 @@ from torchrec.distributed.planner.types import ParameterConstraints, ShardingOpt
 from torchrec.distributed.planner.types import Topology as TorchrecTopology
 
 from harness.contract import Topology, UsageError, WorkloadSpec
-from planners.embedding.torchrec_objects import (
+from planners.embedding.tables.torchrec_objects import (
     RESERVED_FRACTION,
     ModelParallelSharder,
     constraints_of,
     embedding_bags,
 )
-from planners.embedding.workloads import MEMORY, load_tables, memory_setting, scaled
+from planners.embedding.workloads.catalog import MEMORY, load_tables, memory_setting, scaled
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,3 +53,13 @@ class NotFound:
     last: Ints | None
     proposals: int  # different ones that were tried
     bound: float = 0.0  # as above; infinite where it is proven that nothing fits
+    tried: str = ""  # what was tried for a plan and for a proof, where neither was found
+
+    @property
+    def verdict(self) -> str:
+        """Say as a clause what is known of a plan; nothing where no proof was tried."""
+        if math.isinf(self.bound):
+            return "it is proven that no plan fits"
+        if not self.tried:
+            return ""
+        return f"neither a plan nor a proof that there is none was found; tried: {self.tried}"

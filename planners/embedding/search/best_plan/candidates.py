@@ -27,10 +27,29 @@ class Candidates:
         """The tables that have no option left."""
         return np.flatnonzero(np.diff(self.first) == 0)
 
+    def only(self, kept: npt.NDArray[np.bool_]) -> "Candidates":
+        """Return some of the candidates, by a mask of shape (C,)."""
+        before = np.concatenate([[0], np.cumsum(kept)])
+        return Candidates(self.space, self.devices, self.options[kept], before[self.first])
+
     @property
     def largest(self) -> Floats:
         """The milliseconds of the dearest shard of each, shape (C,)."""
         return self.space.largest_shard[self.options]
+
+    @property
+    def any_rating(self) -> float:
+        """Milliseconds that no plan rates above."""
+        dearest = np.maximum.reduceat(self.space.option_perf[self.options], self.first[:-1])
+        return float(2.0 * dearest.sum())
+
+    @property
+    def smallest(self) -> Ints:
+        """The option of each table that takes the least part of all memory, shape (T,)."""
+        capacity = np.maximum(self.devices.storage.sum(axis=0), 1)
+        size = (self.space.option_storage[self.options] / capacity).sum(axis=1)
+        order = np.lexsort((size, self.space.table[self.options]))
+        return np.asarray(self.options[order[self.first[:-1]]])
 
 
 def candidates(space: SearchSpace, devices: Devices) -> Candidates:

@@ -12,8 +12,8 @@ from torchrec.distributed.planner.partitioners import (
 from torchrec.distributed.planner.types import Partitioner
 from torchrec.distributed.planner.utils import mb_to_bytes
 
-from planners.embedding.search.same_plan.kernels import place_rows
-from planners.embedding.search.same_plan.layout import inputs_of, work_for
+from planners.embedding.search.same_plan.placing.layout import inputs_of, work_for
+from planners.embedding.search.same_plan.placing.rows import place_rows
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 # MemoryBalancedPartitioner looks no further once the least HBM is known to so many bytes.

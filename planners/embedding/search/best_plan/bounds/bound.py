@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planners.embedding.search.best_plan.bounds.configuration import pattern_bound, worth_patterns
+from planners.embedding.search.best_plan.bounds.presolve import presolve_bound, presolved
 from planners.embedding.search.best_plan.bounds.programmes import HostProgramme, LinearRelaxation
 from planners.embedding.search.best_plan.candidates import Candidates, candidates
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 _MOST_INTEGERS = 2000
+_MOST_BESIDE_PATTERNS = 800  # which prove more in less time on most small problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,11 @@ class LowerBound:
 
 def lower_bound(space: SearchSpace, devices: Devices) -> LowerBound:
     """Return the best bound that is worth its time: linear, and others where these are small."""
-    found = candidates(space, devices)
+    found = presolved(candidates(space, devices))
     bound = linear_bound(found)
+    if math.isfinite(bound.milliseconds):
+        least, _ = presolve_bound(found, bound.milliseconds, math.inf, Deadline())
+        bound = replace(bound, milliseconds=least)
     if worth_integers(found) and math.isfinite(bound.milliseconds):
         whole = integer_bound(found, bound.milliseconds)
         bound = max(bound, whole, key=lambda each: each.milliseconds)
@@ -78,7 +83,8 @@ def integer_bound(
 
 def worth_integers(found: Candidates) -> bool:
     """Whether the integer programme is small enough to be solved in a few seconds."""
-    return len(found.options) * (found.devices.hosts + 1) <= _MOST_INTEGERS
+    most = _MOST_BESIDE_PATTERNS if worth_patterns(found) else _MOST_INTEGERS
+    return len(found.options) * (found.devices.hosts + 1) <= most
 
 
 def least_possible(

@@ -10,7 +10,6 @@ compiled branch and bound has the last word, so no tolerance of a solver enters.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +17,9 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
+from planners.embedding.search.best_plan.bounds.climb import climb
 from planners.embedding.search.best_plan.bounds.pieces import Pieces, first_worth
+from planners.embedding.search.best_plan.bounds.presolve import Presolve
 from planners.embedding.search.best_plan.bounds.pricing import dearest_pattern
 from planners.embedding.search.best_plan.bounds.programmes import new_solver
 from planners.embedding.search.best_plan.candidates import Candidates
@@ -30,11 +31,9 @@ Bools = npt.NDArray[np.bool_]
 _MOST_PIECES = 20_000  # of options, times devices' kinds; beyond it a pattern takes too long
 _MOST_TABLES = 40  # with more, the linear bound is near, and patterns prove little in this time
 _WORK = 40_000_000  # in nodes of the search for a pattern, some 20 million a second of CPU
-_PART_OF_WORK = 0.2  # of what is left, for one rating
+_PART_OF_WORK = 0.5  # of what is left, for one rating
 _ROUND = 5_000  # what a round of the programme takes beside that
 _MOST_BRANCHES = 200
-_PRECISION = 2e-3  # of the bound
-_FIRST_STEP = 5e-3
 _SAFETY = 1e-8  # what a sum may be wrong by, as a part of it
 _SMOOTHING = 0.7  # how near the best worth so far the next one is
 
@@ -58,33 +57,14 @@ def pattern_bound(
     `at_most` is the rating of a known plan. The bound is infinite where it is proven that there is
     no plan. The effort is counted, and ends at a deadline before that.
     """
-    programme = ConfigurationProgramme(found, deadline or Deadline(), work)
-    if math.isinf(at_most) and programme.impossible(_any_rating(found), branches):
+    deadline = deadline or Deadline()
+    programme = ConfigurationProgramme(found, deadline, work)
+    if math.isinf(at_most) and programme.impossible(found.any_rating, branches):
         return math.inf, None
     for most in (0, branches) if branches else (0,):
         impossible = partial(programme.impossible, branches=most)
-        at_least = _climb(impossible, at_least, at_most)
+        at_least = climb(impossible, at_least, at_most, deadline)
     return at_least, programme.unrefuted
-
-
-def _any_rating(found: Candidates) -> float:
-    """Return milliseconds that no plan rates above."""
-    dearest = np.maximum.reduceat(found.space.option_perf[found.options], found.first[:-1])
-    return float(2.0 * dearest.sum())
-
-
-def _climb(impossible: Callable[[float], bool], low: float, at_most: float) -> float:
-    """Return the highest rating that is proven impossible, from `low`; never above a known plan."""
-    high, step = at_most / (1 + _PRECISION), _FIRST_STEP
-    known = math.isfinite(high)  # whether `high` is to be tried itself
-    while 0 < low < high / (1 + _PRECISION):
-        limit = high if known else min(low * (1 + step), math.sqrt(low * high))
-        known = False
-        if impossible(limit):
-            low, step = limit, 2 * step
-        else:
-            high = limit
-    return low
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +84,7 @@ class ConfigurationProgramme:
         self._found, self._deadline = found, deadline
         self._work = work
         self._pieces = Pieces(found)
+        self._presolve = Presolve(found)
         self._tables, self._table = found.space.tables, found.space.table
         capacity = np.maximum(found.devices.storage.sum(axis=0), 1)
         perf = found.space.option_perf / max(float(found.space.option_perf.max()), 1e-300)
@@ -122,6 +103,13 @@ class ConfigurationProgramme:
         return self._refuted(limit, allowed, [])
 
     def _refuted(self, limit: float, allowed: Bools, columns: list[_Column]) -> bool:
+        options = self._found.options
+        refuted, left = self._presolve.refuted(limit, self._deadline, allowed[options])
+        if refuted:
+            return True
+        allowed = np.zeros_like(allowed)
+        allowed[options[left]] = True
+        columns = [column for column in columns if allowed[column.options].all()]
         refuted, parts = self._solve(limit, allowed, columns)
         if refuted:
             return True
@@ -141,8 +129,7 @@ class ConfigurationProgramme:
         without[likeliest] = False
         for child in (alone, without):
             self._branches -= 1
-            kept = [column for column in columns if child[column.options].all()]
-            if not self._refuted(limit, child, kept):
+            if not self._refuted(limit, child, columns):
                 return False
         return True
 

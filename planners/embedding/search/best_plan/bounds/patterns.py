@@ -1,25 +1,13 @@
-"""The most valuable pattern of a device, compiled: what it holds of each table, within its limits.
+"""The most valuable pattern of a device, compiled: what it holds of each table within limits."""
 
-All of this stays in one module: numba compiles a kept function anew only where its own file has
-changed.
-"""
+from typing import NamedTuple
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
-
-import numba
-
+from planners.embedding.search.compiling import compiled
 from planners.embedding.search.space import Floats, Ints
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _STEPS = 150
 LEVELS = 256
 _TOLERANCE = 1e-9  # what a device may hold more than it can, in parts, for rounding
-
-
-def _compiled(function: F) -> F:
-    return cast(F, numba.njit(cache=True, _nrt=False)(function))
 
 
 class Items(NamedTuple):
@@ -34,13 +22,13 @@ class Items(NamedTuple):
     cost: Floats  # shape (I, L)
 
 
-@_compiled
+@compiled
 def _copy(target: Floats, source: Floats) -> None:
     for index in range(len(target)):
         target[index] = source[index]
 
 
-@_compiled
+@compiled
 def _priced(items: Items, worth: Floats, prices: Floats, used: Floats) -> float:
     """Return what a pattern is worth at most at these prices of limits, and what it uses there."""
     most = 0.0
@@ -62,7 +50,7 @@ def _priced(items: Items, worth: Floats, prices: Floats, used: Floats) -> float:
     return most
 
 
-@_compiled
+@compiled
 def fit_prices(
     items: Items,
     worth: Floats,
@@ -123,7 +111,7 @@ class Branches(NamedTuple):
     weight: Ints  # shape (B, S)
 
 
-@_compiled
+@compiled
 def fill_most(branches: Branches, most: Floats) -> None:
     """Fill in what tables from a depth on are worth at most within a sum.
 
@@ -146,7 +134,7 @@ def fill_most(branches: Branches, most: Floats) -> None:
                         most[depth, number, level] = with_it
 
 
-@_compiled
+@compiled
 def guess(branches: Branches, most: Floats, used: Floats, chosen: Ints) -> float:
     """Write a pattern that fits and is likely to be worth much; return its value.
 
@@ -176,7 +164,7 @@ def guess(branches: Branches, most: Floats, used: Floats, chosen: Ints) -> float
     return value
 
 
-@_compiled
+@compiled
 def most_valuable(
     branches: Branches,
     most: Floats,

@@ -87,10 +87,7 @@ class LinearRelaxation:
     def solve(self, limit: float, deadline: Deadline) -> tuple[float, Ints]:
         """Return the least milliseconds per rank with shards to `limit`, or inf, and options."""
         allowed = self._found.largest <= limit
-        upper = allowed.astype(np.float64)
-        columns = np.arange(len(upper), dtype=np.int32)
-        self._highs.changeColsBounds(len(columns), columns, np.zeros(len(upper)), upper)
-        _run(self._highs, deadline)
+        self._solve(allowed, deadline)
         first = self._found.first
         none = np.full(len(first) - 1, -1)
         if not np.logical_or.reduceat(allowed, first[:-1]).all():
@@ -98,10 +95,41 @@ class LinearRelaxation:
         if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return (math.inf if self._lacks_memory(allowed) else 0.0), none
         solution = self._highs.getSolution()
-        prices = np.maximum(-np.array(solution.row_dual[: self._kinds]), 0.0)
+        prices = self._prices()
         parts = np.where(allowed, np.array(solution.col_value), -1.0)
         chosen = [start + int(np.argmax(parts[start:end])) for start, end in pairwise(first)]
         return self._priced(allowed, prices) / self._ranks, self._found.options[chosen]
+
+    def affordable(
+        self, limit: float, allowed: npt.NDArray[np.bool_], deadline: Deadline
+    ) -> npt.NDArray[np.bool_] | None:
+        """Return which allowed options a plan of `limit` can have; None where there is no plan.
+
+        An option's reduced cost is what a plan with it costs more, at least, than the bound.
+        """
+        self._solve(allowed, deadline)
+        if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None if self._lacks_memory(allowed) else allowed
+        prices = self._prices()
+        spare = limit * (1 + 1e-12) * self._ranks - self._priced(allowed, prices)
+        if spare < 0:
+            return None
+        priced = np.where(allowed, self._least_perf + self._storage @ prices, np.inf)
+        first = self._found.first
+        least = np.repeat(np.minimum.reduceat(priced, first[:-1]), np.diff(first))
+        slack = 1e-9 * (np.abs(least) + prices.sum())
+        return np.asarray(allowed & (priced - least <= spare + slack))
+
+    def _solve(self, allowed: npt.NDArray[np.bool_], deadline: Deadline) -> None:
+        columns = np.arange(len(allowed), dtype=np.int32)
+        upper = allowed.astype(np.float64)
+        self._highs.changeColsBounds(len(columns), columns, np.zeros(len(upper)), upper)
+        _run(self._highs, deadline)
+
+    def _prices(self) -> Floats:
+        """Return the prices of memory, which are not negative."""
+        duals = np.array(self._highs.getSolution().row_dual[: self._kinds])
+        return np.asarray(np.maximum(-duals, 0.0))
 
     def _lacks_memory(self, allowed: npt.NDArray[np.bool_]) -> bool:
         """Whether all options cost more than all memory is worth, at prices that the solver knows.

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planners.embedding.search.best_plan.bounds.bound import linear_bound
-from planners.embedding.search.best_plan.local_search import complete, improve
-from planners.embedding.search.best_plan.local_state import (
+from planners.embedding.search.best_plan.local.rounds import complete, improve
+from planners.embedding.search.best_plan.local.runs import NEAR_ENOUGH
+from planners.embedding.search.best_plan.local.state import (
     BUDGET,
     PRICE,
     State,
@@ -28,7 +29,6 @@ from planners.embedding.search.best_plan.near.moves import (
     with_previous,
 )
 from planners.embedding.search.best_plan.search import (
-    NEAR_ENOUGH,
     best_plan,
     can_be_placed_locally,
     canonical_order,
@@ -70,7 +70,8 @@ class NearSearch:
 
     `moves` says of a search space where each shard was. Budgets that rise go on from the plans of
     those before, and so more of it is never worse; the largest ends at the best plan that is known
-    without a budget. The same seed gives the same plans, unless the clock ends the search.
+    without a budget. The same seed gives the same plans, unless the clock ends the search. `effort`
+    is for each budget, as a part of what is usual.
     """
 
     def __init__(
@@ -80,12 +81,13 @@ class NearSearch:
         moves: Callable[[SearchSpace], Moves],
         deadline: Deadline | None = None,
         seed: int = 0,
+        effort: float = 1.0,
     ) -> None:
         self._order = canonical_order(space)
         self._space = search_space([space.options[number] for number in self._order.tolist()])
         self._moves = moves(self._space)
         self._deadline, self._seed = deadline or Deadline(), seed
-        self._work = usual_work(space, devices, self._deadline.seconds)
+        self._work = math.ceil(effort * usual_work(space, devices, self._deadline.seconds))
         self._found = with_previous(self._space, devices, self._moves)
         self._stays = previous_options(self._found, self._moves)
         self._rounds = self._states = 0
@@ -120,7 +122,7 @@ class NearSearch:
     def search(self, budget: float) -> NearPlan | NotFound:
         """Return the best plan found within a budget of bytes, or else the least move found."""
         if not math.isfinite(self._bound):
-            return NotFound(None, None, 0)
+            return NotFound(None, None, 0, self._bound)
         if self._best is not None and self._bytes(self._best) > budget:
             self._best = None
         self._within = near_bound(self._found, self._moves, budget, self._bound, self._deadline)
@@ -133,7 +135,8 @@ class NearSearch:
             self._find_least_move(budget)
             best, self._best = self._best, None
         if best is None:
-            return NotFound(None, None, self._rounds)
+            said = self._unlimited.tried if isinstance(self._unlimited, NotFound) else ""
+            return NotFound(None, None, self._rounds, self._bound, said)
         moved = self._bytes(best)
         if moved > budget:
             self._within = near_bound(self._found, self._moves, moved, self._bound, self._deadline)

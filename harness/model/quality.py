@@ -1,0 +1,57 @@
+"""Qualities of a decision, and the bounds that are proven on them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+# A bound may pass its quality by this share: the two are summed up in different orders.
+_ROUNDING = 1e-6
+# What is nearer to its bound than this share is proven best; no search tells such plans apart.
+_PROVEN = 1e-8
+
+
+class Quality(Struct, frozen=True):
+    """A named figure of a decision, with its unit and which direction is better.
+
+    `bounds` names the quality that no decision can bring beyond this one: it is a proven bound.
+    A quality named `gap` is how far that one is from its bound, as a share of 1.
+    """
+
+    name: str
+    unit: str = ""
+    better: Literal["lower", "higher"] = "lower"
+    meaning: str = ""
+    bounds: str = ""
+
+
+class Bound(Struct, frozen=True):
+    """Which quality of a cell is a proven bound on its first one; `better` is the first one's."""
+
+    quality: str
+    name: str
+    better: str
+
+    def gap(self, values: Mapping[str, float]) -> float:
+        """Return how far the quality is from its bound, as a share of 1; NaN where unknown."""
+        quality, bound = values.get(self.quality), values.get(self.name)
+        if quality is None or bound is None or not (quality > 0 and bound > 0):
+            return math.nan
+        return quality / bound - 1 if self.better == "lower" else bound / quality - 1
+
+    def is_reached(self, values: Mapping[str, float]) -> bool:
+        """Whether the quality is at its bound, so that it is proven best."""
+        return self.gap(values) < _PROVEN
+
+    def is_passed(self, values: Mapping[str, float]) -> bool:
+        """Whether the quality is better than its bound, so that the bound cannot be one."""
+        return self.gap(values) < -_ROUNDING
+
+
+def find_bound(qualities: Sequence[Quality]) -> Bound | None:
+    """Return the bound on the first of some qualities, if it has one."""
+    for quality in qualities[1:]:
+        if quality.bounds and quality.bounds == qualities[0].name:
+            return Bound(qualities[0].name, quality.name, qualities[0].better)
+    return None

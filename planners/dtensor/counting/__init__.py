@@ -1,0 +1,1 @@
+"""Count the work of a program and what outlives its steps."""

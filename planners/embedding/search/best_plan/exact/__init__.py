@@ -1,0 +1,1 @@
+"""The exact search, for small problems."""

@@ -1,0 +1,1 @@
+"""The local search, and the runs of it that look for the best plan."""

@@ -1,0 +1,145 @@
+"""Shards that are put on ranks, compiled."""
+
+import numpy as np
+
+from planners.embedding.search.compiling import inlined
+from planners.embedding.search.same_plan.placing.layout import Inputs, Ranks, Work
+from planners.embedding.search.space import Floats, Ints, Placement
+
+
+@inlined
+def copy(source: Ranks, target: Ranks, first: int, end: int) -> None:
+    """Copy the state of the ranks from `first` up to `end`."""
+    for rank in range(first, end):
+        for kind in range(3):
+            target.free[kind, rank] = source.free[kind, rank]
+        for component in range(5):
+            target.load[component, rank] = source.load[component, rank]
+        target.total[rank] = source.total[rank]
+
+
+@inlined
+def fits(problem: Inputs, estimate: int, state: Ranks, rank: int) -> bool:
+    """Whether a shard fits into what a rank has left."""
+    return bool(
+        problem.storage[estimate, 0] <= state.free[0, rank]
+        and problem.storage[estimate, 1] <= state.free[1, rank]
+        and problem.storage[estimate, 2] <= state.free[2, rank]
+    )
+
+
+@inlined
+def put(problem: Inputs, estimate: int, state: Ranks, rank: int) -> None:
+    """Put a shard on a rank."""
+    for kind in range(3):
+        state.free[kind, rank] -= problem.storage[estimate, kind]
+    for component in range(5):
+        state.load[component, rank] += problem.perf[estimate, component]
+    state.total[rank] = total_of(state.load, rank)
+
+
+@inlined
+def total_of(load: Floats, rank: int) -> float:
+    """Return a rank's perf, its components summed in torchrec's order."""
+    return float(load[0, rank] + load[1, rank] + load[2, rank] + load[3, rank] + load[4, rank])
+
+
+@inlined
+def _add_run(problem: Inputs, state: Ranks, run: int, first: int, end: int) -> None:
+    """Put a shard of a run on each of some ranks, whose totals stay as they were."""
+    estimate = problem.run_estimate[run]
+    for rank in range(first, end):
+        for kind in range(3):
+            state.free[kind, rank] -= problem.storage[estimate, kind]
+        for component in range(5):
+            state.load[component, rank] += problem.perf[estimate, component]
+
+
+@inlined
+def place_uniform(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
+    """Place row- and data-parallel options, which leave a rank no choice, on empty ranks.
+
+    Ranks of one stretch have as much memory and load as each other, but for their capacity: of
+    these, `free` has what is gone.
+    """
+    free, load, total = work.stretches
+    free[:] = 0
+    load[:] = 0.0
+    some = False
+    for column in range(row.size):
+        option = row[column]
+        if problem.placement[option] != Placement.UNIFORM:
+            continue
+        some = True
+        if problem.first_shard[option + 1] - problem.first_shard[option] != work.state.total.size:
+            return False
+        start = 0
+        for run in range(problem.first_run[option], problem.first_run[option + 1]):
+            _add_run(problem, work.stretches, run, start, problem.run_end[run])
+            start = problem.run_end[run]
+        for rank in range(work.state.total.size):
+            work.ranks[work.begin[column] + rank] = rank
+    rank = 0
+    for stretch in range(total.size):
+        total[stretch] = total_of(load, stretch)
+        while rank < problem.stretch_end[stretch]:
+            for kind in range(3):
+                left = problem.capacity[kind, rank] + free[kind, stretch]
+                if kind == 0 and hbm != 0:
+                    left = hbm + free[kind, stretch]
+                # No shard frees storage, so that one look after the last is enough.
+                if some and left < 0:
+                    return False
+                work.state.free[kind, rank] = left
+            for component in range(5):
+                work.state.load[component, rank] = load[component, stretch]
+            work.state.total[rank] = total[stretch]
+            rank += 1
+    return True
+
+
+@inlined
+def place_freely(
+    problem: Inputs, work: Work, column: int, shard: int, first: int, end: int, local_ranks: int
+) -> int:
+    """Place a shard on the least loaded rank from `first` up to `end` that it fits, or on -1.
+
+    Of equal ones it takes the first within its host of `local_ranks`, and then the first host.
+    """
+    state = work.state
+    estimate = problem.estimate[problem.first_shard[work.row[column]] + shard]
+    least = np.inf
+    chosen = -1
+    for local_rank in range(first, min(first + local_ranks, end)):
+        rank = local_rank
+        while rank < end:  # a range with steps divides, which takes longer than all of this
+            if state.total[rank] < least and fits(problem, estimate, state, rank):
+                least = state.total[rank]
+                chosen = rank
+            rank += local_ranks
+    if chosen >= 0:
+        put(problem, estimate, state, chosen)
+        work.ranks[work.begin[column] + shard] = chosen
+    return chosen
+
+
+@inlined
+def place_in_order(problem: Inputs, work: Work, column: int, first: int, end: int) -> bool:
+    """Place a shard on each rank from `first` up to `end`, or none where one does not fit."""
+    state, option, begin = work.state, work.row[column], work.begin[column]
+    if work.begin[column + 1] - begin != end - first:
+        return False
+    start = first
+    for run in range(problem.first_run[option], problem.first_run[option + 1]):
+        for rank in range(start, first + problem.run_end[run]):
+            if not fits(problem, problem.run_estimate[run], state, rank):
+                return False
+        start = first + problem.run_end[run]
+    start = first
+    for run in range(problem.first_run[option], problem.first_run[option + 1]):
+        _add_run(problem, state, run, start, first + problem.run_end[run])
+        start = first + problem.run_end[run]
+    for rank in range(first, end):
+        state.total[rank] = total_of(state.load, rank)
+        work.ranks[begin + rank - first] = rank
+    return True

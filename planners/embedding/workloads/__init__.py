@@ -1,0 +1,1 @@
+"""Workloads: which there are, and the problems that are made up."""

@@ -1,0 +1,306 @@
+"""The workloads of the embedding family: published models, generated ones, a user's files."""
+
+import csv
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from importlib import resources
+from itertools import count
+
+from harness.contract import Topology, UsageError, Workload, WorkloadSpec
+from harness.contract.abilities.captured_file import is_captured_file
+from harness.model.errors import unknown
+from harness.model.files import read_file
+from harness.model.ids import at_most, one_of, whole_number
+from planners.embedding.tables.files import (
+    MOST_TABLES,
+    SUFFIXES,
+    Table,
+    is_table_file,
+    read_bytes,
+    read_tables,
+)
+
+MEMORY = {"roomy": 0.4, "tight": 2.0, "mixed": 2.0}
+"""Settings of the parameter `memory`: what the tables take, in parts of the usable HBM."""
+
+PARAMETERS = ("tables", "seed", "memory")
+
+KERNEL_SETS = ("all", "cached", "fused")
+HBM = (0.45, 0.7, 0.9, 1.3, 2.5)
+"""The HBM of a `mixture` in parts of its tables: one of these, unless its parameter says it."""
+DDR = (0.3, 0.7, 2.0)
+_MOST_PARTS = 100.0
+
+_SYNTHETIC_DIMS = (16, 32, 64, 128, 256)
+_SYNTHETIC = Workload(
+    "synthetic",
+    "ads-scale tables, made up: rows 10^U(3, 8), dimension and pooling factor uniform over a few "
+    "values; tables=100, seed=0 unless given",
+    "random.Random(seed), three draws per table",
+)
+
+_MIXTURE = Workload(
+    "mixture",
+    "8 to 30 tables from one row to a few giants, made up, with kernels, sharding types, HBM "
+    f"({HBM[0]} to {HBM[-1]} of the tables) and host memory that the seed draws; a search's test",
+    "random.Random(seed)",
+)
+_MIXTURE_PARAMETERS = ("tables", "seed", "kernels", "hbm", "ddr")
+_MIXTURE_DIMS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+_Record = Mapping[str, str]
+
+_ADS_DIMS = (32, 64, 128, 256)
+# The weights, in percent, have a mean of 15.82 indices per sample. The dataset's own mean is 15.81:
+# 887,017,990 indices in a batch of 65,536 over 856 tables (its locality_stats.txt).
+_POOLING_FACTORS = (1, 2, 5, 10, 20, 50, 100)
+_ADS_POOLING_WEIGHTS = (27, 15, 15, 16, 12, 9, 6)
+
+
+def _ads(records: tuple[_Record, ...]) -> Iterator[Table]:
+    for record in records:
+        index, rows = record["table_index"], int(record["rows_max_index_plus_1"])
+        if rows == 1:  # the list's mark for a table that no sample looks up
+            continue
+        # A generator of its own: a sampled table keeps what it was assigned.
+        rng = random.Random(f"dlrm-856/{index}")
+        dim = rng.choice(_ADS_DIMS)
+        (pooling_factor,) = rng.choices(_POOLING_FACTORS, _ADS_POOLING_WEIGHTS)
+        yield Table(f"table_{index}", rows, dim, (float(pooling_factor),))
+
+
+def _merlin(records: tuple[_Record, ...], model: str) -> Iterator[Table]:
+    index = count()
+    for kind in records:
+        if kind["model"] == model:
+            pooling_factors = tuple(float(part) for part in kind["nnz_per_feature"].split("|"))
+            for _ in range(int(kind["num_tables"])):
+                name = f"table_{next(index)}"
+                yield Table(name, int(kind["rows"]), int(kind["dim"]), pooling_factors)
+
+
+def _criteo(records: tuple[_Record, ...], workload: str) -> Iterator[Table]:
+    for record in records:
+        if record["workload"] == workload:
+            yield Table(
+                f"table_{record['table_index']}",
+                int(record["rows"]),
+                int(record["dim"]),
+                (float(record["pooling_factor"]),),
+                record["dtype"],
+            )
+
+
+@cache
+def _read(file: str) -> tuple[str, tuple[_Record, ...]]:
+    """Return the source and the records of a packaged data file."""
+    text = resources.files("planners.embedding").joinpath("data", file).read_text("utf-8")
+    comment, *lines = text.splitlines()
+    return comment.removeprefix("# source: "), tuple(csv.DictReader(lines))
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """A workload from a packaged file; `assigned` names the attributes that the file lacks."""
+
+    file: str
+    about: str
+    build: Callable[[tuple[_Record, ...]], Iterator[Table]]
+    assigned: str = ""
+
+    def tables(self) -> tuple[Table, ...]:
+        """Build the tables, in the order of the data file."""
+        return tuple(self.build(_read(self.file)[1]))
+
+    def described(self, name: str) -> Workload:
+        """Return what a listing says of it."""
+        tables = self.tables()
+        gib = sum(table.bytes for table in tables) / 2**30
+        text = f"{self.about}: {len(tables)} tables, {gib:,.1f} GiB"
+        if self.assigned:
+            text += f"; assigned, not published: {self.assigned}"
+        return Workload(name, text, _read(self.file)[0])
+
+
+_PUBLISHED = {
+    "dlrm-856": _Published(
+        "dlrm_datasets_2021_t856_rows.csv",
+        "the tables of Meta's 856-table ads dataset of 2021 that are not empty",
+        _ads,
+        assigned="dimension, pooling factor",
+    ),
+    **{
+        f"merlin-{model}": _Published(
+            "merlin_synthetic_v3.csv",
+            f"Merlin's synthetic ads model '{model}', with tables that features share",
+            partial(_merlin, model=model),
+        )
+        for model in ("tiny", "small", "medium", "large", "jumbo", "colossal")
+    },
+    "dlrm-dcnv2": _Published(
+        "criteo_mlperf_tables.csv",
+        "MLPerf's DLRM-DCNv2 on multi-hot Criteo Terabyte",
+        partial(_criteo, workload="mlperf_dlrm_dcnv2"),
+    ),
+    "criteo-kaggle": _Published(
+        "criteo_mlperf_tables.csv",
+        "DLRM on one-hot Criteo Kaggle",
+        partial(_criteo, workload="criteo_kaggle"),
+    ),
+}
+
+
+def synthetic(tables: int, seed: int) -> tuple[Table, ...]:
+    """Return generated tables of ads scale; more of them extend fewer of the same seed."""
+    rng = random.Random(seed)
+    return tuple(
+        Table(
+            name=f"table_{index}",
+            rows=round(10 ** rng.uniform(3, 8)),
+            dim=rng.choice(_SYNTHETIC_DIMS),
+            pooling_factors=(float(rng.choice(_POOLING_FACTORS)),),
+        )
+        for index in range(tables)
+    )
+
+
+def mixture_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
+    """Return the tables of a workload `mixture`; raises UsageError for bad parameters."""
+    spec.check_parameters(_MIXTURE_PARAMETERS)
+    for name in ("hbm", "ddr"):
+        part(spec, name, 1.0)
+    spec.choice("kernels", KERNEL_SETS, KERNEL_SETS[0])
+    rng = random.Random(spec.number("seed", 0, least=0))
+    tables = spec.number("tables", rng.randint(8, 30), most=MOST_TABLES)
+    return tuple(
+        Table(
+            name=f"table_{index}",
+            rows=round(10 ** rng.uniform(0, 8.2 if rng.random() < 0.1 else 7.3)),
+            dim=rng.choice(_MIXTURE_DIMS),
+            pooling_factors=(float(rng.choice(_POOLING_FACTORS)),),
+        )
+        for index in range(tables)
+    )
+
+
+def part(spec: WorkloadSpec, key: str, default: float) -> float:
+    """Return the parameter `key`, memory in parts of the tables' bytes; raises UsageError."""
+
+    def convert(text: str) -> float:
+        if not 0 < (value := float(text)) <= _MOST_PARTS:
+            raise ValueError(text)
+        return value
+
+    return spec.get(key, convert, default, f"a number above 0, at most {_MOST_PARTS:g}")
+
+
+def list_workloads() -> tuple[Workload, ...]:
+    """Return the named workloads; a user's file is a workload too, named by its path."""
+    return (*(known.described(name) for name, known in _PUBLISHED.items()), _SYNTHETIC, _MIXTURE)
+
+
+def assigned(name: str) -> str:
+    """Return which attributes of a workload its source lacks and are assigned here, or nothing."""
+    if name in (_SYNTHETIC.name, _MIXTURE.name):
+        return "rows, dimension, pooling factor"
+    return _PUBLISHED[name].assigned if name in _PUBLISHED else ""
+
+
+def memory_setting(spec: WorkloadSpec) -> str | None:
+    """Return the parameter `memory`, a key of MEMORY, None without it; raises UsageError."""
+    return spec.get("memory", one_of(MEMORY), "", "roomy, tight or mixed") or None
+
+
+def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
+    """Return the tables of a workload: one of `list_workloads`, or a path to .csv or .parquet.
+
+    `tables=N` samples N tables in their original order, with random.Random(seed), or says how many
+    to generate. `memory` is checked but not applied: see `scaled`. Raises UsageError.
+    """
+    is_file = is_table_file(spec.name)
+    names = (*_PUBLISHED, _SYNTHETIC.name, _MIXTURE.name)
+    if not is_file and spec.name not in names:
+        files = (f"FILE{suffix}" for suffix in (*SUFFIXES, ".json", ".json.gz"))
+        raise unknown("workload", spec.name, (*names, *files))
+    if spec.name == _MIXTURE.name:
+        return mixture_tables(spec)
+    spec.check_parameters(PARAMETERS)
+    memory_setting(spec)
+    seed = spec.get("seed", whole_number, 0, "a whole number of at least 0")
+    if spec.name == _SYNTHETIC.name:
+        allowed = f"a whole number from 1 to {MOST_TABLES:,}"
+        return synthetic(spec.get("tables", at_most(MOST_TABLES), 100, allowed), seed)
+    tables = read_tables(spec.name) if is_file else _PUBLISHED[spec.name].tables()
+    if "tables" not in spec.parameters:
+        if "seed" in spec.parameters:
+            raise UsageError(
+                f"Parameter 'seed' of workload '{spec}' must come with 'tables', "
+                "the number of tables to sample."
+            )
+        return tables
+    allowed = f"a whole number from 1 to {len(tables)}, the tables that it has"
+    wanted = spec.get("tables", at_most(len(tables)), len(tables), allowed)
+    chosen = random.Random(seed).sample(range(len(tables)), wanted)
+    return tuple(tables[index] for index in sorted(chosen))
+
+
+def label(spec: WorkloadSpec) -> WorkloadSpec:
+    """Return the workload as results name it: a file by its base name and a hash of its content.
+
+    Raises UsageError for what cannot be used: that is better said before a process is started.
+    """
+    if is_captured_file(spec.name):
+        from planners.embedding.capture.file import read_problem
+
+        _check_no_parameters(spec)
+        read_problem(spec.name)
+        return spec.of_file(read_file(spec.name))
+    load_tables(spec)
+    return spec.of_file(read_bytes(spec.name)) if is_table_file(spec.name) else spec
+
+
+def brings(spec: WorkloadSpec) -> Topology | None:
+    """Return a captured file's machines, None for others; raises UsageError for a bad file."""
+    if not is_captured_file(spec.name):
+        return None
+    from planners.embedding.capture.file import read_machines
+
+    _check_no_parameters(spec)
+    return read_machines(spec.name)
+
+
+def _check_no_parameters(spec: WorkloadSpec) -> None:
+    if spec.parameters:
+        raise UsageError(f"A captured workload takes no parameters; write '{spec.name}' alone.")
+
+
+def scaled(tables: tuple[Table, ...], total_bytes: float) -> tuple[Table, ...]:
+    """Return the tables with all row counts multiplied by the factor that meets `total_bytes` best.
+
+    Row counts are rounded, to 1 at least; tables of 1 row stay so. The result misses the goal by at
+    most half a row per table, unless that is below the bytes of one row each.
+    """
+    most = max((table.rows for table in tables), default=1)
+    if most == 1:
+        return tables
+
+    def at(factor: float) -> tuple[Table, ...]:
+        return tuple(
+            replace(table, rows=max(1, round(table.rows * factor)) if table.rows > 1 else 1)
+            for table in tables
+        )
+
+    def total(factor: float) -> int:
+        return sum(table.bytes for table in at(factor))
+
+    low, high = 0.5 / most, 1.0  # at `low`, every table is at 1 row
+    while total(high) < total_bytes:
+        high *= 2
+    while low < (middle := (low + high) / 2) < high:
+        if total(middle) <= total_bytes:
+            low = middle
+        else:
+            high = middle
+    return at(min(low, high, key=lambda factor: abs(total(factor) - total_bytes)))

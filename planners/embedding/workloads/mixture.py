@@ -1,0 +1,91 @@
+"""Problems of many kinds, made up: tables of all sizes, kernels, sharding types, scarce memory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from torchrec.distributed.embedding_types import EmbeddingComputeKernel as Kernel
+from torchrec.distributed.planner.types import ParameterConstraints
+from torchrec.distributed.types import ShardingType
+
+from harness.contract import Topology, WorkloadSpec
+from planners.embedding.tables.files import Table
+from planners.embedding.tables.torchrec_objects import RESERVED_FRACTION
+from planners.embedding.workloads.catalog import DDR, HBM, KERNEL_SETS, part
+
+_KERNELS = {
+    "all": (Kernel.DENSE, Kernel.FUSED, Kernel.FUSED_UVM, Kernel.FUSED_UVM_CACHING),
+    "cached": (Kernel.FUSED, Kernel.FUSED_UVM_CACHING),
+    "fused": (Kernel.FUSED,),
+}
+_TYPES = (
+    tuple(ShardingType),
+    (ShardingType.TABLE_WISE, ShardingType.ROW_WISE, ShardingType.COLUMN_WISE),
+    (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE),
+    (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.TABLE_COLUMN_WISE),
+)
+_SPARE = (0, 10 * 10**6, 60 * 10**6)  # bytes
+_MIN_PARTITIONS = (None, 32, 64, 128)
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """What a problem allows beside its tables: kernels, sharding types, and memory."""
+
+    kernels: tuple[str, ...]
+    sharding_types: tuple[str, ...]
+    min_partition: int | None  # columns of a shard
+    hbm: float  # of all ranks, in parts of the tables' bytes
+    spare: int  # bytes of HBM that each rank has beside that
+    ddr: float
+
+    def constraints(self, tables: Sequence[Table]) -> dict[str, ParameterConstraints]:
+        """Return the constraints of the tables; each table can be cut into its own columns."""
+        return {
+            table.name: ParameterConstraints(
+                sharding_types=list(self.sharding_types),
+                compute_kernels=list(self.kernels),
+                min_partition=self.min_partition and min(self.min_partition, table.dim),
+                pooling_factors=list(table.pooling_factors),
+            )
+            for table in tables
+        }
+
+    def on(self, topology: Topology, tables: Sequence[Table]) -> Topology:
+        """Return the topology with the memory that this mixture asks for."""
+        held = sum(table.bytes for table in tables) / topology.gpus
+        return replace(
+            topology,
+            hbm_bytes=int((self.hbm * held + self.spare) / (1 - RESERVED_FRACTION)) + 1,
+            ddr_bytes=int(self.ddr * held),
+        )
+
+
+def mixture(spec: WorkloadSpec) -> Mixture:
+    """Return what a workload `mixture[...]` allows, drawn by its seed where it does not say."""
+    random = Random(f"mixture/{spec.number('seed', 0, least=0)}")
+    kernels = random.choice(tuple(KERNEL_SETS))
+    types = random.choice([_TYPES[0], random.choice(_TYPES[1:])])
+    drawn = Mixture(
+        kernels=(),
+        sharding_types=tuple(each.value for each in types),
+        min_partition=random.choice(_MIN_PARTITIONS),
+        hbm=random.choice(HBM),
+        spare=random.choice(_SPARE),
+        ddr=random.choice(DDR),
+    )
+    return replace(
+        drawn,
+        kernels=tuple(
+            each.value for each in _KERNELS[spec.choice("kernels", KERNEL_SETS, kernels)]
+        ),
+        hbm=part(spec, "hbm", drawn.hbm),
+        ddr=part(spec, "ddr", drawn.ddr),
+    )
+
+
+def shape(seed: int, machines: Topology) -> Topology:
+    """Return some of these machines, drawn by a seed: 4 to 32 ranks, 4 or 8 of them a host."""
+    random = Random(f"shape/{seed}")
+    ranks, host = random.choice([4, 8, 16, 32]), random.choice([4, 8])
+    return replace(machines, gpus=ranks, gpus_per_host=min(host, ranks))

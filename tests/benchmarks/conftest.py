@@ -1,0 +1,30 @@
+"""The suite is made outside of asv here."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from made_up_suite import asv_benchmark, made_up, suite_of
+
+from benchmarks.outline import OUTLINE_FILE
+
+
+@pytest.fixture(autouse=True)
+def _outside_of_asv(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(OUTLINE_FILE, raising=False)
+
+
+@pytest.fixture
+def run() -> Callable[[str, str], Any]:
+    """Return what asv would show for a function and a variant; None stands for n/a."""
+    suite = suite_of(made_up())["dice"]
+    cache = suite().setup_cache()
+
+    def shown(function: str, variant: str) -> Any:
+        benchmark = asv_benchmark(suite, function, variant, cache)
+        skipped = benchmark.do_setup()
+        value = None if skipped else benchmark.do_run()
+        benchmark.do_teardown()
+        return None if value != value else value
+
+    return shown

@@ -1,0 +1,261 @@
+"""`shardbench gate` as CI runs it: its exit codes, what it writes, and every way it could lie."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy
+from gated import WIDE, Run, results
+from made_up_cells import ended, line, write
+
+from harness.model.ids import CellId
+from harness.suites.expectations import load_expectations
+
+QUICK = CellId.parse(line()["cell"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "first"),
+    [
+        ({}, 0, "As expected: all 2 cells."),
+        ({"counters": {"copies": 1001, "lookups": 20}}, 1, "Regression: 1 of 2 cells is worse"),
+        ({"counters": {"copies": 999, "lookups": 20}}, 1, "Win: 1 of 2 cells is better"),
+        ({"fingerprint": "decaf"}, 1, "Changed: 1 of 2 cells is other than expected."),
+        ({"ratio": WIDE}, 2, "Inconclusive: 1 of 2 cells is perhaps slower"),
+        ({"ratio": WIDE, "fingerprint": "decaf"}, 1, "Changed:"),
+        ({"status": "not installed"}, 3, "Error: 1 of 2 cells could not be measured."),
+    ],
+)
+def test_the_first_line_and_the_exit_code_say_the_verdict(
+    gate: Run, expected: Path, tmp_path: Path, changes: dict[str, Any], code: int, first: str
+):
+    found, out, _ = gate("e.toml", "--judge", results(tmp_path, **changes), "--markdown", "v.md")
+    assert found == code
+    assert out.startswith(first)
+    assert all(len(each) <= 80 for each in out.splitlines() if not each.startswith("  shardbench"))
+    page = (tmp_path / "v.md").read_text()
+    assert page.startswith(f"## {first.rstrip('.')}")
+    assert (tmp_path / "e.new.toml").exists() == (code == 1)
+
+
+def test_what_differs_can_be_accepted(gate: Run, expected: Path, tmp_path: Path):
+    committed = expected.read_bytes()
+    changed = results(tmp_path, fingerprint="decaf")
+    _, out, _ = gate("e.toml", "--judge", changed)
+    assert "  mv e.new.toml e.toml\n" in out
+    assert "  shardbench compare boxing -w 'crates[boxes=10]' -t toy_rack -n 4" in out
+    assert "  shardbench profile boxing quick -w " in out
+    assert expected.read_bytes() == committed, "it is the user who accepts"
+    (tmp_path / "e.new.toml").replace(expected)
+    assert gate("e.toml", "--judge", changed)[0] == 0
+
+
+def test_what_failed_cannot_be_accepted(gate: Run, expected: Path, tmp_path: Path):
+    write(tmp_path / "results.jsonl", line("slow"), ended("quick", "failed", reason="no [b]luck"))
+    code, out, _ = gate("e.toml", "--judge", "results.jsonl")
+    assert code == 1
+    assert "no [b]luck" in out
+    assert "There is nothing to accept" in out
+    assert not (tmp_path / "e.new.toml").exists()
+
+
+def test_the_new_file_goes_where_it_is_asked_for(gate: Run, expected: Path, tmp_path: Path):
+    changed = results(tmp_path, fingerprint="decaf")
+    assert gate("e.toml", "--judge", changed, "--new", "next.toml")[0] == 1
+    assert load_expectations(tmp_path / "next.toml").cells[QUICK].fingerprint == "decaf"
+
+
+def test_markdown_can_go_to_standard_output_alone(gate: Run, expected: Path, tmp_path: Path):
+    code, out, _ = gate("e.toml", "--judge", results(tmp_path), "--markdown", "-")
+    assert code == 0
+    assert out.startswith("## As expected: all 2 cells\n")
+
+
+def test_other_versions_are_said(gate: Run, expected: Path, tmp_path: Path):
+    environment = {"python": "3.11.7", "packages": {"widgets": "2.0"}}
+    _, out, _ = gate("e.toml", "--judge", results(tmp_path, environment=environment))
+    assert "widgets 1.2 → 1.2 and 2.0" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    "name", ["[b]x", "a|b", "`<b>", "a\nb", "\x1b[31m", ":smile:", "ü" * 300, 'q"\\', "%s{}"]
+)
+def test_a_strange_name_is_only_a_name(gate: Run, tmp_path: Path, name: str):
+    problem = f"{name.replace('[', '(').replace(']', ')')}/toy_rack:4"
+    lines = [line(problem=problem), line("slow", problem=problem)]
+    write(tmp_path / "first.jsonl", *lines)
+    assert gate("--propose", "e.toml", "--judge", "first.jsonl")[0] == 0
+    assert gate("e.toml", "--judge", "first.jsonl")[0] == 0
+    lines[0]["fingerprint"] = name
+    write(tmp_path / "next.jsonl", *lines)
+    code, out, _ = gate("e.toml", "--judge", "next.jsonl", "--markdown", "v.md")
+    assert code == 1
+    assert not set("\x1b") & set(out)
+    assert name in out.replace("\n", "") or not name.isprintable()
+
+
+class TestProposing:
+    def test_it_never_overwrites(self, gate: Run, expected: Path):
+        before = expected.read_bytes()
+        code, _, err = gate("--propose", "e.toml", "--judge", "first.jsonl")
+        assert (code, expected.read_bytes()) == (3, before)
+        assert "is there already" in err
+
+    def test_what_is_wrong_is_named_and_gets_no_figures(self, gate: Run, tmp_path: Path):
+        write(tmp_path / "first.jsonl", line("slow"), line(decision="different"))
+        code, out, err = gate("--propose", "e.toml", "--judge", "first.jsonl")
+        assert (code, out) == (0, "Wrote e.toml with 2 cells.\n")
+        assert f"{QUICK} failed or decides otherwise" in err
+        assert not load_expectations(tmp_path / "e.toml").cells[QUICK].has_figures
+
+
+class TestNoVerdict:
+    """Whatever is wrong, the exit code is 3, and nothing reads as if it had been judged."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "sentence"),
+        [
+            ([], "Name a file of expectations"),
+            (["none.toml"], "none.toml does not exist"),
+            (["e.toml", "--judge", "none.jsonl"], "none.jsonl cannot be read"),
+            (["e.toml", "--jugde", "first.jsonl"], "No such option: --jugde"),
+            (["e.toml", "--budget", "soon"], "Invalid value for '--budget'"),
+            (["e.toml", "more.toml"], "more.toml"),
+            (["e.toml", "--budget", "0"], "--budget must be a positive"),
+            (["e.toml", "--seconds", "nan"], "--seconds must be a positive"),
+            (["e.toml", "--judge", "first.jsonl", "--results", "r.jsonl"], "takes no --results"),
+            (["e.toml", "--judge", "first.jsonl", "--new", "e.toml"], "named twice"),
+            (["e.toml", "--judge", "first.jsonl", "--markdown", "./e.toml"], "named twice"),
+            (["e.toml", "--results", "e.toml"], "named twice"),
+            (["e.toml", "--judge", "first.jsonl", "--markdown", "no/v.md"], "is not a folder"),
+            (["e.toml", "--judge", "first.jsonl", "--new", "no/e.toml"], "is not a folder"),
+            (["--propose", "n.toml"], "--propose needs --judge"),
+            (["e.toml", "--propose", "n.toml", "--judge", "first.jsonl"], "and nothing else"),
+            (["empty.toml"], "The expectations name no cell"),
+            (["e.toml"], "Unknown family 'boxing'"),
+            (["e.toml", "--results", "/dev/null"], "Unknown family 'boxing'"),
+        ],
+    )
+    def test_bad_input_is_no_verdict(
+        self, gate: Run, expected: Path, tmp_path: Path, arguments: list[str], sentence: str
+    ):
+        (tmp_path / "empty.toml").write_text("")
+        before = expected.read_bytes()
+        code, out, err = gate(*arguments)
+        assert (code, out) == (3, "")
+        assert sentence in err
+        assert "Traceback" not in err
+        assert expected.read_bytes() == before
+
+    @pytest.mark.parametrize(
+        "content",
+        [b"", b"\n", b"{}\n", b"not json\n", b'{"schema": 1, "cell"', b"\xff\n", b"NaN\n"],
+    )
+    def test_results_that_are_empty_or_damaged(
+        self, gate: Run, expected: Path, tmp_path: Path, content: bytes
+    ):
+        (tmp_path / "r.jsonl").write_bytes(content)
+        code, out, err = gate("e.toml", "--judge", "r.jsonl", "--markdown", "v.md")
+        assert (code, out) == (3, "")
+        assert "r.jsonl" in err
+        assert (tmp_path / "v.md").read_text().startswith("## Error: the gate failed")
+
+    def test_a_damaged_line_among_whole_ones(self, gate: Run, expected: Path, tmp_path: Path):
+        path = tmp_path / results(tmp_path)
+        path.write_text(path.read_text() + '{"cell": \n')
+        assert gate("e.toml", "--judge", path.name)[0] == 3
+
+    @pytest.mark.parametrize("text", ["[cell.x]\n", "statuss = 1\n", "ratio_slack = nan\n", "\0"])
+    def test_malformed_expectations(self, gate: Run, tmp_path: Path, text: str):
+        (tmp_path / "e.toml").write_text(text)
+        assert gate("e.toml", "--judge", results(tmp_path))[0] == 3
+
+    def test_a_crash(self, gate: Run, expected: Path, tmp_path: Path, monkeypatch):
+        def crash(*arguments: Any) -> Any:
+            raise ZeroDivisionError("oops")
+
+        monkeypatch.setattr("shardbench.commands.gate.judge_cells", crash)
+        code, out, err = gate("e.toml", "--judge", results(tmp_path), "--markdown", "v.md")
+        assert (code, out) == (3, "")
+        assert "ZeroDivisionError: oops" in err
+        assert "The gate itself failed: ZeroDivisionError." in err
+        assert "The gate itself failed" in (tmp_path / "v.md").read_text()
+
+    def test_an_old_verdict_does_not_survive_a_failure(
+        self, gate: Run, expected: Path, tmp_path: Path
+    ):
+        good = results(tmp_path)
+        assert gate("e.toml", "--judge", good, "--markdown", "v.md")[0] == 0
+        assert gate("e.toml", "--judge", "none.jsonl", "--markdown", "v.md")[0] == 3
+        assert "As expected" not in (tmp_path / "v.md").read_text()
+
+    def test_a_new_file_that_cannot_be_written(self, gate: Run, expected: Path, tmp_path: Path):
+        changed = results(tmp_path, fingerprint="decaf")
+        code, _, err = gate("e.toml", "--judge", changed, "--new", "/dev/full")
+        assert code == 3
+        assert "No space left on device" in err
+
+    def test_help_is_no_failure(self, gate: Run):
+        code, out, _ = gate("--help")
+        assert code == 0
+        assert "Exit codes: 0 as expected; 1 something differs" in " ".join(out.split())
+
+
+class TestMeasuring:
+    """With the toy family, in child processes."""
+
+    CELL = "toy/same@toy[size=4]/dgx_a100_80gb:2"
+    QUICK = ("--seconds", "0.1", "--budget", "30")
+
+    @pytest.fixture
+    def toys(self, monkeypatch):
+        monkeypatch.setattr("shardbench.commands.gate.found_registry", toy.toy_registry)
+        monkeypatch.setattr("shardbench.commands.gate.load_registry", toy.toy_registry)
+
+    def test_what_the_file_names_is_measured_stored_and_judged(
+        self, gate: Run, toys, tmp_path: Path
+    ):
+        (tmp_path / "e.toml").write_text(f'[cell."{self.CELL}"]\n')
+        code, out, err = gate("e.toml", *self.QUICK)
+        assert code == 1, err
+        assert out.startswith("New: 2 of 2 cells are not expected yet.")
+        stored = (tmp_path / "results" / "gate.jsonl").read_text().splitlines()
+        assert {json.loads(each)["variant"] for each in stored} == {"reference", "same"}
+
+        (tmp_path / "e.new.toml").replace(tmp_path / "e.toml")
+        found = load_expectations(tmp_path / "e.toml").cells
+        assert found[CellId.parse(self.CELL)].counters["dealt"] == 4
+        code, out, err = gate("e.toml", *self.QUICK)
+        assert code in (0, 2), out  # the ratio of calls of microseconds
+        assert "What was measured before is kept in" in err
+        assert len(list((tmp_path / "results").glob("*.jsonl"))) == 2
+
+    def test_a_variant_that_fails_is_a_regression(self, gate: Run, toys, tmp_path: Path):
+        (tmp_path / "e.toml").write_text(
+            f'[cell."{self.CELL.replace("same", "raises")}"]\nfingerprint = "0-1-0-1"\n'
+        )
+        code, out, _ = gate("e.toml", *self.QUICK)
+        assert code == 1
+        assert out.startswith("Regression: 1 of 2 cells is worse than expected, 1 not expected")
+        assert "no item likes me" in " ".join(out.split())
+
+    def test_a_variant_that_is_not_installed_is_no_verdict(self, gate: Run, toys, tmp_path: Path):
+        (tmp_path / "e.toml").write_text(f'[cell."{self.CELL.replace("same", "missing")}"]\n')
+        code, out, _ = gate("e.toml", *self.QUICK)
+        assert code == 3
+        assert out.startswith("Error: 1 of 2 cells could not be measured")
+
+    @pytest.mark.parametrize("path", ["folder", "/dev/full"])
+    def test_results_that_cannot_be_written(self, gate: Run, toys, tmp_path: Path, path: str):
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "e.toml").write_text(f'[cell."{self.CELL}"]\n')
+        code, out, err = gate("e.toml", *self.QUICK, "--results", path)
+        assert (code, out) == (3, "")
+        assert "it is not a file" in err
+        assert Path("/dev/full").is_char_device()
+
+    def test_bad_input_that_only_a_child_sees(self, gate: Run, toys, tmp_path: Path):
+        cell = "toy/same@toy[size=none]/dgx_a100_80gb:2"
+        (tmp_path / "e.toml").write_text(f'[cell."{cell}"]\n')
+        assert gate("e.toml", *self.QUICK)[0] == 3

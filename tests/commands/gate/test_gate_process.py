@@ -1,0 +1,143 @@
+"""The exit code of the process of `shardbench gate`, whatever becomes of its output."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gated import WIDE, results
+
+ROOT = Path(__file__).parents[3]
+
+NOTHING: Mapping[str, str] = {}
+
+
+class TestProcess:
+    """The exit code of the process itself, whatever becomes of its output."""
+
+    @pytest.fixture
+    def start(self, expected: Path, tmp_path: Path) -> Callable[..., "subprocess.Popen[bytes]"]:
+        def start(
+            *arguments: str, changes: Mapping[str, str] = NOTHING, **options: Any
+        ) -> "subprocess.Popen[bytes]":
+            environment = {**os.environ, "PYTHONPATH": str(ROOT), **changes}
+            return subprocess.Popen(
+                [sys.executable, "-m", "shardbench", "gate", "e.toml", *arguments],
+                cwd=tmp_path, env=environment, **options,
+            )  # fmt: skip
+
+        return start
+
+    @pytest.mark.parametrize(
+        ("changes", "code"), [({}, 0), ({"fingerprint": "decaf"}, 1), ({"ratio": WIDE}, 2)]
+    )
+    def test_a_reader_that_closes_early_changes_nothing(
+        self, start, tmp_path: Path, changes: dict[str, Any], code: int
+    ):
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            process = start(
+                "--judge", results(tmp_path, **changes), stdout=writer, stderr=subprocess.PIPE
+            )
+        finally:
+            os.close(writer)
+        _, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (code, b"")
+
+    @pytest.mark.parametrize("buffered", [True, False])
+    def test_both_outputs_gone_is_never_a_success(
+        self, start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buffered: bool
+    ):
+        # What is still in a buffer when Python ends would make it exit with 120.
+        if buffered:
+            monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+        else:
+            monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            process = start("--judge", "none.jsonl", stdout=writer, stderr=writer)
+        finally:
+            os.close(writer)
+        assert process.wait(timeout=60) == 3
+
+    def test_a_pipe_keeps_the_code_where_it_is_asked_to(self, start, tmp_path: Path):
+        results(tmp_path, fingerprint="decaf")
+        command = f"{sys.executable} -m shardbench gate e.toml --judge results.jsonl | head -1"
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        codes = [
+            subprocess.run(
+                ["bash", "-c", f"{options}{command}"],
+                cwd=tmp_path, env=environment, check=False, capture_output=True, timeout=60,
+            ).returncode
+            for options in ("", "set -o pipefail; ")
+        ]  # fmt: skip
+        assert codes == [0, 1]
+
+    def test_a_full_disk_is_no_verdict(self, start, tmp_path: Path):
+        with Path("/dev/full").open("w") as full:
+            process = start("--judge", results(tmp_path), stdout=full, stderr=subprocess.PIPE)
+            _, err = process.communicate(timeout=60)
+        assert process.returncode == 3
+        assert b"The verdict cannot be written: No space left on device." in err
+
+    def test_an_output_that_knows_few_letters_is_no_crash(self, start, tmp_path: Path):
+        process = start(
+            *("--judge", results(tmp_path, fingerprint="décaf →")),
+            changes={"PYTHONIOENCODING": "ascii"},
+            stdout=subprocess.PIPE,
+        )
+        out, _ = process.communicate(timeout=60)
+        assert (process.returncode, b"Changed" in out) == (1, True)
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+    def test_a_signal_is_never_a_success(self, start, tmp_path: Path, number: int):
+        os.mkfifo(tmp_path / "ready")
+        (tmp_path / "sitecustomize.py").write_text(
+            "import signal\n"
+            # which a shell ignores for what it runs in the background
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            "import harness.suites.expectations as e\n"
+            "def wait(path):\n"
+            "    open('ready', 'w').close()\n"
+            "    import time; time.sleep(60)\n"
+            "e.load_expectations = wait\n"
+        )
+        environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "shardbench", "gate", "e.toml"),
+                *("--judge", results(tmp_path), "--markdown", "v.md"),
+            ],
+            cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        (tmp_path / "ready").open().close()  # blocks until it waits
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode not in (0, 1, 2)
+        assert out == b""
+        assert "As expected" not in (tmp_path / "v.md").read_text()
+
+
+@pytest.mark.parametrize(("code", "ends"), [(0, 0), (1, 2), (2, 0), (3, 2)])
+def test_make_gate_lets_what_is_inconclusive_pass_and_nothing_else(
+    tmp_path: Path, code: int, ends: int
+):
+    """The project's own CI runs it; make itself ends with 2 whatever fails."""
+    command = tmp_path / "bin" / "shardbench"
+    command.parent.mkdir()
+    command.write_text(f"#!/bin/sh\necho verdict\nexit {code}\n")
+    command.chmod(0o755)
+    (tmp_path / ".ready").touch()
+    # An old one is not to be made anew here.
+    options = [f"VENV={tmp_path}", "--old-file", f"{tmp_path}/.ready", "--silent"]
+    done = subprocess.run(
+        ["make", "-C", str(ROOT), "gate", *options], check=False, capture_output=True
+    )
+    assert (done.returncode, b"verdict" in done.stdout) == (ends, True)
+    assert "\nmake gate\n" in (ROOT / ".ci" / "run").read_text()

@@ -1,0 +1,186 @@
+"""Caches have a bound, and tell what they hold."""
+
+import sys
+from dataclasses import dataclass
+
+import pytest
+import torch
+from small_world import placed, running
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+
+from planners.dtensor.cache.interned import InternedDispatch
+from planners.dtensor.cache.shape_class import ShapeClass
+from planners.dtensor.dispatch.base import CacheInfo
+from planners.dtensor.dispatch.specs import SpecTable
+from planners.dtensor.dispatch.tables import BoundedTable, bytes_held
+
+
+def rows_of(mesh: DeviceMesh, rows: int, columns: int = 8) -> DTensor:
+    return placed(mesh, torch.ones(rows, columns), Shard(0))
+
+
+def test_a_table_lets_the_oldest_entry_go():
+    table: BoundedTable[str, int] = BoundedTable(2)
+    for number, key in enumerate("abac"):
+        table.add(key, number)
+    assert table.entries == {"b": 1, "c": 3}
+    table.add("b", 4)
+    assert table.entries == {"b": 4, "c": 3}
+    table.clear()
+    assert table.entries == {}
+
+
+def test_a_table_that_was_read_elsewhere_stays_the_same_when_it_is_cleared():
+    table: BoundedTable[str, int] = BoundedTable(2)
+    entries = table.entries
+    table.add("a", 1)
+    table.clear()
+    table.add("b", 2)
+    assert entries == {"b": 2}
+
+
+def test_plans_of_one_op_never_outgrow_their_limit(mesh):
+    with running(InternedDispatch(most_plans=4)) as dispatch:
+        for rows in range(1, 20):
+            assert torch.equal(torch.relu(rows_of(mesh, rows)).to_local(), torch.ones(rows, 8))
+            assert dispatch.cache_info().entries == min(rows, 4)
+        for rows in (19, 18, 17, 16):
+            torch.relu(rows_of(mesh, rows))
+        assert dispatch.cache_info()[:3] == (4, 19, 4)
+        torch.neg(rows_of(mesh, 1))
+        assert dispatch.cache_info()[:3] == (4, 20, 5)
+
+
+def test_classes_of_one_op_never_outgrow_their_limit(mesh):
+    with running(ShapeClass(most_classes=4)) as dispatch:
+        for ndim in range(1, 9):
+            for rows in (2, 3):  # the second one belongs to the class of the first
+                torch.relu(placed(mesh, torch.ones([rows] + [2] * ndim), Shard(0)))
+            plans_and_classes = dispatch.cache_info().entries
+            assert plans_and_classes == ndim + min(ndim, 4)
+        assert dispatch.cache_info()[:2] == (8, 8)
+
+
+def test_ten_thousand_sizes_take_no_more_room_than_one(mesh):
+    weight = placed(mesh, torch.ones(2, 2), Replicate())
+    batches = torch.ones(10_100, 2)
+
+    def step(rows: int) -> None:
+        hidden = torch.relu(torch.mm(placed(mesh, batches[:rows], Shard(0)), weight))
+        assert hidden.shape == (4 * rows, 2)
+
+    with running(ShapeClass()) as dispatch, torch.no_grad():
+        step(2)
+        first = dispatch.cache_info()
+        for rows in range(3, 10_003):
+            step(rows)
+        last = dispatch.cache_info()
+    assert last.entries == first.entries == 4
+    assert (last.misses, last.hits) == (2, 20_000)
+
+
+def test_a_spec_table_holds_no_more_than_its_limit(mesh):
+    table = SpecTable(limit=8)
+    meta = TensorMeta(torch.Size((8,)), (1,), torch.float32)
+    with table.filled():
+        for size in range(40):
+            sized = meta._replace(shape=torch.Size((8 * size,)))
+            for placements in ((Shard(0),), (Replicate(),)):
+                made = DTensorSpec(mesh, placements, sized)
+                assert (made.mesh, made.placements, made.tensor_meta) == (mesh, placements, sized)
+        held = bytes_held([table])
+        for size in range(40, 80):
+            DTensorSpec(mesh, (Shard(0),), meta._replace(shape=torch.Size((8 * size,))))
+        assert bytes_held([table]) < 1.5 * held
+    table.clear()
+    assert bytes_held([table]) < held / 5
+
+
+def test_specs_from_a_table_equal_those_that_torch_makes(mesh):
+    meta = TensorMeta(torch.Size((8, 4)), (4, 1), torch.float32)
+    plain = [DTensorSpec(mesh, (each,), meta) for each in (Shard(0), Shard(1), Replicate())]
+    with SpecTable().filled():
+        for _ in range(3):
+            made = [DTensorSpec(mesh, each.placements, meta) for each in plain]
+            assert made == plain
+            assert [vars(each) | {"_hash": None} for each in made] == [
+                vars(each) | {"_hash": None} for each in plain
+            ]
+            assert list(map(hash, made)) == list(map(hash, plain))
+            assert DTensorSpec(mesh, [Shard(0)], meta) == plain[0]  # a list is allowed too
+            with pytest.raises(AssertionError, match="must be normalized"):
+                DTensorSpec(mesh, (Shard(-1),), meta)
+
+
+@pytest.mark.parametrize("kind", [InternedDispatch, ShapeClass])
+def test_hits_misses_entries_and_bytes_are_told(kind, mesh):
+    with running(kind()) as dispatch:
+        assert dispatch.cache_info()[:3] == (0, 0, 0)
+        for _ in range(3):
+            torch.relu(rows_of(mesh, 1))
+        assert dispatch.cache_info()[:3] == (2, 1, 1)
+        small = dispatch.cache_info().bytes
+        assert small > 1000
+        for rows in range(1, 60, 2):
+            torch.relu(rows_of(mesh, rows, columns=5))
+        assert dispatch.cache_info().bytes > 3 * small
+        dispatch.clear()
+        assert dispatch.cache_info()[:3] == CacheInfo(0, 0, 0, 0)[:3]
+        assert dispatch.cache_info().bytes < small
+
+
+def test_an_error_is_a_miss_and_is_not_kept(mesh):
+    with running(InternedDispatch()) as dispatch:
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                torch.mm(rows_of(mesh, 2), rows_of(mesh, 3))
+        assert dispatch.cache_info()[:3] == (0, 2, 0)
+
+
+@dataclass
+class Held:
+    parts: list[bytes]
+    mesh: DeviceMesh
+
+
+def test_shared_objects_are_counted_once_and_meshes_not_at_all(mesh):
+    shared = bytes(10_000)
+    one, two = Held([shared], mesh), Held([shared, shared], mesh)
+    alone = bytes_held([one])
+    assert alone == sum(map(sys.getsizeof, (one, vars(one), one.parts, shared, *vars(one))))
+    assert bytes_held([one, two]) - alone < 1000
+    assert bytes_held([one, one]) == alone
+    assert bytes_held([mesh, torch.float32, torch.relu, torch]) == 0
+
+
+def test_slots_are_counted_as_attributes_are():
+    table: BoundedTable[str, bytes] = BoundedTable(2)
+    empty = bytes_held([table])
+    table.add("a", bytes(5000))
+    assert bytes_held([table]) - empty > 5000
+
+
+def test_what_plans_and_classes_share_is_counted_once(mesh):
+    with running(InternedDispatch()) as dispatch:
+        torch.relu(rows_of(mesh, 2))
+        of_plan = dispatch.cache_info().bytes
+    with running(ShapeClass()) as dispatch:
+        torch.relu(rows_of(mesh, 2))
+        classes = dispatch._classes[torch.ops.aten.relu.default].entries
+        (known,) = classes.values()
+        own = bytes_held([classes, dispatch.layouts]) - bytes_held([known.output])
+        assert own > sum(map(sys.getsizeof, (*classes, known, known.order)))
+        assert dispatch.cache_info().bytes - of_plan < own + 100
+
+
+def test_the_keys_of_a_cache_are_counted_too(mesh):
+    with running(InternedDispatch()) as dispatch:
+        torch.relu(rows_of(mesh, 2))
+        plans = dispatch._tables[torch.ops.aten.relu.default].entries
+        held = dispatch.cache_info().bytes
+        ((key, plan),) = plans.items()
+        del plans[key]
+        plans[*key, *range(1000)] = plan
+        assert dispatch.cache_info().bytes > held + 1000 * 8

@@ -1,0 +1,301 @@
+"""Contexts that a program enters and leaves in any order are under `accelerate` as in torch."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import torch
+from changed_torch import (
+    as_they_were,
+    handlers,
+    logits_of,
+    lost,
+    negated,
+    on_replicated,
+    op_strategy_context,
+)
+from random_programs import described
+from small_world import counted, placed
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
+from torch.distributed.tensor._ops.utils import register_op_strategy
+from torch.distributed.tensor.debug import CommDebugMode, _clear_sharding_prop_cache
+from torch.distributed.tensor.experimental import (
+    context_parallel,
+    register_sharding,
+)
+from torch.distributed.tensor.parallel import loss_parallel
+from torch.nn import functional
+from torch_state import is_changed, torch_now
+
+from harness.planning.capture import capture
+from planners.dtensor.accelerate import accelerate
+from planners.dtensor.dispatch.torch_path import PROPAGATOR
+
+aten = torch.ops.aten
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def strategies_as_they_were() -> Iterator[None]:
+    with as_they_were():
+        yield
+    torch._dynamo.reset()
+
+
+# torch.compile
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("marked", ["mark_unbacked", "mark_dynamic"])
+def test_symbolic_sizes_compile(mesh, marked, fullgraph):
+    def run() -> Any:
+        x = placed(mesh, counted(3, 2), Replicate())
+        getattr(torch._dynamo.decorators, marked)(x, 0)
+        compiled = torch.compile(
+            lambda a: torch.exp(a).t() + 1, backend="eager", fullgraph=fullgraph
+        )
+        return described(compiled(x), True)
+
+    expected = run()
+    torch._dynamo.reset()
+    with accelerate():
+        assert run() == expected
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_loss_compiles_as_a_whole_inside_loss_parallel(mesh, dynamic):
+    def run() -> Any:
+        torch._dynamo.reset()
+        compiled = torch.compile(
+            functional.cross_entropy, backend="eager", fullgraph=True, dynamic=dynamic
+        )
+        with loss_parallel():
+            rows = placed(mesh, torch.arange(4), Replicate())
+            return described(compiled(logits_of(mesh), rows), True)
+
+    expected = run()
+    with accelerate():
+        assert run() == expected
+
+
+# Handlers
+
+
+def test_loss_parallel_keeps_its_handlers_under_a_dispatch_mode(mesh):
+    def run() -> Any:
+        with loss_parallel(), CommDebugMode() as mode:
+            made = lost(mesh)
+        with loss_parallel(), CommDebugMode() as other:
+            made += lost(mesh, placed(mesh, torch.arange(4), Replicate()))
+        return described(made, True), mode.get_comm_counts(), other.get_comm_counts()
+
+    expected = run()
+    assert sum(expected[2].values()) == 3
+    with accelerate():
+        assert run() == expected
+
+
+def test_everybody_reaches_torchs_own_handlers(mesh):
+    own = handlers()
+    before = dict(own)
+    with accelerate():
+        assert handlers() is own
+        assert own == before
+        with loss_parallel():
+            assert handlers() is own
+            assert aten.nll_loss_forward.default in own
+        assert own == before
+
+
+def test_it_begins_inside_loss_parallel_and_outlives_it(mesh):
+    rows = placed(mesh, torch.arange(4), Replicate())
+    before, expected = torch_now(), described(lost(mesh, rows), True)
+    stack = ExitStack()
+    stack.enter_context(loss_parallel())
+    accelerated = accelerate()
+    stack.close()
+    assert described(lost(mesh, rows), True) == expected
+    accelerated.stop()
+    assert not is_changed(before)
+
+
+def test_it_ends_inside_loss_parallel(mesh):
+    before = torch_now()
+    accelerated = accelerate()
+    with loss_parallel():
+        expected = described(lost(mesh), True)
+        accelerated.stop()
+        assert described(lost(mesh), True) == expected
+    assert not is_changed(before)
+
+
+@pytest.mark.parametrize("op", [aten.tanh.default, aten.tanh_.default], ids=str)
+@pytest.mark.parametrize("has_reference", [False, True])
+def test_a_handler_of_the_users_is_called_and_kept(op, has_reference, mesh):
+    """An op that plans are made for, and one that is always torch's."""
+    x = placed(mesh, counted(2, 8), Shard(0))
+    held = handlers()
+    with accelerate():
+        op(x.clone())
+        (held if has_reference else handlers())[op] = negated
+        assert torch.equal(op(x.clone()).to_local(), -x.to_local())
+    assert handlers()[op] is negated
+    with accelerate():
+        assert torch.equal(op(x.clone()).to_local(), -x.to_local())
+        del held[op]
+        assert torch.equal(op(x.clone()).to_local(), x.to_local().tanh())
+    assert op not in handlers()
+
+
+def test_a_handler_that_takes_the_place_of_another_one_is_called(mesh):
+    x = placed(mesh, counted(2, 8), Shard(0))
+    held = handlers()
+    held[aten.tanh_.default] = negated
+    with accelerate():
+        aten.tanh_.default(x)
+        del held[aten.tanh_.default]
+        held[aten.erf_.default] = negated  # as many handlers as before
+        assert torch.equal(aten.erf_.default(x.clone()).to_local(), -x.to_local())
+
+
+def test_handlers_are_found_where_the_dispatcher_was_kept(mesh):
+    x = placed(mesh, counted(2, 8), Shard(0))
+    dispatcher = DTensor._op_dispatcher
+    with accelerate():
+        torch.tanh(x)
+        dispatcher._custom_op_handlers.update({aten.tanh.default: negated})
+        assert torch.equal(torch.tanh(x).to_local(), -x.to_local())
+        dispatcher._custom_op_handlers.pop(aten.tanh.default)
+        assert torch.equal(torch.tanh(x).to_local(), x.to_local().tanh())
+        dispatcher._custom_op_handlers = {aten.tanh.default: negated}
+        assert torch.equal(torch.tanh(x).to_local(), -x.to_local())
+        dispatcher._custom_op_handlers = {}
+    assert handlers() == {}
+
+
+def attended(mesh: DeviceMesh) -> Any:
+    torch.manual_seed(0)
+    query = torch.rand(1, 2, 32, 8)
+    with context_parallel(mesh, buffers=[query], buffer_seq_dims=[2]):
+        shape = tuple(query.shape)
+        sharded = placed(mesh, query.clone(), Shard(2))
+        try:
+            made = described(functional.scaled_dot_product_attention(sharded, sharded, sharded), 0)
+        except Exception as error:
+            made = described(error, False)
+    return shape, made, tuple(query.shape)
+
+
+def test_context_parallel_works_and_leaves_torch_its_handlers(mesh):
+    before, expected = handlers(), attended(mesh)
+    state = torch_now()
+    with accelerate():
+        assert attended(mesh) == expected
+        assert handlers() is before
+        with loss_parallel():
+            assert attended(mesh) == expected
+    assert not is_changed(state)
+
+
+def test_an_accelerated_program_can_be_captured_in_any_order_of_ends(mesh, tmp_path):
+    x = placed(mesh, counted(2, 8), Shard(0))
+    state = torch_now()
+    recorded = []
+    for order in ("inside", "outside", "crossed"):
+        file = tmp_path / f"{order}.json"
+        with ExitStack() as stack:
+            if order == "inside":
+                stack.enter_context(accelerate())
+                stack.enter_context(capture("dtensor", str(file)))
+            else:
+                stack.enter_context(capture("dtensor", str(file)))
+                accelerated = stack.enter_context(accelerate())
+            for _ in range(3):
+                torch.tanh(x)
+                x + 1
+            if order == "crossed":
+                accelerated.stop()
+                torch.tanh(x)
+        recorded.append(file.read_text().count("tanh"))
+        assert not is_changed(state)
+    assert len(set(recorded)) == 1
+
+
+# What torch forgets
+
+
+def softmaxed(mesh: DeviceMesh) -> Any:
+    return torch.softmax(placed(mesh, counted(2, 8), Shard(0)), 1).placements
+
+
+def test_a_temporary_strategy_ends_for_both(mesh):
+    with accelerate():
+        assert softmaxed(mesh) == (Shard(0),)
+        with op_strategy_context(aten._softmax.default, on_replicated, RuntimeSchemaInfo(1)):
+            _clear_sharding_prop_cache()
+            assert softmaxed(mesh) == (Replicate(),)
+        assert softmaxed(mesh) == (Shard(0),)
+
+
+def test_a_temporary_strategy_from_before_ends_for_both(mesh):
+    stack = ExitStack()
+    stack.enter_context(
+        op_strategy_context(aten._softmax.default, on_replicated, RuntimeSchemaInfo(1))
+    )
+    with accelerate():
+        assert softmaxed(mesh) == (Replicate(),)
+        stack.close()
+        assert softmaxed(mesh) == (Shard(0),)
+
+
+def test_what_torch_remembers_of_an_earlier_strategy_is_remembered(mesh):
+    """Torch keeps a decision that it has made, whatever is registered later."""
+
+    def run(begun: Callable[[], Any]) -> list[Any]:
+        with as_they_were():
+            made = [softmaxed(mesh)]
+            accelerated = begun()
+            made.append(softmaxed(mesh))
+            register_op_strategy(aten._softmax.default, RuntimeSchemaInfo(1))(on_replicated)
+            PROPAGATOR.op_single_dim_strategy_funcs.pop(aten._softmax.default, None)
+            made.append(softmaxed(mesh))
+            _clear_sharding_prop_cache()
+            made.append(softmaxed(mesh))
+            if accelerated:
+                accelerated.stop()
+            return made
+
+    expected = run(lambda: None)
+    assert expected == [(Shard(0),)] * 3 + [(Replicate(),)]
+    assert run(accelerate) == expected
+
+
+def test_decisions_from_before_are_plans_after_one_look_at_torch(mesh):
+    x = placed(mesh, counted(2, 8), Shard(0))
+    expected = described([torch.tanh(x), x.view(-1, 2, 4), x.sum(0)], True)
+    with accelerate() as accelerated:
+        for _ in range(3):
+            assert described([torch.tanh(x), x.view(-1, 2, 4), x.sum(0)], True) == expected
+        info = accelerated.cache_info()
+    assert (info.misses, info.hits) == (3, 6)
+
+
+def test_a_strategy_that_looks_at_numbers_is_asked_about_each(mesh):
+    x = placed(mesh, counted(2, 8), Shard(0))
+
+    @register_sharding(aten.leaky_relu.default)
+    def by_slope(x: Any, slope: Any = 0.01) -> Any:
+        where = Shard(0) if slope == 0.5 else Replicate()
+        return [([where], [where, None])]
+
+    def run() -> list[Any]:
+        _clear_sharding_prop_cache()
+        return [functional.leaky_relu(x, slope).placements for slope in (0.5, 0.25, 0.5)]
+
+    expected = run()
+    with accelerate():
+        assert run() == expected

@@ -1,0 +1,270 @@
+"""Ops that random programs draw: by name, on how many tensors, at any sizes."""
+
+import operator
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
+
+aten = torch.ops.aten
+
+Sizes = tuple[int, int]
+Values = list[Any]
+Op = Callable[..., Any]
+
+
+def random_placements(random: Random, mesh: DeviceMesh, ndim: int) -> tuple[Placement, ...]:
+    """Draw a placement for each mesh dimension."""
+    allowed: list[Placement] = [Replicate(), *map(Shard, range(ndim)), *map(Shard, range(ndim))]
+    if random.random() < 0.3:
+        allowed += [Partial(random.choice(["sum", "sum", "avg", "max", "min"]))] * 2
+    drawn = [random.choice(allowed) for _ in mesh.shape]
+    if mesh.ndim == 2 and drawn == [Shard(0), Shard(0)] and random.random() < 0.15:
+        return _StridedShard(0, split_factor=mesh.shape[1]), Shard(0)
+    return tuple(drawn)
+
+
+def _local(op: Op) -> Op:
+    return lambda mesh, *operands: op(*operands)
+
+
+def _of_elements(op: Op) -> Op:
+    """Leave out tensors without elements, of which torch 2.13 searches a view for ever."""
+
+    def checked(mesh: DeviceMesh, *operands: Any) -> Any:
+        if not all(each.numel() for each in operands if isinstance(each, torch.Tensor)):
+            raise ValueError("no elements")
+        return op(*operands)
+
+    return checked
+
+
+def _one(random: Random, width: int) -> tuple[str, Op, int]:
+    name, op = random.choice(
+        [
+            ("relu", torch.relu),
+            ("neg", torch.neg),
+            ("exp", torch.exp),
+            ("abs", torch.abs),
+            ("sigmoid", torch.sigmoid),
+            ("clone", torch.clone),
+            ("contiguous", lambda x: x.contiguous()),
+            ("to float", lambda x: x.to(torch.float32)),
+            ("to half", lambda x: x.half()),
+            ("to int", lambda x: x.long()),
+            ("gelu", torch.nn.functional.gelu),
+            ("gelu by tanh", lambda x: torch.nn.functional.gelu(x, approximate="tanh")),
+            ("silu", torch.nn.functional.silu),
+            ("detach", torch.detach),
+            ("cos", torch.cos),
+            ("logical_not", torch.logical_not),
+            ("isnan", torch.isnan),
+            ("zeros_like", torch.zeros_like),
+            ("ones_like", lambda x: torch.ones_like(x, dtype=torch.float64)),
+            ("full_like", lambda x: torch.full_like(x, 2.5)),
+            ("new_zeros", lambda x: x.new_zeros(x.shape)),
+            ("round", lambda x: torch.round(x, decimals=1)),
+            ("nan_to_num", torch.nan_to_num),
+            ("dropout", lambda x: torch.nn.functional.dropout(x, 0.0)),
+            ("triu", torch.triu),
+            ("shape", lambda x: tuple(x.shape)),
+        ]
+    )
+    return name, _local(op), 1
+
+
+def _with_number(random: Random, width: int) -> tuple[str, Op, int]:
+    number = random.choice([0, 1, 2, 3, -1, 1.0, 2.0, 0.5, True, False])
+    name, op = random.choice(
+        [
+            ("add", operator.add),
+            ("sub", operator.sub),
+            ("mul", operator.mul),
+            ("div", operator.truediv),
+            ("radd", lambda x, n: n + x),
+            ("rsub", lambda x, n: n - x),
+            ("rdiv", lambda x, n: n / x),
+            ("pow", operator.pow),
+            ("rpow", lambda x, n: n**x),
+            ("gt", operator.gt),
+            ("eq", operator.eq),
+            ("clamp", lambda x, n: torch.clamp(x, max=n)),
+            ("clamp both", lambda x, n: torch.clamp(x, -1, n)),
+            ("clamp_min", torch.clamp_min),
+            ("masked_fill", lambda x, n: x.masked_fill(x > 0, n)),
+            ("leaky_relu", torch.nn.functional.leaky_relu),
+            ("floor_divide", lambda x, n: torch.div(x, n or 2, rounding_mode="floor")),
+            ("remainder", lambda x, n: torch.remainder(x, n or 2)),
+            ("scalar tensor", lambda x, n: x * torch.tensor(n)),
+            ("scalar tensor first", lambda x, n: torch.tensor(n) + x),
+            ("where", lambda x, n: torch.where(x > 0, x, n)),
+            ("add alpha", lambda x, n: torch.add(x, 1, alpha=n)),
+        ]
+    )
+    return f"{name} {number!r}", lambda mesh, x: op(x, number), 1
+
+
+def _two(random: Random, width: int) -> tuple[str, Op, int]:
+    name, op = random.choice(
+        [
+            ("add", torch.add),
+            ("sub", torch.sub),
+            ("mul", torch.mul),
+            ("div", torch.true_divide),
+            ("maximum", torch.maximum),
+            ("eq", torch.eq),
+            ("lt", torch.lt),
+            ("logical_and", torch.logical_and),
+            ("atan2", torch.atan2),
+            ("add twice", lambda x, y: torch.add(x, y, alpha=2)),
+            ("where", lambda x, y: torch.where(x > 0, x, y)),
+            ("lerp", lambda x, y: torch.lerp(x, y, 0.5)),
+            ("addcmul", lambda x, y: torch.addcmul(x, y, y)),
+            ("mm", torch.mm),
+            ("mm", torch.mm),
+            ("mm", torch.mm),
+            ("mm t", lambda x, y: torch.mm(x, y.t())),
+            ("t mm", lambda x, y: torch.mm(x.t(), y)),
+            ("matmul", torch.matmul),
+            ("bmm", torch.bmm),
+            ("bmm t", lambda x, y: torch.bmm(x, y.transpose(1, 2))),
+            ("linear", torch.nn.functional.linear),
+            ("cat", lambda x, y: torch.cat([x, y])),
+            ("cat last", lambda x, y: torch.cat([x, y], -1)),
+            ("stack", lambda x, y: torch.stack([x, y])),
+            ("equal", torch.equal),
+            ("view_as", lambda x, y: x.view_as(y)),
+            ("expand_as", lambda x, y: x.expand_as(y)),
+            ("foreach", lambda x, y: torch._foreach_add([x, y], 1.0)),
+        ]
+    )
+    return name, _of_elements(op), 2
+
+
+def _three(random: Random, width: int) -> tuple[str, Op, int]:
+    name, op = random.choice(
+        [
+            ("addmm", torch.addmm),
+            ("addmm", torch.addmm),
+            ("addmm scaled", lambda x, y, z: torch.addmm(x, y, z, beta=2, alpha=0.5)),
+            ("baddbmm", torch.baddbmm),
+            ("where", lambda x, y, z: torch.where(x > 0, y, z)),
+            ("linear", torch.nn.functional.linear),
+            ("addcdiv", torch.addcdiv),
+            ("clamp", torch.clamp),
+        ]
+    )
+    return name, _of_elements(op), 3
+
+
+def _view(random: Random, width: int) -> tuple[str, Op, int]:
+    one, other = random.choice([(0, 1), (0, -1), (1, 2), (-2, -1)])
+    name, op = random.choice(
+        [
+            ("t", torch.t),
+            ("t", torch.t),
+            ("transpose", lambda x: x.transpose(one, other)),
+            ("permute", lambda x: x.permute(*reversed(range(x.ndim)))),
+            ("view flat", lambda x: x.view(-1)),
+            ("view split", lambda x: x.view(*x.shape[:-1], 2, -1)),
+            ("view split first", lambda x: x.view(-1, 2, *x.shape[1:])),
+            ("reshape", lambda x: x.reshape(-1, width)),
+            ("flatten", lambda x: x.flatten(0, 1)),
+            ("unflatten", lambda x: x.unflatten(-1, (-1, 2))),
+            ("unsqueeze", lambda x: x.unsqueeze(one)),
+            ("squeeze", torch.squeeze),
+            ("squeeze dim", lambda x: x.squeeze(one)),
+            ("expand", lambda x: x.expand(3, *x.shape)),
+            ("select", lambda x: x.select(one, 0)),
+            ("slice", lambda x: x[:1]),
+            ("slice inner", lambda x: x[..., 1:]),
+            ("narrow", lambda x: x.narrow(-1, 0, 2)),
+            ("detach", torch.detach),
+            ("alias", aten.alias),
+            ("split", lambda x: x.split(2, one)),
+            ("chunk", lambda x: x.chunk(2, -1)),
+            ("unbind", lambda x: x.unbind(0)),
+            ("diagonal", lambda x: x.diagonal()),
+            ("movedim", lambda x: x.movedim(0, -1)),
+            ("view as it is", lambda x: x.view(x.shape)),
+        ]
+    )
+    return name, _of_elements(op), 1
+
+
+def _reduction(random: Random, width: int) -> tuple[str, Op, int]:
+    dim = random.choice([0, 1, -1])
+    keepdim = random.random() < 0.5
+    name, op = random.choice(
+        [
+            ("sum all", torch.sum),
+            ("sum", lambda x: x.sum(dim, keepdim=keepdim)),
+            ("sum to double", lambda x: x.sum(dim, keepdim=keepdim, dtype=torch.float64)),
+            ("mean", lambda x: x.mean(dim, keepdim=keepdim)),
+            ("max", lambda x: x.max(dim)),
+            ("amax", lambda x: x.amax(dim)),
+            ("softmax", lambda x: x.softmax(dim)),
+            ("log_softmax", lambda x: x.log_softmax(dim, dtype=torch.float32)),
+            ("cumsum", lambda x: x.cumsum(dim)),
+            ("any", lambda x: x.any(dim)),
+            ("norm", lambda x: torch.linalg.vector_norm(x)),
+            ("layer_norm", lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:])),
+            ("topk", lambda x: x.topk(1, dim)),
+            ("var", lambda x: x.var(dim)),
+        ]
+    )
+    return f"{name} {dim} {keepdim}", _local(op), 1
+
+
+def _in_place(random: Random, width: int) -> tuple[str, Op, int]:
+    name, op, arity = random.choice(
+        [
+            ("add number_", lambda x: x.add_(1), 1),
+            ("add_", lambda x, y: x.add_(y), 2),
+            ("mul_", lambda x, y: x.mul_(y), 2),
+            ("relu_", torch.relu_, 1),
+            ("zero_", lambda x: x.zero_(), 1),
+            ("copy_", lambda x, y: x.copy_(y), 2),
+            ("out_", lambda x, y: torch.add(x, 1, out=y), 2),
+            ("mm out_", lambda x, y, z: torch.mm(x, y, out=z), 3),
+            ("unsqueeze_", lambda x: x.clone().unsqueeze_(0), 1),
+            ("squeeze_", lambda x: x.clone().squeeze_(0), 1),
+            ("t_", lambda x: x.clone().t_(), 1),
+        ]
+    )
+    return name, _local(op), arity
+
+
+def _placing(random: Random, width: int) -> tuple[str, Op, int]:
+    # Values that collectives make up are compared nowhere: this op is known by its name's end.
+    seed = random.random()
+
+    def redistributed(mesh: DeviceMesh, x: DTensor) -> DTensor:
+        wanted = random_placements(Random(seed), mesh, x.ndim)
+        wanted = tuple(
+            Replicate() if isinstance(each, Partial | _StridedShard) else each for each in wanted
+        )
+        return x.redistribute(mesh, wanted)
+
+    def localized(mesh: DeviceMesh, x: DTensor) -> DTensor:
+        return DTensor.from_local(x.to_local(), mesh, x.placements, run_check=False)
+
+    if random.random() < 0.3:
+        return "from local", localized, 1
+    return "redistribute_", redistributed, 1
+
+
+DRAWERS = (
+    *[_one] * 4,
+    *[_with_number] * 4,
+    *[_two] * 6,
+    *[_three] * 2,
+    *[_view] * 5,
+    *[_reduction] * 2,
+    _in_place,
+    *[_placing] * 2,
+)

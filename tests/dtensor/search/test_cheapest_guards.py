@@ -1,0 +1,134 @@
+"""The cheapest strategy: what torch alone deals with is left to torch, errors included."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from strategies import STRATEGY_FILTER, UPSTREAM, as_schema, aten, outcome, tensor
+from torch._subclasses import FakeTensorMode
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, ShardOrderEntry
+from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy
+from torch.distributed.tensor._ops import utils
+from torch.distributed.tensor._redistribute import use_min_cost_redistribution_plan
+from torch.distributed.tensor.placement_types import _MaskPartial, _StridedShard
+
+from planners.dtensor.search.cheapest import (
+    cheapest_strategy,
+    searched_exactly,
+)
+
+pytestmark = pytest.mark.usefixtures("meshes")
+
+
+class SymbolicSize(int):
+    """A size that is not quite an integer, as those that torch traces with."""
+
+
+STRATEGIES = [[Replicate(), Replicate()], [Shard(0), Shard(0)]]
+
+
+def strided(rows):
+    placements = (_StridedShard(0, split_factor=4), Shard(0))
+    return as_schema([DTensorSpec(rows.mesh, placements, rows.tensor_meta)]), STRATEGIES
+
+
+def ordered(rows):
+    order = (ShardOrderEntry(tensor_dim=0, mesh_dims=(1, 0)),)
+    spec = DTensorSpec(rows.mesh, rows.placements, rows.tensor_meta, order)
+    return as_schema([spec]), STRATEGIES
+
+
+def symbolic(rows):
+    meta = rows.tensor_meta._replace(shape=(SymbolicSize(64), 64))
+    return as_schema([DTensorSpec(rows.mesh, rows.placements, meta)]), STRATEGIES
+
+
+def elsewhere(rows):
+    other = DeviceMesh("cpu", torch.arange(8, 16).reshape(2, 4))
+    return as_schema([DTensorSpec(other, rows.placements, rows.tensor_meta)]), STRATEGIES
+
+
+def undecided(rows):
+    either = OpStrategy([OpSpec(rows), OpSpec(rows)])
+    return OpSchema(aten.relu.default, (either,), {}), STRATEGIES
+
+
+def keyword(rows):
+    wanted = [[output, given, given] for output, given in STRATEGIES]
+    return as_schema([rows], other=OpStrategy([OpSpec(rows)])), wanted
+
+
+def masked(rows):
+    return as_schema([rows]), [[_MaskPartial(), Shard(0)], *STRATEGIES[:1]]
+
+
+@pytest.mark.parametrize(
+    "make", [strided, ordered, symbolic, elsewhere, undecided, keyword, masked]
+)
+def test_torch_keeps_what_it_alone_deals_with(meshes, make):
+    op_schema, strategies = make(tensor(meshes[2, 4], (64, 64), [Shard(0), Shard(0)]))
+    expected = UPSTREAM(meshes[2, 4], op_schema, strategies)
+    assert len(expected.strategies) == 4
+    assert cheapest_strategy(meshes[2, 4], op_schema, strategies).strategies == expected.strategies
+
+
+@pytest.mark.parametrize(
+    ("context", "options"),
+    [
+        (use_min_cost_redistribution_plan, {}),
+        (FakeTensorMode, {}),
+        (nullcontext, {STRATEGY_FILTER: lambda inputs, outputs: True}),
+    ],
+)
+def test_torch_keeps_its_other_ways_to_choose(meshes, context, options):
+    op_schema = as_schema([tensor(meshes[2, 4], (64, 64), [Shard(0), Shard(0)])])
+    with context():
+        strategy = cheapest_strategy(meshes[2, 4], op_schema, STRATEGIES, **options)
+    assert len(strategy.strategies) == 4
+
+
+def test_torch_keeps_ranks_that_are_not_in_the_mesh():
+    mesh = DeviceMesh("cpu", torch.arange(8, 16).reshape(2, 4))
+    op_schema = as_schema([tensor(mesh, (64, 64), [Shard(0), Shard(0)])])
+    assert len(cheapest_strategy(mesh, op_schema, STRATEGIES).strategies) == 4
+
+
+@pytest.mark.parametrize(
+    ("strategies", "keywords"),
+    [
+        ([], ()),
+        ([[Replicate(), Replicate()], [Shard(0)]], ()),
+        ([[Shard(0), Shard(0)], [Replicate(), Replicate(), Replicate()]], ()),
+        ([[Replicate(), Replicate()], [Shard(0), None]], ()),
+        ([[Replicate(), Replicate()], [None, Shard(0)]], ()),
+        ([[Replicate(), Replicate(), Replicate()]], ()),
+        ([[Replicate(), Replicate()]], ("other",)),
+        ([[Replicate(), Shard(-1)]], ()),
+    ],
+)
+def test_what_is_not_for_the_op_raises_the_same_error(meshes, strategies, keywords):
+    rows = tensor(meshes[2, 4], (64, 64), [Shard(0), Shard(0)])
+    op_schema = as_schema([rows], **dict.fromkeys(keywords, OpStrategy([OpSpec(rows)])))
+    expected = outcome(UPSTREAM, meshes[2, 4], op_schema, strategies)
+    assert outcome(cheapest_strategy, meshes[2, 4], op_schema, strategies) == expected
+
+
+def test_a_tensor_dim_that_is_not_there_raises_the_same_error(meshes):
+    op_schema = as_schema([tensor(meshes[2, 4], (64, 64), [Shard(2), Shard(0)])])
+    expected = outcome(UPSTREAM, meshes[2, 4], op_schema, STRATEGIES)
+    assert outcome(cheapest_strategy, meshes[2, 4], op_schema, STRATEGIES) == expected
+
+
+def test_torch_is_left_as_it_was():
+    with searched_exactly():
+        within = utils.expand_to_full_mesh_op_strategy
+        assert within is not UPSTREAM
+        with searched_exactly():
+            pass
+        assert utils.expand_to_full_mesh_op_strategy is within
+    assert utils.expand_to_full_mesh_op_strategy is UPSTREAM
+    with pytest.raises(ZeroDivisionError), searched_exactly():
+        _ = 1 / 0
+    assert utils.expand_to_full_mesh_op_strategy is UPSTREAM

@@ -1,0 +1,255 @@
+"""Random planning problems as training scripts have them, to be captured and planned again."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from random_models import TYPES, random_topology
+from torch import nn
+from torchrec.distributed.embedding import EmbeddingCollectionSharder
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner.partitioners import (
+    GreedyPerfPartitioner,
+    MemoryBalancedPartitioner,
+    SortBy,
+)
+from torchrec.distributed.planner.perf_models import NoopStorageModel
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.proposers import (
+    DynamicProgrammingProposer,
+    EmbeddingOffloadScaleupProposer,
+    GreedyProposer,
+    UniformProposer,
+)
+from torchrec.distributed.planner.storage_reservations import (
+    FixedAbsoluteStorageReservation,
+    FixedPercentageStorageReservation,
+    HeuristicalStorageReservation,
+    InferenceStorageReservation,
+)
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    PlannerError,
+    Topology,
+)
+from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CacheParams
+from torchrec.modules.embedding_configs import (
+    DataType,
+    EmbeddingBagConfig,
+    EmbeddingConfig,
+    PoolingType,
+)
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+
+from harness.model.errors import InfeasibleDecision
+from harness.model.ids import WorkloadSpec
+from harness.planning.capture import capture
+from harness.topologies.lookup import placed_on
+from planners.embedding import FAMILY
+from planners.embedding.decision import Plan, fingerprint
+from planners.embedding.problem import EmbeddingProblem
+
+META = torch.device("meta")
+PROPOSERS = (
+    lambda: None,
+    GreedyProposer,
+    lambda: GreedyProposer(use_depth=False, threshold=3),
+    lambda: [DynamicProgrammingProposer(20), UniformProposer()],
+    EmbeddingOffloadScaleupProposer,
+)
+PARTITIONERS = (
+    lambda: None,
+    lambda: GreedyPerfPartitioner(sort_by=SortBy.PERF, balance_modules=True),
+    lambda: MemoryBalancedPartitioner(max_search_count=4, tolerance=0.1),
+)
+
+
+@dataclass
+class Script:
+    """A training script's model and its planner's arguments; each call makes a planner anew."""
+
+    module: nn.Module
+    topology: Topology
+    constraints: dict[str, ParameterConstraints]
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def planner(self, kind: type[EmbeddingShardingPlanner] = EmbeddingShardingPlanner) -> Any:
+        """Return a new planner."""
+        return kind(
+            topology=self.topology,
+            constraints=self.constraints,
+            stats=[],
+            debug=False,
+            **{name: make() for name, make in self.arguments.items()},
+        )
+
+    def sharders(self) -> list[Any]:
+        """Return new sharders."""
+        cached = {"cache_load_factor": 0.3}
+        return [EmbeddingBagCollectionSharder(cached), EmbeddingCollectionSharder()]
+
+
+def random_script(random: Random, most_tables: int = 6) -> Script:
+    """Return a script whose tables need about as much memory as there is."""
+    names = [f"table_{number}" for number in range(random.randint(1, most_tables))]
+    random.shuffle(names)
+    shapes = {
+        name: (random.choice([3, 100, 1000, 1000, 4097]), random.choice([16, 64, 64, 128]))
+        for name in names
+    }
+    topology = random_topology(
+        random,
+        sum(rows * dim * 4 for rows, dim in shapes.values()),
+        whole_hosts=True,
+        spare=400_000,
+        ssd_cap=random.choice([0, 2**40]),
+        inter_host_bw=random.choice([1e7, 3e7]),
+    )
+    model = nn.Module()
+    model.over = nn.Linear(8, 4)
+    model.inner = nn.ModuleDict()
+    constraints = {name: _constraints(random) for name in names if random.random() < 0.7}
+    while names:
+        some = [names.pop() for _ in range(min(len(names), random.randint(1, 3)))]
+        make = random.choice([_bags, _bags, _sequences])
+        parent = random.choice([model, model.inner])
+        made = make(random, {name: shapes[name] for name in some})
+        parent.add_module(random.choice("abcxyz") + str(len(names)), made)
+    arguments = {
+        "proposer": random.choice(PROPOSERS),
+        "partitioner": random.choice(PARTITIONERS),
+        "storage_reservation": random.choice(
+            (
+                lambda: FixedPercentageStorageReservation(percentage=0.1),
+                lambda: FixedAbsoluteStorageReservation(1000),
+                lambda: HeuristicalStorageReservation(percentage=0.05),
+                lambda: InferenceStorageReservation(percentage=0.0),
+            )
+        ),
+        "batch_size": random.choice([lambda: None, lambda: 16]),
+    }
+    if random.random() < 0.2:
+        arguments["performance_model"] = lambda: NoopStorageModel(topology)
+    return Script(model, topology, constraints, arguments)
+
+
+def _constraints(random: Random) -> ParameterConstraints:
+    types = kernels = cache = None
+    if random.random() < 0.7:
+        types = [*random.sample(TYPES, random.randint(1, 4)), "table_wise"]
+    if random.random() < 0.5:
+        kernels = ["dense", *random.sample(["fused", "fused_uvm", "fused_uvm_caching"], 2)]
+    if random.random() < 0.3:
+        cache = CacheParams(CacheAlgorithm.LRU, load_factor=random.choice([0.1, 0.3]))
+    return ParameterConstraints(
+        sharding_types=types,
+        compute_kernels=kernels,
+        cache_params=cache,
+        min_partition=random.choice([None, 16, 32]),
+        pooling_factors=[random.choice([1.0, 2.5, 10.0])],
+        num_poolings=random.choice([None, [2.0]]),
+        batch_sizes=random.choice([None, [64]]),
+        is_weighted=random.random() < 0.3,
+        bounds_check_mode=random.choice([None, BoundsCheckMode.WARNING]),
+        output_dtype=random.choice([None, DataType.FP16]),
+        feature_names=random.choice([None, ["shared"]]),
+    )
+
+
+def _bags(random: Random, shapes: dict[str, tuple[int, int]]) -> EmbeddingBagCollection:
+    bags = EmbeddingBagCollection(
+        device=META,
+        is_weighted=random.random() < 0.3,
+        tables=[
+            EmbeddingBagConfig(
+                name=name,
+                num_embeddings=rows,
+                embedding_dim=dim,
+                feature_names=["shared", f"{name}_own"],
+                data_type=random.choice([DataType.FP32, DataType.FP16]),
+                pooling=random.choice([PoolingType.SUM, PoolingType.MEAN]),
+            )
+            for name, (rows, dim) in shapes.items()
+        ],
+    )
+    if random.random() < 0.3:
+        for parameter in bags.parameters():
+            parameter._optimizer_classes = [random.choice([torch.optim.Adam, torch.optim.Rprop])]
+    return bags
+
+
+def _sequences(random: Random, shapes: dict[str, tuple[int, int]]) -> EmbeddingCollection:
+    dim = random.choice(list(shapes.values()))[1]  # one for all
+    return EmbeddingCollection(
+        device=META,
+        tables=[
+            EmbeddingConfig(
+                name=name, num_embeddings=rows, embedding_dim=dim, feature_names=[f"{name}_own"]
+            )
+            for name, (rows, _) in shapes.items()
+        ],
+    )
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a planner came to: each table's plan in the order of the plan, or why there is none."""
+
+    fingerprint: str
+    placed: tuple[Any, ...]
+    error: str
+
+
+def plan_live(script: Script, planner: Any = None) -> Decided:
+    """Plan as the training script does."""
+    planner = planner or script.planner()
+    try:
+        planner.plan(script.module, script.sharders())
+    except PlannerError as error:
+        return Decided("", (), str(error).strip().partition("\n")[0].strip(" ."))
+    except Exception as error:  # torchrec's planner has more errors than its own
+        return Decided("", (), type(error).__name__)
+    return decided(Plan(tuple(planner._best_plan)))
+
+
+def plan_again(problem: EmbeddingProblem, variant: str = "as-captured") -> Decided:
+    """Plan a captured problem with a variant."""
+    prepared = FAMILY.find(variant).prepared(problem)
+    try:
+        plan = prepared.run()
+    except InfeasibleDecision as error:
+        return Decided("", (), str(error).rpartition(" (")[0])
+    except Exception as error:
+        return Decided("", (), type(error).__name__)
+    FAMILY.work.validate(problem, plan)
+    return decided(plan)
+
+
+def decided(plan: Plan) -> Decided:
+    """Return a plan, with its tables by their place in it and not by their names."""
+    placed = tuple(
+        (
+            option.sharding_type,
+            option.compute_kernel,
+            tuple((*shard.size, *shard.offset, shard.rank) for shard in option.shards),
+        )
+        for option in plan.options
+    )
+    return Decided(fingerprint(plan), placed, "")
+
+
+def captured(script: Script, path: Path, hash_names: bool = False, planner: Any = None) -> Decided:
+    """Capture what a script plans, and return what it came to."""
+    with capture("embedding", path, hash_names=hash_names):
+        return plan_live(script, planner)
+
+
+def built(path: Path, topology: str | None = None, gpus: int | None = None) -> EmbeddingProblem:
+    """Build the problem of a captured file."""
+    workload = WorkloadSpec(str(path))
+    problem: EmbeddingProblem = FAMILY.work.build(
+        workload, placed_on(FAMILY, workload, topology, gpus)
+    )
+    return problem

@@ -1,0 +1,253 @@
+"""What is captured of a job: which plan counts, and planners and modules of a user's own."""
+
+import json
+import warnings
+
+import pytest
+from captured_bags import bags, script
+from captured_models import (
+    META,
+    built,
+    captured,
+    plan_again,
+    plan_live,
+)
+from torch import nn
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.shard_estimators import (
+    EmbeddingPerfEstimator,
+    EmbeddingStorageEstimator,
+)
+from torchrec.distributed.planner.storage_reservations import (
+    FixedPercentageStorageReservation,
+)
+from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+
+from harness.model.errors import NotApplicable, UsageError
+from harness.model.ids import WorkloadSpec
+from harness.planning.capture import capture
+from planners.embedding import FAMILY
+from planners.embedding.drop_in.planner import Planner
+from planners.embedding.plan_files.loader import JsonPlanLoader
+from planners.embedding.planning import document
+
+pytestmark = pytest.mark.filterwarnings("ignore:HeuristicalStorageReservation is known")
+
+
+def test_shardbenchs_own_planner_is_captured_once_and_made_again(tmp_path):
+    path = tmp_path / "problem.json"
+    live = script()
+    planner = live.planner(lambda **given: Planner(**given, mode="best-plan", seed=3))
+    was = captured(live, path, planner=planner)
+    problem = built(path)
+    assert problem.live.planner.own == {"mode": "best-plan", "search_seconds": None, "seed": 3}
+    assert plan_again(problem) == was
+
+
+class Hierarchical(EmbeddingShardingPlanner):
+    """Plans each child of a model by itself."""
+
+    def plan(self, module, sharders):
+        plans = [
+            EmbeddingShardingPlanner(
+                topology=self._topology, stats=[], debug=False,
+                storage_reservation=FixedPercentageStorageReservation(0.1),
+            ).plan(child, sharders)
+            for child in module.children()
+        ]  # fmt: skip
+        plans[0].plan.update(plans[1].plan)
+        return plans[0]
+
+
+def test_a_planner_that_plans_in_parts_is_captured_as_a_whole(tmp_path):
+    model = nn.Module()
+    model.one, model.other = bags("one", 3), bags("other", 4)
+    live = script(model)
+    path = tmp_path / "problem.json"
+    with capture("embedding", path):
+        live.planner(Hierarchical).plan(model, live.sharders())
+    problem = built(path)
+    assert len(problem.tables) == 7
+    assert problem.live.decision == "not known"
+    with pytest.raises(NotApplicable, match="Hierarchical, which plans in its own way"):
+        plan_again(problem)
+    assert plan_again(problem, "default").fingerprint == plan_live(live).fingerprint
+
+
+class DearerRows(EmbeddingPerfEstimator):
+    """Thinks that row-wise sharding takes ten times as long."""
+
+    def estimate(self, sharding_options, sharder_data_map):
+        super().estimate(sharding_options, sharder_data_map)
+        for option in sharding_options:
+            if option.sharding_type == "row_wise":
+                for shard in option.shards:
+                    shard.perf.fwd_compute *= 10
+
+
+def test_ones_own_estimates_are_those_of_the_file(tmp_path):
+    live = script()
+    live.arguments["enumerator"] = lambda: EmbeddingEnumerator(
+        live.topology,
+        512,
+        estimator=[DearerRows(live.topology), EmbeddingStorageEstimator(live.topology)],
+    )
+    path = tmp_path / "problem.json"
+    was = captured(live, path)
+    problem = built(path)
+    assert problem.options.fed
+    assert plan_again(problem) == was
+    compiled, upstream = (plan_again(problem, name) for name in ("compiled", "upstream"))
+    assert compiled == upstream
+    with pytest.raises(UsageError, match="estimates are not those of the installed torchrec"):
+        built(path, "dgx_h100", 16)
+
+
+def test_one_that_torchrec_does_not_enumerate_is_refused_by_name(tmp_path):
+    path = tmp_path / "problem.json"
+    captured(script(), path)
+    held = json.loads(path.read_text())
+    held["options"][0]["compute_kernel"] = "fused_of_tomorrow"
+    path.write_text(json.dumps(held))
+    with pytest.raises(UsageError, match=r"'fused_of_tomorrow', .* of table 'table_0', which the"):
+        built(path)
+    captured(script(), path)
+    held = json.loads(path.read_text())
+    held["options"][0]["shards"][0][1] += 1
+    path.write_text(json.dumps(held))
+    with pytest.raises(UsageError, match="in other shards"):
+        built(path)
+
+
+def test_the_last_plan_counts(tmp_path):
+    path = tmp_path / "problem.json"
+    first, last = script(bags("first", 2)), script(bags("last", 3))
+    with capture("embedding", path):
+        plan_live(first)
+        plan_live(last)
+    assert [table.name for table in built(path).tables] == ["last_0", "last_1", "last_2"]
+
+
+def test_a_body_that_raises_leaves_its_file(tmp_path):
+    path = tmp_path / "problem.json"
+    with pytest.raises(ZeroDivisionError), capture("embedding", path):  # noqa: PT012 - inside is the body
+        plan_live(script())
+        _ = 1 / 0
+    assert len(built(path).tables) == 8
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (lambda: None, "no EmbeddingShardingPlanner planned inside"),
+        (
+            lambda: script().planner().plan(nn.Linear(2, 2), script().sharders()),
+            "there was no table to place",
+        ),
+    ],
+    ids=["no plan", "no table"],
+)
+def test_nothing_to_write_is_warned_of(tmp_path, body, said):
+    path = tmp_path / "problem.json"
+    with pytest.warns(UserWarning, match=said), capture("embedding", path):
+        body()
+    assert not path.exists()
+
+
+class OwnBags(EmbeddingBagCollection):
+    """Somebody's own kind of module."""
+
+
+def test_a_module_of_ones_own_is_named(tmp_path):
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+
+    class OwnSharder(EmbeddingBagCollectionSharder):
+        @property
+        def module_type(self):
+            return OwnBags
+
+    model = nn.Module()
+    model.own = OwnBags(
+        device=META,
+        tables=[
+            EmbeddingBagConfig(name="t", num_embeddings=9, embedding_dim=4, feature_names=["f"])
+        ],
+    )
+    live = script(model)
+    with (
+        pytest.warns(UserWarning, match=r"Module 'own' is a OwnBags; only .* can be captured"),
+        capture("embedding", tmp_path / "problem.json"),
+    ):
+        live.planner().plan(model, [OwnSharder()])
+
+
+def test_a_process_of_a_job_that_does_not_plan_writes_nothing(tmp_path, monkeypatch):
+    import torchrec.distributed.planner.planners as planners
+
+    live = script()
+    monkeypatch.setattr(  # as on rank 1, which waits for what rank 0 broadcasts
+        planners, "invoke_on_rank_and_broadcast_result", lambda *_: None
+    )
+    path = tmp_path / "problem.json"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with capture("embedding", path):
+            live.planner().collective_plan(live.module, live.sharders(), object())
+    assert not path.exists()
+    monkeypatch.setattr(
+        planners, "invoke_on_rank_and_broadcast_result", lambda pg, rank, plan, *given: plan(*given)
+    )
+    with capture("embedding", path):
+        live.planner().collective_plan(live.module, live.sharders(), object())
+    assert len(built(path).tables) == 8
+
+
+def test_a_plan_of_the_replay_is_loaded_by_the_live_model(tmp_path):
+    model = nn.Module()
+    model.sparse = nn.Module()
+    model.sparse.bags = bags("user", 3)
+    model.sequences = EmbeddingCollection(
+        device=META,
+        tables=[
+            EmbeddingConfig(name="item", num_embeddings=999, embedding_dim=32, feature_names=["i"])
+        ],
+    )
+    live = script(model)
+    captured(live, tmp_path / "problem.json")
+    problem = built(tmp_path / "problem.json")
+    plan = FAMILY.find("certified").prepared(problem).run()
+    FAMILY.work.validate(problem, plan)
+    (tmp_path / "plan.json").write_text(json.dumps(document(problem, plan)))
+    planner = live.planner(
+        lambda **given: EmbeddingShardingPlanner(
+            **given, plan_loader=JsonPlanLoader(tmp_path / "plan.json", model, 4)
+        )
+    )
+    loaded = plan_live(live, planner)
+    ranks = {option.fqn: [shard.rank for shard in option.shards] for option in plan.options}
+    assert {
+        option.fqn: [shard.rank for shard in option.shards] for option in planner._best_plan
+    } == ranks
+    assert not loaded.error
+
+
+def test_tables_of_one_name_are_planned_but_in_no_plan_file(tmp_path):
+    model = nn.Module()
+    model.one, model.other = bags(tables=2), bags(tables=3)
+    live = script(model)
+    was = captured(live, tmp_path / "problem.json")
+    problem = built(tmp_path / "problem.json")
+    assert plan_again(problem) == was
+    plan = FAMILY.find("upstream").prepared(problem).run()
+    with pytest.raises(UsageError, match="table_0 is in 2 modules"):
+        document(problem, plan)
+
+
+def test_a_captured_workload_takes_no_parameters(tmp_path):
+    captured(script(), tmp_path / "problem.json")
+    workload = WorkloadSpec(str(tmp_path / "problem.json"), {"tables": "3"})
+    for ask in (FAMILY.label, FAMILY.brings):
+        with pytest.raises(UsageError, match="takes no parameters"):
+            ask(workload)

@@ -1,0 +1,50 @@
+"""Problems that are planned by torchrec's planner and by ours."""
+
+from compared import come_to
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.proposers import (
+    GreedyProposer,
+)
+
+from harness.contract import WorkloadSpec
+from harness.topologies.lookup import find_topology
+from planners.embedding.drop_in.planner import Planner
+from planners.embedding.problem import build
+
+
+def problem(workload: str = "synthetic[tables=5,seed=2]", gpus: int = 8):
+    return build(WorkloadSpec.parse(workload), find_topology("dgx_a100_80gb", gpus))
+
+
+def new_planner(built, planner=Planner, **arguments):
+    return planner(
+        **{
+            "topology": built.topology,
+            "constraints": built.constraints,
+            "storage_reservation": built.storage_reservation(),
+            "proposer": GreedyProposer(),
+            "stats": [],
+            "debug": False,
+            **arguments,
+        }
+    )
+
+
+def decided(planner: EmbeddingShardingPlanner, built):
+    planner._stats = []
+    return come_to(planner, built.module, built.sharders)
+
+
+def assert_same(built, warned: bool = False, **factories) -> Planner:
+    """Compare with torchrec; every argument is made anew for each planner."""
+    compiled, upstream = (
+        new_planner(built, planner, **{name: make() for name, make in factories.items()})
+        for planner in (Planner, EmbeddingShardingPlanner)
+    )
+    assert decided(compiled, built) == decided(upstream, built)
+    assert compiled._warned == warned
+    return compiled
+
+
+class _OwnProposer(GreedyProposer):
+    pass

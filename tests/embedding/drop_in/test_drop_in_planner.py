@@ -1,0 +1,297 @@
+"""The drop-in planner keeps torchrec's promises: signature, copies, errors, time, releases."""
+
+import copy
+import inspect
+import logging
+import math
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from compared import come_to
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from little_work import little_work, randoms, standing_still
+from random_models import random_model
+from test_planner import decided, new_planner, problem
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.types import ParameterConstraints, Storage
+from torchrec.distributed.types import CacheParams
+from torchrec.schema.utils import is_signature_compatible
+
+from planners.embedding.drop_in.compiled_search import CompiledSearch
+from planners.embedding.drop_in.plan_check import fault_of
+from planners.embedding.drop_in.planner import DistrustedSearch, Planner
+from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.search.estimation import Estimation
+from planners.embedding.search.outcome import Found, NotFound
+from planners.embedding.search.unmade_shards import Estimates
+
+BOTH = ("same-plan", "best-plan")
+
+
+@pytest.mark.parametrize("name", ["__init__", "plan", "collective_plan"])
+def test_its_signature_is_spelled_as_torchrecs(name):
+    theirs = inspect.signature(getattr(EmbeddingShardingPlanner, name))
+    ours = inspect.signature(getattr(Planner, name))
+    assert is_signature_compatible(theirs, ours)
+    for own, their in zip(ours.parameters.values(), theirs.parameters.values(), strict=False):
+        assert str(own) == str(their)
+
+
+def test_a_time_that_is_none_is_refused_in_one_sentence():
+    for seconds in (0, -1.0, math.nan, math.inf):
+        with pytest.raises(
+            ValueError, match=r"^search_seconds must be a time above 0 s, not .*\.$"
+        ):
+            new_planner(problem(), search_seconds=seconds)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+@pytest.mark.parametrize("mode", BOTH)
+def test_a_planner_is_copied_and_pickled_before_planning_and_after(mode, copied):
+    built = problem()
+    planner = new_planner(built, mode=mode)
+    before = copied(planner)
+    expected = decided(planner, built)
+    assert decided(before, built) == expected
+    after = copied(planner)
+    assert decided(after, built) == expected
+    other = problem("synthetic[tables=3,seed=9]")
+    fresh = new_planner(other, mode=mode, constraints=built.constraints)
+    assert decided(after, other) == decided(fresh, other)
+
+
+def test_an_enumerator_is_pickled_with_what_it_remembers():
+    built = problem()
+    enumerator = DistinctShardEnumerator(built.topology, 512, built.constraints)
+    twin = pickle.loads(pickle.dumps(enumerator))
+    options, others = (each.enumerate(built.module, built.sharders) for each in (enumerator, twin))
+    figures = [
+        [(shard.perf, shard.storage) for option in each for shard in option.shards]
+        for each in (options, others)
+    ]
+    assert figures[0] == figures[1]
+    config = twin._estimators[0]._config
+    assert dir(config) == dir(enumerator._estimators[0]._config)
+    assert (
+        type(config).__name__
+        == type(EmbeddingEnumerator(built.topology, 512)._estimators[0]._config).__name__
+    )
+
+
+ODD = st.sampled_from([-1.0, -0.001, 0.0, 0.3, 1.0, 2.5, math.nan, math.inf, None, "x"])
+
+ODD_LISTS = st.none() | st.lists(ODD, max_size=2)
+
+
+@given(
+    random=randoms,
+    pooling_factors=ODD_LISTS,
+    min_partition=st.sampled_from([None, None, -1, 0, 1.5, 32, "x"]),
+    num_poolings=st.none() | st.none() | ODD_LISTS,
+    batch_sizes=st.none() | st.none() | ODD_LISTS,
+    load_factor=st.sampled_from([None, -1.0, 0.2, 2.0, math.nan]),
+    kernels=st.sampled_from([None, [], ["fused"], ["nonsense"], ["fused_uvm_caching", None]]),
+    types=st.sampled_from([None, ["row_wise"], ["column_wise"], ["nonsense"], "row_wise"]),
+)
+def test_malformed_constraints_come_to_what_they_come_to_with_torchrec(
+    random, pooling_factors, min_partition, num_poolings, batch_sizes, load_factor, kernels, types
+):
+    logging.getLogger("torchrec").setLevel(logging.ERROR)
+    model = random_model(random, most_tables=2)
+    constraints = {
+        "table_0": ParameterConstraints(
+            sharding_types=types,
+            compute_kernels=kernels,
+            min_partition=min_partition,
+            pooling_factors=pooling_factors,
+            num_poolings=num_poolings,
+            batch_sizes=batch_sizes,
+            cache_params=load_factor and CacheParams(load_factor=load_factor),
+        )
+    }
+    found = [
+        come_to(
+            kind(**{**model.components(), "constraints": constraints}), model.module, model.sharders
+        )
+        for kind in (EmbeddingShardingPlanner, Planner)
+    ]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("sharding_type", ["row_wise", "column_wise", "table_row_wise"])
+def test_a_negative_pooling_factor_is_refused_in_torchrecs_words(sharding_type):
+    built = problem("synthetic[tables=2,seed=2]")
+    constraints = {
+        table.name: ParameterConstraints(
+            sharding_types=[sharding_type], compute_kernels=["fused"], pooling_factors=[-2.0]
+        )
+        for table in built.tables
+    }
+    built = replace(built, constraints=constraints)
+    expected = decided(new_planner(built, EmbeddingShardingPlanner), built)
+    assert expected[0][0] is AssertionError
+    assert "input_sizes" in expected[0][2]
+    assert decided(new_planner(built), built) == expected
+
+
+def falsified(monkeypatch, change):
+    """Change what the compiled search finds before it is placed."""
+    search = CompiledSearch.search
+
+    def changed(self, space, devices):
+        outcome = search(self, space, devices)
+        return change(outcome, space) if isinstance(outcome, Found) else outcome
+
+    monkeypatch.setattr(CompiledSearch, "search", changed)
+
+
+def rolled(outcome, space):
+    """All shards of whole tables on the rank beside, which rates them the same."""
+    ranks = outcome.ranks.copy()
+    first = 0
+    for option in outcome.options:
+        last = first + int(np.diff(space.first_shard)[option])
+        if space.placement[option] == 1:
+            ranks[first:last] = (ranks[first:last] + 1) % 8
+        first = last
+    return replace(outcome, ranks=ranks)
+
+
+def on_rank(rank):
+    return lambda outcome, space: replace(outcome, ranks=np.full_like(outcome.ranks, rank))
+
+
+FALSE = {
+    "another rating": lambda outcome, space: replace(outcome, rating=outcome.rating * (1 + 1e-15)),
+    "one rank": on_rank(0),
+    "no rank": on_rank(-1),
+    "a rank too many": on_rank(8),
+    "a table less": lambda outcome, space: replace(outcome, options=outcome.options[:-1]),
+    "a table twice": lambda outcome, space: replace(
+        outcome,
+        options=np.append(outcome.options, outcome.options[:1]),
+        ranks=np.append(
+            outcome.ranks, outcome.ranks[: np.diff(space.first_shard)[outcome.options[0]]]
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", BOTH)
+@pytest.mark.parametrize("change", FALSE.values(), ids=FALSE)
+def test_a_plan_that_is_none_is_caught_and_torchrec_plans(monkeypatch, change, mode):
+    built = problem()
+    expected = decided(new_planner(built, EmbeddingShardingPlanner), built)
+    falsified(monkeypatch, change)
+    planner = new_planner(built, mode=mode, check=True)
+    with pytest.warns(
+        DistrustedSearch, match=r"^The search is torchrec's own, since [^.]+.*\.$"
+    ) as said:
+        assert decided(planner, built) == expected
+    assert len(said) == 1
+    assert decided(planner, built)[0] == expected[0], "and goes on so, in silence"
+
+
+def test_other_ranks_of_the_same_rating_are_caught_where_torchrecs_are_wanted(monkeypatch):
+    built = problem()
+    expected = decided(new_planner(built, EmbeddingShardingPlanner), built)
+    falsified(monkeypatch, rolled)
+    with pytest.warns(DistrustedSearch, match="other ranks|rates|must be on rank"):
+        assert decided(new_planner(built, check=True), built) == expected
+
+
+def test_wrong_estimates_are_caught(monkeypatch):
+    built = problem()
+    expected = decided(new_planner(built, EmbeddingShardingPlanner), built)
+    perf = Estimates.perf
+
+    def cheap(self, number):
+        estimated = perf(self, number)
+        estimated.fwd_compute = estimated.fwd_compute * 0.5
+        return estimated
+
+    monkeypatch.setattr(Estimates, "perf", cheap)
+    monkeypatch.setattr(Estimation, "_differ", lambda self, checks: False)
+    assert decided(new_planner(built), built) != expected
+    with pytest.warns(DistrustedSearch, match="torchrec's estimates of table .* are others"):
+        assert decided(new_planner(built, check=True), built) == expected
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_search_that_fails_leaves_the_plan_to_torchrec(monkeypatch, check):
+    built = problem()
+    expected = decided(new_planner(built, EmbeddingShardingPlanner), built)
+    monkeypatch.setattr(CompiledSearch, "flatten", lambda self, options: 1 / 0)
+    with pytest.warns(DistrustedSearch, match="failed with ZeroDivisionError: division by zero"):
+        assert decided(new_planner(built, check=check), built) == expected
+
+
+def test_a_proposal_that_only_torchrec_places_leaves_the_plan_to_torchrec(monkeypatch):
+    built = problem()
+    expected = decided(new_planner(built, EmbeddingShardingPlanner), built)
+    search = CompiledSearch.search
+
+    def finds_nothing(self, space, devices):
+        found = search(self, space, devices)
+        return NotFound(found.options, found.options, 1)
+
+    monkeypatch.setattr(CompiledSearch, "search", finds_nothing)
+    with pytest.warns(DistrustedSearch, match="torchrec places a proposal"):
+        assert decided(new_planner(built), built) == expected
+
+
+@settings(max_examples=25)
+@given(random=randoms, mode=st.sampled_from(BOTH))
+@little_work
+def test_a_right_plan_passes_the_check(random, mode):
+    model = random_model(random)
+    checked, unchecked = (
+        Planner(**model.components(), mode=mode, search_seconds=60, check=check)
+        for check in (True, False)
+    )
+    checked._clock = unchecked._clock = standing_still
+    assert come_to(checked, model.module, model.sharders) == come_to(
+        unchecked, model.module, model.sharders
+    )
+    assert checked._fault is None
+
+
+def test_the_check_sees_where_shards_may_be():
+    built = problem("synthetic[tables=4,seed=2]", gpus=16)
+    planner = new_planner(built, proposer=None)
+    planner.plan(built.module, built.sharders)
+    plan = planner._best_plan
+
+    def fault(change):
+        changed = copy.deepcopy(plan)
+        change(changed)
+        rating = planner._perf_model.rate(plan)
+        return fault_of(
+            changed, rating, {option.fqn for option in plan}, built.topology, planner._perf_model
+        )
+
+    def first_shard(**changes):
+        return lambda changed: vars(changed[0].shards[0]).update(changes)
+
+    assert fault(lambda changed: None) is None
+    assert "do not tile" in fault(first_shard(size=[0, 0]))
+    assert "do not tile" in fault(first_shard(size=[10**9, 10**9]))
+    assert "bytes of HBM" in fault(first_shard(storage=Storage(2**60, 0)))
+    kinds = (
+        ("row_wise", "uniform", [1]),
+        ("table_row_wise", "host", [4, 5]),
+        ("grid_shard", "multi_host", [1]),
+    )
+    for sharding_type, partition_by, ranks in kinds:
+
+        def barred(changed, kind=sharding_type, by=partition_by, ranks=ranks):
+            option = changed[0]
+            option.sharding_type, option.partition_by = kind, by
+            for shard, rank in zip(option.shards, ranks * 16, strict=False):
+                shard.rank = rank
+
+        assert "must be on rank" in fault(barred)

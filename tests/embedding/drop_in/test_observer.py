@@ -1,0 +1,90 @@
+"""The observer counts the planner's steps as it does torchrec's."""
+
+import pytest
+from planned import _OwnProposer, new_planner, problem
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.estimator.estimator import (
+    EmbeddingPerfEstimator,
+)
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
+
+from harness.contract import Progress, Recorder
+from harness.measuring.check import check
+from harness.measuring.timing.clock import SystemClock
+from planners.embedding import FAMILY
+from planners.embedding.drop_in.planner import Planner
+from planners.embedding.observer import observe
+
+
+@pytest.mark.parametrize("gpus", [8, 16])
+@pytest.mark.parametrize("memory", ["roomy", "tight"])
+def test_the_observer_counts_as_it_does_for_torchrec(memory, gpus):
+    built = problem(f"synthetic[tables=6,seed=2,memory={memory}]", gpus)
+    upstream, compiled = (
+        check(FAMILY, FAMILY.find(name), built, SystemClock()) for name in ("upstream", "compiled")
+    )
+    assert compiled.fingerprint == upstream.fingerprint
+    for counter in ("proposals", "partitions"):
+        assert compiled.counters[counter] == upstream.counters[counter] > 0
+    assert compiled.counters["plan_copies"] == 1
+    assert compiled.phases["arrays"] > 0
+    assert compiled.phases["search"] > 0
+    assert compiled.phases["partition"] == 0
+    assert 0 < compiled.counters["estimates"] < upstream.counters["estimates"]
+    options = EmbeddingEnumerator(built.topology, 512, built.constraints).enumerate(
+        built.module, built.sharders
+    )
+    assert upstream.counters["estimates"] == sum(len(option.shards) for option in options)
+
+
+def test_the_observer_tells_how_far_the_enumeration_is(monkeypatch: pytest.MonkeyPatch):
+    built = problem()
+    recorder = Recorder()
+    told = []
+    estimate = EmbeddingStorageEstimator.estimate
+
+    def estimate_and_look(self, sharding_options, *args, **kwargs):
+        estimate(self, sharding_options, *args, **kwargs)
+        told.append((recorder.progress(), len(sharding_options)))
+
+    monkeypatch.setattr(EmbeddingStorageEstimator, "estimate", estimate_and_look)
+    with observe(recorder), recorder.call():
+        new_planner(built, EmbeddingShardingPlanner).plan(built.module, built.sharders)
+    (progress, options), *_ = told
+    assert progress == Progress(options, options, "options estimated", more_follows=True)
+    assert recorder.progress().unit == "proposals"
+
+
+def test_the_observer_counts_repeated_proposals_too():
+    built = problem()
+    counters = []
+    for planner_type in (EmbeddingShardingPlanner, Planner):
+        planner = new_planner(built, planner_type, proposer=None)
+        recorder = Recorder()
+        with observe(recorder), recorder.call():
+            planner.plan(built.module, built.sharders)
+            assert recorder.progress().done == recorder.counters["proposals"]
+        counters.append([recorder.counters[name] for name in ("proposals", "partitions")])
+    assert counters[0] == counters[1]
+    assert counters[0][0] > counters[0][1]
+
+
+def test_the_observer_counts_what_is_left_to_torchrec():
+    built = problem()
+    counters = []
+    for planner_type in (EmbeddingShardingPlanner, Planner):
+        planner = new_planner(built, planner_type, proposer=_OwnProposer())
+        recorder = Recorder()
+        with observe(recorder), recorder.call():
+            planner.plan(built.module, built.sharders)
+        counters.append([recorder.counters[name] for name in ("proposals", "partitions")])
+    assert counters[0] == counters[1]
+    assert counters[0][0] > 0
+
+
+def test_the_observer_leaves_the_estimator_alone():
+    before = EmbeddingPerfEstimator.estimate
+    with observe(Recorder()):
+        assert EmbeddingPerfEstimator.estimate is not before
+    assert EmbeddingPerfEstimator.estimate is before

@@ -1,0 +1,202 @@
+"""Components of a user's own are heard, and what is not compiled is left to torchrec."""
+
+import copy
+import logging
+from dataclasses import replace
+
+import pytest
+from planned import _OwnProposer, assert_same, decided, new_planner, problem
+from torchrec.distributed.planner.constants import DEFAULT_PERF_ESTIMATOR
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.estimator.estimator import (
+    EmbeddingPerfEstimatorFactory,
+)
+from torchrec.distributed.planner.partitioners import (
+    GreedyPerfPartitioner,
+)
+from torchrec.distributed.planner.perf_models import NoopPerfModel
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.proposers import (
+    EmbeddingOffloadScaleupProposer,
+    UniformProposer,
+)
+from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    PlanLoader,
+    StorageReservation,
+)
+
+from planners.embedding.drop_in.compiled_search import CompiledSearch
+from planners.embedding.drop_in.planner import DistrustedSearch
+from planners.embedding.variants.copies import WhollyCopiedOption, WhollyCopiedOptionEnumerator
+
+
+class _OwnReservation(StorageReservation):
+    """Reserves for rank 0 only, and remembers nothing."""
+
+    _percentage = 0.5
+
+    def reserve(self, topology, batch_size, module, sharders, constraints=None):
+        reserved = copy.deepcopy(topology)
+        reserved.devices[0].storage.hbm //= 2
+        return reserved
+
+    @property
+    def last_reserved_topology(self):
+        return None
+
+
+def test_a_storage_reservation_of_the_users_own_is_heard():
+    assert_same(problem(), storage_reservation=_OwnReservation)
+
+
+def test_an_enumerator_of_the_users_own_keeps_its_options():
+    built = problem()
+    given_out = []
+
+    class Enumerator(EmbeddingEnumerator):
+        def enumerate(self, module, sharders):
+            given_out.extend(super().enumerate(module, sharders))
+            return given_out
+
+    planner = new_planner(built, enumerator=Enumerator(built.topology, 512, built.constraints))
+    found = decided(planner, built)
+    assert type(planner._enumerator) is Enumerator
+    assert {shard.rank for option in given_out for shard in option.shards} == {None}
+    assert found == decided(new_planner(built, EmbeddingShardingPlanner), built)
+
+
+def test_options_of_the_users_own_class_stay_what_they_are():
+    def enumerator():
+        return WhollyCopiedOptionEnumerator(built.topology, 512, built.constraints)
+
+    built = problem("synthetic[tables=3,seed=2]")
+    planner = assert_same(built, enumerator=enumerator)
+    assert {type(option) for option in planner._best_plan} == {WhollyCopiedOption}
+
+
+def test_callbacks_get_the_plan():
+    seen = []
+    planner = new_planner(problem(), callbacks=[lambda plan: seen.append(plan) or plan[:1]])
+    outcome = decided(planner, problem())[0]
+    assert len(seen[0]) == 5
+    assert len(outcome[1]) == 1
+
+
+class _Loader(PlanLoader):
+    def __init__(self, plan):
+        self._plan = plan
+
+    def load(self):
+        return self._plan and {option.storage_hash(): option for option in self._plan}
+
+    def plan_context_hash(self):
+        return None
+
+    def get_plan_id(self):
+        return "kept"
+
+
+def test_a_loaded_plan_is_not_searched_for(monkeypatch):
+    built = problem()
+    planner = new_planner(built)
+    plan = planner.plan(built.module, built.sharders)
+    again = new_planner(built, plan_loader=_Loader(planner._best_plan))
+    monkeypatch.setattr(CompiledSearch, "load", None)
+    assert again.plan(built.module, built.sharders).plan == plan.plan
+    assert again._num_proposals == 0
+
+
+def test_without_a_loaded_plan_one_is_searched_for():
+    assert_same(problem(), plan_loader=lambda: _Loader(None))
+
+
+class _OwnPartitioner(GreedyPerfPartitioner):
+    pass
+
+
+class _OwnPerfModel(NoopPerfModel):
+    def rate(self, plan):
+        return 2 * super().rate(plan)
+
+
+@pytest.mark.parametrize(
+    ("said", "factories"),
+    [
+        ("_OwnProposer is not compiled", {"proposer": lambda: [UniformProposer(), _OwnProposer()]}),
+        ("_OwnPartitioner is not compiled", {"partitioner": _OwnPartitioner}),
+        ("_OwnPerfModel is not compiled", {"performance_model": _OwnPerfModel}),
+    ],
+)
+def test_what_is_not_compiled_is_said_once_and_left_to_torchrec(said, factories, caplog):
+    built = problem()
+    if "performance_model" in factories:
+        factories = {"performance_model": lambda: _OwnPerfModel(built.topology)}
+    planner = assert_same(built, warned=True, **factories)
+    decided(planner, built)
+    module = "planners.embedding.drop_in.planner"
+    said_here = [each for each in caplog.records if each.name == module]
+    assert [each.getMessage() for each in said_here] == [
+        f"The search is torchrec's own, since {said}."
+    ]
+    assert said_here[0].levelno == logging.WARNING
+    assert type(planner._enumerator) is EmbeddingEnumerator
+
+
+def test_another_size_of_perf_model_is_left_to_torchrec(caplog):
+    larger = problem(gpus=16).topology
+    assert_same(problem(), warned=True, performance_model=lambda: NoopPerfModel(larger))
+    assert "the perf model is for another number of ranks" in caplog.text
+
+
+def test_the_scale_up_proposer_finds_what_it_finds_with_torchrec():
+    """It changes options and asks the enumerator about them, and so must get torchrec's own."""
+    assert_same(problem(), warned=True, proposer=EmbeddingOffloadScaleupProposer)
+
+
+def test_key_value_kernels_are_left_to_torchrec(caplog):
+    built = problem("synthetic[tables=2,seed=2]")
+    constraints = {
+        table.name: ParameterConstraints(
+            compute_kernels=["fused", "key_value"], sharding_types=["column_wise"], min_partition=16
+        )
+        for table in built.tables
+    }
+    built = replace(built, constraints=constraints)
+    planner = assert_same(built, warned=True)
+    assert "the placement of kernel key_value is not compiled" in caplog.text
+    assert decided(planner, built)[0] == decided(planner, built)[0]
+
+
+class _HalfByteEstimator(EmbeddingStorageEstimator):
+    def estimate(self, sharding_options, sharder_data_map):
+        super().estimate(sharding_options, sharder_data_map)
+        for option in sharding_options:
+            for shard in option.shards:
+                shard.storage.hbm += 0.5
+
+
+def test_half_bytes_are_left_to_torchrec(caplog):
+    built = problem()
+
+    def enumerator():
+        perf = EmbeddingPerfEstimatorFactory.create(
+            DEFAULT_PERF_ESTIMATOR, topology=built.topology, constraints=built.constraints
+        )
+        storage = _HalfByteEstimator(topology=built.topology, constraints=built.constraints)
+        return EmbeddingEnumerator(built.topology, 512, built.constraints, [perf, storage])
+
+    assert_same(built, warned=True, enumerator=enumerator)
+    assert "an estimate is not in whole bytes" in caplog.text
+
+
+def test_a_rating_that_torchrec_does_not_share_leaves_the_search_to_torchrec(monkeypatch):
+    built = problem()
+    rate = NoopPerfModel.rate
+    monkeypatch.setattr(NoopPerfModel, "rate", lambda self, plan: rate(self, plan) * (1 + 2**-52))
+    expected = decided(new_planner(built, EmbeddingShardingPlanner), built)
+    planner = new_planner(built)
+    with pytest.warns(DistrustedSearch, match=r"^The search is torchrec's own, since .* rates"):
+        assert decided(planner, built) == expected
+    assert decided(planner, built) == decided(planner, built), "it is said once"

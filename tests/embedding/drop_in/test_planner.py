@@ -1,0 +1,241 @@
+"""The drop-in planner: torchrec's on real models, and how it behaves where it cannot be."""
+
+import inspect
+import sys
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+import torch
+import torch.distributed as dist
+from compared import come_to
+from hypothesis import given
+from hypothesis import strategies as st
+from planned import assert_same, decided, new_planner, problem
+from random_models import random_model
+from torch import nn
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner.partitioners import (
+    GreedyPerfPartitioner,
+    MemoryBalancedPartitioner,
+    SortBy,
+)
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.proposers import (
+    DynamicProgrammingProposer,
+    GreedyProposer,
+    UniformProposer,
+)
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import (
+    PlannerError,
+    ShardingOption,
+)
+from torchrec.modules.embedding_configs import EmbeddingBagConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+from planners.embedding.drop_in.planner import Planner
+from planners.embedding.search.outcome import NotFound
+from planners.embedding.search.same_plan.partition import PartitionRules
+from planners.embedding.search.same_plan.search import SamePlan
+from planners.embedding.search.space import devices_of, search_space
+from planners.embedding.search.warm_up import warm_up
+
+randoms = st.randoms(use_true_random=False)
+
+
+def test_it_takes_torchrecs_arguments_in_the_same_places():
+    upstream = inspect.signature(EmbeddingShardingPlanner.__init__).parameters
+    ours = inspect.signature(Planner.__init__).parameters
+    for theirs, own in zip(upstream.values(), ours.values(), strict=False):
+        assert (own.name, own.default, own.kind) == (theirs.name, theirs.default, theirs.kind)
+    assert list(ours)[len(upstream) :] == [
+        "mode", "search_seconds", "seed", "check", "any_release",
+        "previous", "move_budget", "lost_ranks",
+    ]  # fmt: skip
+
+
+def test_an_unknown_mode_is_refused_in_one_sentence():
+    with pytest.raises(
+        ValueError, match=r"^The mode must be 'same-plan' or 'best-plan', not 'x'.$"
+    ):
+        new_planner(problem(), mode="x")
+
+
+@given(
+    random=randoms,
+    proposer=st.sampled_from(
+        [
+            lambda: None,
+            GreedyProposer,
+            lambda: GreedyProposer(use_depth=False, threshold=4),
+            DynamicProgrammingProposer,
+        ]
+    ),
+    partitioner=st.sampled_from(
+        [
+            lambda: None,
+            lambda: GreedyPerfPartitioner(SortBy.PERF, balance_modules=True),
+            lambda: MemoryBalancedPartitioner(tolerance=0.3),
+        ]
+    ),
+)
+def test_real_models_are_planned_as_by_torchrec(random, proposer, partitioner):
+    model = random_model(random)
+    compiled, upstream = (
+        planner(**model.components(), proposer=proposer(), partitioner=partitioner())
+        for planner in (Planner, EmbeddingShardingPlanner)
+    )
+    expected = come_to(upstream, model.module, model.sharders)
+    assert come_to(compiled, model.module, model.sharders) == expected
+    without_hbm = proposer is DynamicProgrammingProposer and model.topology.compute_device == "cpu"
+    assert compiled._warned == (without_hbm and expected[0][0] is not RuntimeError)
+
+
+@pytest.mark.parametrize("memory", ["roomy", "tight", "mixed"])
+def test_made_up_tables_are_planned_as_by_torchrec(memory):
+    assert_same(problem(f"synthetic[tables=12,seed=4,memory={memory}]", gpus=16))
+
+
+def test_equal_tables_tie_everywhere():
+    built = problem("synthetic[tables=8,seed=2]")
+    tables = tuple(replace(built.tables[0], name=f"table_{number}") for number in range(8))
+    module = EmbeddingBagCollection(
+        device=torch.device("meta"),
+        tables=[
+            EmbeddingBagConfig(
+                name=table.name, num_embeddings=1000, embedding_dim=64, feature_names=[table.name]
+            )
+            for table in tables
+        ],
+    )
+    built = replace(built, tables=tables, module=module, constraints={})
+    assert_same(built)
+    assert_same(built, proposer=lambda: None)
+
+
+def test_a_device_can_be_filled_to_the_last_byte():
+    built = problem("synthetic[tables=3,seed=2]", gpus=2)
+    planner = new_planner(built)
+    planner.plan(built.module, built.sharders)
+    used = [0, 0]
+    for option in planner._best_plan:
+        for shard in option.shards:
+            used[shard.rank] += shard.storage.hbm
+
+    def with_less(lacking: int) -> Planner:
+        for device, amount in zip(built.topology.devices, used, strict=True):
+            device.storage.hbm = amount - lacking
+        return assert_same(built, storage_reservation=lambda: FixedPercentageStorageReservation(0))
+
+    assert with_less(0)._best_plan[0].compute_kernel == planner._best_plan[0].compute_kernel
+    assert with_less(0)._num_plans > with_less(1)._num_plans
+
+
+def test_a_planner_plans_again_and_something_else():
+    built, other = problem("synthetic[tables=4,seed=2]"), problem("synthetic[tables=3,seed=9]")
+    for proposer in (GreedyProposer, DynamicProgrammingProposer):
+        planner = new_planner(built, proposer=proposer(), constraints=None)
+        first = decided(planner, built)
+        assert decided(planner, built) == first
+        upstream = new_planner(other, EmbeddingShardingPlanner, proposer=proposer())
+        upstream._constraints = upstream._enumerator._constraints = None
+        assert decided(planner, other)[:2] == decided(upstream, other)[:2]
+
+
+def test_a_module_without_tables_has_an_empty_plan():
+    planner = new_planner(problem())
+    assert planner.plan(nn.Linear(1, 1), [EmbeddingBagCollectionSharder()]).plan == {}
+    assert (planner._num_proposals, planner._num_plans) == (0, 0)
+
+
+@pytest.mark.parametrize("hbm_share", [1, 0])
+def test_the_users_components_are_back_afterwards(hbm_share):
+    built = problem()
+    for device in built.topology.devices:
+        device.storage.hbm *= hbm_share
+    proposers, partitioner = [GreedyProposer(), UniformProposer()], GreedyPerfPartitioner()
+    reservation = built.storage_reservation()
+    planner = new_planner(
+        built, proposer=proposers, partitioner=partitioner, storage_reservation=reservation
+    )
+    outcome = decided(planner, built)[0]
+    assert (outcome[0] is PlannerError) == (not hbm_share)
+    assert planner._proposers is proposers
+    assert planner._partitioner is partitioner
+    assert "reserve" not in vars(reservation)
+    stored = planner._enumerator.last_stored_search_space
+    assert {shard.rank for option in stored for shard in option.shards} == {None}
+
+
+def test_the_plan_shares_nothing_with_the_search_space():
+    built = problem()
+    planner = new_planner(built)
+    planner.plan(built.module, built.sharders)
+    stored = planner._enumerator.last_stored_search_space
+    parts = {
+        id(part)
+        for option in stored
+        for shard in option.shards
+        for part in (option, shard, shard.size, shard.offset, shard.storage, shard.perf)
+    }
+    for option in planner._best_plan:
+        assert type(option) is ShardingOption
+        assert option.tensor is next(o.tensor for o in stored if o.fqn == option.fqn)
+        for shard in option.shards:
+            own = (option, shard, shard.size, shard.offset, shard.storage, shard.perf)
+            assert not parts & {id(part) for part in own}
+
+
+def fake_certified(monkeypatch, outcome):
+    warm_up()  # with the real one
+    asked = []
+    module = ModuleType("certified")
+    module.best_plan = lambda space, devices, deadline, seed: (
+        asked.append((deadline.seconds, seed)) or outcome
+    )
+    monkeypatch.setitem(sys.modules, "planners.embedding.search.best_plan.search", module)
+    return asked
+
+
+def test_the_best_plan_is_that_of_the_certified_search(monkeypatch):
+    built = problem()
+    first = new_planner(built)
+    _, counts, _ = decided(first, built)
+    space = search_space(first._enumerator.last_stored_search_space)
+    worse = SamePlan([UniformProposer()], PartitionRules())(space, devices_of(built.topology))
+    asked = fake_certified(monkeypatch, worse)
+    planner = new_planner(built, mode="best-plan", search_seconds=2.5, seed=7)
+    planner.plan(built.module, built.sharders)
+    assert asked == [(2.5, 7)]
+    assert planner._perf_model.rate(planner._best_plan) == worse.rating
+    assert (planner._num_proposals, planner._num_plans) == (worse.proposals, worse.partitions)
+    assert counts != (worse.proposals, worse.partitions)
+
+
+def test_the_timeout_limits_the_search_for_the_best_plan_too(monkeypatch):
+    asked = fake_certified(monkeypatch, NotFound(None, None, 0))
+    built = problem()
+    new_planner(built, mode="best-plan", timeout_seconds=3).plan(built.module, built.sharders)
+    assert asked == [(3, 0)]
+
+
+def test_where_the_certified_search_finds_nothing_the_plan_is_the_same(monkeypatch):
+    fake_certified(monkeypatch, NotFound(None, None, 0))
+    built = problem()
+    assert decided(new_planner(built, mode="best-plan"), built) == decided(
+        new_planner(built), built
+    )
+
+
+def test_it_plans_collectively(tmp_path):
+    built = problem()
+    expected = new_planner(built).plan(built.module, built.sharders)
+    if dist.is_initialized():  # a fake one, which another test's planner left
+        dist.destroy_process_group()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        plan = new_planner(built).collective_plan(built.module, built.sharders)
+    finally:
+        dist.destroy_process_group()
+    assert plan.plan == expected.plan

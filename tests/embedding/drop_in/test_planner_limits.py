@@ -1,0 +1,142 @@
+"""How long the planner searches, in what order, and on which releases."""
+
+import copy
+import warnings
+from dataclasses import replace
+
+import pytest
+import torchrec
+from compared import come_to, components
+from hypothesis import given
+from hypothesis import strategies as st
+from little_work import little_work, randoms, standing_still
+from random_options import random_case
+from test_planner import decided, new_planner, problem
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.types import PlannerError
+
+from harness.contract.supported_releases import UnsupportedRelease
+from planners.embedding.drop_in.compiled_search import CompiledSearch
+from planners.embedding.drop_in.planner import RELEASES, Planner
+from planners.embedding.search.enumeration import DistinctShardEnumerator
+
+
+class Ticking:
+    """A clock on which each look takes so long."""
+
+    def __init__(self, seconds):
+        self.seconds, self.now = seconds, 0.0
+
+    def __call__(self):
+        self.now += self.seconds
+        return self.now
+
+
+@pytest.mark.parametrize("limit", [{"search_seconds": 1.0}, {"timeout_seconds": 1}])
+def test_a_time_limit_is_for_laying_out_and_bounds_and_all(monkeypatch, limit):
+    monkeypatch.setattr("planners.embedding.search.best_plan.local.runs._WORK_AT_ONCE", 400_000)
+    built = problem("synthetic[tables=44,seed=1,memory=tight]", gpus=8)
+    looks = []
+    for seconds in (0.01, 0.03):
+        planner = new_planner(built, proposer=None, mode="best-plan", **limit)
+        clock = planner._clock = Ticking(seconds)
+        planner.plan(built.module, built.sharders)
+        looks.append(clock.now / seconds)
+        assert clock.now < 1.0 + 12 * seconds
+    assert looks[1] < looks[0]
+
+
+def test_laying_out_counts(monkeypatch):
+    built = problem()
+    now = [0.0]
+    flatten = CompiledSearch.flatten
+
+    def slow(self, options):
+        now[0] += 10.0
+        return flatten(self, options)
+
+    def left(*arguments):
+        raise AssertionError("no time is left for a bound")
+
+    monkeypatch.setattr(CompiledSearch, "flatten", slow)
+    monkeypatch.setattr("planners.embedding.search.best_plan.search.linear_bound", left)
+    planner = new_planner(built, mode="best-plan", search_seconds=3.0)
+    planner._clock = lambda: now[0]
+    planner.plan(built.module, built.sharders)
+    assert planner._best_plan
+
+
+def test_without_a_plan_in_time_the_error_is_torchrecs():
+    built = problem("synthetic[tables=24,seed=1,memory=tight]", gpus=16)
+    planner = new_planner(built, mode="best-plan", search_seconds=3.0, proposer=None)
+    planner._clock = Ticking(10.0)
+    with pytest.raises(PlannerError, match="Unable to find a plan for this model"):
+        planner.plan(built.module, built.sharders)
+    assert 0 < planner._num_proposals < 100
+
+
+def with_ties(case):
+    """Let kernels of a table make no difference."""
+    alike = {}
+    for option in case.options:
+        shards = alike.setdefault((option.fqn, option.sharding_type), option.shards)
+        option.shards = copy.deepcopy(shards)
+    return case
+
+
+@given(random=randoms, towers=st.booleans())
+@little_work
+def test_the_best_plan_is_the_same_in_whatever_order_options_are_listed(random, towers):
+    case = with_ties(random_case(random, most_tables=4, towers=towers))
+    plans = []
+    for _ in range(3):
+        tables = [
+            [case.options[number] for number in numbers] for numbers in case.tables().values()
+        ]
+        for options in tables:
+            random.shuffle(options)
+        shuffled = replace(case, options=[option for options in tables for option in options])
+        planner = Planner(mode="best-plan", search_seconds=60, **components(shuffled))
+        planner._clock = standing_still
+        outcome, _, _ = come_to(planner)
+        plans.append(outcome[0] if planner._best_plan else PlannerError)
+    assert plans[0] == plans[1] == plans[2]
+
+
+def test_the_installed_release_is_one_of_them():
+    assert RELEASES.include(torchrec.__version__)
+
+
+def test_on_another_release_all_is_torchrecs_own(monkeypatch):
+    built = problem()
+    monkeypatch.setattr(torchrec, "__version__", "1.10.0")
+    monkeypatch.setattr("harness.contract.supported_releases._said", set())
+    monkeypatch.setattr(CompiledSearch, "__init__", None)
+    with pytest.warns(UnsupportedRelease, match=r"^Planner was tested with torchrec .*1\.10\.0"):
+        planner = new_planner(built, mode="best-plan", check=True)
+    assert type(planner._enumerator) is EmbeddingEnumerator
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert decided(planner, built) == decided(
+            new_planner(built, EmbeddingShardingPlanner), built
+        )
+        assert decided(copy.deepcopy(planner), built)[0] == decided(planner, built)[0]
+        new_planner(built)
+
+
+def test_a_checkout_that_was_never_built_has_no_release(monkeypatch):
+    built = problem()
+    monkeypatch.delattr(torchrec, "__version__")
+    monkeypatch.setattr("harness.contract.supported_releases._said", set())
+    with pytest.warns(UnsupportedRelease, match="not with a checkout"):
+        assert type(new_planner(built)._enumerator) is EmbeddingEnumerator
+    assert type(new_planner(built, any_release=True)._enumerator) is DistinctShardEnumerator
+
+
+def test_a_user_may_insist(monkeypatch):
+    built = problem()
+    monkeypatch.setattr(torchrec, "__version__", "1.10.0")
+    planner = new_planner(built, any_release=True)
+    assert type(planner._enumerator) is DistinctShardEnumerator
+    assert decided(planner, built) == decided(new_planner(built, EmbeddingShardingPlanner), built)

@@ -1,0 +1,237 @@
+"""Explanations of plans: their figures add up, and are those of real plans."""
+
+import copy
+import json
+from functools import cache
+from io import StringIO
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_options import random_case
+from rich.console import Console
+from torchrec.distributed.planner.perf_models import NoopPerfModel
+
+from harness.contract import Question, UsageError, WorkloadSpec
+from harness.model.ids import CellId
+from harness.planning.explain import Explained
+from harness.topologies.lookup import find_topology
+from planners.embedding import FAMILY
+from planners.embedding.explain.arguments import reasons
+from planners.embedding.explain.explain import PERF, explain, explained, written
+from planners.embedding.explain.placed_plan import PlacedPlan
+from planners.embedding.explain.records import PlanExplained
+from planners.embedding.quality import arrays, quality
+from planners.embedding.search.best_plan.bounds.presolve import presolved
+from planners.embedding.search.best_plan.candidates import candidates
+from planners.embedding.search.best_plan.search import best_bound
+from planners.embedding.search.space import devices_of, search_space
+from planners.embedding.tables.torchrec_objects import perf_by_rank
+from shardbench.display.explanation import shown
+
+CASES = (
+    ("synthetic[tables=6,seed=1]", 4, "upstream"),
+    ("synthetic[tables=8,seed=7,memory=tight]", 16, "upstream"),
+    ("synthetic[tables=6,seed=3,memory=mixed]", 8, "certified"),
+    ("dlrm-856[tables=10,seed=1]", 16, "uniform"),
+)
+
+
+@cache
+def planned(workload: str, gpus: int, variant: str):
+    problem = FAMILY.work.build(WorkloadSpec.parse(workload), find_topology("dgx_a100_80gb", gpus))
+    return problem, FAMILY.find(variant).prepared(problem).run()
+
+
+@cache
+def found(case) -> PlanExplained:
+    """Everything that is explained of a plan, beside the best one; what bounds it takes seconds."""
+    problem, plan = planned(*case)
+    other = planned(*case[:2], "certified")[1]
+    return explained(problem, plan, Question(None, 4, "certified", other))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_figures_of_the_rank_add_up(case):
+    problem, plan = planned(*case)
+    seen = found(case)
+    perf = perf_by_rank(plan.options, problem.topology)
+    assert seen.ranks_ms == pytest.approx(perf)
+    assert seen.slowest_ms == pytest.approx(max(perf))
+    assert seen.rank.rank == seen.slowest_rank
+    rank = seen.rank
+    assert sum(shard.ms for shard in rank.shards) == pytest.approx(rank.ms)
+    assert sum(shard.share for shard in rank.shards) == pytest.approx(1)
+    assert sum(rank.perf_ms.values()) == pytest.approx(rank.ms)
+    for shard in rank.shards:
+        assert sum(shard.perf_ms[name] for name in PERF) == pytest.approx(shard.ms)
+    assert sum(shard.hbm_bytes for shard in rank.shards) == rank.hbm_bytes
+    costs = [shard.ms for shard in rank.shards]
+    assert costs == sorted(costs, reverse=True)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_says_what_quality_says(case):
+    seen, rated = found(case), quality(*planned(*case))
+    assert seen.slowest_ms == pytest.approx(rated["max_rank_ms"])
+    assert seen.mean_ms == pytest.approx(rated["mean_rank_ms"])
+    assert seen.bound.ms == rated["bound_ms"]
+    fullest = {each.kind: each.bytes / each.usable_bytes for each in seen.memory}
+    assert fullest["HBM"] == pytest.approx(rated["hbm_peak_fraction"])
+    assert fullest.get("DDR", 0.0) == pytest.approx(rated["ddr_peak_fraction"])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_present_option_is_the_present_plan_and_nothing_betters_the_bound(case):
+    _, plan = planned(*case)
+    by_name = {option.name: option for option in plan.options}
+    seen = found(case)
+    for table in seen.tables:
+        now, *others = table.alternatives
+        option = by_name[table.table]
+        assert now.present
+        assert not any(each.present for each in others)
+        assert (now.sharding_type, now.compute_kernel, now.shards) == (
+            option.sharding_type, option.compute_kernel, len(option.shards),
+        )  # fmt: skip
+        assert now.slowest_rank_ms == pytest.approx(seen.slowest_ms)
+        assert now.this_rank_ms == pytest.approx(seen.rank.ms)
+        assert now.ms == pytest.approx(sum(shard.perf.total for shard in option.shards))
+        for each in table.alternatives:
+            assert (each.slowest_rank_ms is None) == bool(each.why_not)
+            assert each.largest_shard_ms <= each.ms * (1 + 1e-12)
+            if each.slowest_rank_ms is not None:
+                assert each.slowest_rank_ms >= seen.bound.ms * (1 - 1e-9)
+                assert each.slowest_rank_ms >= each.this_rank_ms
+            if each.lacking:
+                assert each.needed_bytes > each.free_bytes
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_alternative_rates_as_torchrec_rates_the_plan_with_it(case):
+    """Of those whose shards can go in one way alone: row-wise, shard i on rank i."""
+    problem, plan = planned(*case)
+    space, _ = arrays(problem)
+    checked = 0
+    for table in found(case).tables:
+        for each in table.alternatives[1:]:
+            if each.sharding_type != "row_wise" or each.slowest_rank_ms is None:
+                continue
+            option = copy.deepcopy(
+                next(
+                    option
+                    for option in space.options
+                    if option.name == table.table
+                    and option.sharding_type == "row_wise"
+                    and option.compute_kernel == each.compute_kernel
+                )
+            )
+            for rank, shard in enumerate(option.shards):
+                shard.rank = rank
+            others = [other for other in plan.options if other.name != table.table]
+            rating = NoopPerfModel(problem.topology).rate([*others, option])
+            assert each.slowest_rank_ms == pytest.approx(rating)
+            checked += 1
+    assert checked or case[2] != "uniform"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_table_put_back_where_it_was_gives_the_plan_again(case):
+    problem, plan = planned(*case)
+    placed = PlacedPlan(plan.options, problem.topology.world_size)
+    whole = placed.load()
+    for place in range(len(plan.options)):
+        others, alone = placed.load(without=place), placed.load(only=place)
+        assert others.perf + alone.perf == pytest.approx(whole.perf)
+        assert (others.used + alone.used == whole.used).all()
+
+
+def test_the_difference_to_another_plan_adds_up_and_is_that_of_real_plans():
+    case, other = CASES[3], "certified"
+    seen = found(case).against
+    problem, plan = planned(*case)
+    theirs = planned(*case[:2], other)[1]
+    assert seen.slowest_ms == pytest.approx(max(perf_by_rank(theirs.options, problem.topology)))
+    assert sum(table.mean_ms for table in seen.tables) == pytest.approx(seen.by_options_ms)
+    difference = found(case).slowest_ms - seen.slowest_ms
+    assert seen.by_options_ms + seen.by_balance_ms == pytest.approx(difference)
+    assert seen.other_options + seen.other_ranks == len(seen.tables) > 0
+    there = {option.name: option for option in theirs.options}
+    for table in seen.tables:
+        mixed = [there[o.name] if o.name == table.table else o for o in plan.options]
+        alone = max(perf_by_rank(mixed, problem.topology))
+        assert table.alone_ms == pytest.approx(alone)
+
+
+def test_a_variant_that_decides_the_same_differs_in_nothing():
+    problem, plan = planned(*CASES[0])
+    same = FAMILY.find("compiled").prepared(problem).run()
+    seen = explain(problem, plan, Question(None, 1, "compiled", same))
+    assert seen.document["against"]["tables"] == ()
+    assert any("decides the same" in sentence for sentence in seen.sentences)
+
+
+@pytest.mark.parametrize("rank", [-1, 4, 10**30])
+def test_a_rank_that_does_not_exist_is_bad_input(rank):
+    with pytest.raises(UsageError, match=f"no rank {rank}"):
+        explained(*planned(*CASES[0]), Question(rank, 1))
+
+
+def test_every_rank_can_be_asked_for():
+    for rank in range(4):
+        assert explained(*planned(*CASES[0]), Question(rank, 1)).rank.rank == rank
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**6))
+def test_the_arguments_prove_what_the_bound_says_and_the_first_that_does_is_binding(seed):
+    case = random_case(Random(seed), towers=False)
+    space, devices = search_space(case.options), devices_of(case.topology)
+    bound = best_bound(space, devices)
+    if len(presolved(candidates(space, devices)).without_options):
+        assert bound == np.inf
+        with pytest.raises(ValueError, match="has no room"):
+            reasons(space, devices)
+        return
+    seen = reasons(space, devices)
+    assert seen.milliseconds == pytest.approx(bound)
+    proven = seen.proven
+    if not np.isfinite(bound):
+        return
+    assert max(proven["table"], proven["work"]) <= proven["shards"] * (1 + 1e-9)
+    assert proven["shards"] <= proven["memory"] * (1 + 1e-9) + 1e-12
+    names = list(proven)
+    for name in names[: names.index(seen.binding)]:
+        assert proven[name] < seen.milliseconds
+    assert proven[seen.binding] == pytest.approx(seen.milliseconds)
+
+
+@pytest.mark.parametrize(
+    ("workload", "gpus", "binding"),
+    [
+        ("synthetic[tables=1,seed=5]", 8, "table"),
+        ("synthetic[tables=8,seed=7]", 1, "work"),
+        ("dlrm-856[tables=60,seed=1]", 16, "work"),
+        ("dlrm-856[tables=40,seed=1]", 8, "shards"),
+        ("synthetic[tables=44,seed=7,memory=tight]", 16, "hosts"),
+        ("synthetic[tables=6,seed=3,memory=mixed]", 8, "ranks"),
+    ],
+)
+def test_what_binds(workload, gpus, binding):
+    problem = FAMILY.work.build(WorkloadSpec.parse(workload), find_topology("dgx_a100_80gb", gpus))
+    assert reasons(*arrays(problem)).binding == binding
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_shown_in_80_columns_and_is_json(case):
+    made = written(found(case), 3)
+    cell = CellId.parse(f"embedding/{case[2]}@{case[0]}/dgx_a100_80gb:{case[1]}")
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(shown(Explained(cell, "certified", made, 0.1)))
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+    assert made.document["rank"]["rank"] == made.document["slowest_rank"]
+    json.dumps(made.document, allow_nan=False)

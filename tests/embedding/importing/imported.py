@@ -1,0 +1,29 @@
+"""What an import comes to, or what it is refused with."""
+
+import pytest
+
+from harness.contract.abilities.inventory import Imported, ImportRequest
+from harness.model.errors import UsageError
+from planners.embedding.importing.importer import read
+from planners.embedding.tables.files import Table, parse_tables
+
+
+def imported(source: str, target: str = "tables.csv", **options) -> Imported:
+    return read(ImportRequest(source, target, **options))
+
+
+def tables_of(source: str, target: str = "tables.csv", **options) -> tuple[Table, ...]:
+    return parse_tables(imported(source, target, **options).content, target)
+
+
+def refusal(source: str, **options) -> str:
+    with pytest.raises(UsageError) as caught:
+        imported(source, **options)
+    said = str(caught.value)
+    assert said.isprintable()
+    assert said.endswith((".", "?"))
+    return said
+
+
+def feature(kind: str, fields: str) -> str:
+    return f"feature_configs {{ {kind} {{ {fields} }} }}\n"

@@ -1,0 +1,248 @@
+"""What a plan file says is checked, as far as it decides whether the plan can train."""
+
+import copy
+import json
+
+import pytest
+import torch
+from golden_plan import GOLDEN, SAID, as_said, decisions, first, said_again
+from torchrec.distributed.planner.types import Topology
+from torchrec.modules.embedding_configs import EmbeddingBagConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+from harness.contract import UsageError
+from planners.embedding.decision import Plan, validate
+from planners.embedding.plan_files.loader import JsonPlanLoader, plan_constraints
+from planners.embedding.planning import document
+
+
+@pytest.fixture
+def golden(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_bytes(GOLDEN.read_bytes())
+    return path
+
+
+def test_a_file_of_version_1_stays_readable(golden_problem, usable):
+    loader = JsonPlanLoader(GOLDEN, golden_problem.module, 4, usable)
+    options = list(loader.load().values())
+    validate(golden_problem, Plan(tuple(options)))
+    said = json.loads(GOLDEN.read_text())
+    assert decisions(options) == as_said(said)
+    written = json.loads(json.dumps(document(golden_problem, Plan(tuple(options)))))
+    assert written.keys() == said.keys()
+    assert written["quality"].keys() == said["quality"].keys()
+    # How near a bound comes to the plan is not the file's matter.
+    assert {**written, "quality": None} == {**said, "quality": None}
+
+
+def shorten(table):
+    table["shards"][-1]["size"][0] -= 1
+
+
+def empty(table):
+    table["shards"][1]["size"] = [0, 0]
+
+
+def overlap(table):
+    table["shards"][1]["offset"] = [0, 0]
+
+
+def double(table):
+    table["shards"].append(copy.deepcopy(table["shards"][0]))
+
+
+def drop(table):
+    del table["shards"][1]
+
+
+def leave(table):
+    table["shards"][-1]["offset"][0] += 1
+
+
+def onto(*ranks):
+    def put(table):
+        for shard, rank in zip(table["shards"], ranks, strict=False):
+            shard["rank"] = rank
+
+    return put
+
+
+def type_(sharding_type):
+    return lambda table: table.update(sharding_type=sharding_type)
+
+
+def kernel(name):
+    return lambda table: table.update(compute_kernel=name)
+
+
+def storage(**kinds):
+    return lambda table: table["shards"][0]["storage_bytes"].update(kinds)
+
+
+def uneven(table):
+    first, second, *_ = table["shards"]
+    first["size"][0] += 1
+    second["size"][0] -= 1
+    second["offset"][0] += 1
+
+
+def in_other_order(table):
+    table["shards"].reverse()
+
+
+def with_an_empty_shard(table):
+    table["shards"].append(copy.deepcopy(table["shards"][0]))
+    table["shards"][-1].update(size=[0, 64], rank=1)
+
+
+def in_rows(table):
+    """Cut the one column of a table by rows."""
+    rows, columns = table["rows"], table["dim"]
+    half = copy.deepcopy(table["shards"][0])
+    table["shards"] = [
+        {**half, "size": [rows // 2, columns], "offset": [0, 0]},
+        {**half, "size": [rows - rows // 2, columns], "offset": [rows // 2, 0]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sharding_type", "change", "message"),
+    [
+        ("row_wise", shorten, " 16 of its weights are in none"),
+        ("row_wise", empty, "do not tile it: .* of its weights are in none"),
+        ("row_wise", overlap, "do not tile it: shards 0 and 1 overlap"),
+        ("row_wise", leave, "do not tile it: shard 3 is not inside"),
+        ("row_wise", double, "do not tile it: shards 0 and 4 overlap"),
+        ("row_wise", drop, "do not tile it: .* of its weights are in none"),
+        ("row_wise", onto(0, 0, 0, 0), "Shard 1 of table .* must be on rank 1, not 0"),
+        ("row_wise", onto(1, 0), "Shard 0 of table .* must be on rank 0, not 1"),
+        ("row_wise", onto(4), "Shard 0 of table .* is on rank 4 of 4"),
+        ("row_wise", uneven, "Shard 0 of table .* must be .* at row 0, column 0, not "),
+        ("row_wise", in_other_order, "Shard 0 of table .* must be "),
+        ("row_wise", with_an_empty_shard, "must have 4 shards, not 5"),
+        ("row_wise", type_("table_wise"), "Shard 0 of table .* which is table_wise, must be "),
+        ("row_wise", type_("column_wise"), "Shard 0 of table .* which is column_wise, must be "),
+        ("row_wise", type_("data_parallel"), "The kernel of table .* must be one of dense"),
+        ("row_wise", kernel("dense"), "The kernel of table .* not 'dense'"),
+        ("row_wise", kernel("quant"), "The kernel of table .* not 'quant'"),
+        ("row_wise", storage(hbm=2**50), "hbm`, table table_"),
+        ("row_wise", storage(hbm=0), "Shard 0 of table .* has weights of .* bytes"),
+        ("column_wise", in_rows, "Shard 0 of table .* must be "),
+        ("column_wise", type_("row_wise"), "which is row_wise, must "),
+        ("table_row_wise", onto(3, 2, 1, 0), "Shard 0 of table .* must be on rank 0, not 3"),
+    ],
+)
+def test_a_plan_that_would_not_train_is_refused_by_table_and_shard(
+    golden, sharding_type, change, message
+):
+    said_again(golden, lambda said: change(first(said, sharding_type)))
+    with pytest.raises(UsageError, match=f"plan.json .*({message})") as refused:
+        plan_constraints(golden)
+    assert "table_" in str(refused.value)
+    assert str(refused.value).count(". ") == 0
+
+
+def test_a_table_that_is_data_parallel_is_whole_on_every_rank(golden):
+    def whole(said):
+        table = first(said, "row_wise")
+        table.update(sharding_type="data_parallel", compute_kernel="dense")
+        size = [table["rows"], table["dim"]]
+        for shard in table["shards"]:
+            shard.update(size=size, offset=[0, 0], storage_bytes={"hbm": 2**44, "ddr": 0})
+
+    said_again(golden, whole)
+    assert "data_parallel" in {
+        each.sharding_types[0] for each in plan_constraints(golden).values() if each.sharding_types
+    }
+    said_again(golden, lambda said: drop(first(said, "data_parallel", "dense")))
+    with pytest.raises(UsageError, match="is not whole on every rank"):
+        plan_constraints(golden)
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        lambda said: said,
+        lambda said: said["tables"][0],
+        lambda said: said["tables"][0]["shards"][0],
+        lambda said: said["tables"][0]["shards"][0]["storage_bytes"],
+        lambda said: said["tables"][0]["shards"][0]["perf_ms"],
+    ],
+)
+def test_fields_that_are_missing_or_unknown_are_named(golden, holder):
+    said_again(golden, lambda said: holder(said).update(other=1))
+    with pytest.raises(UsageError, match="unknown field `other`"):
+        plan_constraints(golden)
+    golden.write_bytes(GOLDEN.read_bytes())
+    name = list(holder(SAID))[1]
+    said_again(golden, lambda said: holder(said).pop(name))
+    with pytest.raises(UsageError, match=f"missing required field `{name}`|of version None"):
+        plan_constraints(golden)
+
+
+def test_a_plan_is_checked_against_the_topology_that_it_is_loaded_for(golden_problem, golden):
+    def loaded_on(**changed):
+        wanted = {"world_size": 4, "local_world_size": 4, "compute_device": "cuda"}
+        topology = Topology(**{**wanted, "hbm_cap": 2**40, "ddr_cap": 2**42, **changed})
+        return JsonPlanLoader(golden, golden_problem.module, topology=topology)
+
+    loaded_on()
+    with pytest.raises(UsageError, match="is for 4 ranks, not for 8"):
+        loaded_on(world_size=8)
+    with pytest.raises(UsageError, match="which is table_row_wise, must be "):
+        loaded_on(local_world_size=2)
+    with pytest.raises(UsageError, match=r"The kernel of table .* on cpu, not 'fused_uvm_caching'"):
+        loaded_on(compute_device="cpu")
+    with pytest.raises(UsageError, match=f"Rank . needs .* bytes of HBM and has {2**30}"):
+        loaded_on(hbm_cap=2**30)
+    with pytest.raises(UsageError, match=f"Rank . needs .* bytes of DDR and has {2**30}"):
+        loaded_on(ddr_cap=2**30)
+
+
+def test_more_pooling_factors_than_features_are_refused(golden_problem, golden):
+    said_again(golden, lambda said: said["tables"][3]["pooling_factors"].append(1.0))
+    with pytest.raises(UsageError, match=r"2 pooling factors for table table_3; .* 1 at most"):
+        JsonPlanLoader(golden, golden_problem.module)
+
+
+def test_a_shard_without_rows_is_where_torchrec_makes_one_and_not_on_a_cpu(tmp_path):
+    model = EmbeddingBagCollection(
+        tables=[
+            EmbeddingBagConfig(name="t", num_embeddings=5, embedding_dim=8, feature_names=["t"])
+        ],
+        device=torch.device("meta"),
+    )
+    perf = dict.fromkeys(("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms"), 0.1)
+
+    def write(rows):
+        (tmp_path / "plan.json").write_text(
+            json.dumps({
+                "format": "shardbench-plan", "version": 1, "world_size": 4,
+                "local_world_size": 4, "quality": {},
+                "tables": [{
+                    "name": "t", "rows": 5, "dim": 8, "dtype": "fp32", "pooling_factors": [1.0],
+                    "sharding_type": "row_wise", "compute_kernel": "fused",
+                    "cache_load_factor": None,
+                    "shards": [
+                        {
+                            "size": [count, 8], "offset": [sum(rows[:rank]), 0], "rank": rank,
+                            "storage_bytes": {"hbm": 160, "ddr": 0}, "perf_ms": perf,
+                        }
+                        for rank, count in enumerate(rows)
+                    ],
+                }],
+            })
+        )  # fmt: skip
+
+    def load(device):
+        topology = Topology(world_size=4, compute_device=device, hbm_cap=2**20, ddr_cap=2**20)
+        return JsonPlanLoader(tmp_path / "plan.json", model, topology=topology)
+
+    write([2, 2, 1, 0])
+    assert len(load("cuda").load()) == 1
+    with pytest.raises(UsageError, match="Shard 3 of table t is empty"):
+        load("cpu")
+    write([2, 2, 0, 1])
+    with pytest.raises(UsageError, match=r"Shard 2 of table t, .* must be 1 x 8 at row 4"):
+        load("cuda")

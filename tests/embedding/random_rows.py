@@ -1,0 +1,35 @@
+"""Rows of option numbers as proposers make them, and where they are placed."""
+
+from random import Random
+
+import numpy as np
+from random_options import Case, random_case
+from torchrec.distributed.planner.partitioners import (
+    GreedyPerfPartitioner,
+    SortBy,
+)
+
+from planners.embedding.search.same_plan.partition import Partition, rules_of
+from planners.embedding.search.space import devices_of, search_space
+
+
+def random_rows(random: Random, case: Case) -> np.ndarray:
+    """Some proposals, with the tables in an order of their own."""
+    tables = list(case.tables().values())
+    random.shuffle(tables)
+    return np.array(
+        [[random.choice(options) for options in tables] for _ in range(random.randint(1, 6))]
+    )
+
+
+def placements(seed: int) -> dict:
+    random = Random(seed)
+    case = random_case(random)
+    space = search_space(case.options)
+    by_perf = GreedyPerfPartitioner(random.choice(list(SortBy)))
+    partition = Partition(space, devices_of(case.topology), rules_of(by_perf), exact=True)
+    ratings = partition.place(random_rows(random, case)).tolist()
+    return {
+        "ratings": [None if rating != rating else rating for rating in ratings],
+        "ranks": [] if partition.best is None else partition.best_ranks.tolist(),
+    }

@@ -1,0 +1,215 @@
+"""Every rung of the ladder decides the same, and copies exactly what it says it copies."""
+
+import copy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchrec.distributed.planner.types import DeviceHardware, Perf, ShardingOption, Storage
+
+from harness.contract import InfeasibleDecision, WorkloadSpec
+from harness.measuring.check import check
+from harness.measuring.timing.clock import SystemClock
+from harness.topologies.lookup import find_topology
+from planners.embedding import FAMILY
+from planners.embedding.decision import fingerprint
+from planners.embedding.problem import build
+from planners.embedding.studies import LADDER, POSSIBLE, PUBLISHED
+from planners.embedding.variants.improvements import (
+    NoSpaceCopyEnumerator,
+    devices_copied_by_field,
+)
+
+
+def problem(workload: str, topology: str = "dgx_a100_80gb", gpus: int = 16):
+    return build(WorkloadSpec.parse(workload), find_topology(topology, gpus))
+
+
+@pytest.fixture(scope="module")
+def checked():
+    built = problem("synthetic[tables=6,seed=2,memory=tight]")
+    return {name: check(FAMILY, FAMILY.find(name), built, SystemClock()) for name in LADDER}
+
+
+def outcome(variant: str, built) -> str:
+    """The fingerprint of a variant's plan, or why it has none."""
+    prepared = FAMILY.find(variant).prepared(built)
+    try:
+        with prepared.installed():
+            return fingerprint(prepared.run())
+    except InfeasibleDecision as error:
+        return str(error)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    tables=st.integers(1, 5),
+    seed=st.integers(0, 1000),
+    memory=st.sampled_from(["roomy", "tight", "mixed"]),
+    place=st.sampled_from([("dgx_a100_80gb", 8), ("aws_g4dn_12xlarge", 8), ("v100_x8", 4)]),
+)
+def test_all_rungs_decide_the_same(tables, seed, memory, place):
+    built = problem(f"synthetic[tables={tables},seed={seed},memory={memory}]", *place)
+    assert len({outcome(name, built) for name in LADDER}) == 1
+
+
+def test_the_ladder_is_a_chain_from_the_reference_to_what_torchrec_could_have():
+    assert FAMILY.reference.name == LADDER[0]
+    assert [FAMILY.find(name).same_as for name in LADDER[1:-1]] == list(LADDER[:-2])
+    assert FAMILY.find(LADDER[-1]).same_as == "upstream"
+
+
+def test_all_rungs_make_the_same_proposals(checked):
+    assert len({each.counters["proposals"] for each in checked.values()}) == 1
+    assert len({each.counters["partitions"] for each in checked.values()}) == 1
+
+
+def test_each_proposal_is_copied_as_often_as_the_rung_says(checked):
+    proposals = checked["upstream"].counters["proposals"]
+    improvements = checked["upstream"].counters["plan_copies"]
+    assert 0 < improvements < proposals
+    copies = {name: each.counters["plan_copies"] - improvements for name, each in checked.items()}
+    # The proposer is asked once more than it has proposals; copying nothing is no copy of a plan.
+    assert copies == dict.fromkeys(LADDER, 0) | {
+        "double-deepcopy": 2 * proposals,
+        "single-deepcopy": proposals,
+        "custom-deepcopy": proposals,
+    }
+
+
+def test_the_topology_is_copied_for_each_proposal_as_published(checked):
+    devices = {name: each.counters["device_copies"] for name, each in checked.items()}
+    copied = devices["upstream"] + checked["upstream"].counters["partitions"]
+    assert [devices[name] for name in PUBLISHED] == [copied] * len(PUBLISHED)
+
+
+def test_each_rung_copies_no_more_objects(checked):
+    copied = {name: each.counters["objects_copied"] for name, each in checked.items()}
+    # What an option remembers is copied with it, when a plan is the best so far.
+    remembered = 6 * checked["upstream"].counters["plan_copies"]
+    copied["remembered-totals"] -= remembered
+    assert list(copied.values()) == sorted(copied.values(), reverse=True)
+    assert copied["double-deepcopy"] > 4 * copied["no-topology-copy"]
+    assert copied["no-topology-copy"] > 1.5 * copied["cheap-device-copies"]
+
+
+@pytest.mark.parametrize(
+    ("rung", "counter", "factor"),
+    [
+        ("remembered-annotations", "annotation_lookups", 100),
+        ("no-space-copy", "objects_copied", 1.2),
+        ("distinct-shards", "estimates", 3),
+        ("shared-device-figures", "device_copies", 100),
+        ("remembered-hashes", "option_hashes", 3),
+        ("remembered-totals", "option_sums", 3),
+    ],
+)
+def test_an_improvement_saves_what_it_says(checked, rung, counter, factor):
+    before, after = checked[LADDER[LADDER.index(rung) - 1]], checked[rung]
+    assert before.counters[counter] > factor * after.counters[counter]
+
+
+def test_annotations_are_looked_up_as_often_however_many_tables_there_are(checked):
+    built = problem("synthetic[tables=3,seed=2,memory=tight]")
+    few = check(FAMILY, FAMILY.find("remembered-annotations"), built, SystemClock())
+    more = checked["remembered-annotations"]
+    assert more.counters["annotation_lookups"] == few.counters["annotation_lookups"]
+
+
+def test_installed_torchrec_copies_devices_as_cheaply_as_the_rung(checked):
+    """As since 1.9.0; with 1.8.0 on the path `upstream` is the rung before."""
+    assert checked["upstream"].counters == checked["cheap-device-copies"].counters
+
+
+def test_devices_are_copied_cheaply_in_a_release_that_does_not(monkeypatch):
+    """As in 1.8.0, which has no `__deepcopy__` of its own on them."""
+    for kind in (DeviceHardware, Perf, Storage):
+        monkeypatch.delattr(kind, "__deepcopy__")
+    device = DeviceHardware(3, Storage(5, 7), Perf(1.0, 2.0, 3.0, 4.0))
+    with devices_copied_by_field():
+        copied = copy.deepcopy([device, device.perf])
+    assert copied == [device, device.perf]
+    assert copied[0].storage is not device.storage
+    assert copied[0].perf is not device.perf
+    assert not hasattr(DeviceHardware, "__deepcopy__")
+
+
+def test_a_search_space_is_copied_when_it_is_enumerated_again():
+    built = problem("synthetic[tables=2,seed=2]")
+    enumerator = built.enumerator(NoSpaceCopyEnumerator)
+    first = enumerator.enumerate(built.module, built.sharders)
+    again = enumerator.enumerate(built.module, built.sharders)
+    assert [hash(each) for each in again] == [hash(each) for each in first]
+    first[0].shards[0].rank = 1
+    assert again[0].shards[0].rank is None
+
+
+@pytest.mark.parametrize("name", POSSIBLE)
+def test_an_improvement_leaves_nothing_behind(name):
+    from torchrec.distributed.planner import partitioners
+    from torchrec.distributed.planner.estimator import estimator, types
+
+    watched = (DeviceHardware, Perf, Storage, ShardingOption, partitioners, estimator, types)
+    before = [dict(vars(each)) for each in watched]
+    prepared = FAMILY.find(name).prepared(problem("synthetic[tables=2,seed=2]"))
+    with prepared.installed():
+        prepared.run()
+    assert [dict(vars(each)) for each in watched] == before
+
+
+def test_counters_repeat_exactly(checked):
+    built = problem("synthetic[tables=6,seed=2,memory=tight]")
+    again = check(FAMILY, FAMILY.find("custom-deepcopy"), built, SystemClock())
+    assert again.counters == checked["custom-deepcopy"].counters
+    assert again.fingerprint == checked["custom-deepcopy"].fingerprint
+
+
+def test_a_wholly_copied_option_shares_nothing(checked):
+    from planners.embedding.variants.copies import WhollyCopiedOptionEnumerator
+
+    built = problem("synthetic[tables=2,seed=2]")
+    enumerator = WhollyCopiedOptionEnumerator(
+        topology=built.topology, batch_size=512, constraints=built.constraints
+    )
+    option = enumerator.enumerate(built.module, built.sharders)[0]
+    copied = copy.deepcopy(option)
+    assert copied.module[1] is not option.module[1]
+    assert copied.tensor is not option.tensor
+    assert hash(copied) == hash(option), "the planner knows proposals by this hash"
+
+
+def test_the_observer_leaves_nothing_behind():
+    from torchrec.distributed.planner.estimator import annotations
+    from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+
+    from harness.contract import Recorder
+    from planners.embedding.observer import observe
+
+    def state():
+        return (
+            EmbeddingShardingPlanner.plan,
+            copy.deepcopy,
+            annotations._get_annotated_method,
+            annotations._get_coefficient_method,
+        )
+
+    before = state()
+    with observe(Recorder()):
+        assert state() != before
+    assert state() == before
+
+
+@pytest.mark.parametrize("name", ["uniform", "greedy-sum", "default", "dp-torchrec"])
+def test_variants_that_decide_for_themselves_make_valid_plans(name):
+    built = problem("synthetic[tables=5,seed=2,memory=roomy]")
+    found = check(FAMILY, FAMILY.find(name), built, SystemClock())
+    assert found.quality["max_rank_ms"] > 0
+    assert found.counters["proposals"] >= found.counters["partitions"] > 0
+    assert set(found.phases) <= set(FAMILY.phases)
+
+
+def test_a_planner_is_new_for_every_call():
+    """The dynamic programme keeps `_inited`: reused, it would propose nothing the second time."""
+    built = problem("synthetic[tables=4,seed=2]")
+    run = FAMILY.find("dp-torchrec").prepared(built).run
+    assert fingerprint(run()) == fingerprint(run())

@@ -1,0 +1,96 @@
+"""What a workload holds: ranges that hold every part once, and rows in the order that is asked."""
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.contract.abilities.inventory import Column, Inventory, distribution
+from harness.model.errors import RegistryError, UsageError
+
+
+def held(column: Column, values: list[float], **changes) -> Inventory:
+    fields = {
+        "title": "Crates",
+        "part": "crate",
+        "columns": (Column("name"), column),
+        "rows": tuple((f"crate {index}", value) for index, value in enumerate(values)),
+        "summary": "all of them",
+        "sort": column.name,
+    }
+    return Inventory(**{**fields, **changes})
+
+
+columns = st.sampled_from(
+    [
+        Column("weight", kind=kind, scale=scale)
+        for kind in ("count", "number", "bytes")
+        for scale in ("log", "linear")
+    ]
+)
+numbers = st.one_of(
+    st.integers(0, 10**15), st.integers(1, 300), st.floats(1e-3, 1e12), st.sampled_from([0, 1e-6])
+)
+
+
+@given(columns, st.lists(numbers, min_size=1, max_size=60))
+def test_every_part_is_in_one_range_and_the_ranges_touch(column, values):
+    bars = distribution(held(column, values), column)
+    assert sum(bar.parts for bar in bars) == len(values)
+    distinct = sorted(set(values))
+    if all(bar.low == bar.high for bar in bars):
+        assert [(bar.low, bar.parts) for bar in bars] == [
+            (value, values.count(value)) for value in distinct
+        ]
+        return
+    assert len(distinct) > 3
+    assert bars[0].low <= distinct[0] * (1 + 1e-6)
+    assert distinct[-1] <= bars[-1].high * (1 + 1e-6)
+    assert len(bars) < 60
+    assert all(one.high == other.low for one, other in pairwise(bars))
+    for bar in bars:
+        inside = sum(bar.low <= value < bar.high for value in values)
+        # Edges of powers are rounded: a value on one may fall to either side.
+        on_edge = sum(
+            math.isclose(value, edge, rel_tol=1e-6)
+            for value in values
+            for edge in (bar.low, bar.high)
+        )
+        assert abs(bar.parts - inside) <= on_edge or bar in (bars[0], bars[-1])
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "edges"),
+    [
+        (range(1, 3000, 7), "count", [1, 2, 4]),
+        (range(10, 10**6, 9999), "count", [10, 100, 1000]),
+        ([4**n for n in range(20)], "bytes", [1, 16, 256]),
+    ],
+)
+def test_edges_are_round(values, kind, edges):
+    column = Column("weight", kind=kind, scale="log")
+    lows = [bar.low for bar in distribution(held(column, list(values)), column)]
+    if edges[1] == 2:
+        assert lows[0] == 1
+        assert set(lows) <= {1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0}
+    else:
+        assert lows[:3] == edges
+
+
+def test_rows_come_in_the_order_of_a_column():
+    column = Column("weight", kind="number")
+    inventory = held(column, [3, 9, 1])
+    assert [row[1] for row in inventory.largest("weight", 2)] == [9, 3]
+    assert [row[0] for row in inventory.largest("name", 2)] == ["crate 0", "crate 1"]
+    with pytest.raises(UsageError, match="did you mean weight"):
+        inventory.largest("wieght", 2)
+
+
+def test_an_inventory_that_contradicts_itself_is_refused():
+    column = Column("weight", kind="number")
+    with pytest.raises(RegistryError, match="a cell in each row"):
+        held(column, [], rows=(("a",),))
+    with pytest.raises(RegistryError, match="sorted by one of them"):
+        held(column, [1], sort="height")

@@ -1,0 +1,341 @@
+"""Whatever a variant does costs its own cell and nothing else."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import harmful
+import psutil
+import pytest
+from processes import server_children
+
+from harness.contract.registry import Registry
+from harness.execution import memory
+from harness.execution.bootstrap import Report
+from harness.execution.child import Child
+from harness.execution.messages import Failed
+from harness.measuring.comparison import Comparison
+from harness.measuring.jobs import start_server_for
+from harness.measuring.request import Request
+from harness.model import machine
+from harness.model.cell import Cell
+from harness.model.errors import UsageError
+from harness.model.ids import WorkloadSpec
+from harness.model.settings import SamplingRule, Settings
+from harness.topologies.lookup import find_topology
+from shardbench import display
+from shardbench.display import comparison as compared
+from shardbench.options import settings_of
+
+LONG = 60.0
+
+GIB = 2**30
+ROOT = Path(__file__).parents[3]
+
+
+def compare(
+    *variants: str,
+    folder: Path | None = None,
+    budget: float = LONG,
+    setup_budget: float = LONG,
+    memory_gib: float = 8.0,
+    registry: Callable[[], Registry] = harmful.hostile_registry,
+) -> dict[str, Cell]:
+    start_server_for([harmful.HOSTILE])
+    request = Request(
+        registry().find("hostile"),
+        WorkloadSpec("toy", {"folder": str(folder)} if folder else {}),
+        find_topology("dgx_a100_80gb", 2),
+        ("reference", "same", *variants),
+    )
+    rule = SamplingRule(seconds=0.05, least_blocks=2, most_blocks=2, warmup_seconds=0.05)
+    settings = Settings(budget, rule, setup_budget, memory_gib)
+    cells = {cell.variant: cell for cell in Comparison(request, settings, registry).run()}
+    assert list(cells) == [name for name in harmful.HOSTILE.variants if name in cells]
+    return cells
+
+
+def assert_others_are_well(cells: dict[str, Cell]) -> None:
+    for name in ("reference", "same"):
+        assert (cells[name].status, cells[name].reason) == ("ok", None)
+        assert cells[name].cpu_s is not None
+        assert cells[name].output is None
+    assert cells["same"].verdict in ("faster", "slower", "same", "inconclusive")
+    assert cells["same"].ratio is not None
+
+
+REASONS = {
+    "segfaults": "The child process was killed by signal 11 (SIGSEGV) without a result.",
+    "aborts": "The child process was killed by signal 6 (SIGABRT) without a result.",
+    "leaves": "The child process ended with exit code 0 without a result.",
+    "exits": "SystemExit: enough",
+    "interrupts": "KeyboardInterrupt",
+    "generator-exits": "GeneratorExit",
+    "recurses": "RecursionError: maximum recursion depth exceeded",
+    "raises-unspeakable": "Unspeakable",
+    "closes-descriptors": "It closed the connection of its child process.",
+    "writes-elsewhere": "It closed the connection of its child process.",
+    "sends-garbage": "The child process sent something that is no message.",
+    "sends-something-else": "The child process sent something that is no message.",
+    "asks-for-too-much": "passed its memory limit of 8 GiB",
+    "prints-then-fails": "ValueError: after printing",
+    "floods-then-fails": "ValueError: after the flood",
+    "ends-the-server": "The child process ended with exit code 255 without a result.",
+}
+
+
+@pytest.fixture(scope="module")
+def at_once(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
+    """One comparison of all that do harm in their check."""
+    folder = tmp_path_factory.mktemp("at-once")
+    cells = compare(*REASONS, folder=folder)
+    assert {path.stat().st_size for path in folder.glob("file-*")} == {0}
+    return cells
+
+
+@pytest.fixture(scope="module")
+def later(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
+    """One comparison of all that do harm from their third call on."""
+    folder = tmp_path_factory.mktemp("later")
+    cells = compare(*(f"{name}-later" for name in REASONS), folder=folder)
+    assert {path.stat().st_size for path in folder.glob("file-*")} == {0}
+    return cells
+
+
+def test_every_harm_is_expected():
+    assert list(REASONS) == list(harmful.HARMS)
+
+
+class TestInTheCheck:
+    @pytest.mark.parametrize("variant", REASONS)
+    def test_it_costs_its_own_cell(self, at_once: dict[str, Cell], variant: str):
+        cell = at_once[variant]
+        assert cell.status == "failed"
+        assert (cell.reason or "").startswith(REASONS[variant])
+        assert (cell.decision, cell.cpu_s, cell.ratio) == (None, None, None)
+
+    def test_the_others_are_well(self, at_once: dict[str, Cell]):
+        assert_others_are_well(at_once)
+
+    def test_a_crash_shows_where_it_was(self, at_once: dict[str, Cell]):
+        output = at_once["segfaults"].output or ""
+        assert "Segmentation fault" in output
+        assert "in segfaults" in output
+        assert "Extension modules" not in output
+
+    def test_the_last_words_are_kept_without_control_characters(self, at_once: dict[str, Cell]):
+        assert at_once["prints-then-fails"].output == (
+            r"\x1b[31mthe last words\x00 of <it> [bold]é"
+        )
+        assert at_once["interrupts"].output is None
+
+    def test_a_flood_leaves_its_end(self, at_once: dict[str, Cell]):
+        output = at_once["floods-then-fails"].output or ""
+        assert set(output.splitlines()) == {"flood"}
+        assert 1000 < len(output) <= 2048
+
+    def test_the_output_is_shown_for_failed_cells_alone(self, at_once: dict[str, Cell], capsys):
+        display.show(compared.shown(list(at_once.values()), details=False))
+        shown = capsys.readouterr().out
+        assert "prints-then-fails printed:\n    \\x1b[31mthe last words\\x00 of <it> [bo" in shown
+        assert "floods-then-fails printed, at last:\n    flood\n" in shown
+        assert shown.count("    flood") == 12
+        assert "same printed" not in shown
+
+
+class TestWhileTiming:
+    @pytest.mark.parametrize("variant", REASONS)
+    def test_it_costs_its_own_cell(self, later: dict[str, Cell], variant: str):
+        cell = later[f"{variant}-later"]
+        reason = REASONS[variant].replace(
+            "passed its", "passed, together with those that were timed beside it, the"
+        )
+        if variant == "ends-the-server":  # what it forks from is the child by then
+            reason = "The child process was killed by signal 9 (SIGKILL) without a result."
+        # With the others beside it, it may have as much as all of them.
+        reason = reason.removesuffix(" of 8 GiB")
+        assert (cell.status, cell.decision) == ("failed", "same")
+        assert (cell.reason or "").startswith(reason)
+        assert (cell.cpu_s, cell.ratio, cell.verdict) == (None, None, None)
+
+    def test_the_others_are_well(self, later: dict[str, Cell]):
+        assert_others_are_well(later)
+
+    def test_what_it_printed_is_kept(self, later: dict[str, Cell]):
+        assert "the last words" in (later["prints-then-fails-later"].output or "")
+
+
+def test_harm_beside_the_calls_costs_nothing(tmp_path: Path):
+    names = (
+        *("escapes", "forks-and-goes-on", "never-ending-thread", "changes-folder", "stays"),
+        *("closes-badly", "closes-as-badly"),
+    )
+    cells = compare(*names, folder=tmp_path)
+    assert_others_are_well(cells)
+    for name in names:
+        assert (cells[name].status, cells[name].reason) == ("ok", None)
+        assert cells[name].ratio is not None
+    assert len(list(tmp_path.glob("*-closed"))) == 2
+    assert not psutil.pid_exists(int((tmp_path / "grandchild").read_text()))
+    assert server_children() == []
+
+
+def test_a_crash_on_closing_loses_no_times():
+    cells = compare("closes-and-crashes")
+    assert_others_are_well(cells)
+    assert (cells["closes-and-crashes"].status, cells["closes-and-crashes"].decision) == (
+        "ok",
+        "same",
+    )
+    assert cells["closes-and-crashes"].cpu_s is not None
+
+
+def test_what_is_no_harm_of_a_call_is_due_to_its_variant():
+    cells = compare("fails-on-leaving", "counts-nonsense", "decides-nothing")
+    assert_others_are_well(cells)
+    assert cells["fails-on-leaving"].reason == "OSError: cannot be left"
+    assert (cells["counts-nonsense"].reason or "").startswith("ValueError: invalid literal for int")
+    assert cells["decides-nothing"].status == "failed"
+
+
+def stopped_after(reason: str | None) -> str:
+    what, _, seconds = (reason or "").rpartition(" was stopped after ")
+    assert seconds in ("1 s", "2 s")
+    return what
+
+
+class TestStagesThatNeverEnd:
+    def test_in_a_variant(self):
+        cells = compare("endless-set-up", "endless-close", setup_budget=1.0)
+        assert_others_are_well(cells)
+        for name, what in (
+            ("endless-set-up", "its set-up"),
+            ("endless-close", "what followed its call"),
+        ):
+            assert cells[name].status == "failed"
+            assert stopped_after(cells[name].reason) == what
+
+    def test_in_building_the_problem_which_is_tried_once(self, tmp_path: Path):
+        registry = harmful.endless_build_registry
+        cells = compare(folder=tmp_path, setup_budget=1.0, registry=registry)
+        assert len(list(tmp_path.glob("built-by-*"))) == 1
+        assert {cell.status for cell in cells.values()} == {"failed"}
+        assert len({cell.reason for cell in cells.values()}) == 1
+        assert stopped_after(cells["same"].reason) == "building the problem"
+
+    def test_in_rating_the_decision(self):
+        cells = compare(setup_budget=1.0, registry=harmful.endless_quality_registry)
+        assert stopped_after(cells["same"].reason) == "what followed its call"
+
+    def test_a_flood_does_not_keep_a_call_from_its_end(self):
+        cells = compare("prints-for-ever", budget=1.0)
+        assert cells["prints-for-ever"].status == "over budget"
+        assert_others_are_well(cells)
+
+
+@pytest.fixture(scope="module")
+def hoarders() -> dict[str, Cell]:
+    """One comparison of all that pass a limit a little above what a child has anyway."""
+    before = compare()["reference"].peak_memory_bytes or 0
+    limit = round(before / GIB + 0.2, 2)
+    cells = compare("hoards", "hoards-elsewhere", "asks-for-too-much", memory_gib=limit)
+    assert cells["reference"].settings.memory_gib == limit
+    return cells
+
+
+class TestMemory:
+    @pytest.mark.parametrize("variant", ["hoards", "hoards-elsewhere", "asks-for-too-much"])
+    def test_it_is_stopped_whoever_sees_it(self, hoarders: dict[str, Cell], variant: str):
+        limit = hoarders[variant].settings.memory_gib
+        assert hoarders[variant].status == "failed"
+        assert hoarders[variant].reason == f"passed its memory limit of {limit:g} GiB"
+
+    def test_the_others_are_well(self, hoarders: dict[str, Cell]):
+        assert_others_are_well(hoarders)
+
+    def test_a_crash_for_lack_of_memory_says_what_is_known(self):
+        with Child(_die_without_memory, memory_gib=2.0) as process:
+            assert process.receive(LONG) == Failed(
+                "The child process was killed by signal 6 (SIGABRT) without a result, refused "
+                "memory; its memory limit is 2 GiB."
+            )
+
+    @pytest.mark.parametrize(
+        ("error", "refused"),
+        [
+            (MemoryError(), True),
+            (OSError(12, "Cannot allocate memory"), True),
+            (OSError(2, "No such file"), False),
+            (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), True),
+            (RuntimeError("std::bad_alloc"), True),
+            (RuntimeError("CUDA out of memory"), False),
+            (ValueError("cannot allocate memory"), False),
+        ],
+    )
+    def test_errors_that_mean_memory(self, error: Exception, refused: bool):
+        assert memory.is_memory_error(error) == refused
+
+    def test_the_default_is_the_same_from_run_to_run(self, monkeypatch: pytest.MonkeyPatch):
+        for total in (23.40, 23.41):
+            monkeypatch.setattr(
+                psutil, "virtual_memory", lambda total=total: type("", (), {"total": total * GIB})()
+            )
+            assert machine.default_memory_gib() == 21
+
+    def test_a_container_has_its_own(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+        (tmp_path / "max").write_text("max\n")
+        (tmp_path / "limit").write_text(f"{2 * GIB}\n")
+        paths = tuple(tmp_path / name for name in ("none", "max", "limit"))
+        monkeypatch.setattr(machine, "_CONTAINER_LIMITS", paths)
+        assert machine.default_memory_gib() == 1.8
+
+    def test_variants_in_one_process_share_what_the_machine_has(
+        self, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(memory, "default_memory_gib", lambda: 20.0)
+        assert memory.shared_limit_gib(4.0, 3) == 12.0
+        assert memory.shared_limit_gib(4.0, 9) == 20.0
+        assert memory.shared_limit_gib(30.0, 2) == 30.0
+
+
+def _die_without_memory(report: Report) -> None:
+    os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n")
+    os.abort()
+
+
+def test_an_import_that_never_ends_is_said_in_one_sentence(tmp_path: Path):
+    (tmp_path / "endless_module.py").write_text("import time\ntime.sleep(600)\n")
+    script = """
+from harness.execution import child, server
+from harness.model.errors import ShardbenchError
+server._START_SECONDS = 1.0
+server.start_server(("endless_module",))
+try:
+    child.Child(print)
+except ShardbenchError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        check=False,
+    )
+    assert done.stdout == (
+        "Starting a child process took longer than 1 s; what is imported first is: "
+        "endless_module.\n"
+    )
+
+
+def test_limits_are_options_of_the_commands():
+    assert settings_of(60.0, 1.0, 0, 2.5).memory_gib == 2.5
+    assert settings_of(60.0, 1.0, 0).memory_gib == machine.default_memory_gib()
+    assert settings_of(60.0, 1.0, 0).setup_budget == 600.0
+    assert settings_of(600.0, 1.0, 0).setup_budget == 3000.0
+    for gib in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match=r"^--memory must be a positive number of GiB, not "):
+            settings_of(60.0, 1.0, 0, gib)

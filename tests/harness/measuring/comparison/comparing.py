@@ -1,0 +1,71 @@
+"""Comparisons of the toy family, and what they leave running."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import toy
+
+from harness.contract.registry import Registry
+from harness.execution.bootstrap import Report
+from harness.measuring.comparison import Comparison
+from harness.measuring.monitor import Event
+from harness.measuring.request import Request
+from harness.model.cell import Cell
+from harness.model.ids import WorkloadSpec
+from harness.model.settings import SamplingRule, Settings
+from harness.topologies.lookup import find_topology
+
+# Budgets are either short, for calls that never end, or so long that no call here passes them.
+SHORT = 0.5
+
+TOLD = 1.0  # long enough for some looks at the progress
+LONG = 60.0
+
+
+def do_nothing(report: Report) -> None:
+    pass
+
+
+def compare(
+    *variants: str,
+    folder: Path | None = None,
+    budget: float = LONG,
+    against: str = "",
+    registry: Callable[[], Registry] = toy.toy_registry,
+    listen: Callable[[Event], None] = lambda event: None,
+    **parameters: str,
+) -> dict[str, Cell]:
+    if folder is not None:
+        parameters["folder"] = str(folder)
+    workload = WorkloadSpec("toy", parameters)
+    topology = find_topology("dgx_a100_80gb", 2)
+    request = Request(registry().find("toy"), workload, topology, variants, against)
+    rule = SamplingRule(seconds=0.05, least_blocks=2, warmup_seconds=0.05)
+    comparison = Comparison(request, Settings(budget, rule), registry)
+    return {cell.variant: cell for cell in comparison.run(listen)}
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def ends(pid: int, seconds: float = 10.0) -> bool:
+    """Wait for a process that may have been killed a moment ago."""
+    until = time.monotonic() + seconds
+    while is_running(pid) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not is_running(pid)
+
+
+def left_pid(folder: Path, name: str = "pid", seconds: float = 30.0) -> int:
+    """Return the process id that a variant left in the folder, once it is there."""
+    until = time.monotonic() + seconds
+    while not (folder / name).exists():
+        assert time.monotonic() < until, f"nobody left {name}"
+        time.sleep(0.02)
+    return int((folder / name).read_text())

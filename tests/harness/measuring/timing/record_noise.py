@@ -1,0 +1,54 @@
+"""Record what identical calls differ by on this machine.
+
+Run it as `python -m tests.harness.measuring.timing.record_noise`.
+
+It writes recorded_noise.json beside this file: by way of timing, the logarithms of the ratio of a
+variant to one that is identical to it, one list for each process.
+"""
+
+import json
+import math
+import random
+from functools import partial
+from pathlib import Path
+
+from harness.contract import Prepared
+from harness.measuring.garbage import long_lived_objects_left_alone
+from harness.measuring.selftest.rounds import copies
+from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.ways import InForks, SideBySide, Variants, cores
+
+FILE = Path(__file__).with_name("recorded_noise.json")
+PROCESSES = 120
+DIGITS = 5
+
+
+def record(way: str, milliseconds: float) -> list[list[float]]:
+    """Return the logarithms of pairs' ratios, a list for each process."""
+    names = ["reference", "identical"]
+    prepared = {name: Prepared(partial(copies, milliseconds)) for name in names}
+    seconds = dict.fromkeys(names, milliseconds / 1000)
+    ones = dict.fromkeys(names, 1)
+    both = Variants(prepared, ones, seconds, SystemClock(), lambda _: None, lambda *_: None)
+    time_block = {
+        "turns": InForks(None),
+        "side by side": SideBySide(None, lambda _: None, cores()),
+    }[way]
+    rng = random.Random(0)
+    processes = []
+    with long_lived_objects_left_alone():
+        for _ in range(PROCESSES):
+            samples = time_block(both, names, rng)
+            mine, theirs = (
+                [sample.cpu_s for sample in samples if sample.name == name] for name in names
+            )
+            if way == "side by side":
+                mine, theirs = [sum(mine) / len(mine)], [sum(theirs) / len(theirs)]
+            pairs = zip(mine, theirs, strict=False)
+            processes.append([round(math.log(a / b), DIGITS) for a, b in pairs])
+    return processes
+
+
+if __name__ == "__main__":
+    found = {"turns": record("turns", 2.0), "side by side": record("side by side", 30.0)}
+    FILE.write_text(json.dumps(found) + "\n", encoding="utf-8")

@@ -1,0 +1,276 @@
+"""Capturing: the file that is written, what it is called and may hold, and what never stops."""
+
+import errno
+import gzip
+import json
+import os
+import string
+import warnings
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy import TOY
+
+from harness.contract import Abilities
+from harness.contract.abilities.captured_file import (
+    Names,
+    is_captured_file,
+    read_captured,
+    write_captured,
+)
+from harness.contract.registry import Registry
+from harness.model import files
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.files import read_json
+from harness.planning import capture as capture_module
+from harness.planning.capture import capture
+
+NAMES = st.lists(st.text(max_size=8), max_size=30)
+
+
+class Planner:
+    """What a script calls; the toy family listens to it while it is captured."""
+
+    heard: list | None = None
+
+    def plan(self, items: list[str]) -> int:
+        if Planner.heard is not None:
+            Planner.heard.extend(items)
+        return len(items)
+
+
+def family(content=None):
+    """Return the toy family with a planner that can be captured."""
+
+    @contextmanager
+    def capturing(names):
+        Planner.heard = heard = []
+        try:
+            yield lambda: content() if content else {"items": list(names.written(heard).values())}
+        finally:
+            Planner.heard = None
+
+    return replace(TOY, variants=dict(TOY.variants), abilities=Abilities(capture=capturing))
+
+
+@pytest.fixture
+def captures(monkeypatch):
+    """Have `capture` find the toy family, with other content where it is given."""
+
+    def with_content(content=None, **changes):
+        found = replace(family(content), **changes)
+        monkeypatch.setattr(capture_module, "load_registry", lambda: Registry([found]))
+
+    with_content()
+    return with_content
+
+
+def plan(*items: str) -> None:
+    Planner().plan(list(items))
+
+
+@pytest.mark.parametrize("name", ["captured.json", "captured.json.gz"])
+def test_what_was_planned_is_read_again(tmp_path, captures, name):
+    path = tmp_path / name
+    with capture("toy", path):
+        plan("b", "a")
+    assert read_captured(path, "toy") == {"items": ["a", "b"]}
+    assert path.read_bytes().startswith(b"\x1f\x8b") == name.endswith(".gz")
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    before = path.read_bytes()
+    with capture("toy", str(path)):
+        plan("b", "a")
+    assert path.read_bytes() == before, "equal problems make equal files"
+
+
+def test_the_header_tells_versions_and_nothing_of_the_machine(tmp_path, captures):
+    with capture("toy", tmp_path / "c.json"):
+        plan("a")
+    header = json.loads((tmp_path / "c.json").read_text())["shardbench"]
+    assert set(header) == {"version", "family", "names", "packages"}
+    assert header["family"] == "toy"
+
+
+def test_a_body_that_raises_still_leaves_a_file(tmp_path, captures):
+    with pytest.raises(KeyError, match="its own"), capture("toy", tmp_path / "c.json"):  # noqa: PT012 - inside is the body
+        plan("a")
+        raise KeyError("its own")
+    assert read_captured(tmp_path / "c.json", "toy") == {"items": ["a"]}
+    assert Planner.heard is None
+
+
+def test_names_can_be_hashed(tmp_path, captures):
+    with capture("toy", tmp_path / "c.json", hash_names=True):
+        plan("secret_b", "secret_a")
+    text = (tmp_path / "c.json").read_text()
+    assert "secret" not in text
+    assert json.loads(text)["shardbench"]["names"] == "hashed"
+
+
+def test_hashes_of_one_key_are_one_and_of_others_are_others():
+    def digest(names: Names) -> str:
+        return names.written(["x"])["x"].partition("_")[2]
+
+    assert digest(Names(True, "k")) == digest(Names(True, "k"))
+    assert len({digest(Names(True, key)) for key in ("k", "l", "", "")}) == 4
+
+
+@settings(max_examples=15)
+@given(NAMES)
+def test_written_names_are_distinct_and_in_order(names):
+    written = Names(True, "key").written(names)
+    assert set(written) == set(names)
+    assert [written[name] for name in sorted(set(names))] == sorted(written.values())
+    assert len(set(written.values())) == len(set(names))
+    assert all(set(each) <= set(string.hexdigits.lower() + "_") for each in written.values())
+    assert Names().written(names) == {name: name for name in names}
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("c.txt", "must end in .json or .json.gz"),
+        ("c.json/", "cannot be written"),
+        ("missing/c.json", "cannot be written"),
+    ],
+)
+def test_a_bad_path_is_refused_before_anything_is_run(tmp_path, captures, path, said):
+    (tmp_path / "c.json").mkdir()
+    ran = []
+    with pytest.raises(UsageError, match=said), capture("toy", tmp_path / path):
+        ran.append(1)
+    assert not ran
+
+
+def test_a_read_only_folder_is_refused_before_anything_is_run(tmp_path, captures, monkeypatch):
+    monkeypatch.setattr(capture_module.os, "access", lambda *_: False)  # root may write anywhere
+    with pytest.raises(UsageError, match="cannot be written"), capture("toy", tmp_path / "c.json"):
+        raise AssertionError
+
+
+def test_a_family_that_cannot_be_captured_is_refused(tmp_path, captures):
+    captures(abilities=Abilities())
+    with pytest.raises(UsageError, match="cannot be captured"), capture("toy", tmp_path / "c.json"):
+        raise AssertionError
+    with pytest.raises(UsageError, match="Unknown family"), capture("toi", tmp_path / "c.json"):
+        raise AssertionError
+    captures(requires=("no_such_module",))
+    with (
+        pytest.raises(UsageError, match="no_such_module is not installed"),
+        capture("toy", tmp_path / "c.json"),
+    ):
+        raise AssertionError
+
+
+def test_a_full_disk_only_warns_and_keeps_what_was_there(tmp_path, captures, monkeypatch):
+    path = tmp_path / "c.json"
+    path.write_text("before")
+    done = []
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    said = r"c\.json was not written: No space left on device\."
+    with pytest.warns(UserWarning, match=said), capture("toy", path):  # noqa: PT031 - inside is the body
+        plan("a")
+        done.append(1)
+    assert done
+    assert path.read_text() == "before"
+    assert [each.name for each in tmp_path.iterdir()] == ["c.json"]
+
+
+def _refuses(error):
+    def content():
+        raise error
+
+    return content
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (_refuses(ShardbenchError("No planner was called.")), "No planner was called."),
+        (_refuses(TypeError("of one's own")), "TypeError: of one's own"),
+        (lambda: {"perf": float("nan")}, "not JSON compliant"),
+        (lambda: {"perf": object()}, "not JSON serializable"),
+    ],
+)
+def test_what_cannot_be_written_down_only_warns(tmp_path, captures, content, said):
+    captures(content)
+    with pytest.warns(UserWarning, match=said), capture("toy", tmp_path / "c.json"):
+        plan("a")
+    assert not (tmp_path / "c.json").exists()
+
+
+def test_where_another_process_captures_nothing_is_written_or_said(tmp_path, captures):
+    captures(lambda: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with capture("toy", tmp_path / "c.json"):
+            plan("a")
+    assert not (tmp_path / "c.json").exists()
+
+
+def test_captured_files_are_known_by_their_ends():
+    assert is_captured_file("a/b.json")
+    assert is_captured_file("b.json.gz")
+    assert not is_captured_file("b.csv")
+    assert not is_captured_file("json")
+
+
+def refused(path: Path, family: str = "toy") -> str:
+    with pytest.raises(UsageError) as error:
+        read_captured(path, family)
+    said = str(error.value)
+    assert said.endswith(".")
+    assert str(path) in said
+    return said
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "does not hold JSON text"),
+        (b'{"shardbench"', "does not hold JSON text"),
+        (b"\xff\xfe\x00", "does not hold JSON text"),
+        (b"[" * 100_000, "does not hold JSON text"),
+        (b"[1]", "must hold one JSON object"),
+        (b"null", "must hold one JSON object"),
+        (b"{}", "is no file that shardbench.capture wrote"),
+        (b'{"shardbench": 3}', "is no file that shardbench.capture wrote"),
+        (b'{"shardbench": {}}', "is no file that shardbench.capture wrote"),
+        (b'{"shardbench": {"family": "x"}}', "captured from family 'x', not from 'toy'"),
+        (b'{"shardbench": {"family": ["x"]}}', "captured from family"),
+        (b'{"shardbench": {"family": "toy"}}', "is of version None; this shardbench reads 1"),
+        (b'{"shardbench": {"family": "toy", "version": 2}}', "is of version 2"),
+        (b'{"shardbench": {"family": "toy", "version": true}}', "is of version True"),
+    ],
+)
+@pytest.mark.parametrize("name", ["c.json", "c.json.gz"])
+def test_damaged_foreign_and_later_files_are_refused(tmp_path, content, said, name):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert said in refused(path)
+
+
+def test_a_damaged_gzip_file_is_refused(tmp_path):
+    path = tmp_path / "c.json.gz"
+    write_captured(path, "toy", Names(), {"a": list(range(1000))})
+    whole = path.read_bytes()
+    for damaged in (whole[:-9], whole[: len(whole) // 2], b"x" + whole, whole[:20] + b"\xff" * 40):
+        path.write_bytes(damaged)
+        assert "is no complete gzip file" in refused(path)
+    assert "cannot be read" in refused(tmp_path / "missing.json")
+
+
+def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_MOST_JSON_BYTES", 1000)
+    path = tmp_path / "c.json.gz"
+    path.write_bytes(gzip.compress(b" " * 10**6))
+    with pytest.raises(UsageError, match="at most 1,000 bytes"):
+        read_json(path)

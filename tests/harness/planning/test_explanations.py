@@ -1,0 +1,64 @@
+"""Explaining a decision: planned once, with another variant beside it, and asked of the family."""
+
+from dataclasses import replace
+
+import pytest
+import toy
+
+from harness.contract import Abilities, Family
+from harness.contract.abilities.explanation import Explanation, Question, Section
+from harness.contract.variants import Variant
+from harness.model.errors import RegistryError, ShardbenchError, UsageError
+from harness.model.ids import WorkloadSpec
+from harness.planning.explain import explain
+from harness.topologies.lookup import find_topology
+
+TOPOLOGY = find_topology("dgx_a100_80gb", 2)
+WORKLOAD = WorkloadSpec("toy", {"size": "5"})
+ASKED: list[Question] = []
+
+
+def because(problem: toy.ToyProblem, decision: toy.Decision, question: Question) -> Explanation:
+    ASKED.append(question)
+    section = Section("Items", ("item", "GPU"), ((0.0, 1.0),))
+    return Explanation(("So it is.",), (section,), {"items": list(decision)})
+
+
+@pytest.fixture
+def family() -> Family:
+    (found,) = toy.bounded_registry().families
+    ASKED.clear()
+    return replace(found, abilities=Abilities(explain=because))
+
+
+def test_a_family_explains_what_was_decided(family: Family):
+    made = explain(family, "same", WORKLOAD, TOPOLOGY, rank=1, top=2)
+    assert str(made.cell) == "toy/same@toy[size=5]/dgx_a100_80gb:2"
+    assert made.explanation.document == {"items": [0, 1, 0, 1, 0]}
+    assert made.planning_s >= 0
+    assert [Question(1, 2)] == ASKED
+
+
+def test_it_is_given_what_the_other_variant_decided(family: Family):
+    assert explain(family, "same", WORKLOAD, TOPOLOGY, "own").against == "own"
+    (question,) = ASKED
+    assert (question.other, question.other_decision) == ("own", (0,) * 5)
+
+
+def test_a_family_without_explanations_says_so(family: Family):
+    silent = replace(family, abilities=Abilities())
+    with pytest.raises(UsageError, match="does not explain"):
+        explain(silent, "same", WORKLOAD, TOPOLOGY)
+
+
+@pytest.mark.parametrize("names", [("missing",), ("same", "missing")])
+def test_what_is_missing_is_said_before_anything_is_built(family: Family, names):
+    family.variants["missing"] = Variant("missing", lambda problem: (), "", "", requires=("nope",))
+    family = toy.with_work(family, build=lambda workload, topology: pytest.fail("it was built"))
+    with pytest.raises(ShardbenchError, match="needs nope"):
+        explain(family, names[0], WORKLOAD, TOPOLOGY, *names[1:])
+
+
+def test_a_table_has_a_value_for_each_column():
+    with pytest.raises(RegistryError, match="row without a value"):
+        Section("Items", ("item", "GPU"), ((0.0,),))

@@ -1,0 +1,41 @@
+"""Cells judged by expectations."""
+
+from typing import Any
+
+from made_up_cells import PROBLEM
+
+from harness.model.cell import Cell
+from harness.model.ids import CellId
+from harness.suites.expectations import (
+    Expectation,
+    Expectations,
+    Rules,
+)
+from harness.suites.gate import GateVerdict, judge_cells
+
+QUICK, SLOW = (CellId.parse(f"boxing/{name}@{PROBLEM}") for name in ("quick", "slow"))
+
+EXPECTED = Expectation(
+    against="slow",
+    decision="same",
+    fingerprint="c0ffee",
+    quality={"cost": 20.0, "bound": 16.0},
+    counters={"copies": 1000, "lookups": 20},
+    ratio=(0.3, 0.8),
+)
+
+
+def cells(*lines: dict[str, Any]) -> dict[CellId, Cell]:
+    return {cell.id: cell for cell in map(Cell.of, lines)}
+
+
+def expecting(expected: Expectation | None, **of_file: Any) -> Expectations:
+    return Expectations({QUICK: expected} if expected else {}, Rules(**of_file))
+
+
+def judge(expected: Expectation | None, *lines: dict[str, Any], **of_file: Any) -> GateVerdict:
+    return judge_cells(expecting(expected, **of_file), cells(*lines))
+
+
+def deviations(verdict: GateVerdict) -> list[tuple[str, str]]:
+    return [(each.what, each.kind) for judged in verdict.judged for each in judged.deviations]

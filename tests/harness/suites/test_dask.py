@@ -1,0 +1,173 @@
+"""Sweeps over a real Dask cluster."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import run_sweep
+import toy
+from sweeping import expected, ids
+
+from harness.measuring.environment import environment
+from harness.measuring.request import Request
+from harness.model.errors import ShardbenchError, UsageError
+from harness.store.results import read_cells
+from harness.suites.sweep import resumed, sweep
+
+HERE = Path(__file__).parents[1]
+
+
+def dask_command(*arguments: str) -> list[str]:
+    return [str(Path(sys.executable).with_name("dask")), *arguments]
+
+
+@contextmanager
+def dask_process(*arguments: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """A scheduler or a worker, in a process group of its own."""
+    process = subprocess.Popen(
+        dask_command(*arguments),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}", **variables},
+        cwd=HERE.parents[1],
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        for _ in range(2):  # what the first one has just started, too
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                break
+        process.communicate()
+
+
+@pytest.fixture
+def scheduler() -> Iterator[str]:
+    arguments = ("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show")
+    with dask_process(*arguments) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if found := re.search(r"Scheduler at:\s+(tcp://\S+)", line):
+                threading.Thread(target=process.stderr.read, daemon=True).start()
+                yield found[1]
+                return
+        raise AssertionError("the scheduler did not start")
+
+
+@contextmanager
+def worker(address: str, *options: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    plain = ("--no-dashboard", "--nthreads", "2", "--memory-limit", "0")
+    with dask_process("worker", address, *plain, *options, **variables) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "Registered to:" in line:
+                break
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        yield process
+
+
+class TestDask:
+    CODE = environment(0).code
+
+    @pytest.fixture(autouse=True)
+    def installed(self) -> None:
+        pytest.importorskip("distributed")
+
+    def test_a_worker_that_is_killed_midway_loses_nothing(self, scheduler: str, tmp_path: Path):
+        from harness.suites.cluster import connected
+
+        path = tmp_path / "results.jsonl"
+        with worker(scheduler, "--no-nanny") as first, worker(scheduler, "--no-nanny"):
+            with connected(scheduler, self.CODE) as cluster:
+                assert cluster.at_once() == 2
+                assert len(cluster.machines) == 2
+                begun: list[Request] = []
+                left = resumed(run_sweep.requests(), path, run_sweep.SETTINGS, cluster.site)
+
+                def killing(request: Request) -> None:
+                    begun.append(request)
+                    if len(begun) == 2:  # both workers have a task
+                        threading.Timer(0.5, first.kill).start()
+
+                finished = list(
+                    sweep(
+                        left,
+                        path,
+                        run_sweep.SETTINGS,
+                        registry=toy.toy_registry,
+                        workers=cluster,
+                        begun=killing,
+                    )
+                )
+            assert [each.refused for each in finished] == ["", ""]
+            assert len(ids(path)) == len(set(ids(path)))
+            assert set(ids(path)) == expected()
+            assert {cell.status for cell in read_cells(path)} == {
+                *("ok", "failed", "not installed", "not applicable")
+            }
+            first.wait(timeout=10)
+            with connected(scheduler, self.CODE) as cluster:
+                left = resumed(run_sweep.requests(), path, run_sweep.SETTINGS, cluster.site)
+                assert all(each.is_measured for each in left)
+
+    def test_a_worker_that_may_have_no_children_is_refused(self, scheduler: str):
+        from harness.suites.cluster import connected
+
+        with (
+            worker(scheduler, "--nanny"),
+            pytest.raises(ShardbenchError, match="start it with --no-nanny"),
+            connected(scheduler, self.CODE),
+        ):
+            pass
+
+    def test_one_of_other_code_is_refused_by_its_address(self, scheduler: str):
+        from harness.suites.cluster import connected
+
+        with (
+            worker(scheduler, "--no-nanny"),
+            pytest.raises(ShardbenchError, match=r"^Worker tcp://\S+ has other code"),
+            connected(scheduler, "0123456789ab"),
+        ):
+            pass
+
+    def test_a_scheduler_without_workers_is_said(self, scheduler: str, monkeypatch):
+        from harness.suites.cluster import connected
+
+        monkeypatch.setattr("harness.suites.cluster._CONNECT_SECONDS", 1)
+        with (
+            pytest.raises(ShardbenchError, match=f"scheduler at {scheduler} has no workers"),
+            connected(scheduler, self.CODE),
+        ):
+            pass
+
+    @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense", "gopher://x:1", ""])
+    def test_a_scheduler_that_is_not_there_is_said(self, address: str, monkeypatch):
+        from harness.suites.cluster import connected
+
+        monkeypatch.setattr("harness.suites.cluster._CONNECT_SECONDS", 1)
+        with (
+            pytest.raises(ShardbenchError, match=r"^No Dask scheduler answers at"),
+            connected(address, self.CODE),
+        ):
+            pass
+
+
+def test_without_dask_its_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    from harness.suites.cluster import connected
+
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with (
+        pytest.raises(UsageError, match=r"pip install 'shardbench\[dask\]'"),
+        connected("tcp://127.0.0.1:9", ""),
+    ):
+        pass

@@ -1,0 +1,280 @@
+"""Judging: what is as expected, and what deviates and how."""
+
+from dataclasses import replace as replaced
+from typing import Any
+
+import pytest
+from judged import EXPECTED, QUICK, SLOW, cells, deviations, judge
+from made_up_cells import ended, line
+from msgspec.structs import replace
+
+from harness.model.errors import ShardbenchError
+from harness.suites.expectations import (
+    Expectation,
+    Expectations,
+    MadeWith,
+)
+from harness.suites.gate import Deviation, GateVerdict, judge_cells
+
+
+def test_what_is_as_expected_is_nothing_to_say():
+    verdict = judge(EXPECTED, line())
+    assert (deviations(verdict), verdict.kind, verdict.exit_code) == ([], None, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "found", "code"),
+    [
+        ({"fingerprint": "decaf"}, [("fingerprint", "changed")], 1),
+        ({"fingerprint": None}, [("fingerprint", "changed")], 1),
+        ({"decision": "different"}, [("decision", "regression")], 1),
+        ({"decision": "own"}, [("decision", "changed")], 1),
+        ({"decision": None}, [("decision", "changed")], 1),
+        ({"quality": {"cost": 20.1, "bound": 16.0}}, [("quality.cost", "regression")], 1),
+        ({"quality": {"cost": 19.9, "bound": 16.0}}, [("quality.cost", "win")], 1),
+        ({"quality": {"cost": 20.0, "bound": 17.0}}, [("quality.bound", "win")], 1),
+        ({"quality": {"cost": 20.0, "bound": 15.0}}, [("quality.bound", "regression")], 1),
+        ({"quality": {"cost": 0.0, "bound": 16.0}}, [("quality.cost", "win")], 1),
+        ({"quality": {"bound": 16.0}}, [("quality.cost", "missing")], 1),
+        ({"quality": {"cost": None, "bound": 16.0}}, [("quality.cost", "missing")], 1),
+        ({"quality": {"cost": 20 * (1 + 5e-10), "bound": 16.0}}, [], 0),
+        (
+            {"quality": {"cost": 20 * (1 + 5e-9), "bound": 16.0}},
+            [("quality.cost", "regression")],
+            1,
+        ),
+        ({"counters": {"copies": 1001, "lookups": 20}}, [("counters.copies", "regression")], 1),
+        ({"counters": {"copies": 999, "lookups": 20}}, [("counters.copies", "win")], 1),
+        ({"counters": {"copies": 0, "lookups": 20}}, [("counters.copies", "win")], 1),
+        ({"counters": {"lookups": 20}}, [("counters.copies", "missing")], 1),
+        (
+            {"counters": {"copies": 999, "lookups": 21}},
+            [("counters.copies", "changed"), ("counters.lookups", "changed")],
+            1,
+        ),
+        (
+            {"counters": {"copies": 1000, "lookups": 20, "hits": 1}},
+            [("counters.hits", "new")],
+            1,
+        ),
+        ({"against": "other"}, [("against", "changed")], 1),
+    ],
+)
+def test_what_deviates_is_named(changes: dict[str, Any], found: list, code: int):
+    verdict = judge(EXPECTED, line(**changes))
+    assert (deviations(verdict), verdict.exit_code) == (found, code)
+
+
+def test_a_quality_of_no_known_direction_has_changed():
+    verdict = judge(EXPECTED, line(qualities=[], quality={"cost": 19.0, "bound": 16.0}))
+    assert deviations(verdict) == [("quality.cost", "changed")]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "kind", "code"),
+    [
+        (0.4, 0.6, None, 0),
+        (0.3, 0.8, None, 0),
+        (0.2, 0.6, None, 0),  # perhaps faster is as expected
+        (0.2, 0.3, None, 0),
+        (0.2, 0.29, "win", 1),
+        (0.7, 0.81, "inconclusive", 2),
+        (0.2, 0.9, "inconclusive", 2),
+        (0.8, 0.9, "inconclusive", 2),
+        (0.81, 0.9, "regression", 1),
+        (0.81, None, "regression", 1),  # the upper end is infinitely far
+        (None, None, "inconclusive", 2),
+        (None, 0.2, "win", 1),
+    ],
+)
+def test_a_ratio_is_judged_by_its_interval(low, high, kind: str | None, code: int):
+    value = 0.5 if low is None and high is None else low or high
+    ratio = {"value": value, "low": low, "high": high, "pairs": 8}
+    verdict = judge(EXPECTED, line(ratio=ratio))
+    assert (verdict.kind, verdict.exit_code) == (kind, code)
+
+
+def test_a_ratio_that_was_not_measured_is_inconclusive_and_says_why():
+    verdict = judge(EXPECTED, line(ratio=None, verdict_reason="a time is too short"))
+    (deviation,) = verdict.judged[0].deviations
+    assert (deviation.kind, deviation.note) == ("inconclusive", "a time is too short")
+    assert verdict.exit_code == 2
+
+
+def test_a_ratio_over_another_variant_is_not_judged():
+    slower = {"value": 9.0, "low": 8.0, "high": 10.0, "pairs": 8}
+    verdict = judge(EXPECTED, line(against="other", ratio=slower))
+    (deviation,) = verdict.judged[0].deviations
+    assert deviation == Deviation("against", "changed", "slow", "other")
+
+
+@pytest.mark.parametrize(
+    ("expected", "measured", "kind", "code"),
+    [
+        ("ok", "failed", "regression", 1),
+        ("ok", "over budget", "regression", 1),
+        ("ok", "not applicable", "regression", 1),
+        ("ok", "not installed", "not measured", 3),
+        ("over budget", "ok", "win", 1),
+        ("over budget", "failed", "regression", 1),
+        ("over budget", "not applicable", "regression", 1),
+        ("over budget", "not installed", "not measured", 3),
+        ("not installed", "ok", "changed", 1),
+        ("not installed", "failed", "regression", 1),
+        ("not installed", "over budget", "changed", 1),
+        ("not applicable", "ok", "changed", 1),
+        ("not applicable", "failed", "regression", 1),
+        ("not applicable", "not installed", "not measured", 3),
+        ("over budget", "over budget", None, 0),
+        ("not installed", "not installed", None, 0),
+        ("not applicable", "not applicable", None, 0),
+    ],
+)
+def test_how_a_cell_ended_is_judged(expected: str, measured: str, kind: str | None, code: int):
+    row = Expectation(against="slow", status=expected)
+    if expected == "ok":
+        row = EXPECTED
+    found = line() if measured == "ok" else ended("quick", measured, reason="because")
+    expectations = Expectations({QUICK: row, SLOW: replace(EXPECTED, ratio=None)})
+    verdict = judge_cells(expectations, cells(found, line("slow", decision="same")))
+    assert (verdict.kind, verdict.exit_code) == (kind, code)
+    if kind:
+        assert verdict.judged[0].deviations == (
+            Deviation("status", kind, expected, measured, found["reason"] or ""),
+        )
+
+
+class TestNothingToJudge:
+    def test_no_cells_are_no_success(self):
+        with pytest.raises(ShardbenchError, match="no cell to judge"):
+            judge_cells(Expectations({QUICK: EXPECTED}), {})
+
+    @pytest.mark.parametrize("status", ["not installed", "not applicable"])
+    def test_cells_that_were_never_called_are_no_success(self, status: str):
+        row = Expectation(status=status)
+        with pytest.raises(ShardbenchError, match="Nothing was measured"):
+            judge(row, ended("quick", status))
+
+    def test_a_failed_reference_leaves_ratios_open_and_is_a_regression(self):
+        slow = Expectation(against="slow", decision="reference")
+        expectations = Expectations({SLOW: slow, QUICK: EXPECTED})
+        verdict = judge_cells(expectations, cells(ended("slow", "failed"), line(ratio=None)))
+        assert [each.kind for each in verdict.judged] == ["regression", "inconclusive"]
+        assert verdict.exit_code == 1
+
+
+class TestRows:
+    def test_a_row_that_nobody_expects_is_new(self):
+        verdict = judge(EXPECTED, line(), line("other"))
+        assert [each.kind for each in verdict.judged] == [None, "new"]
+        assert verdict.exit_code == 1
+
+    def test_a_row_that_is_not_there_is_missing(self):
+        verdict = judge(EXPECTED, line("other"))
+        assert [each.kind for each in verdict.judged] == ["missing", "new"]
+        assert (verdict.kind, verdict.exit_code) == ("missing", 1)
+
+    def test_a_row_without_figures_is_new(self):
+        verdict = judge(Expectation(), line())
+        assert deviations(verdict) == [("cell", "new")]
+
+    @pytest.mark.parametrize("expected", [None, Expectation()])
+    @pytest.mark.parametrize("found", [ended("quick", "failed"), line(decision="different")])
+    def test_a_new_row_that_is_wrong_is_a_regression(self, expected, found):
+        verdict = judge(expected, found)
+        assert (verdict.kind, verdict.exit_code) == ("regression", 1)
+
+    @pytest.mark.parametrize("figure", ["decision", "fingerprint", "ratio"])
+    def test_a_figure_without_an_expectation_is_new(self, figure: str):
+        verdict = judge(replace(EXPECTED, **{figure: None}), line())
+        assert deviations(verdict) == [(figure, "new")]
+
+
+class TestPrecedence:
+    def verdict(self, *kinds: str) -> GateVerdict:
+        judged = judge(EXPECTED, line()).judged[0]
+        found = [replaced(judged, deviations=(Deviation("ratio", kind),)) for kind in kinds]
+        return GateVerdict((judged, *found), {})
+
+    @pytest.mark.parametrize(
+        ("kinds", "code"),
+        [
+            ((), 0),
+            (("inconclusive",), 2),
+            (("inconclusive", "regression"), 1),
+            (("inconclusive", "win"), 1),
+            (("new",), 1),
+            (("missing", "inconclusive"), 1),
+            (("changed",), 1),
+            (("inconclusive", "regression", "not measured", "win"), 3),
+        ],
+    )
+    def test_the_worst_decides(self, kinds: tuple[str, ...], code: int):
+        assert self.verdict(*kinds).exit_code == code
+        assert self.verdict(*reversed(kinds)).exit_code == code
+
+
+class TestIgnored:
+    @pytest.mark.parametrize("of_file", [True, False])
+    @pytest.mark.parametrize(
+        ("what", "changes"),
+        [
+            ("ratio", {"ratio": {"value": 9.0, "low": 9.0, "high": 9.0}}),
+            ("decision", {"decision": "own"}),
+            ("fingerprint", {"fingerprint": "decaf"}),
+            ("quality.cost", {"quality": {"cost": 99.0, "bound": 16.0}}),
+            ("counters.copies", {"counters": {"copies": 7, "lookups": 20}}),
+            ("counters.hits", {"counters": {"copies": 1000, "lookups": 20, "hits": 3}}),
+        ],
+    )
+    def test_it_is_not_judged(self, what: str, changes: dict[str, Any], of_file: bool):
+        if of_file:
+            verdict = judge(EXPECTED, line(**changes), ignore=(what,))
+        else:
+            verdict = judge(replace(EXPECTED, ignore=(what,)), line(**changes))
+        assert verdict.exit_code == 0
+        assert judge(EXPECTED, line(**changes)).exit_code == 1
+
+    def test_a_different_decision_cannot_be_ignored(self):
+        ignoring = replace(EXPECTED, ignore=("decision", "fingerprint"))
+        assert judge(ignoring, line(decision="different")).exit_code == 1
+
+    def test_a_tolerance_can_be_the_files_or_the_cells(self):
+        worse = line(quality={"cost": 20.1, "bound": 16.0})
+        assert judge(EXPECTED, worse, quality_tolerance=0.01).exit_code == 0
+        assert judge(replace(EXPECTED, quality_tolerance=0.01), worse).exit_code == 0
+        strict = replace(EXPECTED, quality_tolerance=0.0)
+        assert judge(strict, worse, quality_tolerance=0.01).exit_code == 1
+
+
+class TestVersions:
+    def test_other_versions_are_told_and_decide_nothing(self):
+        verdict = judge(
+            EXPECTED, line(), made_with=MadeWith("3.11.7", {"widgets": "1.1", "old": "2"})
+        )
+        assert verdict.versions == {"old": ("2", ""), "widgets": ("1.1", "1.2")}
+        assert verdict.exit_code == 0
+
+    def test_none_are_told_where_the_file_says_none(self):
+        assert judge(EXPECTED, line()).versions == {}
+
+    def test_cells_of_several_environments_name_all(self):
+        other = line("other", environment={"python": "3.11.9", "packages": {"widgets": "1.2"}})
+        verdict = judge(EXPECTED, line(), other, made_with=MadeWith("3.11.7", {"widgets": "1.2"}))
+        assert verdict.versions == {"python": ("3.11.7", "3.11.7 and 3.11.9")}
+
+
+@pytest.mark.parametrize(
+    ("work", "found"),
+    [
+        ({"python_calls": 10_000}, []),
+        ({"python_calls": 10_100}, [("python_calls", "regression")]),
+        ({"python_calls": 9_900}, [("python_calls", "win")]),
+        ({"python_calls": 10_100, "spread": 100}, []),
+        (None, [("python_calls", "inconclusive")]),
+    ],
+)
+def test_one_per_cent_more_python_work_is_found(work: dict[str, int] | None, found: list[Any]):
+    expected = replace(EXPECTED, python_calls=10_000)
+    assert deviations(judge(expected, line(work=work))) == found
+    assert deviations(judge(replace(expected, ignore=("python_calls",)), line(work=work))) == []

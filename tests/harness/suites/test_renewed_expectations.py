@@ -1,0 +1,117 @@
+"""The next expectations: what was accepted replaces what deviates."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judged import EXPECTED, QUICK, cells, deviations, expecting, judge
+from made_up_cells import ended, line
+from msgspec.structs import replace
+
+from harness.model.ids import CellId
+from harness.suites.expectations import (
+    Expectation,
+    Expectations,
+    load_expectations,
+    to_toml,
+)
+from harness.suites.gate import judge_cells
+from harness.suites.proposals import renewed
+
+
+class TestRenewed:
+    def renewed(self, expected: Expectation | None, found: dict[str, Any], **of_file: Any):
+        verdict = judge(expected, found, **of_file)
+        after = renewed(expecting(expected, **of_file), verdict)
+        assert list(after.cells) == [each.cell for each in verdict.judged]
+        return after.cells[CellId.parse(found["cell"])]
+
+    def test_a_first_expectation_is_what_was_measured_with_slack_for_the_ratio(self):
+        assert self.renewed(None, line()) == replace(EXPECTED, ratio=(0.32, 0.78))
+
+    def test_an_interval_without_an_end_is_not_expected(self):
+        ratio = {"value": 0.5, "low": None, "high": None, "pairs": 1}
+        assert self.renewed(None, line(ratio=ratio)).ratio is None
+
+    @pytest.mark.parametrize("low", [1e-300, 5e-324, 0.0])
+    def test_tiny_ratios_are_expected_too(self, low: float):
+        found = self.renewed(None, line(ratio={"value": 1e-9, "low": low, "high": 1e-9}))
+        assert found.ratio is not None
+        assert 0 <= found.ratio[0] <= low
+
+    def test_only_what_deviates_is_replaced(self):
+        near = {"cost": 20 * (1 + 5e-10), "bound": 17.0}
+        found = line(quality=near, counters={"copies": 1, "lookups": 20}, fingerprint="decaf")
+        assert self.renewed(EXPECTED, found) == replace(
+            EXPECTED,
+            fingerprint="decaf",
+            quality={"cost": 20.0, "bound": 17.0},
+            counters={"copies": 1, "lookups": 20},
+        )
+
+    def test_a_ratio_that_deviates_is_replaced_and_one_that_may_is_not(self):
+        wide = {"value": 1.0, "low": 0.7, "high": 1.4, "pairs": 2}
+        worse = {"value": 1.0, "low": 0.9, "high": 1.2, "pairs": 2}
+        assert self.renewed(EXPECTED, line(ratio=wide)) == EXPECTED
+        assert self.renewed(EXPECTED, line(ratio=wide, fingerprint="x")).ratio == EXPECTED.ratio
+        assert self.renewed(EXPECTED, line(ratio=worse)).ratio == (0.6, 1.8)
+
+    def test_what_is_ignored_is_not_written(self):
+        ignoring = replace(EXPECTED, ignore=("ratio", "counters.copies"))
+        found = self.renewed(ignoring, line(fingerprint="x"), ignore=("quality.cost", "decision"))
+        assert found == Expectation(
+            against="slow",
+            fingerprint="x",
+            quality={"bound": 16.0},
+            counters={"lookups": 20},
+            ignore=("ratio", "counters.copies"),
+        )
+
+    @pytest.mark.parametrize(
+        "found", [ended("quick", "failed"), line(decision="different"), line("other")]
+    )
+    def test_what_cannot_be_accepted_keeps_its_expectation(self, found: dict[str, Any]):
+        expectations = Expectations({QUICK: EXPECTED})
+        after = renewed(expectations, judge_cells(expectations, cells(found)))
+        assert after.cells[QUICK] == EXPECTED
+
+    def test_what_is_not_installed_here_keeps_its_expectation(self):
+        expectations = Expectations({QUICK: EXPECTED})
+        found = cells(ended("quick", "not installed"), line("other"))
+        after = renewed(expectations, judge_cells(expectations, found))
+        assert after.cells[QUICK] == EXPECTED
+        assert len(after.cells) == 2
+
+    @pytest.mark.parametrize("found", [ended("quick", "failed"), line(decision="different")])
+    def test_a_new_row_that_is_wrong_gets_no_figures(self, found: dict[str, Any]):
+        assert self.renewed(None, found) == Expectation(against="slow")
+
+    def test_a_call_over_budget_can_be_accepted(self):
+        found = self.renewed(EXPECTED, ended("quick", "over budget"))
+        assert found == Expectation(against="slow", status="over budget")
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"fingerprint": "decaf"},
+            {"quality": {"cost": 1e-99, "bound": -16.0}},
+            {"counters": {"copies": 2**70}},
+            {"ratio": {"value": 0.0123456, "low": 0.0123456, "high": 0.0123456}},
+            {"against": "other", "decision": "own"},
+        ],
+    )
+    def test_accepting_it_makes_the_gate_pass(self, tmp_path: Path, changes: dict[str, Any]):
+        expectations = Expectations({QUICK: EXPECTED})
+        measured = cells(line(**changes), line("other"), ended("third", "over budget"))
+        verdict = judge_cells(expectations, measured)
+        assert verdict.exit_code == 1
+        path = tmp_path / "new.toml"
+        path.write_text(to_toml(renewed(expectations, verdict)))
+        assert judge_cells(load_expectations(path), measured).exit_code == 0
+
+
+def test_new_expectations_have_the_work():
+    expected = replace(EXPECTED, python_calls=10_000)
+    verdict = judge(expected, line(work={"python_calls": 10_100}))
+    assert renewed(expecting(expected), verdict).cells[QUICK].python_calls == 10_100
+    assert deviations(judge(EXPECTED, line(work={"python_calls": 10_100}))) == []

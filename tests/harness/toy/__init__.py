@@ -1,0 +1,53 @@
+"""A family whose variants misbehave in every way that a planner can."""
+
+# Variants are registered in this order.
+from toy.family import (  # isort: skip
+    NOT_THERE,
+    TOY,
+    Decision,
+    Observed,
+    ToyProblem,
+    build,
+    round_robin,
+    with_work,
+    work,
+)
+from toy.variants import reference, same  # isort: skip
+from toy.failing import HUNGER, World, changed_world  # isort: skip
+from toy.registries import (
+    bounded_registry,
+    figures_registry,
+    labelled_registry,
+    no_figures_registry,
+    overview_registry,
+    preloading_registry,
+    slow_quality_registry,
+    slow_reference_registry,
+    toy_registry,
+)
+
+__all__ = [
+    "HUNGER",
+    "NOT_THERE",
+    "TOY",
+    "Decision",
+    "Observed",
+    "ToyProblem",
+    "World",
+    "bounded_registry",
+    "build",
+    "changed_world",
+    "figures_registry",
+    "labelled_registry",
+    "no_figures_registry",
+    "overview_registry",
+    "preloading_registry",
+    "reference",
+    "round_robin",
+    "same",
+    "slow_quality_registry",
+    "slow_reference_registry",
+    "toy_registry",
+    "with_work",
+    "work",
+]

@@ -1,0 +1,288 @@
+"""The toy family's variants that die, never end, or do harm while they are timed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from harness.contract import (
+    Prepared,
+    Progress,
+)
+from toy.family import TOY, Decision, Observed, ToyProblem, round_robin
+
+
+@TOY.variant("killed", same_as="reference")
+def killed(problem: ToyProblem) -> Prepared[Decision]:
+    def run() -> Decision:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("dead")
+
+    return Prepared(run)
+
+
+class World:
+    """What the variants that must be installed change in the process."""
+
+    changed = False
+
+
+@contextmanager
+def changed_world() -> Iterator[None]:
+    assert not World.changed, "installed twice"
+    World.changed = True
+    try:
+        yield
+    finally:
+        World.changed = False
+
+
+@TOY.variant("installed", same_as="reference")
+def installed(problem: ToyProblem) -> Prepared[Decision]:
+    def run() -> Decision:
+        assert World.changed, "not installed"
+        return round_robin(problem)
+
+    return Prepared(run, installed=changed_world)
+
+
+@TOY.variant("installed-raises", same_as="reference")
+def installed_raises(problem: ToyProblem) -> Prepared[Decision]:
+    def run() -> Decision:
+        raise ValueError("while installed")
+
+    return Prepared(run, installed=changed_world)
+
+
+@TOY.variant("undisturbed", same_as="reference")
+def undisturbed(problem: ToyProblem) -> Prepared[Decision]:
+    def run() -> Decision:
+        assert not World.changed, "disturbed by another variant"
+        return round_robin(problem)
+
+    return Prepared(run)
+
+
+def _announce(problem: ToyProblem, name: str = "pid") -> None:
+    problem.leave(name, str(os.getpid()))
+
+
+@TOY.variant("endless", same_as="reference")
+def endless(problem: ToyProblem) -> Prepared[Decision]:
+    """Sleep for ever, at a hundredth of the work each second."""
+
+    def run() -> Decision:
+        _announce(problem)
+        started = time.monotonic()
+        if Observed.recorder is not None:
+            Observed.recorder.progress = lambda: Progress(
+                int(100 * (time.monotonic() - started)), 10_000, "items"
+            )
+        time.sleep(600)
+        raise AssertionError("never stopped")
+
+    return Prepared(run)
+
+
+@TOY.variant("stumbling", same_as="reference")
+def stumbling(problem: ToyProblem) -> Prepared[Decision]:
+    """Sleep for ever; the first look at the progress fails, as a dict that grows may make it."""
+
+    def run() -> Decision:
+        looks = 0
+
+        def progress() -> Progress:
+            nonlocal looks
+            looks += 1
+            if looks == 1:
+                raise RuntimeError("dictionary changed size during iteration")
+            return Progress(looks, 1000, "items")
+
+        assert Observed.recorder is not None
+        Observed.recorder.progress = progress
+        time.sleep(600)
+        raise AssertionError("never stopped")
+
+    return Prepared(run)
+
+
+@TOY.variant("silent", same_as="reference")
+def silent(problem: ToyProblem) -> Prepared[Decision]:
+    """Sleep for ever without a word."""
+
+    def run() -> Decision:
+        _announce(problem)
+        time.sleep(600)
+        raise AssertionError("never stopped")
+
+    return Prepared(run)
+
+
+def _start_grandchild(problem: ToyProblem) -> None:
+    grandchild = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    problem.leave("grandchild", str(grandchild.pid))
+
+
+@TOY.variant("silent-parent", same_as="reference")
+def silent_parent(problem: ToyProblem) -> Prepared[Decision]:
+    """Start a process of its own, and wait for it for ever."""
+
+    def run() -> Decision:
+        _start_grandchild(problem)
+        _announce(problem)
+        time.sleep(600)
+        raise AssertionError("never stopped")
+
+    return Prepared(run)
+
+
+@TOY.variant("killed-parent", same_as="reference")
+def killed_parent(problem: ToyProblem) -> Prepared[Decision]:
+    """Start a process of its own, and die."""
+
+    def run() -> Decision:
+        _start_grandchild(problem)
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("dead")
+
+    return Prepared(run)
+
+
+@TOY.variant("raising-parent", same_as="reference")
+def raising_parent(problem: ToyProblem) -> Prepared[Decision]:
+    """Start a process of its own, and fail."""
+
+    def run() -> Decision:
+        _start_grandchild(problem)
+        raise ValueError("failed beside a process of its own")
+
+    return Prepared(run)
+
+
+@TOY.variant("killed-fork", same_as="reference")
+def killed_fork(problem: ToyProblem) -> Prepared[Decision]:
+    """Fork a process that keeps every open file, and die."""
+
+    def run() -> Decision:
+        forked = os.fork()
+        if not forked:
+            time.sleep(600)
+            os._exit(0)
+        problem.leave("grandchild", str(forked))
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("dead")
+
+    return Prepared(run)
+
+
+def _later(problem: ToyProblem, then: Any) -> Prepared[Decision]:
+    calls = 0
+
+    def run() -> Decision:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            then()
+        return round_robin(problem)
+
+    return Prepared(run)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+@TOY.variant("raises-later", same_as="reference")
+def raises_later(problem: ToyProblem) -> Prepared[Decision]:
+    """Pass the check, and fail from the second call on."""
+    return _later(problem, partial(_raise, ValueError("worn out")))
+
+
+@TOY.variant("changes-later", same_as="reference")
+def changes_later(problem: ToyProblem) -> Prepared[Decision]:
+    """Keep state between calls: the second one decides otherwise, as a reused planner may."""
+    calls = 0
+
+    def run() -> Decision:
+        nonlocal calls
+        calls += 1
+        return round_robin(problem) if calls == 1 else round_robin(problem)[::-1]
+
+    return Prepared(run)
+
+
+@TOY.variant("killed-later", same_as="reference")
+def killed_later(problem: ToyProblem) -> Prepared[Decision]:
+    return _later(problem, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+@TOY.variant("endless-later", same_as="reference")
+def endless_later(problem: ToyProblem) -> Prepared[Decision]:
+    return _later(problem, lambda: time.sleep(600))
+
+
+@TOY.variant("close-raises", same_as="reference")
+def close_raises(problem: ToyProblem) -> Prepared[Decision]:
+    """Leave nothing undone in the check, and fail to close after the timed turns."""
+    checking = Observed.recorder is not None
+
+    def run() -> Decision:
+        nonlocal checking
+        checking = Observed.recorder is not None
+        return round_robin(problem)
+
+    def close() -> None:
+        if not checking:
+            raise OSError("cannot be closed")
+
+    return Prepared(run, close=close)
+
+
+@TOY.variant("slow-to-prepare", same_as="reference")
+def slow_to_prepare(problem: ToyProblem) -> Prepared[Decision]:
+    time.sleep(0.7)
+    return Prepared(lambda: round_robin(problem))
+
+
+@TOY.variant("unprintable", same_as="reference")
+def unprintable(problem: ToyProblem) -> Prepared[Decision]:
+    def run() -> Decision:
+        raise ValueError("a path that is no text: \udcff")
+
+    return Prepared(run)
+
+
+HUNGER = 64 * 2**20
+
+
+@TOY.variant("hungry", same_as="reference")
+def hungry(problem: ToyProblem) -> Prepared[Decision]:
+    """Use much memory, and less of it than was used before."""
+    bytearray(2 * HUNGER)
+
+    def run() -> Decision:
+        bytearray(HUNGER)
+        return round_robin(problem)
+
+    return Prepared(run)
+
+
+@TOY.variant("hungry-endless", same_as="reference")
+def hungry_endless(problem: ToyProblem) -> Prepared[Decision]:
+    """Use much memory, and sleep for ever without a word."""
+
+    def run() -> Decision:
+        food = bytearray(HUNGER)
+        time.sleep(600)
+        raise AssertionError(f"never stopped, with {len(food)} bytes")
+
+    return Prepared(run)

@@ -1,0 +1,161 @@
+"""Registries with the toy family, as it is and changed."""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from harness.contract import (
+    Abilities,
+    Family,
+    Goal,
+    OverviewRow,
+    Planning,
+    Quality,
+    RankTable,
+    Study,
+    WorkloadSpec,
+)
+from harness.contract.registry import Registry
+from toy.failing import silent
+from toy.family import TOY, Decision, ToyProblem, quality, with_work
+
+
+def toy_registry() -> Registry:
+    return Registry([TOY])
+
+
+def _family(name: str, **changes: Any) -> Family[ToyProblem, Decision]:
+    return replace(TOY, name=name, variants=dict(TOY.variants), **changes)
+
+
+def _with_slow_reference() -> Family[ToyProblem, Decision]:
+    family = _family("toy")
+    variants = dict(family.variants)
+    variants["reference"] = replace(variants["reference"], prepare=silent)
+    return replace(family, variants=variants)
+
+
+def slow_reference_registry() -> Registry:
+    """The family with a reference that never returns."""
+    return Registry([_with_slow_reference()])
+
+
+def _slow_quality(problem: ToyProblem, decision: Decision) -> Mapping[str, float]:
+    time.sleep(0.7)
+    return quality(problem, decision)
+
+
+def slow_quality_registry() -> Registry:
+    """The family with a quality that takes longer to find than the decision."""
+    return Registry([with_work(_family("toy"), quality=_slow_quality)])
+
+
+def _label(workload: WorkloadSpec) -> WorkloadSpec:
+    return WorkloadSpec(workload.name.upper(), workload.parameters)
+
+
+def _bounded_quality(problem: ToyProblem, decision: Decision) -> Mapping[str, float]:
+    fullest = quality(problem, decision)["fullest"]
+    return {"fullest": fullest, "least": problem.size / problem.gpus}
+
+
+_FIGURES: dict[str, float] = {}
+
+
+def figures(problem: ToyProblem, known: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the bound, and note in the folder that it was worked out unless it was known."""
+    if not known and problem.folder is not None:
+        with (problem.folder / "worked-out").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+    _FIGURES.update(known or {"least": problem.size / problem.gpus})
+    return _FIGURES
+
+
+def _quality_with_figures(problem: ToyProblem, decision: Decision) -> Mapping[str, float]:
+    known = _FIGURES or figures(problem, {})
+    return {"fullest": quality(problem, decision)["fullest"], "least": known["least"]}
+
+
+def figures_registry() -> Registry:
+    """The family with a bound that is worked out once for a problem."""
+    (bounded,) = bounded_registry().families
+    abilities = replace(bounded.abilities, figures=figures)
+    family = replace(bounded, abilities=abilities)
+    return Registry([with_work(family, quality=_quality_with_figures)])
+
+
+def no_figures_registry() -> Registry:
+    """The same, where working the bound out fails ahead of the checks."""
+    (family,) = figures_registry().families
+    abilities = replace(family.abilities, figures=lambda problem, known: {}["nothing"])
+    return Registry([replace(family, abilities=abilities)])
+
+
+def _document(problem: ToyProblem, decision: Decision) -> Mapping[str, Any]:
+    return {"gpu_of_item": decision}
+
+
+def _ranks(problem: ToyProblem, decision: Decision) -> RankTable:
+    dealt = [decision.count(gpu) for gpu in range(problem.gpus)]
+    return RankTable(
+        ("items", "GiB"), tuple((amount, amount / 8) for amount in dealt), (None, 80.0), "items"
+    )
+
+
+def _limited(problem: ToyProblem, seconds: float) -> ToyProblem:
+    problem.leave("limit", f"{seconds:g}")
+    return problem
+
+
+def bounded_registry() -> Registry:
+    """The family with a bound, a study against another variant, goals, and plans for use."""
+    problem = "toy[size=4]/dgx_a100_80gb:2"
+    return Registry(
+        [
+            with_work(
+                _family(
+                    "toy",
+                    qualities=(
+                        *TOY.qualities,
+                        Quality(
+                            "least", "items", "higher", "what must be on one", bounds="fullest"
+                        ),
+                    ),
+                    studies=(
+                        Study(problem, ("own",), "against another", against="same"),
+                        Study("toy[size=6]/dgx_a100_80gb:2", ("same",), "large", large=True),
+                    ),
+                    goals=(
+                        Goal("own is even", problem, "own", "quality", 1.0, "others", "fullest"),
+                        Goal("own is quick", problem, "own", "seconds", 60.0),
+                        Goal("same is quick", problem, "same", "times faster", 1.0),
+                    ),
+                    abilities=Abilities(planning=Planning("same", _document, _ranks, _limited)),
+                ),
+                quality=_bounded_quality,
+            )
+        ]
+    )
+
+
+def overview_registry() -> Registry:
+    """The family with rows of an overview, about two problems."""
+    here, elsewhere = "toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"
+    rows = (
+        OverviewRow("Toys", here, today="reference", ours="same"),
+        OverviewRow("Rated", elsewhere, today="reference", ours="same", rated_on=here),
+        OverviewRow("Others", elsewhere, today="reference", ours="same"),
+    )
+    return Registry([_family("toy", overview=rows)])
+
+
+def labelled_registry() -> Registry:
+    """The family with workloads that are called otherwise than they are given."""
+    return Registry([_family("toy", label=_label)])
+
+
+def preloading_registry(module: str) -> Registry:
+    """The family with a module that its child processes are forked from."""
+    return Registry([_family("toy", preload=(module,))])
