@@ -36,15 +36,21 @@ def _tensor(mesh: DeviceMesh, size: Sequence[int], placements: Sequence[Placemen
 
 
 def _told(tensor: DTensor, then: Sequence[Placement], async_op: bool) -> Iterator[Any]:
-    """Yield what a redistribution gives, and the collectives that it is made of."""
+    """Yield what a redistribution gives, and the collectives that it is made of.
+
+    Its result is read before the profile ends: a collective that ends later, in a thread of its
+    own, writes into a profile that is gone, and the process ends by a signal, under torch's own
+    dispatch too.
+    """
     with profile(use_kineto=False) as profiled:
         try:
             moved = tensor.redistribute(placements=then, async_op=async_op)
         except Exception as error:
             yield type(error), str(error)
             return
-    local = moved._local_tensor
-    yield moved._spec, type(local), local.shape, local.stride(), local.tolist()
+        local = moved._local_tensor
+        told = moved._spec, type(local), local.shape, local.stride(), local.tolist()
+    yield told
     names = [event.name for event in profiled.function_events]
     yield [name for name in names if name.startswith("_c10d_functional::") and "_wrap" not in name]
 
