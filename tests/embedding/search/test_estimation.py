@@ -47,7 +47,7 @@ def _constraint(random, features):
 
 def random_problem(random):
     """Return a module of many tables, a topology, constraints, sharders and new estimators."""
-    features = {f"table_{number}": random.choice([1, 1, 2]) for number in range(7)}
+    features = {f"table_{number}": random.choice([1, 1, 2]) for number in range(12)}
     module = EmbeddingBagCollection(
         device="meta",
         is_weighted=random.random() < 0.3,
