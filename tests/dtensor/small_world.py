@@ -21,6 +21,9 @@ D = TypeVar("D", bound=Dispatch)
 
 RANKS_PER_HOST = 2
 
+FEW_ROUNDS = 3
+"""How often each of the `ops` is called under the fixture of this name."""
+
 _NAMES = ("outer", "middle", "inner")
 
 

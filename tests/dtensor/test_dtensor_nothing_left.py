@@ -10,6 +10,8 @@ from torch_state import is_changed, settings_now, torch_now
 
 from planners.dtensor import FAMILY
 
+pytestmark = pytest.mark.usefixtures("few_rounds")
+
 
 def hits_of_torch() -> int:
     """Return how many of two equal ops torch's own cache knows."""

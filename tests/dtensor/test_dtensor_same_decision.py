@@ -22,6 +22,8 @@ from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import Dispatch
 
+pytestmark = pytest.mark.usefixtures("few_rounds")
+
 PROBLEMS = (
     "ops/dgx_a100_80gb:8",
     "ops[dims=2]/dgx_a100_80gb:8",

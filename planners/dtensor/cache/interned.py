@@ -50,18 +50,14 @@ class InternedDispatch(Dispatch):
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Take over the ops that make tensors or change them, but for those with `out`."""
-        handlers = {
-            op: self._handler(op)
-            for op in torch_path.ops_to_take_over()
-            if traits(op).makes_tensors
-        }
+        ops = [op for op in torch_path.ops_to_take_over() if traits(op).makes_tensors]
         with (
             made_plainly(),
             without_autograd(self.specs, self.layouts),
             self.moves.made_directly(),
             self.specs.filled(),
             following_torch(self.forget, self.give_back),
-            handling(handlers) as self._hand_back,
+            handling(ops, self._handler) as self._hand_back,
         ):
             yield
 

@@ -8,7 +8,7 @@ state and is plainly torch's. An op goes to torch's handler where there is one.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -147,16 +147,30 @@ def _let_cpp_find_the_dispatcher() -> None:
 
 
 @contextmanager
-def handling(handlers: Mapping[OpOverload, Handler]) -> Iterator[Callable[[OpOverload], None]]:
-    """Let torch call these handlers instead of dispatching their ops, until left.
+def handling(
+    ops: Iterable[OpOverload], make: Callable[[OpOverload], Handler]
+) -> Iterator[Callable[[OpOverload], None]]:
+    """Let torch call handlers instead of dispatching these ops, until left.
 
+    A handler is made when its op is dispatched first: a program has a few dozen of torch's 800 ops.
     Where torch has a handler of its own for an op, that one is called. While a dispatch mode is
     active (debugging, fake tensors, tracing), and for what `by_torch` dispatches, torch has its own
     handlers only. Gives what hands an op back to torch for the rest of the time.
     """
-    left = dict(handlers)
     known: Handlers | None = None
     renewing = threading.Lock()
+
+    def first(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+        nonlocal known
+        handler = make(op)
+        with renewing:
+            if op in left:
+                left[op], known = handler, None
+            else:  # another thread has handed it back meanwhile
+                handler = by_torch
+        return handler(op, args, kwargs)
+
+    left: Handlers = dict.fromkeys(ops, first)
 
     def layer(below: Below) -> Callable[[OpDispatcher], Handlers]:
         nonlocal known

@@ -28,7 +28,7 @@ class Handled(Dispatch):
 
     def installed(self) -> AbstractContextManager[Any]:
         """Return what registers the handler for those ops."""
-        return handling(dict.fromkeys(torch_path.ops_to_take_over(), self.dispatch))
+        return handling(torch_path.ops_to_take_over(), lambda op: self.dispatch)
 
     def dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Run an op on DTensors and return what it makes."""

@@ -53,6 +53,12 @@ def test_plans_of_one_op_never_outgrow_their_limit(mesh):
         assert dispatch.cache_info()[:3] == (4, 20, 5)
 
 
+def test_an_op_that_is_not_dispatched_takes_nothing(mesh, dispatch):
+    with running(dispatch):
+        torch.relu(rows_of(mesh, 2))
+        assert set(dispatch._tables) == {torch.ops.aten.relu.default}
+
+
 def test_classes_of_one_op_never_outgrow_their_limit(mesh):
     with running(ShapeClass(most_classes=4)) as dispatch:
         for ndim in range(1, 9):

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 import torch
 from small_world import counted, mesh_of, placed, running
+from torch._ops import OpOverload
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.shape_class import ShapeClass
+from planners.dtensor.dispatch.handlers import handling
 from planners.dtensor.dispatch.tables import BoundedTable
+from planners.dtensor.dispatch.torch_path import Handler
 
 THREADS = 8
 KINDS: list[Callable[[], InternedDispatch]] = [
@@ -121,3 +124,14 @@ def test_an_equal_mesh_of_another_rank_gets_no_plan_of_the_first_one(kind):
             thread.start()
             thread.join()
     assert made == [((0,),) * 6, ((3,),) * 6]
+
+
+def test_an_op_that_is_handed_back_while_its_handler_is_made_is_torchs():
+    def make(op: OpOverload) -> Handler:
+        give_back(op)
+        return lambda op, args, kwargs: "not torch's"
+
+    x = placed(mesh_of(4), counted(2, 4), Shard(0))
+    with handling([torch.ops.aten.relu.default], make) as give_back:
+        for _ in range(2):
+            assert isinstance(torch.relu(x), DTensor)

@@ -30,34 +30,34 @@ def real(workload, topology="dgx_a100_80gb", gpus=16):
 
 TIGHT = "synthetic[tables=24,seed=1,memory=tight]"
 
-UNSOLVED = "synthetic[tables=100,seed=1,memory=tight]"  # too large to be solved
+UNSOLVED = "synthetic[tables=60,seed=1,memory=tight]"  # too large to be solved
 
 ROOMY = "synthetic[tables=60,seed=1,memory=roomy]"
 
 LITTLE = "synthetic[tables=6,seed=2,memory=tight]"
 
 
-def gap(found, space, placed_on):
-    return found.rating / lower_bound(space, placed_on).milliseconds - 1
+def gap(found, bound):
+    return found.rating / bound.milliseconds - 1
 
 
 def test_a_plan_is_near_the_bound_where_there_is_room():
     _, *problem = real(ROOMY)
-    assert gap(best_plan(*problem), *problem) <= 0.01
+    assert gap(best_plan(*problem), lower_bound(*problem)) <= 0.01
 
 
 @pytest.fixture
 def little_work(monkeypatch):
     """Let searches be done soon that have minutes for their programmes, whose time is real."""
     room = "planners.embedding.search.best_plan"
-    monkeypatch.setattr(f"{room}.search._WORK_PER_SECOND", 6e4)
-    monkeypatch.setattr(f"{room}.local.runs._PATTERNS_PER_SECOND", 2e4)
+    monkeypatch.setattr(f"{room}.search._WORK_PER_SECOND", 1e4)
+    monkeypatch.setattr(f"{room}.local.runs._PATTERNS_PER_SECOND", 3e3)
 
 
 def test_a_plan_is_nearer_the_bound_where_memory_is_scarce():
     _, *problem = real(TIGHT)
-    found = best_plan(*problem, Deadline(1, standing_still))
-    assert gap(found, *problem) <= gap(proposed(*problem), *problem) / 3
+    found, bound = best_plan(*problem, Deadline(1, standing_still)), lower_bound(*problem)
+    assert gap(found, bound) <= gap(proposed(*problem), bound) / 3
 
 
 @pytest.mark.usefixtures("little_work")
@@ -76,9 +76,7 @@ def test_the_same_seed_finds_the_same_plan():
 def test_the_clock_ends_the_search_with_the_best_plan_so_far(monkeypatch):
     monkeypatch.setattr("planners.embedding.search.best_plan.local.runs._WORK_AT_ONCE", 200_000)
     _, *problem = real(UNSOLVED)
-    ends = [
-        best_plan(*problem, Deadline(200, JumpingClock(looks))) for looks in (20, 35, 80, 130, 1000)
-    ]
+    ends = [best_plan(*problem, Deadline(200, JumpingClock(looks))) for looks in (20, 35, 80, 130)]
     rounds = [found.proposals for found in ends]
     assert rounds == sorted(set(rounds)), "each goes on for longer"
     ratings = [found.rating for found in ends]
@@ -112,11 +110,10 @@ def test_a_planner_returns_a_plan_that_torchrec_takes(place):
     assert model.rate(list(plan.options)) <= rating(proposed(space, placed_on))
 
 
-def test_a_planner_without_a_plan_says_what_torchrec_says():
+def test_a_planner_without_a_plan_says_what_torchrec_says_and_that_there_is_none():
     problem, *_ = real("synthetic[tables=12,seed=7,memory=mixed]")
-    reasons = []
-    for prepared in (prepare(problem), prepare(problem, partial(Planner, mode="best-plan"))):
-        with pytest.raises(InfeasibleDecision) as raised:
-            prepared.run()
-        reasons.append(str(raised.value.__cause__))
-    assert reasons[0] == reasons[1]
+    with pytest.raises(InfeasibleDecision) as of_torchrec:
+        prepare(problem).run()
+    with pytest.raises(InfeasibleDecision, match="it is proven that no plan fits") as raised:
+        prepare(problem, partial(Planner, mode="best-plan")).run()
+    assert str(raised.value.__cause__) == str(of_torchrec.value.__cause__)

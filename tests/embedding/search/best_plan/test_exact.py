@@ -133,15 +133,6 @@ def test_small_problems_of_many_kinds_are_solved(seed):
     assert math.isinf(outcome.bound) == isinstance(outcome, NotFound) == (seed == 17)
 
 
-def test_a_planner_says_that_it_is_proven_that_nothing_fits():
-    problem = build(
-        WorkloadSpec.parse("synthetic[tables=12,seed=7,memory=mixed]"),
-        find_topology("dgx_a100_80gb", 16),
-    )
-    with pytest.raises(InfeasibleDecision, match="it is proven that no plan fits"):
-        prepare(problem, partial(Planner, mode="best-plan")).run()
-
-
 def test_a_planner_that_finds_neither_a_plan_nor_a_proof_says_what_was_tried(monkeypatch):
     monkeypatch.setattr("planners.embedding.search.best_plan.search._WORK_PER_SECOND", 1)
     monkeypatch.setattr("planners.embedding.search.best_plan.local.runs._WORK_AT_ONCE", 8)
