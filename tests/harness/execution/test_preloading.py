@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import toy
 
 from harness.execution.bootstrap import Report
 from harness.execution.child import Child
 from harness.execution.messages import Note, Result
 from harness.execution.server import start_server
+from harness.measuring.jobs import start_server_for
 
 
 def is_imported(module: str, report: Report) -> bool:
@@ -67,6 +69,12 @@ def test_a_child_that_runs_is_not_ended_for_it():
         assert process.receive(0.1) is None
     start_server(("sched",))
     assert has_imported("sched")
+
+
+def test_jobs_find_what_intervals_need_and_all_families():
+    start_server_for([toy.TOY])
+    assert has_imported("scipy.special")
+    assert has_imported("planners.dimspec")
 
 
 MAIN = """

@@ -106,10 +106,10 @@ class TestTurns:
         assert seen["undisturbed"] == 2 * profiled.profile.calls, "with the profiler and without"
         assert gc.isenabled()
 
-    @pytest.mark.parametrize(("seconds", "calls"), [(4.0, 8), (1.0, 2), (0.25, 2)])
+    @pytest.mark.parametrize(("seconds", "calls"), [(4.0, 32), (1.0, 8), (0.5, 4), (0.25, 2)])
     def test_they_are_no_longer_than_asked_for(self, clock: FakeClock, seconds, calls):
         (profiled,) = profile(
-            "toy", {"mine": Prepared(lambda: clock.advance(0.5))}, clock, seconds
+            "toy", {"mine": Prepared(lambda: clock.advance(0.125))}, clock, seconds
         ).values()
         assert profiled.profile.calls == calls
 
