@@ -1,6 +1,7 @@
 """The families that are known, found through entry points."""
 
 from collections.abc import Iterable
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -48,6 +49,12 @@ class Registry:
         if name in self.failures:
             raise UsageError(f"Family '{name}' could not be loaded: {self.failures[name]}")
         raise unknown("family", name, self._families)
+
+
+@cache
+def family_modules() -> tuple[str, ...]:
+    """Return the modules that the entry points name, which every `load_registry` imports."""
+    return tuple(sorted({found.module for found in metadata.entry_points(group=ENTRY_POINTS)}))
 
 
 def load_registry(entry_points: Iterable[metadata.EntryPoint] | None = None) -> Registry:

@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import faulthandler
+import json
 import multiprocessing
 import os
 import resource
@@ -14,6 +15,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from multiprocessing import spawn
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -144,21 +146,28 @@ def _end_with_parent() -> None:
         os.killpg(0, signal.SIGKILL)
 
 
-def _become_server(modules: str) -> None:
+def _become_server(modules: list[str], main: str | None, path: list[str]) -> None:
     """Import what children need, once, in the process that they are forked from.
 
-    What cannot be imported is left to the work that needs it: in the server any error but
-    ImportError would end all children.
+    Each child would also import the parent's main module, from its file. What cannot be imported is
+    left to the child that needs it: in the server any error but ImportError would end all children.
     """
     os.dup2(2, 1)  # what is imported may print
     adopt_orphans()
     # Orphans that it adopted end, and it knows nothing of them.
     warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
-    for module in modules.split():
+    sys.path = path
+    for module in modules:
         with suppress(Exception, SystemExit):
             import_module(module)
+    if main is not None:
+        server: Any = multiprocessing.current_process()
+        server._inheriting = True  # so that a main module can start no process
+        with suppress(Exception, SystemExit):
+            spawn.import_main_path(main)
+        del server._inheriting
 
 
 # Only the server is started with it, and what is started from there must not take itself for one.
-if (_modules := os.environ.pop(PRELOAD, None)) is not None:
-    _become_server(_modules)
+if (_preload := os.environ.pop(PRELOAD, None)) is not None:
+    _become_server(**json.loads(_preload))

@@ -1,10 +1,11 @@
 """The server that children are forked from, with heavy modules imported once."""
 
+import json
 import os
 import signal
 import threading
 from contextlib import suppress
-from multiprocessing import forkserver, get_context
+from multiprocessing import forkserver, get_context, spawn
 from multiprocessing.process import BaseProcess
 
 import psutil
@@ -43,7 +44,13 @@ def _ensure_server() -> None:
     """Start it with its settings where it does not run, or does no more: a child may end it."""
     global _imported
     server = _server_pid()
-    settings = {"PYTHONHASHSEED": "0", PRELOAD: " ".join(_preloaded)}
+    parent = spawn.get_preparation_data("server")
+    preload = {
+        "modules": _preloaded,
+        "main": parent.get("init_main_from_path"),
+        "path": parent["sys_path"],
+    }
+    settings = {"PYTHONHASHSEED": "0", PRELOAD: json.dumps(preload)}
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:

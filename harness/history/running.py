@@ -117,7 +117,7 @@ class Runner:
             "repeat": repeat,
         }
         self._environment = environment_of(declared)
-        start_server(declared.preloaded)
+        start_server((__name__, *declared.preloaded))
         self._stored: dict[str, Cell] = {}
         self._by_tree: dict[str, Cell] = {}
         self._appending = threading.Lock()

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from harness.contract import Family, Prepared, Progress, Recorder
 from harness.contract.family import load
-from harness.contract.registry import Registry
+from harness.contract.registry import Registry, family_modules
 from harness.execution.bootstrap import Report
 from harness.execution.memory import peak
 from harness.execution.messages import Note, Stage
@@ -33,6 +33,7 @@ _AFTER_CALL = "what followed its call"
 _BOUND = "proving a bound"
 _COUNTING = "counting its work"
 _REPORT_SECONDS = 0.2
+_INTERVALS = "scipy.special"  # what the interval of a ratio imports
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,9 @@ class BlockTimed(Struct, frozen=True):
 
 
 def start_server_for(families: Iterable[Family[Any, Any]]) -> None:
-    """Start the server with this module and what the families want imported once."""
-    start_server((__name__, *(module for family in families for module in family.modules)))
+    """Start the server with what every job imports, and with what the families want of it."""
+    wanted = (module for family in families for module in family.modules)
+    start_server((__name__, _INTERVALS, *family_modules(), *wanted))
 
 
 def run_figures(job: Job, report: Report) -> Mapping[str, float]:

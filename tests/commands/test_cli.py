@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from harness.contract.registry import load_registry
+from harness.measuring.comparison import Comparison
 from harness.suites.sweep import sweep
 from harness.topologies.lookup import presets
 from shardbench.cli import main
 
 PROBLEM = ["-w", "synthetic[tables=2,seed=1]", "-t", "dgx_a100_80gb", "-n", "8"]
+# A family that needs no library, for what does not depend on which it is.
+QUICK_ID = "dimspec@random[conversions=5]/dgx_a100_80gb:8"
+FOR_CAPTURED = {"unlike_recorded"}  # a quality of what was recorded alone
 QUICK = ["--seconds", "0.1"]
 
 
@@ -137,64 +141,77 @@ def test_a_missing_option_is_bad_usage(shardbench):
 
 
 def test_compare_shows_a_table_and_writes_what_was_asked(shardbench, tmp_path):
-    names = ["double-deepcopy", "single-deepcopy", "uniform", "as-captured"]
+    names = ["eager-dict", "shared-dict", "optimal"]
     code, out, _ = shardbench(
-        "compare", "embedding", *PROBLEM, *QUICK, "--variants", ",".join(names),
+        "compare", QUICK_ID, *QUICK, "--variants", ",".join(names),
         "--json", "out.json", "--results", "cells.jsonl", "--details",
     )  # fmt: skip
-    assert "max_rank_ms" in out
-    assert "objects_copied" in out
-    assert re.search(r"^[0-9a-f]{16}  double-deepcopy, single-deepcopy(, |$)", out, re.MULTILINE)
+    assert "cost_millions" in out
+    assert "expansions" in out
+    assert re.search(r"^[0-9a-f]{16}  eager-dict, shared-dict(, |$)", out, re.MULTILINE)
     assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == len(names)
     document = json.loads((tmp_path / "out.json").read_text())
     assert code == 0
-    assert document["problem"] == "synthetic[tables=2,seed=1]/dgx_a100_80gb:8"
-    assert document["reference"] == "double-deepcopy"
+    assert document["problem"] == "random[conversions=5]/dgx_a100_80gb:8"
+    assert document["reference"] == "eager-dict"
     rows = {row["variant"]: row for row in document["rows"]}
-    family = load_registry().find("embedding")
+    family = load_registry().find("dimspec")
     assert list(rows) == [name for name in family.variants if name in names]
-    assert rows.pop("as-captured")["status"] == "not applicable"
     for name, row in rows.items():
         assert row["status"] == "ok"
         assert row["wall_s"]["median"] > 0
         assert row["cpu_s"]["samples"]
-        assert row["counters"]["proposals"] > 0
-        assert set(row["quality"]) == {quality.name for quality in family.qualities}
+        assert row["counters"]["conversions"] == 5
+        assert set(row["quality"]) == {quality.name for quality in family.qualities} - FOR_CAPTURED
         assert set(row["phases"]) <= set(family.phases)
         same_as = family.find(name).same_as
         assert row["decision"] == (
-            "reference" if name == "double-deepcopy" else "same" if same_as else "own"
+            "reference" if name == "eager-dict" else "same" if same_as else "own"
         )
         if same_as:
             assert row["fingerprint"] == rows[same_as]["fingerprint"]
-        if name == "double-deepcopy":
+        if name == "eager-dict":
             assert row["ratio"] is None
         else:
             assert row["ratio"]["low"] <= row["ratio"]["value"]
             assert row["verdict"] in ("faster", "slower", "same", "inconclusive")
 
 
-def test_another_variant_than_the_reference_can_be_compared_with_and_steps_are_said(shardbench):
+@pytest.fixture
+def toys(monkeypatch):
+    """The toy family, with a bound, as the only one, also in the child processes."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "harness")
+    import toy
+
+    monkeypatch.setattr("shardbench.options.load_registry", toy.figures_registry)
+    with_toys = partial(Comparison, registry=toy.figures_registry)
+    monkeypatch.setattr("shardbench.commands.compare.Comparison", with_toys)
+
+
+def test_another_variant_than_the_reference_can_be_compared_with_and_steps_are_said(
+    shardbench, toys
+):
     code, out, err = shardbench(
-        "compare", "embedding", *PROBLEM, *QUICK, "--variants", "uniform,copy-if-better",
-        "--against", "upstream", "--json", "-",
+        "compare", "toy@toy/dgx_a100_80gb:2", *QUICK, "--variants", "own,reference,aloof",
+        "--against", "same", "--json", "-",
     )  # fmt: skip
     document = json.loads(out)  # one document and nothing else
     assert code == 0
-    assert (document["reference"], document["against"]) == ("double-deepcopy", "upstream")
+    assert (document["reference"], document["against"]) == ("reference", "same")
     rows = {row["variant"]: row for row in document["rows"]}
+    assert rows.pop("aloof")["status"] == "not applicable"
     decisions = {name: row["decision"] for name, row in rows.items()}
-    assert decisions == {"copy-if-better": "same", "upstream": "reference", "uniform": "own"}
-    assert rows["upstream"]["ratio"] is None
-    mine, theirs = (rows[name]["cpu_s"]["samples"] for name in ("uniform", "upstream"))
-    ratio = rows["uniform"]["ratio"]["value"]
+    assert decisions == {"reference": "same", "same": "reference", "own": "own"}
+    assert rows["same"]["ratio"] is None
+    mine, theirs = (rows[name]["cpu_s"]["samples"] for name in ("reference", "same"))
+    ratio = rows["reference"]["ratio"]["value"]
     assert min(mine) / max(theirs) <= ratio <= max(mine) / min(theirs)
-    assert rows["uniform"]["peak_memory_bytes"] >= rows["uniform"]["memory_before_bytes"] > 0
+    assert rows["own"]["peak_memory_bytes"] >= rows["own"]["memory_before_bytes"] > 0
     said = err.splitlines()  # where no bar can be drawn
-    assert said[:2] == ["preparing the problem", "checking 1/3, upstream"]
-    assert re.fullmatch(r"checking 2/3, copy-if-better; about .* left", said[2])
-    assert re.fullmatch(r"timing; about .* left", said[4])
-    assert len(said) == 5
+    assert said[:2] == ["preparing the problem", "checking 1/4, same"]
+    assert re.fullmatch(r"checking 2/4, reference; about .* left", said[2])
+    assert re.fullmatch(r"timing; about .* left", said[5])
+    assert len(said) == 6
 
 
 def test_results_that_cannot_be_written_are_said_before_anything_is_measured(shardbench, tmp_path):
@@ -286,9 +303,8 @@ def test_a_quick_comparison_takes_a_third_of_the_time_and_less_care(shardbench):
     rules = []
     for options in ([], ["--quick"]):
         _, out, _ = shardbench(
-            "compare", "reshard@transformer[layers=2]/dgx_h100:4", "--variants", "sync-once",
-            "--seconds", "0.3", *options, "--json", "-",
-        )  # fmt: skip
+            "compare", QUICK_ID, "--variants", "path-cache", *QUICK, *options, "--json", "-"
+        )
         rules.append(json.loads(out)["settings"]["sampling"])
     usual, quick = rules
     assert quick["seconds"] == pytest.approx(usual["seconds"] / 3)

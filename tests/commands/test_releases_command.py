@@ -51,6 +51,7 @@ def shardbench(with_figures, monkeypatch):
 
 
 def test_a_range_is_installed_measured_and_drawn(with_figures, tmp_path):
+    keep("1.0.0", "2.0.0")
     code, out, _ = with_figures("toylib", "1.0.0..2.0.0", "--repeat", "2")
     assert code == 0
     table = [line.split()[0] for line in out.splitlines() if line.startswith(ALL)]

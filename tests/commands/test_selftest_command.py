@@ -67,20 +67,9 @@ def test_what_it_found_is_kept_and_quoted(capsys: pytest.CaptureFixture[str]) ->
     assert [each.call_seconds for each in found] == [0.002, 0.05]
     assert f"Self-test of {found[0].started[:10]} on this machine" in found[0].sentence()
     assert last_selftests("another") == []
-    problem = ("-w", "transformer[layers=2]", "-t", "dgx_h100", "-n", "4")
+    cell = "dimspec/path-cache@random[conversions=5]/dgx_h100:4"
     with pytest.raises(SystemExit):
-        main(
-            [
-                "compare",
-                "reshard",
-                *problem,
-                "--variants",
-                "delta-sync",
-                "--seconds",
-                "0.1",
-                "--details",
-            ]
-        )
+        main(["compare", cell, "--seconds", "0.1", "--details"])
     shown = " ".join(capsys.readouterr().out.split())
     assert "on this machine, calls of 2 ms: 5 % more work was found" in shown
     assert "How ratios were taken" in shown

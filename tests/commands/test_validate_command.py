@@ -36,7 +36,7 @@ def test_a_machine_is_calibrated_and_plans_are_measured_on_it(
     assert text.count(", measured, 95 % interval ") > 10
     assert len(list(csv.reader(line for line in text.splitlines() if line[0] != "#"))) == 2
 
-    options = ("-t", "machine.csv", "--plans", "4", "--seconds", "5")
+    options = ("-t", "machine.csv", "--plans", "4", "--seconds", "1")
     assert run("validate", *TINY, *options, "--json", "found.json", "--figure", "f.svg") == 0
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80

@@ -19,7 +19,8 @@ from harness.measuring.timing.clock import Clock
 from harness.measuring.timing.turns import timed_turn
 
 _INTERVAL_SECONDS = 0.001
-# A turn lasts about this long, by repeating short calls. Two at least show how much turns vary.
+# A turn lasts about this long, by repeating short calls, unless that is more than was asked for.
+# Two turns at least show how much they vary.
 _TURN_SECONDS = 0.5
 _LEAST_TURNS = 2
 _MOST_TURNS = 1000
@@ -49,7 +50,8 @@ def profile(
     it. Profiling slows dense Python code two- to threefold: read shares from it, never times.
     `turn_begins` and `turn_ended` are called with a variant's name around each of its turns.
     """
-    recordings = {name: _Recording(each, clock) for name, each in prepared.items()}
+    turn_seconds = min(_TURN_SECONDS, seconds / _LEAST_TURNS)
+    recordings = {name: _Recording(each, clock, turn_seconds) for name, each in prepared.items()}
 
     def in_turn(name: str, step: Callable[[], None]) -> None:
         turn_begins(name)
@@ -83,6 +85,7 @@ class _Recording:
 
     prepared: Prepared[Any]
     clock: Clock
+    turn_seconds: float
     calls_of_turn: int = 1
     is_long: bool = False
     is_elsewhere: bool = False
@@ -106,8 +109,8 @@ class _Recording:
                 self.is_long = True
                 self.unprofiled_s.append(ended - called)
                 return
-        lasts = max(ended - started, _TURN_SECONDS / _MOST_CALLS_OF_TURN)
-        self.calls_of_turn = math.ceil(_TURN_SECONDS / lasts)
+        lasts = max(ended - started, self.turn_seconds / _MOST_CALLS_OF_TURN)
+        self.calls_of_turn = math.ceil(self.turn_seconds / lasts)
 
     def call(self) -> Any:
         """Make the call; what the profiler finds below this function is the variant's."""

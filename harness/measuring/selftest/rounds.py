@@ -91,7 +91,6 @@ FAMILY: Family[float, int] = Family(
     summary="copies small objects, some variants by a known share more often",
     implementation=_Copies(),
     qualities=(),
-    preload=("scipy.special",),
 )
 
 

@@ -15,7 +15,7 @@ from harness.measuring.jobs import start_server_for
 from harness.measuring.request import Request
 from harness.measuring.timing.clock import SystemClock
 from harness.model.ids import WorkloadSpec
-from harness.model.settings import Settings
+from harness.model.settings import SamplingRule, Settings
 from harness.topologies.lookup import find_topology
 
 WORKLOAD, TOPOLOGY = WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2)
@@ -76,7 +76,8 @@ def test_a_call_that_was_made_elsewhere_has_none():
 def test_cells_hold_it_and_calls_over_budget_the_least_that_it_can_be():
     names = ("hungry", "hungry-endless", "measured", "missing")
     request = Request(toy.TOY, WORKLOAD, TOPOLOGY, names)
-    comparison = Comparison(request, Settings(1.0), toy.toy_registry)
+    rule = SamplingRule(seconds=0.05, least_blocks=2, warmup_seconds=0.05)
+    comparison = Comparison(request, Settings(1.0, rule), toy.toy_registry)
     cells = {cell.variant: cell for cell in comparison.run()}
     hungry, endless = cells["hungry"], cells["hungry-endless"]
     assert hungry.peak_memory_bytes is not None

@@ -113,8 +113,6 @@ TOY: Family[ToyProblem, Decision] = Family(
         Counter("dealt", "items that were dealt out"),
         Counter("returned", "items that nobody wanted"),
     ),
-    # The sampling child needs it, and it takes half a second to import.
-    preload=("scipy.special",),
     studies=(
         Study("toy[size=4]/dgx_a100_80gb:2", ("same",), "first"),
         Study("toy[size=6]/dgx_a100_80gb:2", ("own",), "second"),

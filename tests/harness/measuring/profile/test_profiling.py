@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import pytest
 import toy
@@ -52,8 +51,7 @@ class QuickPlanner(Planner):
 
 
 def profile_of(run: Callable[[], object], **fields) -> Profiled:
-    with mock.patch.object(profiling, "_TURN_SECONDS", 0.05):  # or every test takes seconds
-        return profile("toy", {"mine": Prepared(run, **fields)}, SystemClock(), 0.01)["mine"]
+    return profile("toy", {"mine": Prepared(run, **fields)}, SystemClock(), 0.05)["mine"]
 
 
 def names(profiled: Profiled) -> set[str]:
@@ -107,6 +105,13 @@ class TestTurns:
         assert seen["renewed"] == seen["collected"] + seen["undisturbed"]
         assert seen["undisturbed"] == 2 * profiled.profile.calls, "with the profiler and without"
         assert gc.isenabled()
+
+    @pytest.mark.parametrize(("seconds", "calls"), [(4.0, 32), (1.0, 8), (0.5, 4), (0.25, 2)])
+    def test_they_are_no_longer_than_asked_for(self, clock: FakeClock, seconds, calls):
+        (profiled,) = profile(
+            "toy", {"mine": Prepared(lambda: clock.advance(0.125))}, clock, seconds
+        ).values()
+        assert profiled.profile.calls == calls
 
     def test_variants_take_turns_there_and_back(self, clock: FakeClock):
         turns: list[str] = []

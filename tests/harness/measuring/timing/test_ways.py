@@ -1,18 +1,31 @@
-"""Calls side by side, in real processes."""
+"""Calls side by side, in real processes.
+
+They are forked from one that has imported little: each fork copies all objects that there are.
+"""
 
 import random
 import time
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
 from harness.contract import Prepared
+from harness.execution.bootstrap import Report
+from harness.execution.child import run
+from harness.execution.messages import Stage
 from harness.measuring.selftest.rounds import copies
 from harness.measuring.timing.clock import SystemClock
 from harness.measuring.timing.times import Times
-from harness.measuring.timing.ways import SideBySide, Variants, cores
+from harness.measuring.timing.ways import Sample, SideBySide, Variants, cores
+from harness.model.cell import Ratio
 
 pytestmark = pytest.mark.skipif(not cores(), reason="processes cannot be moved to a core")
+
+
+def in_child(work: Callable[..., Any], *arguments: Any) -> Any:
+    return run(work, *arguments, first=Stage("timing", 300.0))
 
 
 def busy(seconds: float) -> Prepared[str]:
@@ -34,21 +47,29 @@ def variants(took: dict[str, float], known: dict[str, float]) -> Variants:
     return Variants(prepared, ones, known, SystemClock(), lambda _: None, lambda *_: None)
 
 
-def test_a_first_block_with_wrong_shares_is_measured_anew():
+def wrongly_shared(_: Report) -> tuple[list[list[int]], set[str]]:
+    """How many were asked to run together in and after a first block, and who ran."""
     asked: list[int] = []
     side_by_side = SideBySide(None, asked.append, cores(), seconds=0.05)
     wrong = variants({"a": 0.05, "b": 0.05}, {"a": 0.05, "b": 0.2})
     samples = side_by_side(wrong, ["a", "b"], random.Random(0))
-    assert asked == [2, 2]
-    assert {sample.name for sample in samples} == {"a", "b"}
+    first, asked[:] = list(asked), []
     side_by_side(wrong, ["a", "b"], random.Random(0))
-    assert asked == [2, 2, 2]
+    return [first, asked], {sample.name for sample in samples}
+
+
+def test_a_first_block_with_wrong_shares_is_measured_anew():
+    assert in_child(wrongly_shared) == ([[2, 2], [2]], {"a", "b"})
+
+
+def block_of(took: dict[str, float], _: Report) -> list[Sample]:
+    side_by_side = SideBySide(None, lambda _: None, cores(), seconds=0.1)
+    return side_by_side(variants(took, took), list(took), random.Random(0))
 
 
 def test_each_has_a_turn_and_only_whole_ones_count():
-    side_by_side = SideBySide(None, lambda _: None, cores(), seconds=0.1)
     took = {"short": 0.02, "long": 0.14}
-    samples = side_by_side(variants(took, took), list(took), random.Random(0))
+    samples = in_child(block_of, took)
     by_name = {name: [s.cpu_s for s in samples if s.name == name] for name in took}
     assert len(by_name["short"]) >= len(by_name["long"]) >= 1
     for name, seconds in took.items():
@@ -56,9 +77,7 @@ def test_each_has_a_turn_and_only_whole_ones_count():
     assert all(sample.wall_s is None for sample in samples)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("factor", [0.5, 3, 20])
-def test_the_ratio_of_real_calls_is_that_of_their_work(factor: float):
+def ratio_of_copies(factor: float, _: Report) -> Ratio | None:
     ms = 100 if factor < 1 else 20
     percent = round(100 * factor) - 100
     prepared = {
@@ -75,7 +94,12 @@ def test_the_ratio_of_real_calls_is_that_of_their_work(factor: float):
         for sample in side_by_side(both, list(prepared), rng):
             times = variant if sample.name == "variant" else reference
             times.add(block, sample.cpu_s)
-    ratio = variant.ratio_to(reference)
-    assert ratio is not None
+    return variant.ratio_to(reference)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("factor", [0.5, 3, 20])
+def test_the_ratio_of_real_calls_is_that_of_their_work(factor: float):
+    ratio = in_child(ratio_of_copies, factor)
     assert 0.97 * ratio.low < factor < 1.03 * ratio.high
     assert ratio.high / ratio.low < 1.25
