@@ -14,12 +14,17 @@ from planners.embedding.search.space import devices_of, search_space
 
 
 def random_rows(random: Random, case: Case) -> np.ndarray:
-    """Some proposals, with the tables in an order of their own."""
+    """Some proposals, with the tables in an order of their own, many alike but for one table."""
     tables = list(case.tables().values())
     random.shuffle(tables)
-    return np.array(
-        [[random.choice(options) for options in tables] for _ in range(random.randint(1, 6))]
-    )
+    rows = [[random.choice(options) for options in tables]]
+    for _ in range(random.randint(0, 5)):
+        row = [*rows[-1]]
+        changed = random.sample(range(len(tables)), random.choice([1, 1, len(tables)]))
+        for table in changed:
+            row[table] = random.choice(tables[table])
+        rows.append(row)
+    return np.array(rows)
 
 
 def placements(seed: int) -> dict:

@@ -283,6 +283,7 @@ class Planner(EmbeddingShardingPlanner):
         self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]
     ) -> ShardingPlan:
         from planners.embedding.drop_in.compiled_search import CompiledSearch
+        from planners.embedding.drop_in.method_log import unlogged
 
         reservation = self._storage_reservation
         stand_in = CompiledSearch(
@@ -303,7 +304,9 @@ class Planner(EmbeddingShardingPlanner):
         )
         try:
             with replaced(attributes):
-                return super().plan(module, sharders)
+                return cast(
+                    ShardingPlan, unlogged(EmbeddingShardingPlanner.plan)(self, module, sharders)
+                )
         except PlannerError as error:
             if stand_in.verdict:
                 error.add_note(f"{stand_in.verdict[0].upper()}{stand_in.verdict[1:]}.")

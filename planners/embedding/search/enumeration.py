@@ -2,18 +2,19 @@
 
 import copy
 from collections.abc import Callable, Hashable, Iterable
-from functools import partial
+from functools import cache, partial
 from types import FunctionType
 from typing import Any, cast
 
 import torch
 from torch import nn
-from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator, get_partition_by_type
 from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstimator
 from torchrec.distributed.planner.estimator.types import HardwarePerfConfig
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import ShardEstimator, ShardingOption
 from torchrec.distributed.types import ModuleSharder
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from planners.embedding.search.estimation import Estimation, hashable
 from planners.embedding.search.unmade_shards import (
@@ -25,6 +26,9 @@ from planners.embedding.search.unmade_shards import (
 
 # What torchrec's enumerator calls to cut a table into shards.
 _CUT = "calculate_shard_sizes_and_offsets"
+
+# And to say how the shards of a type go onto devices.
+_BY_TYPE = "get_partition_by_type"
 
 
 class _KeptOption(SharedOption):
@@ -49,6 +53,7 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._stashed: dict[tuple[str, int], bool] = {}
+        self._special: dict[int, set[str]] = {}
         for estimator in self._estimators:
             if _is_perf_estimator(estimator):
                 estimator._config = _with_remembered_annotations(estimator._config)
@@ -58,6 +63,7 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
     ) -> list[ShardingOption]:
         """Return torchrec's options in its order, each with equal estimates."""
         self._stashed.clear()
+        self._special.clear()
         options: list[ShardingOption] = _enumerate_with_layouts()(self, module, sharders)
         for option in options:
             option.__class__ = SharedOption
@@ -95,11 +101,38 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
             option.__class__ = _KeptOption
 
     def _get_stash_weights(self, parameter: str, module: nn.Module) -> bool:
-        # TorchRec looks through all tables of the module, once for each option.
         key = parameter, id(module)
         if key not in self._stashed:
-            self._stashed[key] = super()._get_stash_weights(parameter, module)
+            self._stashed[key] = self._is_special(parameter, module) and bool(
+                super()._get_stash_weights(parameter, module)
+            )
         return self._stashed[key]
+
+    def _get_num_buckets(self, parameter: str, module: nn.Module) -> int | None:
+        if not self._is_special(parameter, module):
+            return None
+        buckets: int | None = super()._get_num_buckets(parameter, module)
+        return buckets
+
+    def _is_special(self, parameter: str, module: nn.Module) -> bool:
+        """Say whether a table may have buckets or stashed weights.
+
+        TorchRec looks through all tables of the module for each of them, and for each option.
+        """
+        if isinstance(module, EmbeddingBagCollection):
+            configs = module.embedding_bag_configs
+        elif isinstance(module, EmbeddingCollection):
+            configs = module.embedding_configs
+        else:
+            return True
+        if id(module) not in self._special:
+            self._special[id(module)] = {
+                config.name
+                for config in configs()
+                if getattr(config, "use_virtual_table", True)
+                or getattr(config, "stash_weights", False)
+            }
+        return parameter in self._special[id(module)]
 
 
 def _enumerate_with_layouts() -> Callable[..., list[ShardingOption]]:
@@ -123,7 +156,7 @@ def _enumerate_with_layouts() -> Callable[..., list[ShardingOption]]:
 
     return FunctionType(
         code,
-        {**torchrecs.__globals__, _CUT: lay_out},
+        {**torchrecs.__globals__, _CUT: lay_out, _BY_TYPE: cache(get_partition_by_type)},
         torchrecs.__name__,
         torchrecs.__defaults__,
     )

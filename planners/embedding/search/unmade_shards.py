@@ -26,12 +26,11 @@ class ShardLayout:
     def __init__(
         self, table: tuple[int, int], cut: Callable[[], tuple[list[list[int]], list[list[int]]]]
     ) -> None:
-        numbers: dict[tuple[int, ...], int] = {}
+        sizes = [*map(tuple, cut()[0])]
+        numbers = {size: number for number, size in enumerate(dict.fromkeys(sizes))}
         self.table = table
         self.cut = cut
-        self.which = np.array(
-            [numbers.setdefault((*size,), len(numbers)) for size in cut()[0]], np.int64
-        )
+        self.which = np.array([*map(numbers.__getitem__, sizes)], np.int64)
         self.sizes = list(numbers)
 
     def shards(self) -> list[Shard]:

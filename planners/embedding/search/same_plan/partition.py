@@ -62,7 +62,7 @@ class Partition:
     def best_ranks(self) -> Ints:
         """The rank of each shard of the best plan, option after option; there must be a plan."""
         assert self.best is not None
-        return self._ranks[: len(self._shards(self.best))].copy()
+        return self._of_shards(self._ranks, self.best)
 
     def place(self, rows: Ints) -> Floats:
         """Return the rating of each row of a (P, T) array, NaN for one that cannot be placed.
@@ -89,7 +89,7 @@ class Partition:
         allowed = placed[0] * (1 + self._rules.tolerance)
         hbm = self._space.storage[self._space.estimate[self._shards(row)], 0]
         used = np.zeros(self._devices.ranks, np.int64)
-        np.add.at(used, placed[1], hbm)
+        np.add.at(used, self._of_shards(placed[1], row), hbm)
         enough = int(used.max())
         too_little = max(int(int(hbm.sum()) / self._devices.ranks), int(hbm.max()))
         for _ in range(searches):
@@ -104,16 +104,25 @@ class Partition:
         rating, ranks = placed
         if rating < self.best_rating:
             self.best, self.best_rating = row.copy(), rating
-            self._ranks[: len(ranks)] = ranks
+            self._ranks[:] = ranks
         return rating
 
     def _place_one(self, row: Ints, hbm: int) -> tuple[float, Ints] | None:
-        """Return a row's rating and the ranks of its shards, on ranks of so much HBM if not 0."""
+        """Return a row's rating and the ranks of each column's shards.
+
+        It is placed on ranks of so much HBM, if that is not 0.
+        """
         rating, ranks = np.empty(1), np.empty_like(self._ranks)
         chosen = place_rows(
             self._inputs, self._work, row[np.newaxis], hbm, True, np.inf, rating, ranks
         )
-        return None if chosen < 0 else (float(rating[0]), ranks[: len(self._shards(row))])
+        return None if chosen < 0 else (float(rating[0]), ranks)
+
+    def _of_shards(self, ranks: Ints, row: Ints) -> Ints:
+        """Return the ranks of the shards of some options, one option after the other."""
+        counts = np.diff(self._space.first_shard)[row]
+        there: Ints = ranks[np.arange(ranks.shape[1]) < counts[:, np.newaxis]]
+        return there
 
     def _shards(self, row: Ints) -> Ints:
         """Return the shards of some options, one option after the other."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,8 @@ from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.same_plan.partition import Partition, PartitionRules
 from planners.embedding.search.same_plan.proposals import depends_on_ratings, stream
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
+
+Words = npt.NDArray[np.uint64]
 
 
 class SamePlan:
@@ -66,7 +69,7 @@ class _TriedProposals:
         numbers: list[int] = []
         fresh: list[int] = []
         # A sum of random words, whatever the order of the options, stands for their set.
-        for index, (one, other) in enumerate(self._words[rows].sum(1).tolist()):
+        for index, (one, other) in enumerate(_sums(self._words, rows).tolist()):
             number = self._numbers.setdefault((one, other), len(self._numbers))
             if number == len(self._ratings) + len(fresh):
                 fresh.append(index)
@@ -102,7 +105,15 @@ class _TriedProposals:
         )
 
 
-def _words(options: Sequence[ShardingOption]) -> npt.NDArray[np.uint64]:
+def _sums(words: Words, rows: Ints) -> Words:
+    """Return the sum of the words of each row, those of a row from the one before: (P, 2)."""
+    differ = rows[1:] != rows[:-1]
+    steps = words[rows[1:][differ]] - words[rows[:-1][differ]]
+    sums = np.cumsum(np.vstack([words[rows[0]].sum(0), steps]), axis=0, dtype=np.uint64)
+    return cast(Words, sums[np.cumsum([0, *differ.sum(1)])])
+
+
+def _words(options: Sequence[ShardingOption]) -> Words:
     """Return two random words for each option, the same ones for those that torchrec takes for one.
 
     TorchRec knows an option by its hash, a slow one, which is needed for options of one name alone.

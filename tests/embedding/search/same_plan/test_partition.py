@@ -1,8 +1,10 @@
 """Proposals are placed and rated as torchrec's own partitioners and perf model do, to the bit."""
 
 import copy
+from random import Random
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from random_options import MEGABYTE, Case, random_case
@@ -74,6 +76,23 @@ def test_rows_are_placed_as_by_the_memory_balanced_partitioner(
     case = random_case(random, unit=8 * MEGABYTE)
     partitioner = MemoryBalancedPartitioner(searches, tolerance, balance_modules)
     assert_placed_as_upstream(case, random_rows(random, case), partitioner)
+
+
+@pytest.mark.parametrize(
+    "partitioner",
+    [GreedyPerfPartitioner(), MemoryBalancedPartitioner(4, 0.5)],
+    ids=lambda p: type(p).__name__,
+)
+def test_a_row_goes_where_it_goes_without_the_rows_before_it(partitioner):
+    for seed in range(40):
+        random = Random(seed)
+        case = random_case(random, unit=8 * MEGABYTE)
+        rows = np.vstack([random_rows(random, case) for _ in range(4)])
+        space, devices = search_space(case.options), devices_of(case.topology)
+        rules = rules_of(partitioner)
+        alone = [Partition(space, devices, rules, exact=True).place(row[None]) for row in rows]
+        together = Partition(space, devices, rules, exact=True)
+        np.testing.assert_array_equal(together.place(rows), np.concatenate(alone))
 
 
 def test_the_random_cases_are_neither_all_easy_nor_all_impossible():

@@ -10,6 +10,7 @@ from planners.embedding.search.same_plan.placing.ranks import (
     place_freely,
     place_in_order,
     put,
+    shards_of,
 )
 from planners.embedding.search.space import Placement
 
@@ -21,21 +22,21 @@ def _sum_up_host(problem: Inputs, work: Work, host: int) -> None:
     for rank in range(host * problem.host_ranks, (host + 1) * problem.host_ranks):
         perf += work.state.total[rank]
         least = min(least, work.state.total[rank])
-    work.host_total[host] = perf
-    work.host_least[host] = least
+    work.hosts.total[host] = perf
+    work.hosts.least[host] = least
 
 
 @inlined
 def sort_hosts(problem: Inputs, work: Work) -> None:
     """Sort the hosts, stably, by the perf of their ranks."""
-    total, hosts = work.host_total, work.hosts
+    total, hosts = work.hosts.total, work.hosts.order
     for host in range(hosts.size):
         _sum_up_host(problem, work, host)
         for kind in range(3):
             free = 0
             for rank in range(host * problem.host_ranks, (host + 1) * problem.host_ranks):
                 free += work.state.free[kind, rank]
-            work.host_free[kind, host] = free
+            work.hosts.free[kind, host] = free
     for place in range(1, hosts.size):
         host = hosts[place]
         while place > 0 and (total[host], host) < (total[hosts[place - 1]], hosts[place - 1]):
@@ -47,7 +48,7 @@ def sort_hosts(problem: Inputs, work: Work) -> None:
 @inlined
 def _move_host(problem: Inputs, work: Work, place: int) -> None:
     """Move the host in this place, on whose ranks the load has grown, to where it is in order."""
-    total, hosts = work.host_total, work.hosts
+    total, hosts = work.hosts.total, work.hosts.order
     host = hosts[place]
     _sum_up_host(problem, work, host)
     while place + 1 < hosts.size and (
@@ -63,16 +64,16 @@ def _move_host(problem: Inputs, work: Work, place: int) -> None:
 def _least_loaded(problem: Inputs, work: Work) -> int:
     """Return the rank that `_place_freely` tries first."""
     least = np.inf
-    for host in range(work.host_least.size):
-        if work.host_least[host] < least:
-            least = work.host_least[host]
+    for host in range(work.hosts.least.size):
+        if work.hosts.least[host] < least:
+            least = work.hosts.least[host]
     total = work.state.total
-    for rank in range(work.host_least.size * problem.host_ranks, total.size):
+    for rank in range(work.hosts.least.size * problem.host_ranks, total.size):
         if total[rank] < least:
             least = total[rank]
     chosen = -1
-    for host in range(work.host_least.size + 1):
-        if host < work.host_least.size and work.host_least[host] != least:
+    for host in range(work.hosts.least.size + 1):
+        if host < work.hosts.least.size and work.hosts.least[host] != least:
             continue
         first = host * problem.host_ranks
         for rank in range(first, min(first + problem.host_ranks, total.size)):
@@ -86,24 +87,24 @@ def _least_loaded(problem: Inputs, work: Work) -> int:
 @inlined
 def place_on_devices(problem: Inputs, work: Work, column: int) -> bool:
     """Place each shard of an option on the least loaded rank that it fits."""
-    option, begin = work.row[column], work.begin[column]
-    for shard in range(work.begin[column + 1] - begin):
+    option = work.row[column]
+    for shard in range(shards_of(problem, option)):
         estimate = problem.estimate[problem.first_shard[option] + shard]
         rank = _least_loaded(problem, work)
         if fits(problem, estimate, work.state, rank):
             put(problem, estimate, work.state, rank)
-            work.ranks[begin + shard] = rank
+            work.ranks[column, shard] = rank
         else:
             ranks = work.state.total.size
             rank = place_freely(problem, work, column, shard, 0, ranks, problem.local_ranks)
             if rank < 0:
                 return False
         host = rank // problem.host_ranks
-        if host < work.hosts.size:
+        if host < work.hosts.order.size:
             for kind in range(3):
-                work.host_free[kind, host] -= problem.storage[estimate, kind]
+                work.hosts.free[kind, host] -= problem.storage[estimate, kind]
             place = 0
-            while work.hosts[place] != host:
+            while work.hosts.order[place] != host:
                 place += 1
             _move_host(problem, work, place)
     return True
@@ -119,7 +120,7 @@ def _place_on_one_host(problem: Inputs, work: Work, column: int, first: int) -> 
         placed = place_in_order(problem, work, column, first, end)
     elif placement == Placement.HOST_COLUMNS:
         placed = True
-        for shard in range(work.begin[column + 1] - work.begin[column]):
+        for shard in range(shards_of(problem, work.row[column])):
             placed = placed and (
                 place_freely(problem, work, column, shard, first, end, problem.host_ranks) >= 0
             )
@@ -130,16 +131,16 @@ def _place_on_one_host(problem: Inputs, work: Work, column: int, first: int) -> 
 def place_on_host(problem: Inputs, work: Work, group: int) -> bool:
     """Place all of a group on the least loaded host that takes it."""
     head = work.head[group]
-    one_shard = work.begin[head + 1] - work.begin[head] == 1
+    one_shard = shards_of(problem, work.row[head]) == 1
     whole = one_shard or problem.placement[work.row[head]] == Placement.HOST_ROWS
     in_steps = work.following[head] >= 0 or not whole  # a host may take a part and then no more
-    for place in range(work.hosts.size):
-        host = work.hosts[place]
+    for place in range(work.hosts.order.size):
+        host = work.hosts.order[place]
         first = host * problem.host_ranks
         if (
-            work.group_storage[group, 0] > work.host_free[0, host]
-            or work.group_storage[group, 1] > work.host_free[1, host]
-            or work.group_storage[group, 2] > work.host_free[2, host]
+            work.group_storage[group, 0] > work.hosts.free[0, host]
+            or work.group_storage[group, 1] > work.hosts.free[1, host]
+            or work.group_storage[group, 2] > work.hosts.free[2, host]
         ):
             continue
         if in_steps:
@@ -149,7 +150,7 @@ def place_on_host(problem: Inputs, work: Work, group: int) -> bool:
             column = work.following[column]
         if column < 0:
             for kind in range(3):
-                work.host_free[kind, host] -= work.group_storage[group, kind]
+                work.hosts.free[kind, host] -= work.group_storage[group, kind]
             _move_host(problem, work, place)
             return True
         if in_steps:
@@ -160,21 +161,21 @@ def place_on_host(problem: Inputs, work: Work, group: int) -> bool:
 @inlined
 def place_on_hosts(problem: Inputs, work: Work, column: int) -> bool:
     """Place a grid on neighbours in the order of hosts, or on all of them, in turns."""
-    begin, count = work.begin[column], work.begin[column + 1] - work.begin[column]
+    count = shards_of(problem, work.row[column])
     ranks = work.state.total.size
     if count % problem.host_ranks != 0:
         return False
     copy(work.state, work.saved, 0, ranks)
-    for start in range(max(1, work.hosts.size - count // problem.host_ranks + 1)):
+    for start in range(max(1, work.hosts.order.size - count // problem.host_ranks + 1)):
         placed = 0
         while placed < count:
-            host = work.hosts[(start + placed // problem.host_ranks) % work.hosts.size]
+            host = work.hosts.order[(start + placed // problem.host_ranks) % work.hosts.order.size]
             rank = host * problem.host_ranks + placed % problem.host_ranks
             estimate = problem.estimate[problem.first_shard[work.row[column]] + placed]
             if not fits(problem, estimate, work.state, rank):
                 break
             put(problem, estimate, work.state, rank)
-            work.ranks[begin + placed] = rank
+            work.ranks[column, placed] = rank
             placed += 1
         if placed == count:
             sort_hosts(problem, work)

@@ -6,6 +6,9 @@ import numpy as np
 
 from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
 
+# How often the state of the ranks is kept while a row is placed.
+_STEPS = 8
+
 
 class Inputs(NamedTuple):
     """The arrays that the kernels read; those without a comment are those of SearchSpace.
@@ -44,16 +47,35 @@ class Ranks(NamedTuple):
     total: Floats  # perf, shape (ranks,)
 
 
+class Hosts(NamedTuple):
+    """How loaded some hosts are, and their order."""
+
+    total: Floats  # perf of all ranks of a host, shape (hosts,)
+    least: Floats  # perf of its least loaded rank, shape (hosts,)
+    free: Ints  # memory that all of its ranks have left, shape (3, hosts)
+    order: Ints  # the hosts, sorted by perf, shape (hosts,)
+
+
+class Last(NamedTuple):
+    """What is kept of the last row: its first groups, where alike, are not placed again."""
+
+    placed: Ints  # how many groups were, -1 where not even uniform options, shape (1,)
+    hbm: Ints  # bytes that each rank had, shape (1,)
+    order: Ints  # of its groups, shape (G,)
+    changed: Ints  # 1 for a group that the present row has otherwise, shape (G,)
+    ranks: Ranks  # before every `groups_a_step`th group, N times: (N, 3, R), (N, 5, R), (N, R)
+    hosts: Hosts  # likewise: (N, H), (N, H), (N, 3, H), (N, H)
+    groups_a_step: int
+
+
 class Work(NamedTuple):
     """The arrays that the kernels write for one row: R ranks, H hosts, G groups, T tables."""
 
+    last: Last
     state: Ranks  # of all ranks
     stretches: Ranks  # of the first rank of each stretch
     saved: Ranks  # what some ranks go back to where a placement fails
-    host_total: Floats  # perf of all ranks of a host, shape (H,)
-    host_least: Floats  # perf of its least loaded rank, shape (H,)
-    host_free: Ints  # memory that all of its ranks have left, shape (3, H)
-    hosts: Ints  # sorted by perf, shape (H,)
+    hosts: Hosts  # all whole ones
     head: Ints  # the first column of each group, -1 where it has none, shape (G,)
     tail: Ints  # its last column
     following: Ints  # the next column of a column's group, or -1, shape (T,)
@@ -61,8 +83,7 @@ class Work(NamedTuple):
     key: Floats  # what groups are sorted by, shape (G, 4)
     order: Ints  # the sorted groups, from which the next row starts, shape (G,)
     row: Ints  # the option of each column, shape (T,)
-    begin: Ints  # where the ranks of each column begin, shape (T + 1,)
-    ranks: Ints  # the rank of each shard
+    ranks: Ints  # of the shards of each column, shape (T, most shards of an option)
     rank_perf: Floats  # shape (R,)
 
 
@@ -112,16 +133,22 @@ def _runs(space: SearchSpace) -> tuple[Ints, Ints, Ints]:
 def work_for(space: SearchSpace, devices: Devices, stretches: int) -> Work:
     """Return room for placing rows of a search space, with so many stretches of ranks."""
     groups = int(space.group.max()) + 1
-    most_shards = np.zeros(space.tables, np.int64)
-    np.maximum.at(most_shards, space.table, np.diff(space.first_shard))
+    groups_a_step = -(-groups // _STEPS)
+    steps = -(-groups // groups_a_step)
     return Work(
+        last=Last(
+            placed=np.array([-1]),
+            hbm=np.zeros(1, np.int64),
+            order=np.zeros(groups, np.int64),
+            changed=np.zeros(groups, np.int64),
+            ranks=_state(devices.ranks, steps),
+            hosts=_hosts(devices.hosts, steps),
+            groups_a_step=groups_a_step,
+        ),
         state=_state(devices.ranks),
         stretches=_state(stretches),
         saved=_state(devices.ranks),
-        host_total=np.zeros(devices.hosts),
-        host_least=np.zeros(devices.hosts),
-        host_free=np.zeros((3, devices.hosts), np.int64),
-        hosts=np.arange(devices.hosts),
+        hosts=_hosts(devices.hosts),
         head=np.zeros(groups, np.int64),
         tail=np.zeros(groups, np.int64),
         following=np.zeros(space.tables, np.int64),
@@ -129,11 +156,23 @@ def work_for(space: SearchSpace, devices: Devices, stretches: int) -> Work:
         key=np.zeros((groups, 4)),
         order=np.arange(groups),
         row=np.zeros(space.tables, np.int64),
-        begin=np.zeros(space.tables + 1, np.int64),
-        ranks=np.zeros(most_shards.sum(), np.int64),
+        ranks=np.zeros((space.tables, np.diff(space.first_shard).max()), np.int64),
         rank_perf=np.zeros(devices.ranks),
     )
 
 
-def _state(ranks: int) -> Ranks:
-    return Ranks(np.zeros((3, ranks), np.int64), np.zeros((5, ranks)), np.zeros(ranks))
+def _state(ranks: int, *times: int) -> Ranks:
+    return Ranks(
+        np.zeros((*times, 3, ranks), np.int64),
+        np.zeros((*times, 5, ranks)),
+        np.zeros((*times, ranks)),
+    )
+
+
+def _hosts(hosts: int, *times: int) -> Hosts:
+    return Hosts(
+        total=np.zeros((*times, hosts)),
+        least=np.zeros((*times, hosts)),
+        free=np.zeros((*times, 3, hosts), np.int64),
+        order=np.zeros((*times, hosts), np.int64) + np.arange(hosts),
+    )

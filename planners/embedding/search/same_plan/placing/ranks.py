@@ -8,13 +8,21 @@ from planners.embedding.search.space import Floats, Ints, Placement
 
 
 @inlined
+def shards_of(problem: Inputs, option: int) -> int:
+    """Return how many shards an option has."""
+    return int(problem.first_shard[option + 1] - problem.first_shard[option])
+
+
+@inlined
 def copy(source: Ranks, target: Ranks, first: int, end: int) -> None:
     """Copy the state of the ranks from `first` up to `end`."""
-    for rank in range(first, end):
-        for kind in range(3):
+    for kind in range(3):
+        for rank in range(first, end):
             target.free[kind, rank] = source.free[kind, rank]
-        for component in range(5):
+    for component in range(5):
+        for rank in range(first, end):
             target.load[component, rank] = source.load[component, rank]
+    for rank in range(first, end):
         target.total[rank] = source.total[rank]
 
 
@@ -48,11 +56,14 @@ def total_of(load: Floats, rank: int) -> float:
 def _add_run(problem: Inputs, state: Ranks, run: int, first: int, end: int) -> None:
     """Put a shard of a run on each of some ranks, whose totals stay as they were."""
     estimate = problem.run_estimate[run]
-    for rank in range(first, end):
-        for kind in range(3):
-            state.free[kind, rank] -= problem.storage[estimate, kind]
-        for component in range(5):
-            state.load[component, rank] += problem.perf[estimate, component]
+    for kind in range(3):
+        storage = problem.storage[estimate, kind]
+        for rank in range(first, end):
+            state.free[kind, rank] -= storage
+    for component in range(5):
+        perf = problem.perf[estimate, component]
+        for rank in range(first, end):
+            state.load[component, rank] += perf
 
 
 @inlined
@@ -71,14 +82,12 @@ def place_uniform(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
         if problem.placement[option] != Placement.UNIFORM:
             continue
         some = True
-        if problem.first_shard[option + 1] - problem.first_shard[option] != work.state.total.size:
+        if shards_of(problem, option) != work.state.total.size:
             return False
         start = 0
         for run in range(problem.first_run[option], problem.first_run[option + 1]):
             _add_run(problem, work.stretches, run, start, problem.run_end[run])
             start = problem.run_end[run]
-        for rank in range(work.state.total.size):
-            work.ranks[work.begin[column] + rank] = rank
     rank = 0
     for stretch in range(total.size):
         total[stretch] = total_of(load, stretch)
@@ -119,15 +128,15 @@ def place_freely(
             rank += local_ranks
     if chosen >= 0:
         put(problem, estimate, state, chosen)
-        work.ranks[work.begin[column] + shard] = chosen
+        work.ranks[column, shard] = chosen
     return chosen
 
 
 @inlined
 def place_in_order(problem: Inputs, work: Work, column: int, first: int, end: int) -> bool:
     """Place a shard on each rank from `first` up to `end`, or none where one does not fit."""
-    state, option, begin = work.state, work.row[column], work.begin[column]
-    if work.begin[column + 1] - begin != end - first:
+    state, option = work.state, work.row[column]
+    if shards_of(problem, option) != end - first:
         return False
     start = first
     for run in range(problem.first_run[option], problem.first_run[option + 1]):
@@ -141,5 +150,5 @@ def place_in_order(problem: Inputs, work: Work, column: int, first: int, end: in
         start = first + problem.run_end[run]
     for rank in range(first, end):
         state.total[rank] = total_of(state.load, rank)
-        work.ranks[begin + rank - first] = rank
+        work.ranks[column, rank - first] = rank
     return True

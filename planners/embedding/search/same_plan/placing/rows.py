@@ -16,7 +16,8 @@ from planners.embedding.search.same_plan.placing.hosts import (
     sort_hosts,
 )
 from planners.embedding.search.same_plan.placing.layout import Inputs, Work
-from planners.embedding.search.same_plan.placing.ranks import place_uniform
+from planners.embedding.search.same_plan.placing.ranks import place_uniform, shards_of
+from planners.embedding.search.same_plan.placing.steps import go_back, keep, steps_alike, take_row
 from planners.embedding.search.space import Floats, Ints, Placement
 
 # How far a rank's perf, summed by component, may be from its rating, summed by shard: such sums of
@@ -26,25 +27,36 @@ _SLACK = 1 + 1e-9
 
 @inlined
 def _place(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
-    if not place_uniform(problem, work, row, hbm):
-        return False
-    sort_hosts(problem, work)
+    last = work.last
+    alike = take_row(problem, work, row, hbm)
     collect_groups(problem, work, row)
     sort_groups(work)
-    for group in work.order:
-        column = work.head[group]
-        if column < 0:  # the groups without a column are last
-            break
-        placement = problem.placement[row[column]]
-        placed = False
-        if placement == Placement.DEVICE:
-            placed = place_on_devices(problem, work, column)
-        elif placement in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
-            placed = place_on_host(problem, work, group)
-        elif placement == Placement.HOSTS and work.following[column] < 0:
-            placed = place_on_hosts(problem, work, column)
-        if not placed:
+    first = steps_alike(work) if alike else 0
+    if alike:
+        go_back(work, first)
+    else:
+        last.placed[0] = -1
+        if not place_uniform(problem, work, row, hbm):
             return False
+        sort_hosts(problem, work)
+    for step in range(first, last.ranks.total.shape[0]):
+        keep(work, step)
+        start = step * last.groups_a_step
+        for place in range(start, min(start + last.groups_a_step, work.order.size)):
+            last.placed[0] = place
+            column = work.head[work.order[place]]
+            if column < 0:  # the groups without a column are last
+                return True
+            placement = problem.placement[row[column]]
+            placed = False
+            if placement == Placement.DEVICE:
+                placed = place_on_devices(problem, work, column)
+            elif placement in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
+                placed = place_on_host(problem, work, work.order[place])
+            elif placement == Placement.HOSTS and work.following[column] < 0:
+                placed = place_on_hosts(problem, work, column)
+            if not placed:
+                return False
     return True
 
 
@@ -61,10 +73,13 @@ def _rate(problem: Inputs, work: Work, row: Ints) -> float:
     """Return the perf of the slowest rank, as NoopPerfModel adds it."""
     work.rank_perf[:] = 0.0
     for column in range(row.size):
-        begin, first = work.begin[column], problem.first_shard[row[column]]
-        for shard in range(work.begin[column + 1] - begin):
-            estimate = problem.estimate[first + shard]
-            work.rank_perf[work.ranks[begin + shard]] += problem.total[estimate]
+        option = row[column]
+        uniform = problem.placement[option] == Placement.UNIFORM
+        for shard in range(shards_of(problem, option)):
+            if uniform:
+                work.ranks[column, shard] = shard
+            estimate = problem.estimate[problem.first_shard[option] + shard]
+            work.rank_perf[work.ranks[column, shard]] += problem.total[estimate]
     return _largest(work.rank_perf)
 
 
@@ -88,10 +103,6 @@ def place_rows(
     chosen = -1
     for index in range(rows.shape[0]):
         row = rows[index]
-        for column in range(row.size):
-            shards = problem.first_shard[row[column] + 1] - problem.first_shard[row[column]]
-            work.begin[column + 1] = work.begin[column] + shards
-            work.row[column] = row[column]
         if not _place(problem, work, row, hbm):
             ratings[index] = np.nan
             continue
@@ -101,6 +112,7 @@ def place_rows(
         if ratings[index] < best:
             best = ratings[index]
             chosen = index
-            for shard in range(work.begin[row.size]):
-                best_ranks[shard] = work.ranks[shard]
+            for column in range(row.size):
+                for shard in range(shards_of(problem, row[column])):
+                    best_ranks[column, shard] = work.ranks[column, shard]
     return chosen

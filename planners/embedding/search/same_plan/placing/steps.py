@@ -1,0 +1,83 @@
+"""The first groups of a row that are placed as those of the last row were, compiled.
+
+A greedy proposer changes one table at a time. Where that table is uniform neither before nor after,
+all groups that are larger go where they went, and the state of the ranks after them is kept in
+steps.
+"""
+
+from planners.embedding.search.compiling import inlined
+from planners.embedding.search.same_plan.placing.layout import Hosts, Inputs, Ranks, Work
+from planners.embedding.search.same_plan.placing.ranks import copy
+from planners.embedding.search.space import Ints, Placement
+
+
+@inlined
+def take_row(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
+    """Set the options of the row, and say whether uniform ones are as they were, and placed."""
+    last = work.last
+    alike = bool(last.placed[0] >= 0 and last.hbm[0] == hbm)
+    last.hbm[0] = hbm
+    for place in range(work.order.size):
+        last.order[place] = work.order[place]
+        last.changed[place] = 0
+    for column in range(row.size):
+        before, option = work.row[column], row[column]
+        if before == option:
+            continue
+        work.row[column] = option
+        last.changed[problem.group[before]] = last.changed[problem.group[option]] = 1
+        if (
+            problem.placement[before] == Placement.UNIFORM
+            or problem.placement[option] == Placement.UNIFORM
+        ):
+            alike = False
+    return alike
+
+
+@inlined
+def steps_alike(work: Work) -> int:
+    """Return after how many steps of the last row the present one is as it was, uniform alike."""
+    last, place = work.last, 0
+    while (
+        place < last.placed[0]
+        and work.order[place] == last.order[place]
+        and last.changed[work.order[place]] == 0
+    ):
+        place += 1
+    return int(place // last.groups_a_step)
+
+
+@inlined
+def keep(work: Work, step: int) -> None:
+    """Keep the state of ranks and hosts before a step."""
+    copy(work.state, _ranks(work, step), 0, work.state.total.size)
+    _copy_hosts(work.hosts, _hosts(work, step))
+
+
+@inlined
+def go_back(work: Work, step: int) -> None:
+    """Set ranks and hosts to their state before a step."""
+    copy(_ranks(work, step), work.state, 0, work.state.total.size)
+    _copy_hosts(_hosts(work, step), work.hosts)
+
+
+@inlined
+def _ranks(work: Work, step: int) -> Ranks:
+    kept = work.last.ranks
+    return Ranks(kept.free[step], kept.load[step], kept.total[step])
+
+
+@inlined
+def _hosts(work: Work, step: int) -> Hosts:
+    kept = work.last.hosts
+    return Hosts(kept.total[step], kept.least[step], kept.free[step], kept.order[step])
+
+
+@inlined
+def _copy_hosts(source: Hosts, target: Hosts) -> None:
+    for host in range(source.order.size):
+        target.total[host] = source.total[host]
+        target.least[host] = source.least[host]
+        target.order[host] = source.order[host]
+        for kind in range(3):
+            target.free[kind, host] = source.free[kind, host]
