@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import dataclass
 from itertools import pairwise
 
 import highspy
@@ -12,9 +13,9 @@ from planners.embedding.search.best_plan.candidates import Candidates
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Devices, Floats, Ints, Placement
 
-# What is taken off the integer programme's bound, as a part of it, for HiGHS's tolerances, which
-# are 1e-6 and less.
-_INTEGER_SAFETY = 1e-5
+INTEGER_SAFETY = 1e-5
+"""What is taken off an integer programme's bound, as a part of it, for HiGHS's tolerances, which
+are 1e-6 and less."""
 
 _UNIT = 2.0**-53  # one rounding changes a figure by this part of it at most
 
@@ -51,7 +52,7 @@ def new_solver() -> highspy.Highs:
     return highs
 
 
-def _run(highs: highspy.Highs, deadline: Deadline) -> None:
+def run_solver(highs: highspy.Highs, deadline: Deadline) -> None:
     """Let the solver run until it is done or the deadline has passed."""
     # Its clock goes on from one run to the next.
     highs.setOptionValue("time_limit", highs.getRunTime() + max(deadline.left, 0.0))
@@ -124,7 +125,7 @@ class LinearRelaxation:
         columns = np.arange(len(allowed), dtype=np.int32)
         upper = allowed.astype(np.float64)
         self._highs.changeColsBounds(len(columns), columns, np.zeros(len(upper)), upper)
-        _run(self._highs, deadline)
+        run_solver(self._highs, deadline)
 
     def _prices(self) -> Floats:
         """Return the prices of memory, which are not negative."""
@@ -149,6 +150,15 @@ class LinearRelaxation:
         priced = np.where(allowed, self._least_perf + self._storage @ prices, np.inf)
         least = math.fsum(np.minimum.reduceat(priced, self._found.first[:-1]))
         return least * (1 - _ROUNDING) - math.fsum(prices) * (1 + _ROUNDING)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lots:
+    """Equal lots of an option's shards, each on one host; how many there are on which."""
+
+    shards: Ints  # of one lot
+    most: int
+    columns: dict[int, int]  # by host
 
 
 class HostProgramme:
@@ -179,6 +189,7 @@ class HostProgramme:
                 highs.addRow(-infinity, float(end - start), 0, [], [])
         shares = [float(start - end) for start, end in self._hosts]
         highs.addCol(1.0, 0.0, infinity, len(rows), np.array(rows, np.int32), shares)
+        self._lots: dict[int, list[_Lots]] = {}  # by the option's column
         self._column_of = {option: self._add(option) for option in options.tolist()}
 
     def _add(self, option: int) -> int:
@@ -192,6 +203,7 @@ class HostProgramme:
                 rows += host_rows
                 values += host_values
         column = self._integer(rows, values, 1)
+        self._lots[column] = []
         if placement == Placement.DEVICE:
             for estimate, count in sorted(Counter(shards.tolist()).items()):
                 self._spread(column, count, len(self._hosts), np.array([estimate]))
@@ -206,9 +218,11 @@ class HostProgramme:
         """Let `count` copies of these shards go to hosts where the option is taken."""
         row = self._highs.getNumRow()
         self._highs.addRow(0.0, 0.0, 1, np.array([column], np.int32), [-float(count)])
+        lots = _Lots(shards, count, {})
+        self._lots[column].append(lots)
         for host in range(hosts):
             rows, values = self._load(host, shards)
-            self._integer([row, *rows], [1.0, *values], count)
+            lots.columns[host] = self._integer([row, *rows], [1.0, *values], count)
 
     def _load(self, host: int, shards: Ints) -> tuple[list[int], list[float]]:
         """Return the rows of a host and what the shards add there: perf, and parts of a device."""
@@ -228,7 +242,7 @@ class HostProgramme:
 
     def solve(self, deadline: Deadline) -> tuple[float, Ints]:
         """Return the bound in milliseconds, and the options of the best solution found, or -1."""
-        _run(self._highs, deadline)
+        run_solver(self._highs, deadline)
         options = np.full(self._space.tables, -1)
         if self._highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
             return math.inf, options
@@ -239,4 +253,4 @@ class HostProgramme:
                 if values[column] > 0.5:
                     options[self._space.table[option]] = option
         least = max(float(information.mip_dual_bound), 0.0) * self._unit
-        return least * (1 - _INTEGER_SAFETY), options
+        return least * (1 - INTEGER_SAFETY), options

@@ -14,6 +14,7 @@ from planners.embedding.search.best_plan.bounds.bound import (
 from planners.embedding.search.best_plan.bounds.configuration import pattern_bound, worth_patterns
 from planners.embedding.search.best_plan.bounds.presolve import presolve_bound
 from planners.embedding.search.best_plan.bounds.programmes import LinearRelaxation
+from planners.embedding.search.best_plan.bounds.single_devices import single_device_bound
 from planners.embedding.search.best_plan.candidates import Candidates
 from planners.embedding.search.best_plan.exact.search import NO_BETTER, ExactSearch, worth_exact
 from planners.embedding.search.best_plan.local.rounds import construct, improve
@@ -33,9 +34,9 @@ _RUN_NEARBY = (0.1, 4)
 _LARGEST_PARTS = (math.inf, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
 
 # The runs of the search, each from another start and the last one from the best plan: the
-# temperature of a run for few tables, and how often the power of perf is doubled in it. Cold and
-# steep is best where memory is plenty, hot and flat where it is scarce.
-_RUNS = ((0.1, 2), (1.0, 0), (1.0, 0), (0.1, 2))
+# temperature of a run for few tables, and how often the power of perf is doubled in it. Hot and
+# flat is best where memory is scarce; where it is plenty, plans are soon near enough to go on cold.
+_RUNS = ((2.0, 0), (2.0, 0), (2.0, 0), (0.1, 2))
 _STARTS = 3  # how many of the best starts the runs go on from
 _TABLES_AT_FULL_HEAT = 32
 
@@ -154,7 +155,7 @@ class LocalSearch:
         starts.sort(key=lambda state: (state.best_rating, state.cost.sum()))
         if self._best is None:
             starts.insert(0, self._start_that_fits(deadline))
-        if worth_integers(self._found):
+        if worth_integers(self._found) and (self._best is None or worth_patterns(self._found)):
             self._proofs["an integer programme by host"] = None
             soon = deadline.after(_SHARE_OF_INTEGERS)
             whole = integer_bound(self._found, self._bound.milliseconds, soon)
@@ -166,6 +167,8 @@ class LocalSearch:
                 unrefuted = self._raise_bound(_MOST_BRANCHES, _WORK_OF_BRANCHES, deadline)
                 if unrefuted is not None:
                     starts.insert(0, self._start(unrefuted))
+            if run == len(_RUNS) - 1:
+                self._look_at_single_devices(deadline)
             if math.isinf(self._bound.milliseconds):
                 return
             start = starts[run % min(len(starts), _STARTS)]
@@ -180,6 +183,15 @@ class LocalSearch:
                 done = int(state.work[0])
                 more = math.ceil(min(_WORK_AT_ONCE, work - done))
                 self._improve(state, more, done / work, (done + more) / work, temperature)
+
+    def _look_at_single_devices(self, deadline: Deadline) -> None:
+        """Raise the bound by what a single device can hold, where a plan is known."""
+        if self._best is None or self._near_enough or not worth_integers(self._found):
+            return
+        self._proofs["an integer programme by host and device"] = None
+        soon = deadline.after(_SHARE_OF_INTEGERS)
+        least = single_device_bound(self._found, self._bound.milliseconds, self._best_rating, soon)
+        self._bound = replace(self._bound, milliseconds=least)
 
     def _raise_bound(self, branches: int, work: int, deadline: Deadline) -> Ints | None:
         """Raise the bound by patterns of devices; return options that it found nothing against."""
