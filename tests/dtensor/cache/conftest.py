@@ -1,6 +1,10 @@
 """What most tests of the cached dispatch ask for."""
 
+from collections.abc import Iterator
+
 import pytest
+import torch
+from changed_torch import as_they_were
 from small_world import mesh_of
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -16,3 +20,10 @@ def dispatch(request) -> InternedDispatch:
 @pytest.fixture
 def mesh() -> DeviceMesh:
     return mesh_of(4)
+
+
+@pytest.fixture
+def strategies_as_they_were() -> Iterator[None]:
+    with as_they_were():
+        yield
+    torch._dynamo.reset()

@@ -1,6 +1,6 @@
 """Contexts that a program enters and leaves in any order are under `accelerate` as in torch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -36,14 +36,10 @@ from planners.dtensor.dispatch.torch_path import PROPAGATOR
 
 aten = torch.ops.aten
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(autouse=True)
-def strategies_as_they_were() -> Iterator[None]:
-    with as_they_were():
-        yield
-    torch._dynamo.reset()
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("strategies_as_they_were"),
+]
 
 
 # torch.compile

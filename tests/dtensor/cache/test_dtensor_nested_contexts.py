@@ -1,6 +1,6 @@
 """Contexts nested in random order, with ops among them, are under `accelerate` as in torch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -34,14 +34,10 @@ from planners.dtensor.accelerate import AcceleratedDTensor, accelerate
 
 aten = torch.ops.aten
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(autouse=True)
-def strategies_as_they_were() -> Iterator[None]:
-    with as_they_were():
-        yield
-    torch._dynamo.reset()
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("strategies_as_they_were"),
+]
 
 
 class World:
