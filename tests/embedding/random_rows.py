@@ -9,7 +9,8 @@ from torchrec.distributed.planner.partitioners import (
     SortBy,
 )
 
-from planners.embedding.search.same_plan.partition import Partition, rules_of
+from planners.embedding.search.same_plan.partition import Partition
+from planners.embedding.search.same_plan.rules import rules_of
 from planners.embedding.search.space import devices_of, search_space
 
 

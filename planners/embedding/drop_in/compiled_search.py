@@ -2,9 +2,10 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import (
@@ -20,12 +21,20 @@ from typing_extensions import override
 from harness.contract import UsageError
 from planners.embedding.drop_in import obstacles
 from planners.embedding.drop_in.plan_check import Estimates, fault_of, without_ranks
+from planners.embedding.drop_in.torchrecs_search import TorchrecsSearch
 from planners.embedding.plan_files.previous import PreviousPlan
+from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.same_plan.partition import rules_of
-from planners.embedding.search.same_plan.search import SamePlan
+from planners.embedding.search.same_plan.rules import rules_of
 from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space
 from planners.embedding.search.unmade_shards import SharedOption, with_shards
+
+if TYPE_CHECKING:
+    from planners.embedding.search.same_plan.search import SamePlan
+
+SMALL = 50_000
+"""Options times tables times ranks up to which torchrec's search takes less time than it takes to
+load the compiled one into a process, which then finds the same plan."""
 
 
 class NotCompiled(Exception):
@@ -42,6 +51,10 @@ class CompiledSearch(Proposer, Partitioner):
     It searches when it is loaded, and then proposes what torchrec is to come to by itself: the plan
     that was found, or else the smallest proposal and the last one, which the planner's own
     partitioner refuses again.
+
+    Where the search for torchrec's plan still has to be compiled, another process does so, and the
+    planner's own proposers are heard until it is done. On problems that are `SMALL` they are heard
+    to the end, unless the compiled search is loaded already. The plan is the same.
 
     With `best` it looks for the best plan, for at most `limit` seconds, with a `seed`, and near a
     `previous` one where that is given: it then moves at most `budget` bytes, if it can. Where the
@@ -72,6 +85,8 @@ class CompiledSearch(Proposer, Partitioner):
         self._topology: Topology
         self._deadline = Deadline()
         self._same_plan: SamePlan | None = None
+        self._torchrecs: TorchrecsSearch | None = None
+        self._unsearched: SearchSpace | None = None
         self._outcome: Found | NotFound | None = None
         self._proposals: list[list[ShardingOption]] = []
         self.tried = 0
@@ -105,24 +120,56 @@ class CompiledSearch(Proposer, Partitioner):
         self, search_space: list[ShardingOption], enumerator: Enumerator | None = None
     ) -> None:
         """Search for a plan without changing the options; raises NotCompiled and WrongPlan."""
-        try:
-            self._load(search_space)
-        except (NotCompiled, WrongPlan, UsageError):
-            raise
-        except Exception as error:
-            reason = f"the compiled search failed with {type(error).__name__}: {error}"
-            raise WrongPlan(reason.rstrip(".")) from error
+        with _trusted_no_further():
+            if not self._best and not self._is_worth_loading(search_space):
+                self._listen_to_torchrec(search_space)
+                return
+            space = self.flatten(search_space)
+            obstacle = obstacles.of_problem(space, self._topology, self._proposers)
+            if obstacle is not None:
+                raise NotCompiled(obstacle)
+            if self._best:
+                warm_up.compile_ahead(self._kernels)
+            self._unsearched = space
+            if not self._is_searched():
+                self._listen_to_torchrec(search_space)
 
-    def _load(self, options: list[ShardingOption]) -> None:
-        if self._best:
-            self._deadline = Deadline(self._limit, self._clock)
+    def _is_worth_loading(self, options: list[ShardingOption]) -> bool:
+        tables = len({option.fqn for option in options})
+        size = len(options) * tables * self._topology.world_size
+        return size > SMALL or warm_up.are_loaded(self._kernels)
+
+    @property
+    def _kernels(self) -> Sequence[str]:
+        return warm_up.BEST_PLAN if self._best else warm_up.kernels_of(self._proposers)
+
+    def _listen_to_torchrec(self, options: list[ShardingOption]) -> None:
+        """Have the planner's own proposers propose next, on copies that they may change."""
+        self._deadline = Deadline(self._planner._timeout_seconds or None, self._clock)
+        self._torchrecs = TorchrecsSearch(self._proposers)
+        copies = [_copied(option, ShardingOption) for option in options]
+        self._torchrecs.load(copies, self._planner._enumerator)
+
+    def _is_searched(self) -> bool:
+        """Search, once the search is compiled, and propose from then on what was found."""
+        if self._unsearched is None:
+            return False
         try:
-            space = self.flatten(options)
-        except ValueError as error:
-            raise NotCompiled(str(error)) from None
-        obstacle = obstacles.of_problem(space, self._topology, self._proposers)
-        if obstacle is not None:
-            raise NotCompiled(obstacle)
+            if not self._best and not warm_up.advance(self._kernels):
+                return False
+            warm_up.load(self._kernels)
+        except warm_up.CannotCompile as error:
+            self._unsearched = None
+            self._planner._say(str(error))
+            return False
+        if self._torchrecs is None:
+            limit = self._limit if self._best else self._planner._timeout_seconds or None
+            self._deadline = Deadline(limit, self._clock)
+        self._torchrecs = None
+        self._search(self._unsearched)
+        return True
+
+    def _search(self, space: SearchSpace) -> None:
         self._outcome = outcome = self.search(space, devices_of(self._topology))
         self.tried = outcome.proposals
         if isinstance(outcome, Found):
@@ -130,7 +177,7 @@ class CompiledSearch(Proposer, Partitioner):
             fault = self._check and fault_of(
                 plan,
                 outcome.rating,
-                {option.fqn for option in options},
+                {option.fqn for option in space.options},
                 self._topology,
                 self._planner._perf_model,
                 self._partitioner if self._same_plan else None,
@@ -139,15 +186,12 @@ class CompiledSearch(Proposer, Partitioner):
             if fault:
                 raise WrongPlan(fault)
             self._proposals = [plan]
-            self._planner._num_plans = outcome.partitions - 1
         else:
             failed = [row.tolist() for row in (outcome.smallest, outcome.last) if row is not None]
             self._proposals = [
                 [_copied(space.options[option], ShardingOption) for option in row]
                 for row in (failed[:1] if failed[:1] == failed[1:] else failed)
             ]
-        # The planner goes on counting from here, and so ends with all that were tried.
-        self._planner._num_proposals = self.tried - len(self._proposals)
 
     def flatten(self, options: list[ShardingOption]) -> SearchSpace:
         """Return the search space as arrays."""
@@ -155,7 +199,9 @@ class CompiledSearch(Proposer, Partitioner):
 
     def search(self, space: SearchSpace, devices: Devices) -> Found | NotFound:
         """Search as the planner's mode says."""
-        limit, proven, tried = self._planner._timeout_seconds or None, 0.0, ""
+        from planners.embedding.search.same_plan.search import SamePlan
+
+        proven, tried = 0.0, ""
         if self._best:
             if self._previous is not None:
                 outcome = self._near(space, devices, self._previous)
@@ -166,10 +212,9 @@ class CompiledSearch(Proposer, Partitioner):
             if isinstance(outcome, Found):
                 return outcome
             proven, tried = outcome.bound, outcome.tried
-            limit = None if self._limit is None else self._deadline.left
         rules = rules_of(self._partitioner)
         assert rules is not None
-        self._same_plan = SamePlan(self._proposers, rules, Deadline(limit, self._clock))
+        self._same_plan = SamePlan(self._proposers, rules, self._deadline)
         outcome = self._same_plan(space, devices)
         if isinstance(outcome, NotFound):
             return replace(outcome, bound=proven, tried=tried)
@@ -197,13 +242,22 @@ class CompiledSearch(Proposer, Partitioner):
     @override
     def propose(self) -> list[ShardingOption] | None:
         """Return what is still to be placed."""
-        return self._proposals[0] if self._proposals else None
+        if self._torchrecs is not None:
+            with _trusted_no_further():
+                if not self._is_searched():
+                    return self._torchrecs.propose()
+        if self._proposals:
+            return self._proposals[0]
+        if isinstance(self._outcome, Found | NotFound):  # the planner has counted its own alone
+            self._planner._num_proposals = self.tried
+            self._planner._num_plans = getattr(self._outcome, "partitions", 0)
+        return None
 
     @override
     def partition(
         self, proposal: list[ShardingOption], storage_constraint: Topology
     ) -> list[ShardingOption]:
-        """Return the plan that was found, or let the planner's partitioner find none."""
+        """Return the plan that was found, or let the planner's partitioner find one or none."""
         if isinstance(self._outcome, Found):
             return proposal
         tried: list[ShardingOption] = self._partitioner.partition(
@@ -220,6 +274,9 @@ class CompiledSearch(Proposer, Partitioner):
         storage_constraint: Topology | None = None,
     ) -> None:
         """Go on, or raise WrongPlan where torchrec disagrees with the search."""
+        if self._torchrecs is not None:
+            self._torchrecs.feedback(partitionable, plan, perf_rating, storage_constraint)
+            return
         found = self._outcome.rating if isinstance(self._outcome, Found) else None
         if perf_rating != found:
             if found is None:
@@ -228,6 +285,18 @@ class CompiledSearch(Proposer, Partitioner):
                 f"the compiled search rates its plan {found} ms, torchrec {perf_rating}"
             )
         self._proposals.pop(0)
+
+
+@contextmanager
+def _trusted_no_further() -> Iterator[None]:
+    """Raise WrongPlan in the place of what is no answer of the search."""
+    try:
+        yield
+    except (NotCompiled, WrongPlan, UsageError):
+        raise
+    except Exception as error:
+        reason = f"the compiled search failed with {type(error).__name__}: {error}"
+        raise WrongPlan(reason.rstrip(".")) from error
 
 
 def placed(space: SearchSpace, found: Found) -> list[ShardingOption]:

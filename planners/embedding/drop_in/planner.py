@@ -4,11 +4,9 @@ import logging
 import math
 import time
 import warnings
-from contextlib import suppress
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
-    Any,
     Callable,
     Collection,
     Dict,
@@ -174,15 +172,10 @@ class Planner(EmbeddingShardingPlanner):
         self._warned = False
         self._fault: str | None = None
         self._own_enumerator: Enumerator | None = None
-        if self._loads_compiled() and not enumerator:
+        if self._is_compiled() and not enumerator:
             from planners.embedding.search.enumeration import DistinctShardEnumerator
 
             self._enumerator = self._own_enumerator = self._new(DistinctShardEnumerator)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the place of a planner that was pickled or copied."""
-        self.__dict__.update(state)
-        self._loads_compiled()
 
     def _new(self, kind: type[EmbeddingEnumerator]) -> EmbeddingEnumerator:
         return kind(self._topology, self._batch_size, self._constraints)
@@ -194,16 +187,8 @@ class Planner(EmbeddingShardingPlanner):
             return self._search_seconds
         return self._timeout_seconds or None
 
-    def _loads_compiled(self) -> bool:
-        """Say whether the search is compiled; if so, load it where loading would take its time."""
-        if not self._supported or self._obstacle() is not None:
-            return False
-        if self._limit is not None or self._mode == "best-plan":
-            with suppress(Exception):  # what fails fails again, and is said, when a plan is wanted
-                from planners.embedding.search.warm_up import warm_up
-
-                warm_up()
-        return True
+    def _is_compiled(self) -> bool:
+        return self._supported and self._obstacle() is None
 
     @override
     def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:

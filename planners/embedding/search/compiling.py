@@ -1,30 +1,226 @@
-"""Decorators that compile functions of the search, and keep them for its sources as they are."""
+"""Decorators that compile the loops of the search with numba, and keep the machine code on disk.
 
-from collections.abc import Callable
+A kernel is a function that Python calls. It is compiled once, for the types of its annotations, and
+kept under a key made of its own code, of all code and constants that it uses, of numba's release
+and of the processor: an edit elsewhere compiles nothing again, and no stale code is loaded.
+"""
+
+import logging
+import os
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from enum import Enum
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from types import CodeType, FunctionType, ModuleType
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numba
+import numpy as np
+from numba.core import compiler, serialize, types
+from numba.core.registry import cpu_target
+
+logger = logging.getLogger("shardbench")
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+KERNELS: dict[str, list[Any]] = {}
+"""The kernels of each module that has been imported, by the module's name."""
 
 # Without this, numba counts references to arrays in the innermost loops, eight times the work. It
 # also means that nothing compiled so can make an array.
 _UNCOUNTED = {"_nrt": False}
 
-# Numba finds what it has kept by the function's name and its own file. It does not see that what
-# the function calls, or a constant, has changed in another file, so the name says that as well.
-_SOURCES = sorted(Path(__file__).parent.rglob("*.py"))
-_STATE = sha256(b"".join(each.read_bytes() for each in _SOURCES)).hexdigest()[:12]
+# A subroutine is called by compiled code alone. It needs no way in from Python, which would take
+# longer to compile than most of them.
+_NO_WAY_IN = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
-def compiled(function: F) -> F:
-    """Compile a function at its first call, and keep that on disk for the sources as they are."""
-    function.__qualname__ += f"_{_STATE}"
-    return cast(F, numba.njit(cache=True, **_UNCOUNTED)(function))
+def kernel(function: F) -> F:
+    """Compile a function that Python calls and that makes no arrays."""
+    return _kernel(function, **_UNCOUNTED)
+
+
+def allocating_kernel(function: F) -> F:
+    """Compile a function that Python calls and that makes arrays."""
+    return _kernel(function)
+
+
+def subroutine(function: F) -> F:
+    """Compile a function that kernels call, once for each combination of argument types."""
+    return _subroutine(function)
+
+
+def merged(function: F) -> F:
+    """Compile a function that kernels call, and have LLVM copy it to each place of a call."""
+    return _subroutine(function, forceinline=True)
 
 
 def inlined(function: F) -> F:
-    """Compile a function as a part of each one that calls it; it may return a part of an array."""
+    """Compile a function as a part of each one that calls it; it may return a part of an array.
+
+    Numba's own inlining takes time that grows with the square of the caller's length: for what is
+    short, or called once.
+    """
     return cast(F, numba.njit(inline="always", **_UNCOUNTED)(function))
+
+
+def _kernel(function: F, **options: bool) -> F:
+    dispatcher = numba.njit(**options)(function)
+    if dispatcher is not function:  # NUMBA_DISABLE_JIT
+        dispatcher._cache = _Kept(function)
+        KERNELS.setdefault(function.__module__, []).append(dispatcher)
+    return cast(F, dispatcher)
+
+
+def _subroutine(function: F, **options: bool) -> F:
+    dispatcher = numba.njit(**options, **_NO_WAY_IN, **_UNCOUNTED)(function)
+    if dispatcher is not function:
+        compile_for = dispatcher.compile
+        # Numba would compile it again for each constant that it is called with.
+        dispatcher.compile = lambda types_: compile_for(tuple(map(types.unliteral, types_)))
+    return cast(F, dispatcher)
+
+
+def load(dispatcher: Any) -> None:
+    """Load a kernel into this process, or compile and keep it where none is kept."""
+    dispatcher.compile(_signature(dispatcher.py_func))
+
+
+def is_kept(dispatcher: Any) -> bool:
+    """Whether a kernel need not be compiled."""
+    kept: _Kept = dispatcher._cache
+    return kept.path(_signature(dispatcher.py_func)) is not None
+
+
+class _Kept:
+    """Takes the place of numba's cache of one function (numba.core.caching._Cache)."""
+
+    def __init__(self, function: FunctionType) -> None:
+        self._function = function
+
+    @property
+    def cache_path(self) -> str:
+        return str(kept_folder())
+
+    def load_overload(self, signature: Any, target_context: Any) -> Any:
+        target_context.refresh()
+        path = self.path(signature)
+        if path is None:
+            return None
+        with suppress(OSError, EOFError, pickle.UnpicklingError):  # then it is compiled again
+            payload = pickle.loads(path.read_bytes())
+            return compiler.CompileResult._rebuild(target_context, *payload)
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        try:
+            folder = kept_folder()
+            # Renamed when whole, so that no process reads a half-written file.
+            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+                try:
+                    file.write(serialize.dumps(result._reduce()))
+                    file.close()
+                    Path(file.name).chmod(0o644)  # for other users of an installation
+                    Path(file.name).rename(folder / self._name(signature))
+                except OSError:
+                    Path(file.name).unlink(missing_ok=True)
+                    raise
+        except OSError as error:
+            logger.warning("Compiled kernels could not be kept: %s.", error)
+
+    def flush(self) -> None:
+        """Forget nothing: what is kept belongs to its key for ever."""
+
+    def path(self, signature: Any) -> Path | None:
+        """Return the file that has the machine code, if there is one."""
+        name = self._name(signature)
+        return next((f / name for f in _folders() if (f / name).is_file()), None)
+
+    def _name(self, signature: Any) -> str:
+        return _file_name(self._function, str(signature))
+
+
+@cache
+def _file_name(function: FunctionType, signature: str) -> str:
+    processor = cpu_target.target_context.codegen().magic_tuple()
+    parts = (signature, numba.__version__, np.__version__, processor, *_code(function))
+    key = sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
+    return f"{function.__name__.strip('_')}-{key}.kernel"
+
+
+def _code(function: FunctionType) -> Iterator[str]:
+    """Yield all that decides on the machine code of a function, of what it calls, and so on."""
+    waiting: list[Any] = [function]
+    seen: dict[int, Any] = {}  # with the values, so that no number is used again
+    while waiting:
+        value = waiting.pop()
+        value = getattr(value, "py_func", value)
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if isinstance(value, FunctionType):
+            waiting += get_type_hints(value, include_extras=True).values()
+            for code in _with_nested(value.__code__):
+                names = [name for name in code.co_names if name in value.__globals__]
+                waiting += map(value.__globals__.__getitem__, names)
+                plain = [c for c in code.co_consts if not isinstance(c, CodeType)]
+                yield f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {plain}"
+        elif isinstance(value, type) and issubclass(value, Enum):
+            yield str({each.name: each.value for each in value})
+        elif hasattr(value, "_fields"):
+            waiting += get_type_hints(value, include_extras=True).values()
+            yield f"{value.__qualname__} {value._fields}"
+        elif not isinstance(value, ModuleType | type):
+            yield repr(value)
+
+
+def _with_nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_nested(constant)
+
+
+@cache
+def _signature(function: FunctionType) -> tuple[Any, ...]:
+    hints = get_type_hints(function, include_extras=True)
+    return tuple(_numba_type(hint) for name, hint in hints.items() if name != "return")
+
+
+def _numba_type(hint: Any) -> Any:
+    """Return numba's type of an annotation: a number, a NamedTuple of such, a whole C array."""
+    if hint in (bool, int, float):
+        return {bool: types.boolean, int: types.int64, float: types.float64}[hint]
+    if hasattr(hint, "_fields"):
+        fields = get_type_hints(hint, include_extras=True).values()
+        return types.NamedTuple([_numba_type(field) for field in fields], hint)
+    dimensions = 1
+    if get_origin(hint) is Annotated:
+        hint, dimensions = get_args(hint)
+    (number,) = get_args(get_args(hint)[1])
+    return types.Array(numba.from_dtype(np.dtype(number)), dimensions, "C")
+
+
+def kept_folder() -> Path:
+    """Return the folder that new machine code is kept in: the first that can be written."""
+    for folder in _folders():
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+            return folder
+    raise OSError("no folder for compiled kernels can be written; NUMBA_CACHE_DIR can name one")
+
+
+def _folders() -> list[Path]:
+    """Return where machine code may be kept, all of which are looked at: NUMBA_CACHE_DIR alone.
+
+    Without it beside the sources, where an image of a container has what was compiled when it was
+    built, and in the user's cache.
+    """
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        return [Path(chosen)]
+    users = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return [Path(__file__).parent / "__pycache__", users / "shardbench"]

@@ -1,19 +1,29 @@
-"""The search space and the devices as arrays, for compiled code."""
+"""The search space and the devices as arrays, for compiled code.
+
+Processes that compile kernels import this module, so it imports torchrec only where it is used.
+"""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from torchrec.distributed.planner.types import PartitionByType, ShardingOption, Topology
-from torchrec.distributed.types import ShardingType
 
-from planners.embedding.search.unmade_shards import UnmadeShards, all_unmade
+if TYPE_CHECKING:
+    from torchrec.distributed.planner.types import ShardingOption, Topology
+
+    from planners.embedding.search.unmade_shards import UnmadeShards
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+# Kernels are compiled for as many dimensions as these have, and for one where it is not said.
+Ints2 = Annotated[Ints, 2]
+Ints3 = Annotated[Ints, 3]
+Floats2 = Annotated[Floats, 2]
+Floats3 = Annotated[Floats, 3]
 
 
 class Placement(IntEnum):
@@ -27,13 +37,6 @@ class Placement(IntEnum):
     NOWHERE = 5  # torchrec refuses this sharding type where the placement is tried
 
 
-_BY_TYPE = {
-    (PartitionByType.HOST.value, ShardingType.TABLE_ROW_WISE.value): Placement.HOST_ROWS,
-    (PartitionByType.HOST.value, ShardingType.TABLE_COLUMN_WISE.value): Placement.HOST_COLUMNS,
-    (PartitionByType.MULTI_HOST.value, ShardingType.GRID_SHARD.value): Placement.HOSTS,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
     """The options of all tables, S shards of K distinct estimates in O options of T tables.
@@ -44,7 +47,7 @@ class SearchSpace:
     and backward comms, prefetch.
     """
 
-    options: Sequence[ShardingOption]  # that the arrays were made from
+    options: Sequence["ShardingOption"]  # that the arrays were made from
     table: Ints  # of each option, shape (O,)
     first_shard: Ints  # option o has the shards first_shard[o] to first_shard[o + 1], (O + 1,)
     estimate: Ints  # which one each shard has, shape (S,)
@@ -87,7 +90,7 @@ class Devices:
         return self.ranks // self.host_ranks
 
 
-def devices_of(topology: Topology) -> Devices:
+def devices_of(topology: "Topology") -> Devices:
     """Return the devices of a topology, as they are after any reservation."""
     return Devices(
         storage=np.array(
@@ -98,8 +101,10 @@ def devices_of(topology: Topology) -> Devices:
     )
 
 
-def search_space(options: Sequence[ShardingOption]) -> SearchSpace:
+def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
     """Return options with estimates as arrays; ValueError where these are not in whole bytes."""
+    from planners.embedding.search.unmade_shards import all_unmade
+
     tables: dict[str, ShardingOption] = {}
     for option in options:
         tables.setdefault(option.fqn, option)
@@ -119,7 +124,7 @@ def search_space(options: Sequence[ShardingOption]) -> SearchSpace:
         storage=storage,
         perf=np.array(shards.perf, np.float64).reshape(-1, 5),
         total=total,
-        placement=np.array([_placement(option) for option in options], np.int64),
+        placement=_placements(options),
         group=_numbers(option.dependency or fqn for fqn, option in tables.items()),
         module=_numbers(option.path for option in tables.values()),
         option_storage=np.add.reduceat(storage[estimate], first_shard[:-1]),
@@ -139,7 +144,7 @@ class _Shards:
     total: list[float]
 
 
-def _made(options: Sequence[ShardingOption]) -> _Shards:
+def _made(options: Sequence["ShardingOption"]) -> _Shards:
     shards = [shard for option in options for shard in option.shards]
     keys = [(id(shard.perf), id(shard.storage)) for shard in shards]  # equal shards may share them
     distinct = list(dict(zip(keys, shards, strict=True)).values())
@@ -156,7 +161,7 @@ def _made(options: Sequence[ShardingOption]) -> _Shards:
     )
 
 
-def _unmade(shards: Sequence[UnmadeShards]) -> _Shards:
+def _unmade(shards: Sequence["UnmadeShards"]) -> _Shards:
     """Do as for shards that have been made, without making them."""
     first = [each.first for each in shards]
     counts = [len(each.layout.sizes) for each in shards]
@@ -190,12 +195,24 @@ def _numbers(keys: Iterable[Hashable]) -> Ints:
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
 
-def _placement(option: ShardingOption) -> Placement:
-    if option.partition_by == PartitionByType.UNIFORM.value:
-        return Placement.UNIFORM
-    if option.partition_by == PartitionByType.DEVICE.value:
-        return Placement.DEVICE
-    return _BY_TYPE.get((option.partition_by, option.sharding_type), Placement.NOWHERE)
+def _placements(options: Sequence["ShardingOption"]) -> Ints:
+    from torchrec.distributed.planner.types import PartitionByType
+    from torchrec.distributed.types import ShardingType
+
+    on_one = {
+        PartitionByType.UNIFORM.value: Placement.UNIFORM,
+        PartitionByType.DEVICE.value: Placement.DEVICE,
+    }
+    on_hosts = {
+        (PartitionByType.HOST.value, ShardingType.TABLE_ROW_WISE.value): Placement.HOST_ROWS,
+        (PartitionByType.HOST.value, ShardingType.TABLE_COLUMN_WISE.value): Placement.HOST_COLUMNS,
+        (PartitionByType.MULTI_HOST.value, ShardingType.GRID_SHARD.value): Placement.HOSTS,
+    }
+    kinds = [(option.partition_by, option.sharding_type) for option in options]
+    return np.array(
+        [on_one.get(by, on_hosts.get((by, kind), Placement.NOWHERE)) for by, kind in kinds],
+        np.int64,
+    )
 
 
 def _sums_in_order(values: Floats, first: Ints) -> Floats:

@@ -1,70 +1,170 @@
-"""Compilation ahead of the first search."""
+"""Compilation ahead of a search, by processes of their own: `python -m` this module.
 
-from functools import cache
+Many processes may want the same kernels at once, such as the ranks of a job. A module of kernels is
+compiled by one process on the machine, which holds a lock on a file as long as it lives; the others
+wait for what it keeps. Such a process imports neither torch nor torchrec.
+"""
 
-import numpy as np
-import torch
-from torch import nn
-from torchrec.distributed.planner.enumerators import get_partition_by_type
-from torchrec.distributed.planner.proposers import GreedyProposer
-from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
-from torchrec.distributed.types import ShardingType
+import fcntl
+import importlib
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
 
-from planners.embedding.search.best_plan.near.moves import Moves
-from planners.embedding.search.best_plan.near.search import NearSearch
-from planners.embedding.search.best_plan.search import best_plan
-from planners.embedding.search.outcome import Deadline
-from planners.embedding.search.same_plan.bin_proposer import BinProposer
-from planners.embedding.search.same_plan.bin_proposer_2d import BinProposer2D
-from planners.embedding.search.same_plan.partition import PartitionRules
-from planners.embedding.search.same_plan.search import SamePlan
-from planners.embedding.search.space import Devices, search_space
+_PACKAGE = "planners.embedding.search"
+COMMAND = f"python -m {_PACKAGE}.warm_up"
+
+SAME_PLAN = ("same_plan.placing.rows",)
+"""The modules of kernels that every search for torchrec's plan uses, within the package."""
+
+BINS = ("same_plan.dynamic_programming",)
+BINS_2D = ("same_plan.dynamic_programming_2d",)
+"""The modules that proposers over bins of memory use besides."""
+
+# The longest first, so that two cores are done at about the same time.
+BEST_PLAN = (
+    "best_plan.local.rounds",
+    *SAME_PLAN,
+    "best_plan.exact.branching",
+    "best_plan.bounds.patterns",
+    *BINS,
+)
+"""The modules that a search for the best plan uses."""
+
+_POLL_SECONDS = 0.02
+_SILENT_SECONDS = 2.0  # a longer wait is announced
+_NICENESS = 10  # of a process that nobody waits for
+
+logger = logging.getLogger("shardbench")
+
+_running: dict[str, "subprocess.Popen[str]"] = {}
+_loaded: set[str] = set()
 
 
-@cache
-def warm_up() -> None:
-    """Compile all that searches use, or load it where it has been compiled before.
+class CannotCompile(Exception):
+    """Kernels could not be compiled by another process; the text says why, as a clause."""
 
-    The first time ever takes a minute or more, after that a few seconds for a process; without
-    this the first search of a process takes as much longer.
+
+def kernels_of(proposers: Iterable[object]) -> tuple[str, ...]:
+    """Return the modules of kernels that a search with these proposers for torchrec's plan uses."""
+    names = {type(proposer).__name__ for proposer in proposers}
+    bins = BINS if names & {"DynamicProgrammingProposer", "BinProposer"} else ()
+    return (*SAME_PLAN, *bins, *(BINS_2D if "BinProposer2D" in names else ()))
+
+
+def are_loaded(modules: Iterable[str]) -> bool:
+    """Whether this process has loaded all of these kernels."""
+    return _loaded.issuperset(modules)
+
+
+def load(modules: Iterable[str]) -> None:
+    """Load kernels into this process, and compile here those that are not kept."""
+    from planners.embedding.search import compiling
+
+    for module in modules:
+        if module not in _loaded:
+            for kernel in _kernels(module):
+                compiling.load(kernel)
+            _loaded.add(module)
+
+
+def are_kept(modules: Iterable[str]) -> bool:
+    """Whether none of these kernels has to be compiled."""
+    from planners.embedding.search import compiling
+
+    return all(
+        module in _loaded or all(map(compiling.is_kept, _kernels(module))) for module in modules
+    )
+
+
+def _kernels(module: str) -> Sequence[Any]:
+    from planners.embedding.search import compiling
+
+    importlib.import_module(f"{_PACKAGE}.{module}")
+    return compiling.KERNELS.get(f"{_PACKAGE}.{module}", ())
+
+
+def advance(modules: Iterable[str], *, at_once: int = 1, niceness: int = _NICENESS) -> bool:
+    """Have processes compile what is not kept, and return whether all is; it does not wait.
+
+    At most `at_once` of those that this process has started run at a time. Raises CannotCompile.
     """
-    # Not to be halved, so that no proposal reaches the bound and the local search has to go on.
-    tables = {"a": 1.0, "b": 1.3, "c": 1.7}
-    space = search_space(
-        [_option(*table, kind) for table in tables.items() for kind in ("table_wise", "row_wise")]
-    )
-    devices = Devices(storage=np.full((2, 3), 4), local_ranks=2, host_ranks=2)
-    SamePlan([GreedyProposer(), BinProposer(), BinProposer2D()], PartitionRules())(space, devices)
-    best_plan(space, devices, Deadline(0.05, clock=lambda: 0.0))
-    shards = len(space.estimate)
-    moves = Moves(np.zeros(shards, np.int64), np.ones(shards, np.int64))
-    NearSearch(space, devices, lambda _: moves, Deadline(0.05, clock=lambda: 0.0)).search(1)
+    missing = [module for module in modules if not are_kept((module,))]
+    for module in missing:
+        process = _running.get(module)
+        if process is not None and process.poll() is not None:
+            del _running[module]
+            _check_success(module, process)
+    for module in missing:
+        if module not in _running and len(_running) < at_once:
+            _start(module, niceness)
+    return not missing
 
 
-def _option(name: str, milliseconds: float, sharding_type: str) -> ShardingOption:
-    """Return a table of two rows, whole or by rows, with the cost of a shard."""
-    by_rows = sharding_type == ShardingType.ROW_WISE.value
-    shards = [
-        Shard(
-            size=[1 if by_rows else 2, 1],
-            offset=[row, 0],
-            storage=Storage(hbm=1 if by_rows else 2, ddr=0),
-            perf=Perf(fwd_compute=milliseconds, fwd_comms=0.0, bwd_compute=0.0, bwd_comms=0.0),
-        )
-        for row in range(2 if by_rows else 1)
-    ]
-    return ShardingOption(
-        name=name,
-        tensor=torch.empty(2, 1, device="meta"),
-        module=("", nn.Module()),
-        input_lengths=[1.0],
-        batch_size=1,
-        sharding_type=sharding_type,
-        partition_by=get_partition_by_type(sharding_type),
-        compute_kernel="fused",
-        shards=shards,
-    )
+def _check_success(module: str, process: "subprocess.Popen[str]") -> None:
+    """Raise CannotCompile where a process has ended without keeping what it was to compile."""
+    _, errors = process.communicate()
+    if not are_kept((module,)):
+        reason = errors.strip().rpartition("\n")[2] or f"exit code {process.returncode}"
+        raise CannotCompile(f"its kernels could not be compiled: {reason.rstrip('.')}")
+
+
+def _start(module: str, niceness: int) -> None:
+    """Start a process that compiles a module, unless another one does."""
+    from planners.embedding.search.compiling import kept_folder
+
+    try:
+        with (kept_folder() / f"{module}.lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            if are_kept((module,)):
+                return
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", f"{_PACKAGE}.warm_up", module],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                pass_fds=[lock.fileno()],  # and with it the lock
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,  # it ends its work where this process is ended
+            )
+    except OSError as error:
+        raise CannotCompile(f"its kernels could not be compiled: {error}") from error
+    _running[module] = process
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
+
+
+def compile_ahead(modules: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
+    """Compile kernels on all cores, wait for it, and load them.
+
+    A wait of more than two seconds is announced on the logger `shardbench`.
+    """
+    modules = tuple(modules)
+    cores = len(os.sched_getaffinity(0))
+    began, announced = clock(), False
+    with suppress(CannotCompile):  # then they are compiled here, and not kept
+        while not advance(modules, at_once=cores, niceness=0):
+            if not announced and clock() - began > _SILENT_SECONDS:
+                announced = True
+                logger.warning(
+                    "Compiling the planner's search, once for this installation: some 10 s on two "
+                    "cores. `%s` does it in advance.",
+                    COMMAND,
+                )
+            time.sleep(_POLL_SECONDS)
+    load(modules)
 
 
 if __name__ == "__main__":
-    warm_up()
+    load(sys.argv[1:])  # those that another process wants; it waits for them
+    if not sys.argv[1:]:
+        compile_ahead((*BEST_PLAN, *BINS_2D))

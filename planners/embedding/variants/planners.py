@@ -26,9 +26,12 @@ def _compiled(
     """Prepare the drop-in planner with these options, and with torchrec's proposers or this one."""
     from planners.embedding.decision import prepare
     from planners.embedding.drop_in.planner import Planner
-    from planners.embedding.search.warm_up import warm_up
+    from planners.embedding.search import warm_up
 
-    warm_up()
+    if options.get("mode") == "best-plan":
+        warm_up.compile_ahead(warm_up.BEST_PLAN)
+    else:
+        warm_up.compile_ahead(warm_up.kernels_of([proposer()]))
     return prepare(problem, partial(Planner, **options), proposer=proposer)
 
 
@@ -140,11 +143,11 @@ def certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 def calibrated(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """As certified, but by the estimate of a machine that was calibrated"""
     from planners.embedding.measured.calibrated_plan import calibrated_plan
-    from planners.embedding.search.warm_up import warm_up
+    from planners.embedding.search import warm_up
 
     if problem.calibration is None:
         raise NotApplicable(
             "The topology has no coefficients; `shardbench calibrate` writes one that has."
         )
-    warm_up()
+    warm_up.compile_ahead(warm_up.BEST_PLAN)
     return calibrated_plan(problem, problem.calibration)

@@ -36,7 +36,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.search.outcome import NotFound
-from planners.embedding.search.same_plan.partition import PartitionRules
+from planners.embedding.search.same_plan.rules import PartitionRules
 from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import devices_of, search_space
 from planners.embedding.search.warm_up import warm_up

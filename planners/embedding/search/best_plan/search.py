@@ -18,7 +18,7 @@ from planners.embedding.search.best_plan.exact.search import worth_exact
 from planners.embedding.search.best_plan.local.runs import EXACT_SHARE, LocalSearch
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
-from planners.embedding.search.same_plan.partition import PartitionRules
+from planners.embedding.search.same_plan.rules import PartitionRules
 from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space
 

@@ -1,19 +1,21 @@
 """Dynamic programming over memory bins, compiled: torchrec's proposals and TorchEasyRec's."""
 
 from collections.abc import Generator
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from planners.embedding.search.compiling import allocating_kernel
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 HBM, DDR = 0, 1  # columns of storage
 
 _CHUNK = 256
 
-Choices = npt.NDArray[np.int16]
+Choices = Annotated[npt.NDArray[np.int16], 2]
 Bins = npt.NDArray[np.int32]
+Bins2 = Annotated[Bins, 2]
 
 
 def bin_proposals(
@@ -54,8 +56,8 @@ def by_table(space: SearchSpace, size: Ints) -> tuple[Ints, Ints]:
     return by_size[np.argsort(table, kind="stable")], first
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]  # numba has no types
-def _fill_bins(memory: Floats, perf: Floats, first: Ints, bins: int) -> tuple[Choices, Bins, Bins]:
+@allocating_kernel
+def _fill_bins(memory: Floats, perf: Floats, first: Ints, bins: int) -> tuple[Choices, Bins2, Bins]:
     """Find the cheapest combination of options for each bin, table by table.
 
     Options take `memory`, in bins and ascending within a table, and `perf`, in milliseconds; table
@@ -102,8 +104,8 @@ def _fill_bins(memory: Floats, perf: Floats, first: Ints, bins: int) -> tuple[Ch
     return choice, previous, reached[:count][::-1].copy()
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]  # numba has no types
-def _trace(choice: Choices, previous: Bins, options: Ints, first: Ints, ends: Bins) -> Ints:
+@allocating_kernel
+def _trace(choice: Choices, previous: Bins2, options: Ints, first: Ints, ends: Bins) -> Ints:
     """Return the combinations of options that end in the bins, shape (P, T)."""
     tables = len(choice)
     chosen = np.empty((len(ends), tables), np.int64)

@@ -1,17 +1,19 @@
 """Dynamic programming over bins of HBM and of DDR, compiled: TorchEasyRec's proposals of today."""
 
 from collections.abc import Generator
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from planners.embedding.search.compiling import allocating_kernel
 from planners.embedding.search.same_plan.bin_proposer_2d import Singles, axes_of
 from planners.embedding.search.same_plan.dynamic_programming import by_table
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 _CHUNK = 256
 
+Singles2 = Annotated[Singles, 2]
 Numbers = npt.NDArray[np.int32]
 
 
@@ -40,9 +42,9 @@ def bin_proposals_2d(
         yield options[_trace(option, previous, layer, ends[start : start + _CHUNK])]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]  # numba has no types
+@allocating_kernel
 def _fill_cells(
-    memory: Singles, perf: Singles, first: Ints, hbm_bins: int, ddr_bins: int
+    memory: Singles2, perf: Singles, first: Ints, hbm_bins: int, ddr_bins: int
 ) -> tuple[Numbers, Numbers, Ints, Numbers]:
     """Find the cheapest combination of options for each cell, a pair of bins, table by table.
 
@@ -98,7 +100,7 @@ def _fill_cells(
     return options, previous, layer, best[best >= 0][::-1].copy()
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]  # numba has no types
+@allocating_kernel
 def _trace(options: Numbers, previous: Numbers, layer: Ints, ends: Numbers) -> Ints:
     """Return the combinations of options that end in some cells of the last table, (P, T)."""
     tables = len(layer) - 1

@@ -1,43 +1,16 @@
 """The placement of proposals, rows of option numbers, as torchrec does it."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from torchrec.distributed.planner.constants import MAX_SIZE
-from torchrec.distributed.planner.partitioners import (
-    GreedyPerfPartitioner,
-    MemoryBalancedPartitioner,
-    SortBy,
-)
-from torchrec.distributed.planner.types import Partitioner
 from torchrec.distributed.planner.utils import mb_to_bytes
 
 from planners.embedding.search.same_plan.placing.layout import inputs_of, work_for
 from planners.embedding.search.same_plan.placing.rows import place_rows
+from planners.embedding.search.same_plan.rules import PartitionRules
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 # MemoryBalancedPartitioner looks no further once the least HBM is known to so many bytes.
 _CLOSE = int(mb_to_bytes(10))
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRules:
-    """The settings of GreedyPerfPartitioner, or with `searches` of MemoryBalancedPartitioner."""
-
-    by_perf: bool = False  # place the groups of most perf first, not those of most storage
-    balance_modules: bool = False  # before that, those of the modules with fewest tables
-    searches: int | None = None  # how often a proposal may be placed again, on less HBM
-    tolerance: float = 0.0  # by how much its rating may then be worse, a fraction
-
-
-def rules_of(partitioner: Partitioner) -> PartitionRules | None:
-    """Return the rules of a partitioner; None for one that is not compiled, as any subclass."""
-    if type(partitioner) is GreedyPerfPartitioner and isinstance(partitioner._sort_by, SortBy):
-        return PartitionRules(partitioner._sort_by is SortBy.PERF, partitioner._balance_modules)
-    if type(partitioner) is MemoryBalancedPartitioner:
-        searches, tolerance = partitioner._max_search_count, partitioner._tolerance
-        return PartitionRules(True, partitioner._balance_modules, searches, tolerance)
-    return None
 
 
 class Partition:

@@ -16,8 +16,6 @@ from torchrec.distributed.planner.types import Proposer
 
 from planners.embedding.search.same_plan.bin_proposer import BinProposer
 from planners.embedding.search.same_plan.bin_proposer_2d import BinProposer2D
-from planners.embedding.search.same_plan.dynamic_programming import bin_proposals
-from planners.embedding.search.same_plan.dynamic_programming_2d import bin_proposals_2d
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 Stream = Generator[Ints, Floats, None]
@@ -136,17 +134,28 @@ def _in_chunks(rows: Iterable[Ints] | Iterable[int]) -> Stream:
         yield np.array(chunk)
 
 
+def _bins(
+    space: SearchSpace, devices: Devices, bins_per_device: int, *, hbm_only: bool = False
+) -> Stream:
+    from planners.embedding.search.same_plan.dynamic_programming import bin_proposals
+
+    return bin_proposals(space, devices, bins_per_device, hbm_only=hbm_only)
+
+
+def _bins_2d(proposer: BinProposer2D, space: SearchSpace, devices: Devices) -> Stream:
+    from planners.embedding.search.same_plan.dynamic_programming_2d import bin_proposals_2d
+
+    return bin_proposals_2d(space, devices, proposer.bins_per_device, proposer.ddr_bins_per_device)
+
+
+# What is compiled is imported where it is used, so that this table costs nothing.
 STREAMS: dict[type[Proposer], Callable[[Any, SearchSpace, Devices], Stream]] = {
     GreedyProposer: _greedy,
     UniformProposer: _uniform,
     GridSearchProposer: _grid,
-    DynamicProgrammingProposer: lambda proposer, space, devices: bin_proposals(
+    DynamicProgrammingProposer: lambda proposer, space, devices: _bins(
         space, devices, proposer._hbm_bins_per_device, hbm_only=True
     ),
-    BinProposer: lambda proposer, space, devices: bin_proposals(
-        space, devices, proposer.bins_per_device
-    ),
-    BinProposer2D: lambda proposer, space, devices: bin_proposals_2d(
-        space, devices, proposer.bins_per_device, proposer.ddr_bins_per_device
-    ),
+    BinProposer: lambda proposer, space, devices: _bins(space, devices, proposer.bins_per_device),
+    BinProposer2D: _bins_2d,
 }

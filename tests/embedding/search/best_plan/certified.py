@@ -10,7 +10,7 @@ from torchrec.distributed.planner.proposers import (
 )
 
 from planners.embedding.search.outcome import Found
-from planners.embedding.search.same_plan.partition import rules_of
+from planners.embedding.search.same_plan.rules import rules_of
 from planners.embedding.search.same_plan.search import SamePlan
 
 DEFAULT = (

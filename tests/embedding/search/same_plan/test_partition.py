@@ -17,7 +17,8 @@ from torchrec.distributed.planner.partitioners import (
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.types import PlannerError
 
-from planners.embedding.search.same_plan.partition import Partition, rules_of
+from planners.embedding.search.same_plan.partition import Partition
+from planners.embedding.search.same_plan.rules import rules_of
 from planners.embedding.search.space import devices_of, search_space
 
 randoms = st.randoms(use_true_random=False)

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from planners.embedding.search.compiling import compiled
-from planners.embedding.search.space import Floats, Ints
+from planners.embedding.search.compiling import kernel, subroutine
+from planners.embedding.search.space import Floats, Floats2, Floats3, Ints, Ints2
 
 _STEPS = 150
 LEVELS = 256
@@ -19,16 +19,16 @@ class Items(NamedTuple):
     table: Ints  # shape (I,)
     first: Ints  # shape (T + 1,)
     share: Floats  # of the table, shape (I,)
-    cost: Floats  # shape (I, L)
+    cost: Floats2  # shape (I, L)
 
 
-@compiled
+@subroutine
 def _copy(target: Floats, source: Floats) -> None:
     for index in range(len(target)):
         target[index] = source[index]
 
 
-@compiled
+@subroutine
 def _priced(items: Items, worth: Floats, prices: Floats, used: Floats) -> float:
     """Return what a pattern is worth at most at these prices of limits, and what it uses there."""
     most = 0.0
@@ -50,7 +50,7 @@ def _priced(items: Items, worth: Floats, prices: Floats, used: Floats) -> float:
     return most
 
 
-@compiled
+@kernel
 def fit_prices(
     items: Items,
     worth: Floats,
@@ -107,12 +107,12 @@ class Branches(NamedTuple):
     item: Ints  # -1 is nothing, shape (B,)
     value: Floats
     reduced: Floats  # the value less the price of what it takes
-    cost: Floats  # shape (B, L)
-    weight: Ints  # shape (B, S)
+    cost: Floats2  # shape (B, L)
+    weight: Ints2  # shape (B, S)
 
 
-@compiled
-def fill_most(branches: Branches, most: Floats) -> None:
+@kernel
+def fill_most(branches: Branches, most: Floats3) -> None:
     """Fill in what tables from a depth on are worth at most within a sum.
 
     `most` has the shape (D + 1, S, LEVELS + 1).
@@ -134,8 +134,8 @@ def fill_most(branches: Branches, most: Floats) -> None:
                         most[depth, number, level] = with_it
 
 
-@compiled
-def guess(branches: Branches, most: Floats, used: Floats, chosen: Ints) -> float:
+@kernel
+def guess(branches: Branches, most: Floats3, used: Floats, chosen: Ints) -> float:
     """Write a pattern that fits and is likely to be worth much; return its value.
 
     Of each table it takes the item that leaves most to be had within the last of the sums.
@@ -164,18 +164,18 @@ def guess(branches: Branches, most: Floats, used: Floats, chosen: Ints) -> float
     return value
 
 
-@compiled
+@kernel
 def most_valuable(
     branches: Branches,
-    most: Floats,
+    most: Floats3,
     prices: Floats,
     rest: Floats,
     level: float,
     nodes: int,
     position: Ints,
     value: Floats,
-    used: Floats,
-    left: Ints,
+    used: Floats2,
+    left: Ints2,
     chosen: Ints,
 ) -> tuple[float, int]:
     """Find a pattern that is worth more than `level`; return its value, or `level`, and nodes left.

@@ -20,7 +20,7 @@ from planners.embedding.search.best_plan.exact.fitting import (
     put,
 )
 from planners.embedding.search.best_plan.exact.layout import Layout, Stack
-from planners.embedding.search.compiling import compiled
+from planners.embedding.search.compiling import kernel, subroutine
 from planners.embedding.search.space import Placement
 
 EXHAUSTED, STOPPED, FITS = 0, 1, 2
@@ -32,7 +32,7 @@ ANY = 1e300
 _SAFETY = 1 + 1e-9  # for rounding in prices
 
 
-@compiled
+@subroutine
 def _push_part(layout: Layout, stack: Stack, table: int, part: int, barred: int) -> None:
     """Add a frame that decides where a part of a table's option goes."""
     frame = stack.figures[0]
@@ -96,7 +96,7 @@ def _push_part(layout: Layout, stack: Stack, table: int, part: int, barred: int)
     stack.choice_count[frame] = count
 
 
-@compiled
+@subroutine
 def _absorbed(layout: Layout, stack: Stack, kind: int) -> float:
     """Return the most price that the shards of open tables can come to on all ranks."""
     total = 0.0
@@ -111,7 +111,7 @@ def _absorbed(layout: Layout, stack: Stack, kind: int) -> float:
     return total
 
 
-@compiled
+@subroutine
 def _push_table(layout: Layout, stack: Stack) -> bool:
     """Add a frame that decides the next table; returns whether there may be a plan."""
     frame = stack.figures[0]
@@ -171,7 +171,7 @@ def _push_table(layout: Layout, stack: Stack) -> bool:
     return True
 
 
-@compiled
+@kernel
 def begin(layout: Layout, stack: Stack) -> None:
     """Put the search at its beginning, with nothing decided."""
     for rank in range(len(layout.capacity)):
@@ -182,7 +182,7 @@ def begin(layout: Layout, stack: Stack) -> None:
     _push_table(layout, stack)
 
 
-@compiled
+@subroutine
 def _barred_next(layout: Layout, stack: Stack, frame: int) -> int:
     """Return where the next part of the option need not go, if it is equal to this one."""
     option, part = stack.chosen[stack.table[frame]], stack.part[frame]
@@ -198,7 +198,7 @@ def _barred_next(layout: Layout, stack: Stack, frame: int) -> int:
     return int(barred)
 
 
-@compiled
+@kernel
 def search(layout: Layout, stack: Stack, work: int) -> int:
     """Go on until a plan is found, all is tried, or so much work is done."""
     until = stack.figures[1] + work

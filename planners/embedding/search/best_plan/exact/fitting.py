@@ -1,11 +1,11 @@
 """Compiled tests of where options and their parts fit, and of which ranks and hosts are alike."""
 
 from planners.embedding.search.best_plan.exact.layout import Layout, Stack
-from planners.embedding.search.compiling import compiled
+from planners.embedding.search.compiling import subroutine
 from planners.embedding.search.space import Placement
 
 
-@compiled
+@subroutine
 def fits(layout: Layout, stack: Stack, estimate: int, rank: int) -> bool:
     """Whether a rank has room for one more shard of an estimate."""
     need, left = layout.need, stack.left
@@ -16,7 +16,7 @@ def fits(layout: Layout, stack: Stack, estimate: int, rank: int) -> bool:
     )
 
 
-@compiled
+@subroutine
 def _room(layout: Layout, stack: Stack, estimate: int, rank: int, most: int) -> int:
     """Return how many shards of this estimate a rank can take, or `most`."""
     for kind in range(3):
@@ -26,7 +26,7 @@ def _room(layout: Layout, stack: Stack, estimate: int, rank: int, most: int) -> 
     return max(most, 0)
 
 
-@compiled
+@subroutine
 def _shards_fit(layout: Layout, stack: Stack, begin: int, end: int, first: int, last: int) -> bool:
     """Whether the shards from `begin` to `end` fit on these ranks, each run of equal ones alone."""
     index = begin
@@ -46,7 +46,7 @@ def _shards_fit(layout: Layout, stack: Stack, begin: int, end: int, first: int, 
     return True
 
 
-@compiled
+@subroutine
 def block_fits(layout: Layout, stack: Stack, begin: int, start: int, count: int) -> bool:
     """Whether the shards from `begin` on fit one by one on the ranks from `start` on."""
     for index in range(count):
@@ -56,7 +56,7 @@ def block_fits(layout: Layout, stack: Stack, begin: int, start: int, count: int)
     return True
 
 
-@compiled
+@subroutine
 def option_fits(layout: Layout, stack: Stack, option: int) -> bool:
     """Whether an option fits by itself; where this is hard to tell, it is taken to fit."""
     begin, end = layout.shard[option], layout.shard[option + 1]
@@ -82,7 +82,7 @@ def option_fits(layout: Layout, stack: Stack, option: int) -> bool:
     return True
 
 
-@compiled
+@subroutine
 def put(layout: Layout, stack: Stack, option: int, part: int, at: int, sign: int) -> None:
     """Put a part of an option on a rank or host, or with sign -1 take it off."""
     begin = layout.shard[option]
@@ -101,7 +101,7 @@ def put(layout: Layout, stack: Stack, option: int, part: int, at: int, sign: int
             )
 
 
-@compiled
+@subroutine
 def _same_rank(layout: Layout, stack: Stack, one: int, other: int) -> bool:
     return bool(
         stack.left[one, 0] == stack.left[other, 0]
@@ -111,7 +111,7 @@ def _same_rank(layout: Layout, stack: Stack, one: int, other: int) -> bool:
     )
 
 
-@compiled
+@subroutine
 def _same_host(layout: Layout, stack: Stack, one: int, other: int) -> bool:
     """Whether the ranks of two hosts are alike in some order."""
     size = layout.host_ranks
@@ -131,7 +131,7 @@ def _same_host(layout: Layout, stack: Stack, one: int, other: int) -> bool:
     return True
 
 
-@compiled
+@subroutine
 def find_alike(layout: Layout, stack: Stack, frame: int, hosts: bool) -> None:
     """Write for each rank, or host, the first one that it is like."""
     alike = stack.alike[frame]

@@ -12,11 +12,11 @@ from planners.embedding.search.best_plan.local.ranks import (
     recount,
 )
 from planners.embedding.search.best_plan.local.state import NOWHERE, State, Tables
-from planners.embedding.search.compiling import compiled
+from planners.embedding.search.compiling import subroutine
 from planners.embedding.search.space import Ints, Placement
 
 
-@compiled
+@subroutine
 def _spread(tables: Tables, state: State, option: int, start: int, end: int, ranks: Ints) -> float:
     """Put each shard of an option on the rank from start to end where it adds least."""
     added = 0.0
@@ -36,7 +36,7 @@ def _spread(tables: Tables, state: State, option: int, start: int, end: int, ran
     return added
 
 
-@compiled
+@subroutine
 def _least_host(tables: Tables, state: State, shard: int, blocks: int) -> tuple[float, int]:
     """Return what a block from a shard on, one per device, adds on the host where it adds least.
 
@@ -59,7 +59,7 @@ def _least_host(tables: Tables, state: State, shard: int, blocks: int) -> tuple[
     return least, chosen
 
 
-@compiled
+@subroutine
 def _put_in_order(tables: Tables, state: State, estimates: Ints, start: int, ranks: Ints) -> None:
     """Put shard after shard on rank after rank from `start` on."""
     for index in range(len(estimates)):
@@ -68,7 +68,7 @@ def _put_in_order(tables: Tables, state: State, estimates: Ints, start: int, ran
         ranks[index] = start + index
 
 
-@compiled
+@subroutine
 def _place_by_rows(tables: Tables, state: State, option: int, ranks: Ints) -> float:
     """Put the shards of an option on hosts, block after block, one shard per device."""
     estimates = estimates_of(tables, option)
@@ -84,7 +84,7 @@ def _place_by_rows(tables: Tables, state: State, option: int, ranks: Ints) -> fl
     return added
 
 
-@compiled
+@subroutine
 def _place_on_one_host(tables: Tables, state: State, option: int, ranks: Ints) -> float:
     """Put the shards of an option on any devices of the host where they add least."""
     least, chosen = NOWHERE, 0
@@ -98,7 +98,7 @@ def _place_on_one_host(tables: Tables, state: State, option: int, ranks: Ints) -
     return _spread(tables, state, option, start, start + tables.host_ranks, ranks)
 
 
-@compiled
+@subroutine
 def place(tables: Tables, state: State, option: int, ranks: Ints) -> float:
     """Put an option where it adds least, write its ranks, and return what it adds."""
     placement = tables.placement[option]
@@ -114,7 +114,7 @@ def place(tables: Tables, state: State, option: int, ranks: Ints) -> float:
     return sum_of(state.cost) - before
 
 
-@compiled
+@subroutine
 def _would_add(tables: Tables, state: State, option: int, least: float) -> float:
     """Return what an option would add where it adds least; `least` or more ends the counting."""
     placement, shard = tables.placement[option], tables.first_shard[option]
@@ -136,7 +136,7 @@ def _would_add(tables: Tables, state: State, option: int, least: float) -> float
     return added
 
 
-@compiled
+@subroutine
 def insert(tables: Tables, state: State, table: int, limit: float) -> None:
     """Put a table back with the option and on the ranks that add least.
 
@@ -161,7 +161,7 @@ def insert(tables: Tables, state: State, table: int, limit: float) -> None:
     count_moves(tables, state, table, 1)
 
 
-@compiled
+@subroutine
 def remove(tables: Tables, state: State, table: int) -> None:
     """Take a table off its ranks."""
     count_moves(tables, state, table, -1)

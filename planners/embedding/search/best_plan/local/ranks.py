@@ -14,7 +14,7 @@ from planners.embedding.search.best_plan.local.state import (
     State,
     Tables,
 )
-from planners.embedding.search.compiling import compiled, inlined
+from planners.embedding.search.compiling import inlined, subroutine
 from planners.embedding.search.space import Ints
 
 _MEMORY_WEIGHT = 0.1
@@ -34,7 +34,7 @@ def ranks_of(tables: Tables, state: State, table: int) -> Ints:
     return state.ranks[begin : begin + count]
 
 
-@compiled
+@subroutine
 def _rank_cost(tables: Tables, state: State, rank: int, perf: float, hbm: int, ddr: int) -> float:
     """Rate a rank that has this much on it."""
     load = min(perf / state.figures[TARGET], _MOST_LOAD)
@@ -53,7 +53,7 @@ def _rank_cost(tables: Tables, state: State, rank: int, perf: float, hbm: int, d
     return float(cost)
 
 
-@compiled
+@subroutine
 def cost_with(tables: Tables, state: State, rank: int, estimate: int) -> float:
     """Return what a rank would cost with one more shard."""
     return _rank_cost(
@@ -66,7 +66,7 @@ def cost_with(tables: Tables, state: State, rank: int, estimate: int) -> float:
     )
 
 
-@compiled
+@subroutine
 def put(tables: Tables, state: State, rank: int, estimate: int, sign: int) -> None:
     """Put a shard on a rank, or with sign -1 take it off; the rank's cost is left as it was."""
     state.perf[rank] += sign * tables.total[estimate]
@@ -74,7 +74,7 @@ def put(tables: Tables, state: State, rank: int, estimate: int, sign: int) -> No
     state.memory[rank, 1] += sign * tables.storage[estimate, 1]
 
 
-@compiled
+@subroutine
 def recount(tables: Tables, state: State, rank: int) -> None:
     """Rate a rank by what is on it now."""
     state.cost[rank] = _rank_cost(
@@ -82,7 +82,7 @@ def recount(tables: Tables, state: State, rank: int) -> None:
     )
 
 
-@compiled
+@subroutine
 def move_cost(tables: Tables, state: State, shard: int, rank: int) -> float:
     """Return what it costs that a shard moves to a rank; nothing where it was there."""
     if len(tables.home) == 0 or tables.home[shard] == rank:
@@ -90,7 +90,7 @@ def move_cost(tables: Tables, state: State, shard: int, rank: int) -> float:
     return float(state.figures[PRICE] * tables.weight[shard])
 
 
-@compiled
+@subroutine
 def count_moves(tables: Tables, state: State, table: int, sign: int) -> None:
     """Count the bytes that a table moves, or with sign -1 count them no more."""
     if len(tables.home) == 0:
@@ -101,13 +101,13 @@ def count_moves(tables: Tables, state: State, table: int, sign: int) -> None:
             state.figures[MOVED] += sign * tables.weight[shard + index]
 
 
-@compiled
+@subroutine
 def all_cost(state: State) -> float:
     """Return what all ranks cost, and all bytes that are moved."""
     return float(sum_of(state.cost) + state.figures[PRICE] * state.figures[MOVED])
 
 
-@compiled
+@subroutine
 def put_all(tables: Tables, state: State, option: int, ranks: Ints, sign: int) -> None:
     """Put all shards of an option on their ranks, or take them off."""
     estimates = estimates_of(tables, option)

@@ -30,7 +30,7 @@ from planners.embedding.search.best_plan.local.state import (
     Tables,
     target_of,
 )
-from planners.embedding.search.compiling import compiled
+from planners.embedding.search.compiling import kernel, subroutine
 from planners.embedding.search.space import Ints, Placement
 
 # The penalty on missing memory: tuned while searching, every so many rounds, by this factor.
@@ -42,10 +42,10 @@ _LEAST_PRICE, _MOST_PRICE = 1e-16, 1e6  # of a byte that is moved
 
 _ROUND = 500  # what a round takes beside rating ranks, in ratings of a rank
 
-_target_of = compiled(target_of)
+_target_of = subroutine(target_of)
 
 
-@compiled
+@subroutine
 def _random(state: State, below: int) -> int:
     """Return a whole number from 0 to below - 1 (xorshift, Marsaglia 2003)."""
     x = state.random[0]
@@ -56,7 +56,7 @@ def _random(state: State, below: int) -> int:
     return int((x >> np.uint64(11)) % np.uint64(below))
 
 
-@compiled
+@subroutine
 def _fits(tables: Tables, state: State) -> bool:
     for rank in range(len(tables.capacity)):
         for kind in range(2):
@@ -65,7 +65,7 @@ def _fits(tables: Tables, state: State) -> bool:
     return True
 
 
-@compiled
+@subroutine
 def _refresh(tables: Tables, state: State) -> None:
     """Sum all ranks anew, which drops what rounding has left, and rate them."""
     state.perf[:] = 0.0
@@ -83,7 +83,7 @@ def _refresh(tables: Tables, state: State) -> None:
         recount(tables, state, rank)
 
 
-@compiled
+@subroutine
 def _note_if_best(tables: Tables, state: State) -> bool:
     """Keep a plan that fits, moves little enough and is the best; returns whether it fits."""
     if not _fits(tables, state):
@@ -104,7 +104,7 @@ def _note_if_best(tables: Tables, state: State) -> bool:
     return True
 
 
-@compiled
+@kernel
 def construct(tables: Tables, state: State, order: Ints, options: Ints) -> None:
     """Place the given option of each table, in this order, each where it adds least."""
     for table in order:
@@ -114,7 +114,7 @@ def construct(tables: Tables, state: State, order: Ints, options: Ints) -> None:
     _note_if_best(tables, state)
 
 
-@compiled
+@kernel
 def complete(tables: Tables, state: State, order: Ints) -> None:
     """Place the tables that are not placed yet, in this order, each where it adds least."""
     _refresh(tables, state)
@@ -123,7 +123,7 @@ def complete(tables: Tables, state: State, order: Ints) -> None:
     _note_if_best(tables, state)
 
 
-@compiled
+@subroutine
 def _is_on(tables: Tables, state: State, table: int, rank: int) -> bool:
     ranks = ranks_of(tables, state, table)
     index = 0
@@ -132,7 +132,7 @@ def _is_on(tables: Tables, state: State, table: int, rank: int) -> bool:
     return bool(index < len(ranks))
 
 
-@compiled
+@subroutine
 def _pick(tables: Tables, state: State) -> int:
     """Pick tables to take out: some from the costliest rank, some from another, some from any."""
     count = len(state.chosen)
@@ -163,7 +163,7 @@ def _pick(tables: Tables, state: State) -> int:
     return wanted
 
 
-@compiled
+@kernel
 def improve(
     tables: Tables, state: State, work: int, begin: float, end: float, temperature: float
 ) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planners.embedding.search.best_plan.candidates import Candidates
-from planners.embedding.search.space import Floats, Ints
+from planners.embedding.search.space import Floats, Floats2, Ints, Ints2
 
 NOWHERE = 1e300
 """More than any plan rates or costs."""
@@ -32,12 +32,12 @@ class Tables(NamedTuple):
     slot: Ints  # where the ranks of each table's shards begin
     first_shard: Ints
     estimate: Ints
-    storage: Ints
+    storage: Ints2
     total: Floats
     placement: Ints
     largest: Floats  # of each option
-    capacity: Ints  # shape (ranks, 3)
-    share: Floats  # 1 / capacity; what holds nothing counts as one byte
+    capacity: Ints2  # shape (ranks, 3)
+    share: Floats2  # 1 / capacity; what holds nothing counts as one byte
     host_ranks: int
     home: Ints  # the rank that each shard was on, or -1; empty where nothing is said of moves
     weight: Ints  # bytes that each shard moves anywhere else
@@ -49,14 +49,14 @@ class State(NamedTuple):
     chosen: Ints  # the option of each table
     ranks: Ints  # of its shards, from the table's slot on
     perf: Floats  # of each rank
-    memory: Ints  # of each rank, shape (ranks, 3)
+    memory: Ints2  # of each rank, shape (ranks, 3)
     cost: Floats  # of each rank
     scratch: Ints
     picked: Ints  # the tables that are taken out, shape (MOST_REMOVED,)
     kept_options: Ints  # and what is needed to undo that
-    kept_ranks: Ints
+    kept_ranks: Ints2
     kept_perf: Floats
-    kept_memory: Ints
+    kept_memory: Ints2
     kept_cost: Floats
     taken: Ints  # shards of one option by host, shape (hosts,)
     best_chosen: Ints

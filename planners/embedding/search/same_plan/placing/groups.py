@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from planners.embedding.search.compiling import inlined
+from planners.embedding.search.compiling import merged, subroutine
 from planners.embedding.search.same_plan.placing.layout import Inputs, Work
-from planners.embedding.search.space import Ints, Placement
+from planners.embedding.search.space import Floats2, Ints, Placement
 
 
-@inlined
+@subroutine
 def collect_groups(problem: Inputs, work: Work, row: Ints) -> None:
     """Chain what is not uniform by group, and sum the groups in the order of the row."""
     key, storage = work.key, work.group_storage
@@ -36,29 +36,29 @@ def collect_groups(problem: Inputs, work: Work, row: Ints) -> None:
             key[group, 1] += problem.option_perf[option]
 
 
-@inlined
-def _goes_before(work: Work, one: int, other: int) -> bool:
+@merged
+def _goes_before(key: Floats2, head: Ints, one: int, other: int) -> bool:
     """Whether a group is larger than another, or as large and earlier in the row."""
     part = 0
-    while part < 3 and work.key[one, part] == work.key[other, part]:
+    while part < 3 and key[one, part] == key[other, part]:
         part += 1
-    if work.key[one, part] != work.key[other, part]:
-        return bool(work.key[one, part] > work.key[other, part])
-    return bool(work.head[one] < work.head[other])
+    if key[one, part] != key[other, part]:
+        return bool(key[one, part] > key[other, part])
+    return bool(head[one] < head[other])
 
 
-@inlined
+@subroutine
 def sort_groups(work: Work) -> None:
     """Sort by insertion: for a greedy proposer, the last row's order is nearly right."""
     order = work.order
     for place in range(1, order.size):
         group = order[place]
-        if not _goes_before(work, group, order[place - 1]):
+        if not _goes_before(work.key, work.head, group, order[place - 1]):
             continue
         low, high = 0, place - 1
         while low < high:
             middle = (low + high) // 2
-            if _goes_before(work, group, order[middle]):
+            if _goes_before(work.key, work.head, group, order[middle]):
                 high = middle
             else:
                 low = middle + 1

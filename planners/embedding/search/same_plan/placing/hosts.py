@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from planners.embedding.search.compiling import inlined
-from planners.embedding.search.same_plan.placing.layout import Inputs, Work
+from planners.embedding.search.compiling import merged, subroutine
+from planners.embedding.search.same_plan.placing.layout import Hosts, Inputs, Work
 from planners.embedding.search.same_plan.placing.ranks import (
     copy,
     fits,
@@ -12,26 +12,26 @@ from planners.embedding.search.same_plan.placing.ranks import (
     put,
     shards_of,
 )
-from planners.embedding.search.space import Placement
+from planners.embedding.search.space import Floats, Placement
 
 
-@inlined
-def _sum_up_host(problem: Inputs, work: Work, host: int) -> None:
+@merged
+def _sum_up_host(host_ranks: int, total: Floats, hosts: Hosts, host: int) -> None:
     perf = 0.0
     least = np.inf
-    for rank in range(host * problem.host_ranks, (host + 1) * problem.host_ranks):
-        perf += work.state.total[rank]
-        least = min(least, work.state.total[rank])
-    work.hosts.total[host] = perf
-    work.hosts.least[host] = least
+    for rank in range(host * host_ranks, (host + 1) * host_ranks):
+        perf += total[rank]
+        least = min(least, total[rank])
+    hosts.total[host] = perf
+    hosts.least[host] = least
 
 
-@inlined
+@subroutine
 def sort_hosts(problem: Inputs, work: Work) -> None:
     """Sort the hosts, stably, by the perf of their ranks."""
     total, hosts = work.hosts.total, work.hosts.order
     for host in range(hosts.size):
-        _sum_up_host(problem, work, host)
+        _sum_up_host(problem.host_ranks, work.state.total, work.hosts, host)
         for kind in range(3):
             free = 0
             for rank in range(host * problem.host_ranks, (host + 1) * problem.host_ranks):
@@ -45,22 +45,22 @@ def sort_hosts(problem: Inputs, work: Work) -> None:
         hosts[place] = host
 
 
-@inlined
-def _move_host(problem: Inputs, work: Work, place: int) -> None:
+@merged
+def _move_host(host_ranks: int, loads: Floats, hosts: Hosts, place: int) -> None:
     """Move the host in this place, on whose ranks the load has grown, to where it is in order."""
-    total, hosts = work.hosts.total, work.hosts.order
-    host = hosts[place]
-    _sum_up_host(problem, work, host)
-    while place + 1 < hosts.size and (
-        total[hosts[place + 1]] < total[host]
-        or (total[hosts[place + 1]] == total[host] and hosts[place + 1] < host)
+    total, order = hosts.total, hosts.order
+    host = order[place]
+    _sum_up_host(host_ranks, loads, hosts, host)
+    while place + 1 < order.size and (
+        total[order[place + 1]] < total[host]
+        or (total[order[place + 1]] == total[host] and order[place + 1] < host)
     ):
-        hosts[place] = hosts[place + 1]
+        order[place] = order[place + 1]
         place += 1
-    hosts[place] = host
+    order[place] = host
 
 
-@inlined
+@merged
 def _least_loaded(problem: Inputs, work: Work) -> int:
     """Return the rank that `_place_freely` tries first."""
     least = np.inf
@@ -84,15 +84,15 @@ def _least_loaded(problem: Inputs, work: Work) -> int:
     return chosen
 
 
-@inlined
+@merged
 def place_on_devices(problem: Inputs, work: Work, column: int) -> bool:
     """Place each shard of an option on the least loaded rank that it fits."""
     option = work.row[column]
-    for shard in range(shards_of(problem, option)):
+    for shard in range(shards_of(problem.first_shard, option)):
         estimate = problem.estimate[problem.first_shard[option] + shard]
         rank = _least_loaded(problem, work)
-        if fits(problem, estimate, work.state, rank):
-            put(problem, estimate, work.state, rank)
+        if fits(problem.storage, estimate, work.state, rank):
+            put(problem.storage, problem.perf, estimate, work.state, rank)
             work.ranks[column, shard] = rank
         else:
             ranks = work.state.total.size
@@ -106,11 +106,11 @@ def place_on_devices(problem: Inputs, work: Work, column: int) -> bool:
             place = 0
             while work.hosts.order[place] != host:
                 place += 1
-            _move_host(problem, work, place)
+            _move_host(problem.host_ranks, work.state.total, work.hosts, place)
     return True
 
 
-@inlined
+@merged
 def _place_on_one_host(problem: Inputs, work: Work, column: int, first: int) -> bool:
     """Place an option on the host whose ranks start with `first`, maybe not all of it."""
     placement = problem.placement[work.row[column]]
@@ -120,18 +120,18 @@ def _place_on_one_host(problem: Inputs, work: Work, column: int, first: int) -> 
         placed = place_in_order(problem, work, column, first, end)
     elif placement == Placement.HOST_COLUMNS:
         placed = True
-        for shard in range(shards_of(problem, work.row[column])):
+        for shard in range(shards_of(problem.first_shard, work.row[column])):
             placed = placed and (
                 place_freely(problem, work, column, shard, first, end, problem.host_ranks) >= 0
             )
     return placed
 
 
-@inlined
+@merged
 def place_on_host(problem: Inputs, work: Work, group: int) -> bool:
     """Place all of a group on the least loaded host that takes it."""
     head = work.head[group]
-    one_shard = shards_of(problem, work.row[head]) == 1
+    one_shard = shards_of(problem.first_shard, work.row[head]) == 1
     whole = one_shard or problem.placement[work.row[head]] == Placement.HOST_ROWS
     in_steps = work.following[head] >= 0 or not whole  # a host may take a part and then no more
     for place in range(work.hosts.order.size):
@@ -151,17 +151,17 @@ def place_on_host(problem: Inputs, work: Work, group: int) -> bool:
         if column < 0:
             for kind in range(3):
                 work.hosts.free[kind, host] -= work.group_storage[group, kind]
-            _move_host(problem, work, place)
+            _move_host(problem.host_ranks, work.state.total, work.hosts, place)
             return True
         if in_steps:
             copy(work.saved, work.state, first, first + problem.host_ranks)
     return False
 
 
-@inlined
+@merged
 def place_on_hosts(problem: Inputs, work: Work, column: int) -> bool:
     """Place a grid on neighbours in the order of hosts, or on all of them, in turns."""
-    count = shards_of(problem, work.row[column])
+    count = shards_of(problem.first_shard, work.row[column])
     ranks = work.state.total.size
     if count % problem.host_ranks != 0:
         return False
@@ -172,9 +172,9 @@ def place_on_hosts(problem: Inputs, work: Work, column: int) -> bool:
             host = work.hosts.order[(start + placed // problem.host_ranks) % work.hosts.order.size]
             rank = host * problem.host_ranks + placed % problem.host_ranks
             estimate = problem.estimate[problem.first_shard[work.row[column]] + placed]
-            if not fits(problem, estimate, work.state, rank):
+            if not fits(problem.storage, estimate, work.state, rank):
                 break
-            put(problem, estimate, work.state, rank)
+            put(problem.storage, problem.perf, estimate, work.state, rank)
             work.ranks[column, placed] = rank
             placed += 1
         if placed == count:

@@ -4,7 +4,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
+from planners.embedding.search.space import (
+    Devices,
+    Floats,
+    Floats2,
+    Floats3,
+    Ints,
+    Ints2,
+    Ints3,
+    Placement,
+    SearchSpace,
+)
 
 # How often the state of the ranks is kept while a row is placed.
 _STEPS = 8
@@ -21,11 +31,11 @@ class Inputs(NamedTuple):
 
     first_shard: Ints
     estimate: Ints
-    storage: Ints
-    perf: Floats
+    storage: Ints2
+    perf: Floats2
     total: Floats
     placement: Ints
-    option_storage: Ints
+    option_storage: Ints2
     option_perf: Floats
     group: Ints  # of each option
     precedence: Ints  # of each option: the larger goes first, whatever its size
@@ -34,7 +44,7 @@ class Inputs(NamedTuple):
     run_end: Ints
     run_estimate: Ints
     stretch_end: Ints
-    capacity: Ints  # shape (3, ranks)
+    capacity: Ints2  # shape (3, ranks)
     local_ranks: int
     host_ranks: int
 
@@ -42,8 +52,8 @@ class Inputs(NamedTuple):
 class Ranks(NamedTuple):
     """The memory that some ranks have left, and how loaded they are."""
 
-    free: Ints  # storage, shape (3, ranks)
-    load: Floats  # perf by component, shape (5, ranks)
+    free: Ints2  # storage, shape (3, ranks)
+    load: Floats2  # perf by component, shape (5, ranks)
     total: Floats  # perf, shape (ranks,)
 
 
@@ -52,8 +62,25 @@ class Hosts(NamedTuple):
 
     total: Floats  # perf of all ranks of a host, shape (hosts,)
     least: Floats  # perf of its least loaded rank, shape (hosts,)
-    free: Ints  # memory that all of its ranks have left, shape (3, hosts)
+    free: Ints2  # memory that all of its ranks have left, shape (3, hosts)
     order: Ints  # the hosts, sorted by perf, shape (hosts,)
+
+
+class RanksInSteps(NamedTuple):
+    """The state of the ranks before every `groups_a_step`th group, N times."""
+
+    free: Ints3  # shape (N, 3, R)
+    load: Floats3  # shape (N, 5, R)
+    total: Floats2  # shape (N, R)
+
+
+class HostsInSteps(NamedTuple):
+    """The state of the hosts likewise."""
+
+    total: Floats2  # shape (N, H)
+    least: Floats2
+    free: Ints3  # shape (N, 3, H)
+    order: Ints2
 
 
 class Last(NamedTuple):
@@ -63,8 +90,8 @@ class Last(NamedTuple):
     hbm: Ints  # bytes that each rank had, shape (1,)
     order: Ints  # of its groups, shape (G,)
     changed: Ints  # 1 for a group that the present row has otherwise, shape (G,)
-    ranks: Ranks  # before every `groups_a_step`th group, N times: (N, 3, R), (N, 5, R), (N, R)
-    hosts: Hosts  # likewise: (N, H), (N, H), (N, 3, H), (N, H)
+    ranks: RanksInSteps
+    hosts: HostsInSteps
     groups_a_step: int
 
 
@@ -79,11 +106,11 @@ class Work(NamedTuple):
     head: Ints  # the first column of each group, -1 where it has none, shape (G,)
     tail: Ints  # its last column
     following: Ints  # the next column of a column's group, or -1, shape (T,)
-    group_storage: Ints  # shape (G, 3)
-    key: Floats  # what groups are sorted by, shape (G, 4)
+    group_storage: Ints2  # shape (G, 3)
+    key: Floats2  # what groups are sorted by, shape (G, 4)
     order: Ints  # the sorted groups, from which the next row starts, shape (G,)
     row: Ints  # the option of each column, shape (T,)
-    ranks: Ints  # of the shards of each column, shape (T, most shards of an option)
+    ranks: Ints2  # of the shards of each column, shape (T, most shards of an option)
     rank_perf: Floats  # shape (R,)
 
 
@@ -141,8 +168,8 @@ def work_for(space: SearchSpace, devices: Devices, stretches: int) -> Work:
             hbm=np.zeros(1, np.int64),
             order=np.zeros(groups, np.int64),
             changed=np.zeros(groups, np.int64),
-            ranks=_state(devices.ranks, steps),
-            hosts=_hosts(devices.hosts, steps),
+            ranks=RanksInSteps(*_state(devices.ranks, steps)),
+            hosts=HostsInSteps(*_hosts(devices.hosts, steps)),
             groups_a_step=groups_a_step,
         ),
         state=_state(devices.ranks),

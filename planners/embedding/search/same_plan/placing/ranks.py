@@ -2,18 +2,18 @@
 
 import numpy as np
 
-from planners.embedding.search.compiling import inlined
+from planners.embedding.search.compiling import merged, subroutine
 from planners.embedding.search.same_plan.placing.layout import Inputs, Ranks, Work
-from planners.embedding.search.space import Floats, Ints, Placement
+from planners.embedding.search.space import Floats, Floats2, Ints, Ints2, Placement
 
 
-@inlined
-def shards_of(problem: Inputs, option: int) -> int:
+@merged
+def shards_of(first_shard: Ints, option: int) -> int:
     """Return how many shards an option has."""
-    return int(problem.first_shard[option + 1] - problem.first_shard[option])
+    return int(first_shard[option + 1] - first_shard[option])
 
 
-@inlined
+@subroutine
 def copy(source: Ranks, target: Ranks, first: int, end: int) -> None:
     """Copy the state of the ranks from `first` up to `end`."""
     for kind in range(3):
@@ -26,47 +26,48 @@ def copy(source: Ranks, target: Ranks, first: int, end: int) -> None:
         target.total[rank] = source.total[rank]
 
 
-@inlined
-def fits(problem: Inputs, estimate: int, state: Ranks, rank: int) -> bool:
+@merged
+def fits(storage: Ints2, estimate: int, state: Ranks, rank: int) -> bool:
     """Whether a shard fits into what a rank has left."""
     return bool(
-        problem.storage[estimate, 0] <= state.free[0, rank]
-        and problem.storage[estimate, 1] <= state.free[1, rank]
-        and problem.storage[estimate, 2] <= state.free[2, rank]
+        storage[estimate, 0] <= state.free[0, rank]
+        and storage[estimate, 1] <= state.free[1, rank]
+        and storage[estimate, 2] <= state.free[2, rank]
     )
 
 
-@inlined
-def put(problem: Inputs, estimate: int, state: Ranks, rank: int) -> None:
+@merged
+def put(storage: Ints2, perf: Floats2, estimate: int, state: Ranks, rank: int) -> None:
     """Put a shard on a rank."""
     for kind in range(3):
-        state.free[kind, rank] -= problem.storage[estimate, kind]
+        state.free[kind, rank] -= storage[estimate, kind]
     for component in range(5):
-        state.load[component, rank] += problem.perf[estimate, component]
+        state.load[component, rank] += perf[estimate, component]
     state.total[rank] = total_of(state.load, rank)
 
 
-@inlined
+@merged
 def total_of(load: Floats, rank: int) -> float:
     """Return a rank's perf, its components summed in torchrec's order."""
     return float(load[0, rank] + load[1, rank] + load[2, rank] + load[3, rank] + load[4, rank])
 
 
-@inlined
-def _add_run(problem: Inputs, state: Ranks, run: int, first: int, end: int) -> None:
+@subroutine
+def _add_run(
+    storage: Ints2, perf: Floats2, estimate: int, state: Ranks, first: int, end: int
+) -> None:
     """Put a shard of a run on each of some ranks, whose totals stay as they were."""
-    estimate = problem.run_estimate[run]
     for kind in range(3):
-        storage = problem.storage[estimate, kind]
+        held = storage[estimate, kind]
         for rank in range(first, end):
-            state.free[kind, rank] -= storage
+            state.free[kind, rank] -= held
     for component in range(5):
-        perf = problem.perf[estimate, component]
+        spent = perf[estimate, component]
         for rank in range(first, end):
-            state.load[component, rank] += perf
+            state.load[component, rank] += spent
 
 
-@inlined
+@subroutine
 def place_uniform(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
     """Place row- and data-parallel options, which leave a rank no choice, on empty ranks.
 
@@ -82,11 +83,18 @@ def place_uniform(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
         if problem.placement[option] != Placement.UNIFORM:
             continue
         some = True
-        if shards_of(problem, option) != work.state.total.size:
+        if shards_of(problem.first_shard, option) != work.state.total.size:
             return False
         start = 0
         for run in range(problem.first_run[option], problem.first_run[option + 1]):
-            _add_run(problem, work.stretches, run, start, problem.run_end[run])
+            _add_run(
+                problem.storage,
+                problem.perf,
+                problem.run_estimate[run],
+                work.stretches,
+                start,
+                problem.run_end[run],
+            )
             start = problem.run_end[run]
     rank = 0
     for stretch in range(total.size):
@@ -107,7 +115,7 @@ def place_uniform(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
     return True
 
 
-@inlined
+@merged
 def place_freely(
     problem: Inputs, work: Work, column: int, shard: int, first: int, end: int, local_ranks: int
 ) -> int:
@@ -122,31 +130,38 @@ def place_freely(
     for local_rank in range(first, min(first + local_ranks, end)):
         rank = local_rank
         while rank < end:  # a range with steps divides, which takes longer than all of this
-            if state.total[rank] < least and fits(problem, estimate, state, rank):
+            if state.total[rank] < least and fits(problem.storage, estimate, state, rank):
                 least = state.total[rank]
                 chosen = rank
             rank += local_ranks
     if chosen >= 0:
-        put(problem, estimate, state, chosen)
+        put(problem.storage, problem.perf, estimate, state, chosen)
         work.ranks[column, shard] = chosen
     return chosen
 
 
-@inlined
+@merged
 def place_in_order(problem: Inputs, work: Work, column: int, first: int, end: int) -> bool:
     """Place a shard on each rank from `first` up to `end`, or none where one does not fit."""
     state, option = work.state, work.row[column]
-    if shards_of(problem, option) != end - first:
+    if shards_of(problem.first_shard, option) != end - first:
         return False
     start = first
     for run in range(problem.first_run[option], problem.first_run[option + 1]):
         for rank in range(start, first + problem.run_end[run]):
-            if not fits(problem, problem.run_estimate[run], state, rank):
+            if not fits(problem.storage, problem.run_estimate[run], state, rank):
                 return False
         start = first + problem.run_end[run]
     start = first
     for run in range(problem.first_run[option], problem.first_run[option + 1]):
-        _add_run(problem, state, run, start, first + problem.run_end[run])
+        _add_run(
+            problem.storage,
+            problem.perf,
+            problem.run_estimate[run],
+            state,
+            start,
+            first + problem.run_end[run],
+        )
         start = first + problem.run_end[run]
     for rank in range(first, end):
         state.total[rank] = total_of(state.load, rank)

@@ -7,7 +7,7 @@ loaded from disk is slower for it by two thirds than what has just been compiled
 
 import numpy as np
 
-from planners.embedding.search.compiling import compiled, inlined
+from planners.embedding.search.compiling import inlined, kernel, merged, subroutine
 from planners.embedding.search.same_plan.placing.groups import collect_groups, sort_groups
 from planners.embedding.search.same_plan.placing.hosts import (
     place_on_devices,
@@ -18,7 +18,7 @@ from planners.embedding.search.same_plan.placing.hosts import (
 from planners.embedding.search.same_plan.placing.layout import Inputs, Work
 from planners.embedding.search.same_plan.placing.ranks import place_uniform, shards_of
 from planners.embedding.search.same_plan.placing.steps import go_back, keep, steps_alike, take_row
-from planners.embedding.search.space import Floats, Ints, Placement
+from planners.embedding.search.space import Floats, Ints, Ints2, Placement
 
 # How far a rank's perf, summed by component, may be from its rating, summed by shard: such sums of
 # n terms, none negative, are off by less than n * 2**-52, which is enough for a million shards.
@@ -60,7 +60,7 @@ def _place(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
     return True
 
 
-@inlined
+@merged
 def _largest(values: Floats) -> float:
     largest = 0.0
     for value in values:
@@ -68,14 +68,14 @@ def _largest(values: Floats) -> float:
     return largest
 
 
-@inlined
+@subroutine
 def _rate(problem: Inputs, work: Work, row: Ints) -> float:
     """Return the perf of the slowest rank, as NoopPerfModel adds it."""
     work.rank_perf[:] = 0.0
     for column in range(row.size):
         option = row[column]
         uniform = problem.placement[option] == Placement.UNIFORM
-        for shard in range(shards_of(problem, option)):
+        for shard in range(shards_of(problem.first_shard, option)):
             if uniform:
                 work.ranks[column, shard] = shard
             estimate = problem.estimate[problem.first_shard[option] + shard]
@@ -83,16 +83,16 @@ def _rate(problem: Inputs, work: Work, row: Ints) -> float:
     return _largest(work.rank_perf)
 
 
-@compiled
+@kernel
 def place_rows(
     problem: Inputs,
     work: Work,
-    rows: Ints,
+    rows: Ints2,
     hbm: int,
     exact: bool,
     best: float,
     ratings: Floats,
-    best_ranks: Ints,
+    best_ranks: Ints2,
 ) -> int:
     """Place each row as GreedyPerfPartitioner does, `hbm` bytes on each rank where that is not 0.
 
@@ -113,6 +113,6 @@ def place_rows(
             best = ratings[index]
             chosen = index
             for column in range(row.size):
-                for shard in range(shards_of(problem, row[column])):
+                for shard in range(shards_of(problem.first_shard, row[column])):
                     best_ranks[column, shard] = work.ranks[column, shard]
     return chosen

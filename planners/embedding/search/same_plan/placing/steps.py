@@ -5,13 +5,13 @@ all groups that are larger go where they went, and the state of the ranks after 
 steps.
 """
 
-from planners.embedding.search.compiling import inlined
+from planners.embedding.search.compiling import inlined, subroutine
 from planners.embedding.search.same_plan.placing.layout import Hosts, Inputs, Ranks, Work
 from planners.embedding.search.same_plan.placing.ranks import copy
 from planners.embedding.search.space import Ints, Placement
 
 
-@inlined
+@subroutine
 def take_row(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
     """Set the options of the row, and say whether uniform ones are as they were, and placed."""
     last = work.last
@@ -34,7 +34,7 @@ def take_row(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
     return alike
 
 
-@inlined
+@subroutine
 def steps_alike(work: Work) -> int:
     """Return after how many steps of the last row the present one is as it was, uniform alike."""
     last, place = work.last, 0
@@ -47,14 +47,14 @@ def steps_alike(work: Work) -> int:
     return int(place // last.groups_a_step)
 
 
-@inlined
+@subroutine
 def keep(work: Work, step: int) -> None:
     """Keep the state of ranks and hosts before a step."""
     copy(work.state, _ranks(work, step), 0, work.state.total.size)
     _copy_hosts(work.hosts, _hosts(work, step))
 
 
-@inlined
+@subroutine
 def go_back(work: Work, step: int) -> None:
     """Set ranks and hosts to their state before a step."""
     copy(_ranks(work, step), work.state, 0, work.state.total.size)
@@ -73,7 +73,7 @@ def _hosts(work: Work, step: int) -> Hosts:
     return Hosts(kept.total[step], kept.least[step], kept.free[step], kept.order[step])
 
 
-@inlined
+@subroutine
 def _copy_hosts(source: Hosts, target: Hosts) -> None:
     for host in range(source.order.size):
         target.total[host] = source.total[host]
