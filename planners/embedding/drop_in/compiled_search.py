@@ -90,6 +90,8 @@ class CompiledSearch(Proposer, Partitioner):
         self._outcome: Found | NotFound | None = None
         self._proposals: list[list[ShardingOption]] = []
         self.tried = 0
+        if best:
+            warm_up.begin(warm_up.BEST_PLAN)
 
     @property
     def proposed(self) -> int:
@@ -121,18 +123,26 @@ class CompiledSearch(Proposer, Partitioner):
     ) -> None:
         """Search for a plan without changing the options; raises NotCompiled and WrongPlan."""
         with _trusted_no_further():
+            if self._best and self._limit is not None:  # which is for the search alone
+                warm_up.compile_ahead(warm_up.BEST_PLAN)
+            limit = self._limit if self._best else self._planner._timeout_seconds or None
+            self._deadline = Deadline(limit, self._clock)
             if not self._best and not self._is_worth_loading(search_space):
                 self._listen_to_torchrec(search_space)
                 return
-            space = self.flatten(search_space)
-            obstacle = obstacles.of_problem(space, self._topology, self._proposers)
-            if obstacle is not None:
-                raise NotCompiled(obstacle)
-            if self._best:
-                warm_up.compile_ahead(self._kernels)
-            self._unsearched = space
+            self._unsearched = self._laid_out(search_space)
             if not self._is_searched():
                 self._listen_to_torchrec(search_space)
+
+    def _laid_out(self, options: list[ShardingOption]) -> SearchSpace:
+        try:
+            space = self.flatten(options)
+        except ValueError as error:
+            raise NotCompiled(str(error)) from None
+        obstacle = obstacles.of_problem(space, self._topology, self._proposers)
+        if obstacle is not None:
+            raise NotCompiled(obstacle)
+        return space
 
     def _is_worth_loading(self, options: list[ShardingOption]) -> bool:
         tables = len({option.fqn for option in options})
@@ -141,11 +151,10 @@ class CompiledSearch(Proposer, Partitioner):
 
     @property
     def _kernels(self) -> Sequence[str]:
-        return warm_up.BEST_PLAN if self._best else warm_up.kernels_of(self._proposers)
+        return warm_up.kernels_of(self._proposers)
 
     def _listen_to_torchrec(self, options: list[ShardingOption]) -> None:
         """Have the planner's own proposers propose next, on copies that they may change."""
-        self._deadline = Deadline(self._planner._timeout_seconds or None, self._clock)
         self._torchrecs = TorchrecsSearch(self._proposers)
         copies = [_copied(option, ShardingOption) for option in options]
         self._torchrecs.load(copies, self._planner._enumerator)
@@ -154,17 +163,15 @@ class CompiledSearch(Proposer, Partitioner):
         """Search, once the search is compiled, and propose from then on what was found."""
         if self._unsearched is None:
             return False
-        try:
-            if not self._best and not warm_up.advance(self._kernels):
+        if not self._best:
+            try:
+                if not warm_up.advance(self._kernels):
+                    return False
+            except warm_up.CannotCompile as error:
+                self._unsearched = None
+                self._planner._say(str(error))
                 return False
             warm_up.load(self._kernels)
-        except warm_up.CannotCompile as error:
-            self._unsearched = None
-            self._planner._say(str(error))
-            return False
-        if self._torchrecs is None:
-            limit = self._limit if self._best else self._planner._timeout_seconds or None
-            self._deadline = Deadline(limit, self._clock)
         self._torchrecs = None
         self._search(self._unsearched)
         return True

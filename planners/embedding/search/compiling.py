@@ -21,6 +21,7 @@ from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type
 import numba
 import numpy as np
 from numba.core import compiler, serialize, types
+from numba.core.codegen import JITCodeLibrary
 from numba.core.registry import cpu_target
 
 logger = logging.getLogger("shardbench")
@@ -30,6 +31,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 KERNELS: dict[str, list[Any]] = {}
 """The kernels of each module that has been imported, by the module's name."""
 
+waits = True
+"""Whether a kernel that is not kept is waited for while other processes compile it."""
+
 # Without this, numba counts references to arrays in the innermost loops, eight times the work. It
 # also means that nothing compiled so can make an array.
 _UNCOUNTED = {"_nrt": False}
@@ -37,6 +41,30 @@ _UNCOUNTED = {"_nrt": False}
 # A subroutine is called by compiled code alone. It needs no way in from Python, which would take
 # longer to compile than most of them.
 _NO_WAY_IN = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
+class _Part(JITCodeLibrary):
+    """The code of a subroutine, which LLVM optimizes as a part of a kernel alone.
+
+    Numba would optimize each subroutine by itself, with all that it calls, and throw that away.
+    """
+
+    def _optimize_final_module(self) -> None: ...
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+
+class _PartCompiler(compiler.Compiler):
+    def compile_extra(self, func: FunctionType) -> Any:
+        context = self.state.targetctx
+        self.state.library = library = _Part(context.codegen(), func.__qualname__)
+        self.state.flags.no_compile = True
+        result = super().compile_extra(func)
+        key: Any = [].append  # what numba knows a function by must be one written in C
+        context.insert_user_function(key, result.fndesc, [library])
+        return result._replace(entry_point=key)
 
 
 def kernel(function: F) -> F:
@@ -77,7 +105,9 @@ def _kernel(function: F, **options: bool) -> F:
 
 
 def _subroutine(function: F, **options: bool) -> F:
-    dispatcher = numba.njit(**options, **_NO_WAY_IN, **_UNCOUNTED)(function)
+    dispatcher = numba.njit(
+        pipeline_class=_PartCompiler, **options, **_NO_WAY_IN, **_UNCOUNTED
+    )(function)
     if dispatcher is not function:
         compile_for = dispatcher.compile
         # Numba would compile it again for each constant that it is called with.
@@ -109,11 +139,21 @@ class _Kept:
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         target_context.refresh()
         path = self.path(signature)
+        if path is None and waits:
+            path = self._waited_for(signature)
         if path is None:
             return None
         with suppress(OSError, EOFError, pickle.UnpicklingError):  # then it is compiled again
             payload = pickle.loads(path.read_bytes())
             return compiler.CompileResult._rebuild(target_context, *payload)
+
+    def _waited_for(self, signature: Any) -> Path | None:
+        from planners.embedding.search import warm_up
+
+        package, module = warm_up.PACKAGE + ".", self._function.__module__
+        if module.startswith(package):
+            warm_up.wait_for([module.removeprefix(package)])
+        return self.path(signature)
 
     def save_overload(self, signature: Any, result: Any) -> None:
         try:

@@ -6,6 +6,7 @@ wait for what it keeps. Such a process imports neither torch nor torchrec.
 """
 
 import fcntl
+import gc
 import importlib
 import logging
 import os
@@ -14,10 +15,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
-_PACKAGE = "planners.embedding.search"
-COMMAND = f"python -m {_PACKAGE}.warm_up"
+PACKAGE = "planners.embedding.search"
+COMMAND = f"python -m {PACKAGE}.warm_up"
 
 SAME_PLAN = ("same_plan.placing.rows",)
 """The modules of kernels that every search for torchrec's plan uses, within the package."""
@@ -26,13 +28,13 @@ BINS = ("same_plan.dynamic_programming",)
 BINS_2D = ("same_plan.dynamic_programming_2d",)
 """The modules that proposers over bins of memory use besides."""
 
-# The longest first, so that two cores are done at about the same time.
+# In the order in which a search comes to them, but for the one that takes longest.
 BEST_PLAN = (
-    "best_plan.local.rounds",
     *SAME_PLAN,
+    "best_plan.local.rounds",
+    *BINS,
     "best_plan.exact.branching",
     "best_plan.bounds.patterns",
-    *BINS,
 )
 """The modules that a search for the best plan uses."""
 
@@ -44,6 +46,7 @@ logger = logging.getLogger("shardbench")
 
 _running: dict[str, "subprocess.Popen[str]"] = {}
 _loaded: set[str] = set()
+_soon: list[str] = []
 
 
 class CannotCompile(Exception):
@@ -63,7 +66,7 @@ def are_loaded(modules: Iterable[str]) -> bool:
 
 
 def load(modules: Iterable[str]) -> None:
-    """Load kernels into this process, and compile here those that are not kept."""
+    """Load kernels into this process, after they have been compiled where none are kept."""
     from planners.embedding.search import compiling
 
     for module in modules:
@@ -85,8 +88,8 @@ def are_kept(modules: Iterable[str]) -> bool:
 def _kernels(module: str) -> Sequence[Any]:
     from planners.embedding.search import compiling
 
-    importlib.import_module(f"{_PACKAGE}.{module}")
-    return compiling.KERNELS.get(f"{_PACKAGE}.{module}", ())
+    importlib.import_module(f"{PACKAGE}.{module}")
+    return compiling.KERNELS.get(f"{PACKAGE}.{module}", ())
 
 
 def advance(modules: Iterable[str], *, at_once: int = 1, niceness: int = _NICENESS) -> bool:
@@ -94,12 +97,11 @@ def advance(modules: Iterable[str], *, at_once: int = 1, niceness: int = _NICENE
 
     At most `at_once` of those that this process has started run at a time. Raises CannotCompile.
     """
-    missing = [module for module in modules if not are_kept((module,))]
-    for module in missing:
-        process = _running.get(module)
-        if process is not None and process.poll() is not None:
+    for module, process in list(_running.items()):
+        if process.poll() is not None:
             del _running[module]
             _check_success(module, process)
+    missing = [module for module in modules if not are_kept((module,))]
     for module in missing:
         if module not in _running and len(_running) < at_once:
             _start(module, niceness)
@@ -127,7 +129,7 @@ def _start(module: str, niceness: int) -> None:
             if are_kept((module,)):
                 return
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", f"{_PACKAGE}.warm_up", module],
+                [sys.executable, "-P", "-m", f"{PACKAGE}.warm_up", module],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 pass_fds=[lock.fileno()],  # and with it the lock
                 stdin=subprocess.DEVNULL,
@@ -143,28 +145,61 @@ def _start(module: str, niceness: int) -> None:
         os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
 
 
-def compile_ahead(modules: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
-    """Compile kernels on all cores, wait for it, and load them.
+def begin(modules: Iterable[str]) -> None:
+    """Begin to compile on all cores what is needed soon; it does not wait."""
+    _soon[:] = modules
+    with suppress(CannotCompile):
+        advance(_soon, at_once=_cores(), niceness=0)
 
-    A wait of more than two seconds is announced on the logger `shardbench`.
+
+def wait_for(modules: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
+    """Have kernels compiled on all cores, and with them what is needed soon, and wait for them.
+
+    A wait of more than two seconds is announced on the logger `shardbench`. Where no process can
+    compile them, it returns without them.
     """
-    modules = tuple(modules)
-    cores = len(os.sched_getaffinity(0))
-    began, announced = clock(), False
-    with suppress(CannotCompile):  # then they are compiled here, and not kept
-        while not advance(modules, at_once=cores, niceness=0):
-            if not announced and clock() - began > _SILENT_SECONDS:
-                announced = True
-                logger.warning(
-                    "Compiling the planner's search, once for this installation: some 10 s on two "
-                    "cores. `%s` does it in advance.",
-                    COMMAND,
-                )
+    began = clock()
+    with suppress(CannotCompile):
+        while not are_kept(modules):
+            advance((*modules, *_soon), at_once=_cores(), niceness=0)
+            if clock() - began > _SILENT_SECONDS:
+                _announce()
             time.sleep(_POLL_SECONDS)
+
+
+@cache  # once for a process
+def _announce() -> None:
+    logger.warning(
+        "Compiling the planner's search, once for this installation: some 10 s on two cores. "
+        "`%s` does it in advance.",
+        COMMAND,
+    )
+
+
+def compile_ahead(modules: Iterable[str]) -> None:
+    """Compile kernels on all cores, wait for it, and load them."""
+    modules = tuple(modules)
+    wait_for(modules)
+    load(modules)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _compile_here(modules: Iterable[str]) -> None:
+    """Compile what is not kept in this process, which is for nothing else."""
+    from planners.embedding.search import compiling
+
+    gc.disable()  # a seventh of the time goes there
+    compiling.waits = False
     load(modules)
 
 
 if __name__ == "__main__":
-    load(sys.argv[1:])  # those that another process wants; it waits for them
-    if not sys.argv[1:]:
+    if sys.argv[1:]:
+        _compile_here(sys.argv[1:])  # what another process wants; it waits for it
+    else:
+        print("Compiling the planner's search: some 10 s on two cores.", flush=True)
+        logger.setLevel(logging.ERROR)
         compile_ahead((*BEST_PLAN, *BINS_2D))

@@ -28,10 +28,9 @@ def _compiled(
     from planners.embedding.drop_in.planner import Planner
     from planners.embedding.search import warm_up
 
-    if options.get("mode") == "best-plan":
-        warm_up.compile_ahead(warm_up.BEST_PLAN)
-    else:
-        warm_up.compile_ahead(warm_up.kernels_of([proposer()]))
+    proposers = [proposer()] if proposer else []
+    best = options.get("mode") == "best-plan"
+    warm_up.compile_ahead(warm_up.BEST_PLAN if best else warm_up.kernels_of(proposers))
     return prepare(problem, partial(Planner, **options), proposer=proposer)
 
 

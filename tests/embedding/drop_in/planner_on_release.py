@@ -18,6 +18,7 @@ from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import DynamicProgrammingProposer, GreedyProposer
 
 from planners.embedding.drop_in.planner import Planner
+from planners.embedding.search import warm_up
 from planners.embedding.search.best_plan import search
 
 CHOICES = (
@@ -34,6 +35,7 @@ def standing_still() -> float:
 
 def main(models: int) -> None:
     logging.disable(logging.ERROR)
+    warm_up.compile_ahead(warm_up.BEST_PLAN)  # on small problems torchrec would search itself
     # Little work, and all the time that linear programmes need: the solver has a clock of its own.
     search._WORK_PER_SECOND = 1e5
     differing, best = [], []

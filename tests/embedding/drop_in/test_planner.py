@@ -39,7 +39,6 @@ from planners.embedding.search.outcome import NotFound
 from planners.embedding.search.same_plan.rules import PartitionRules
 from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import devices_of, search_space
-from planners.embedding.search.warm_up import warm_up
 
 randoms = st.randoms(use_true_random=False)
 
@@ -188,7 +187,6 @@ def test_the_plan_shares_nothing_with_the_search_space():
 
 
 def fake_certified(monkeypatch, outcome):
-    warm_up()  # with the real one
     asked = []
     module = ModuleType("certified")
     module.best_plan = lambda space, devices, deadline, seed: (

@@ -171,8 +171,8 @@ def _push_table(layout: Layout, stack: Stack) -> bool:
     return True
 
 
-@kernel
-def begin(layout: Layout, stack: Stack) -> None:
+@subroutine
+def _begin(layout: Layout, stack: Stack) -> None:
     """Put the search at its beginning, with nothing decided."""
     for rank in range(len(layout.capacity)):
         for kind in range(3):
@@ -199,8 +199,10 @@ def _barred_next(layout: Layout, stack: Stack, frame: int) -> int:
 
 
 @kernel
-def search(layout: Layout, stack: Stack, work: int) -> int:
-    """Go on until a plan is found, all is tried, or so much work is done."""
+def search(layout: Layout, stack: Stack, anew: bool, work: int) -> int:
+    """Begin or go on until a plan is found, all is tried, or so much work is done."""
+    if anew:
+        _begin(layout, stack)
     until = stack.figures[1] + work
     while stack.figures[0] > 0:
         if stack.figures[1] >= until:

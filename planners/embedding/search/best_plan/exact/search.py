@@ -17,7 +17,6 @@ from planners.embedding.search.best_plan.exact.branching import (
     EXHAUSTED,
     FITS,
     STOPPED,
-    begin,
     search,
 )
 from planners.embedding.search.best_plan.exact.layout import Layout, Stack
@@ -204,14 +203,14 @@ class _Question:
             return
         self._layout = _layout(shape, limit)
         self._stack = _stack(self._layout)
-        begin(self._layout, self._stack)
+        search(self._layout, self._stack, True, 0)
 
     def go_on(self, work: int) -> tuple[int, int]:
         """Search for so much work; returns how it ended, and the work done."""
         if self._shape is None:
             return EXHAUSTED, 0
         before = int(self._stack.figures[1])
-        answer = search(self._layout, self._stack, work)
+        answer = search(self._layout, self._stack, False, work)
         return int(answer), int(self._stack.figures[1]) - before + 1
 
     def plan(self) -> tuple[Ints, Ints]:

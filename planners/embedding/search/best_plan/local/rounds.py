@@ -104,25 +104,6 @@ def _note_if_best(tables: Tables, state: State) -> bool:
     return True
 
 
-@kernel
-def construct(tables: Tables, state: State, order: Ints, options: Ints) -> None:
-    """Place the given option of each table, in this order, each where it adds least."""
-    for table in order:
-        state.chosen[table] = options[table]
-        place(tables, state, options[table], ranks_of(tables, state, table))
-        count_moves(tables, state, table, 1)
-    _note_if_best(tables, state)
-
-
-@kernel
-def complete(tables: Tables, state: State, order: Ints) -> None:
-    """Place the tables that are not placed yet, in this order, each where it adds least."""
-    _refresh(tables, state)
-    for table in order:
-        insert(tables, state, table, state.figures[BEST])
-    _note_if_best(tables, state)
-
-
 @subroutine
 def _is_on(tables: Tables, state: State, table: int, rank: int) -> bool:
     ranks = ranks_of(tables, state, table)
@@ -164,16 +145,27 @@ def _pick(tables: Tables, state: State) -> int:
 
 
 @kernel
-def improve(
-    tables: Tables, state: State, work: int, begin: float, end: float, temperature: float
+def _search(
+    tables: Tables,
+    state: State,
+    order: Ints,
+    options: Ints,
+    work: int,
+    begin: float,
+    end: float,
+    temperature: float,
 ) -> int:
-    """Go through rounds of taking tables out and putting them back, and return how many.
-
-    It ends with the round in which so much work is done, counted in ratings of a rank. `begin` and
-    `end` say which part of the whole search, from 0 to 1, this is: what may be accepted that is
-    worse falls to nothing along it, from `temperature`, a part of the cost.
-    """
+    """Place tables, and then improve the plan; one kernel, since one is compiled the sooner."""
     _refresh(tables, state)
+    for table in order:
+        if options[table] < 0:
+            insert(tables, state, table, state.figures[BEST])
+        else:
+            state.chosen[table] = options[table]
+            place(tables, state, options[table], ranks_of(tables, state, table))
+            count_moves(tables, state, table, 1)
+    if len(order) > 0:
+        _note_if_best(tables, state)
     cost = all_cost(state)
     fits = False
     fitting, within = 0, 0
@@ -222,3 +214,28 @@ def improve(
                 state.chosen[table] = state.kept_options[index]
                 copy(ranks_of(tables, state, table), state.kept_ranks[index])
     return rounds
+
+
+_NO_TABLES = np.empty(0, np.int64)
+
+
+def construct(tables: Tables, state: State, order: Ints, options: Ints) -> None:
+    """Place the given option of each table, in this order, each where it adds least."""
+    _search(tables, state, order, options, 0, 0.0, 0.0, 0.0)
+
+
+def complete(tables: Tables, state: State, order: Ints) -> None:
+    """Place the tables that are not placed yet, in this order, each where it adds least."""
+    _search(tables, state, order, np.full_like(state.chosen, -1), 0, 0.0, 0.0, 0.0)
+
+
+def improve(
+    tables: Tables, state: State, work: int, begin: float, end: float, temperature: float
+) -> int:
+    """Go through rounds of taking tables out and putting them back, and return how many.
+
+    It ends with the round in which so much work is done, counted in ratings of a rank. `begin` and
+    `end` say which part of the whole search, from 0 to 1, this is: what may be accepted that is
+    worse falls to nothing along it, from `temperature`, a part of the cost.
+    """
+    return _search(tables, state, _NO_TABLES, _NO_TABLES, work, begin, end, temperature)
