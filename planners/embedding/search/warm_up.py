@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import IO, Any
 
 PACKAGE = "planners.embedding.search"
 COMMAND = f"python -m {PACKAGE}.warm_up"
@@ -104,7 +104,7 @@ def advance(modules: Iterable[str], *, at_once: int = 1, niceness: int = _NICENE
     missing = [module for module in modules if not are_kept((module,))]
     for module in missing:
         if module not in _running and len(_running) < at_once:
-            _start(module, niceness)
+            _start(module, missing, niceness)
     return not missing
 
 
@@ -116,20 +116,15 @@ def _check_success(module: str, process: "subprocess.Popen[str]") -> None:
         raise CannotCompile(f"its kernels could not be compiled: {reason.rstrip('.')}")
 
 
-def _start(module: str, niceness: int) -> None:
-    """Start a process that compiles a module, unless another one does."""
-    from planners.embedding.search.compiling import kept_folder
-
+def _start(module: str, missing: Sequence[str], niceness: int) -> None:
+    """Start a process that compiles a module, unless another one does, and then others."""
+    lock = _locked(module)
+    if lock is None:
+        return
     try:
-        with (kept_folder() / f"{module}.lock").open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return
-            if are_kept((module,)):
-                return
+        with lock:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", f"{PACKAGE}.warm_up", module],
+                [sys.executable, "-P", "-m", f"{PACKAGE}.warm_up", module, *missing],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 pass_fds=[lock.fileno()],  # and with it the lock
                 stdin=subprocess.DEVNULL,
@@ -143,6 +138,22 @@ def _start(module: str, niceness: int) -> None:
     _running[module] = process
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
+
+
+def _locked(module: str) -> IO[str] | None:
+    """Return a file that holds the lock on a module, or None where it need not be compiled."""
+    from planners.embedding.search.compiling import kept_folder
+
+    try:
+        lock = (kept_folder() / f"{module}.lock").open("a")
+    except OSError as error:
+        raise CannotCompile(f"its kernels could not be compiled: {error}") from error
+    with suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not are_kept((module,)):
+            return lock
+    lock.close()
+    return None
 
 
 def begin(modules: Iterable[str]) -> None:
@@ -187,18 +198,26 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _compile_here(modules: Iterable[str]) -> None:
-    """Compile what is not kept in this process, which is for nothing else."""
+def _compile_here(module: str, others: Iterable[str]) -> None:
+    """Compile a module that another process has locked, and then those that no process does.
+
+    To do so one after the other saves what numba takes to start.
+    """
     from planners.embedding.search import compiling
 
     gc.disable()  # a seventh of the time goes there
     compiling.waits = False
-    load(modules)
+    load([module])
+    for other in others:
+        lock = _locked(other)
+        if lock is not None:
+            with lock:
+                load([other])
 
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        _compile_here(sys.argv[1:])  # what another process wants; it waits for it
+        _compile_here(sys.argv[1], sys.argv[2:])
     else:
         print("Compiling the planner's search: some 10 s on two cores.", flush=True)
         logger.setLevel(logging.ERROR)
