@@ -1,6 +1,6 @@
 """The options that a best plan can be made of: those that fit, and that no other one beats."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -8,13 +8,16 @@ import numpy.typing as npt
 
 from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
 
+Bools = npt.NDArray[np.bool_]
+
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """Options to place on devices, those of table t from first[t] to first[t + 1]."""
 
     space: SearchSpace
-    devices: Devices
+    devices: Devices  # without memory where a rank is not usable, so that none is negative
+    usable: Bools  # whether a rank can hold any shard, shape (ranks,)
     options: Ints  # by their numbers in the search space, shape (C,)
     first: Ints
 
@@ -27,10 +30,10 @@ class Candidates:
         """The tables that have no option left."""
         return np.flatnonzero(np.diff(self.first) == 0)
 
-    def only(self, kept: npt.NDArray[np.bool_]) -> "Candidates":
+    def only(self, kept: Bools) -> "Candidates":
         """Return some of the candidates, by a mask of shape (C,)."""
         before = np.concatenate([[0], np.cumsum(kept)])
-        return Candidates(self.space, self.devices, self.options[kept], before[self.first])
+        return replace(self, options=self.options[kept], first=before[self.first])
 
     @property
     def largest(self) -> Floats:
@@ -64,10 +67,22 @@ def candidates(space: SearchSpace, devices: Devices) -> Candidates:
         by_table[space.table[option]].append(option)
     kept = [_undominated(space, options) for options in by_table]
     first = np.cumsum([0, *map(len, kept)], dtype=np.int64)
-    return Candidates(space, devices, np.array([*chain(*kept)], np.int64), first)
+    return on_usable_ranks(space, devices, np.array([*chain(*kept)], np.int64), first)
 
 
-def _fitting(space: SearchSpace, devices: Devices) -> npt.NDArray[np.bool_]:
+def on_usable_ranks(space: SearchSpace, devices: Devices, options: Ints, first: Ints) -> Candidates:
+    """Return these options as candidates; a rank that can hold no shard of them is not usable."""
+    used = np.zeros(len(space.storage), bool)
+    for option in options.tolist():
+        used[space.estimates_of(option)] = True
+    capacities, kind = np.unique(devices.storage, axis=0, return_inverse=True)
+    holds = [(space.storage[used] <= capacity).all(axis=1).any() for capacity in capacities]
+    usable = np.array(holds)[kind.ravel()]
+    devices = replace(devices, storage=np.where(usable[:, None], devices.storage, 0))
+    return Candidates(space, devices, usable, options, first)
+
+
+def _fitting(space: SearchSpace, devices: Devices) -> Bools:
     """Whether each shard of an option fits on an empty device that it may go to."""
     fits_anywhere = np.zeros(len(space.storage), bool)
     capacities = np.unique(devices.storage, axis=0)

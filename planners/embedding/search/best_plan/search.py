@@ -129,11 +129,13 @@ def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None)
 def can_be_placed_locally(space: SearchSpace, devices: Devices) -> bool:
     """Whether the local search can place this; the rest is left to torchrec's proposals.
 
-    It places tables that do not depend on each other, looks at HBM and DDR alone, and does not know
-    of devices that are overfull at first, to which torchrec gives nothing at all.
+    It places tables that do not depend on each other, and looks at HBM and DDR alone. A device that
+    is overfull at first is one without memory to it, but torchrec puts not even a shard there that
+    takes none.
     """
     one_by_one = (np.bincount(space.group) == 1).all()
-    return bool(one_by_one and not space.storage[:, 2].any() and (devices.storage >= 0).all())
+    kept_off = (devices.storage >= 0).all() or space.storage.any(axis=1).all()
+    return bool(one_by_one and not space.storage[:, 2].any() and kept_off)
 
 
 def _proposed(

@@ -180,6 +180,15 @@ def test_a_rank_that_is_overfull_at_first_takes_no_memory_from_the_others():
     assert bounds(space, placed_on) == pytest.approx([1.0] * 4, rel=1e-4)
 
 
+@pytest.mark.parametrize("free", [(0, 0), (-1, 0), (9, -1)])
+def test_a_rank_that_can_hold_nothing_gives_no_time_either(free):
+    """Two shards that cost 1 and 0.6 ms are both on the other rank."""
+    space = search_space([option(0, "device", (1, 0, 1.0), (1, 0, 0.6))])
+    placed_on = devices((9, 0), free)
+    assert least_rating(space, placed_on) == 1.6
+    assert bounds(space, placed_on) == pytest.approx([1.6] * 4, rel=1e-4)
+
+
 def scarce(seed):
     """Tables whose options trade memory for perf in many ways, with too little for the best."""
     random = np.random.default_rng(seed)

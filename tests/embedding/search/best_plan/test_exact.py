@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from random_problems import random_problem
 from test_candidates import devices, fit, least_rating, load, option, problems
@@ -62,6 +62,17 @@ def test_it_ends_with_the_best_plan_or_the_proof_that_there_is_none(problem):
         held = held_by(*problem, search)
         assert fit(held, problem[1])
         assert math.isclose(held[:, 0].max(), search.rating, rel_tol=RELATIVE)
+
+
+@settings(max_examples=60)
+@given(problems())
+def test_with_ranks_that_are_overfull_at_first_the_best_plan_is_proven_too(problem):
+    taking = problem[0].storage.any(axis=1).all()  # else it is left to torchrec's proposals
+    assume(taking and not len(candidates(*problem).without_options))
+    found, best = best_plan(*problem), least_rating(*problem)
+    rating = found.rating if isinstance(found, Found) else math.inf
+    assert math.isclose(rating, best, rel_tol=RELATIVE)
+    assert found.bound == best or found.bound * (1 + 0.005) >= best >= found.bound
 
 
 @settings(max_examples=50)

@@ -31,7 +31,7 @@ class Pieces:
         space = found.space
         self._tables = space.tables
         self._kinds = [kind for kind in range(3) if space.storage[:, kind].any()]
-        capacity = np.maximum(found.devices.storage[:, self._kinds], 0)
+        capacity = found.devices.storage[found.usable][:, self._kinds]
         self._capacity, counts = np.unique(capacity, axis=0, return_counts=True)
         self.counts: Floats = counts.astype(np.float64)  # devices of each kind
         pieces = [piece for option in found.options.tolist() for piece in self._of(found, option)]

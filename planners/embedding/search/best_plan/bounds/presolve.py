@@ -50,8 +50,8 @@ class Presolve:
         allowed = found.largest <= limit if allowed is None else allowed & (found.largest <= limit)
         if not self.worth_it:
             return allowed
-        room = np.maximum(found.devices.storage, 0).astype(np.float64)
-        room = np.column_stack([np.full(len(room), limit * _SAFETY), room])
+        time = np.where(found.usable, limit * _SAFETY, 0.0)
+        room = np.column_stack([time, found.devices.storage.astype(np.float64)])
         while self._all_have_options(allowed):
             kept = self._fitting(room, allowed)
             if (kept == allowed).all():

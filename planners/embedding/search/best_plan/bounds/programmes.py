@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from planners.embedding.search.best_plan.candidates import Candidates
 from planners.embedding.search.outcome import Deadline
-from planners.embedding.search.space import Devices, Floats, Ints, Placement
+from planners.embedding.search.space import Floats, Ints, Placement
 
 INTEGER_SAFETY = 1e-5
 """What is taken off an integer programme's bound, as a part of it, for HiGHS's tolerances, which
@@ -39,12 +39,6 @@ def least_perf(found: Candidates) -> Floats:
     return np.asarray(found.space.option_perf[found.options] * (1 - rounded))
 
 
-def _capacity(devices: Devices, start: int, end: int) -> Ints:
-    """Return the bytes of some ranks together; one that is overfull at first takes from none."""
-    capacity: Ints = np.maximum(devices.storage[start:end], 0).sum(axis=0)
-    return capacity
-
-
 def new_solver() -> highspy.Highs:
     """Return a solver that says nothing."""
     highs = highspy.Highs()
@@ -64,9 +58,9 @@ class LinearRelaxation:
 
     def __init__(self, found: Candidates) -> None:
         self._found = found
-        self._ranks = found.devices.ranks
+        self._ranks = int(found.usable.sum())
         self._least_perf = least_perf(found)
-        capacity = _capacity(found.devices, 0, self._ranks)
+        capacity = found.devices.storage.sum(axis=0)
         used = found.space.option_storage[found.options]
         kinds = [kind for kind in range(3) if used[:, kind].sum() > 0]
         # In parts of what there is, so that all numbers are of one size.
@@ -187,7 +181,7 @@ class HostProgramme:
             highs.addRow(-infinity, 0.0, 0, [], [])
             for _ in self._kinds:
                 highs.addRow(-infinity, float(end - start), 0, [], [])
-        shares = [float(start - end) for start, end in self._hosts]
+        shares = [-float(found.usable[start:end].sum()) for start, end in self._hosts]
         highs.addCol(1.0, 0.0, infinity, len(rows), np.array(rows, np.int32), shares)
         self._lots: dict[int, list[_Lots]] = {}  # by the option's column
         self._column_of = {option: self._add(option) for option in options.tolist()}
@@ -227,7 +221,7 @@ class HostProgramme:
     def _load(self, host: int, shards: Ints) -> tuple[list[int], list[float]]:
         """Return the rows of a host and what the shards add there: perf, and parts of a device."""
         start, end = self._hosts[host]
-        capacity = _capacity(self._devices, start, end) / (end - start)
+        capacity = self._devices.storage[start:end].mean(axis=0)
         used = self._space.storage[shards].sum(axis=0)
         loads = [float(self._space.total[shards].sum()) / self._unit]
         loads += [float(used[kind] / max(capacity[kind], 1)) for kind in self._kinds]

@@ -245,7 +245,7 @@ def _layout(shape: _Shape, limit: float) -> Layout:
     need[:, 1:] = space.storage[:, :2]
     capacity = np.empty((devices.ranks, 3), np.int64)
     capacity[:, 0] = int(dearest * (1 + 1e-12) / unit)
-    capacity[:, 1:] = np.maximum(devices.storage[:, :2], 0)
+    capacity[:, 1:] = devices.storage[:, :2]
     of_shards = need[shape.estimate]
     used = np.add.reduceat(of_shards, shape.shard[:-1]).astype(np.float64)
     largest = np.maximum.reduceat(of_shards[:, 0], shape.shard[:-1])

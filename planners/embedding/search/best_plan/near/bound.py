@@ -62,7 +62,7 @@ class _Programme:
         space, devices = found.space, found.devices
         self._found, self._unit, self._ranks = found, unit, devices.ranks
         whole = max(float(moves.weight.max()), 1.0)
-        capacity = np.maximum(devices.storage, 0)
+        capacity = devices.storage
         kinds = [kind for kind in range(3) if space.option_storage[found.options][:, kind].any()]
         self._kinds = len(kinds)
         self._first_rank = 2 + self._kinds  # the first price of a rank's own; then 1 + kinds each
@@ -127,7 +127,7 @@ class _Programme:
         stays = first + len(self._limits)
         own = np.arange(self._first_rank, len(self._limits), 1 + self._kinds)
         slowest = np.concatenate([[0], own]).astype(np.int32) + first
-        weights = np.concatenate([[-float(self._ranks)], np.full(self._ranks, -1.0)])
+        weights = np.concatenate([[-float(self._found.usable.sum())], np.full(self._ranks, -1.0)])
         highs.addCol(1.0, 0.0, highspy.kHighsInf, len(slowest), slowest.astype(np.int32), weights)
         missing = np.setdiff1d(np.arange(1, len(self._limits)), own)
         for row in missing.tolist():
@@ -170,7 +170,7 @@ class _Programme:
     def _priced(self, allowed: npt.NDArray[np.bool_], prices: Floats) -> float:
         """Return what any prices prove: the cheapest choices, less what there is of everything."""
         own = prices[self._first_rank :: 1 + self._kinds]
-        slowest = self._ranks * prices[0] + own.sum()
+        slowest = self._found.usable.sum() * prices[0] + own.sum()
         if slowest <= 0:
             return 0.0
         prices = prices / (slowest * (1 + 4 * _SAFETY))

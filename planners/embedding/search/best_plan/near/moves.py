@@ -4,7 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planners.embedding.search.best_plan.candidates import Candidates, candidates
+from planners.embedding.search.best_plan.candidates import (
+    Candidates,
+    candidates,
+    on_usable_ranks,
+)
 from planners.embedding.search.space import Devices, Ints, Placement, SearchSpace, search_space
 
 
@@ -41,7 +45,7 @@ def with_previous(space: SearchSpace, devices: Devices, moves: Moves) -> Candida
     union = np.union1d(found.options, fitting)
     union = union[np.argsort(space.table[union], kind="stable")]
     counts = np.bincount(space.table[union], minlength=space.tables)
-    return Candidates(space, devices, union, np.concatenate([[0], np.cumsum(counts)]))
+    return on_usable_ranks(space, devices, union, np.concatenate([[0], np.cumsum(counts)]))
 
 
 def previous_options(found: Candidates, moves: Moves) -> Ints:
