@@ -21,8 +21,8 @@ Ask = Callable[[list[ShardingOption]], None]
 # Fewer shards than these are estimated one by one in no more time.
 _FEW = 4
 
-# The most features whose lookups `sum` adds alike as floats and as lanes. Since Python 3.12 it makes
-# up for the rounding of floats, which changes the sum of three.
+# The most features whose lookups `sum` adds to the same as floats and as lanes. Since Python 3.12
+# it makes up for the rounding of floats alone, which changes the sum of three.
 _ADDED_ALIKE = 2 if sum([0.1] * 10) == 1 else math.inf
 
 # What an estimate goes by in each lane, or does not go by at all. By all else options are alike or

@@ -68,13 +68,13 @@ def _by_score(space: SearchSpace, use_depth: bool) -> tuple[Ints, Ints]:
     return np.lexsort((score, space.table)), first
 
 
-def _sums(space: SearchSpace) -> list[float]:
-    """Return the perf of each option by `sum`, as torchrec sorts by it.
+def _sums(space: SearchSpace) -> Floats:
+    """Return the perf of each option by Python's `sum`, as torchrec sorts by it, shape (O,).
 
-    Since Python 3.12 `sum` makes up for rounding, where `option_perf` does not.
+    Since Python 3.12 `sum` makes up for rounding; `option_perf` never does.
     """
     perf = space.total[space.estimate].tolist()
-    return [sum(perf[first:end]) for first, end in pairwise(space.first_shard.tolist())]
+    return np.array([sum(perf[first:end]) for first, end in pairwise(space.first_shard.tolist())])
 
 
 def _memory_order(space: SearchSpace) -> Ints:
