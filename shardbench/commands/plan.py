@@ -124,7 +124,7 @@ def _near(
     if move_gib is not None and pareto is not None:
         raise UsageError("--pareto takes no --move-gib: it has plans for many.")
     lost: set[int] = set()
-    for part in filter(None, lost_ranks.split(",")):
+    for part in lost_ranks.split(",") if lost_ranks else ():
         ends = _RANKS.fullmatch(part.strip())
         first, last = (int(end or ends[1]) for end in ends.groups()) if ends else (1, 0)
         if first > last:

@@ -150,12 +150,12 @@ def _validated(
     problem = str(ProblemId(family.label(spec), placed.name, placed.gpus))
     clock = SystemClock()
     path = out / f"{file_name(problem)}.json"
-    with hold(path), told() as tell:
+    kept = path.with_suffix(".times.jsonl")
+    with hold(path), told(kept, fresh) as tell:
         ready = measurable(family).candidates(family.work.build(spec, placed), plans, bench)
         timed: tuple[LinkTime, ...] = ()
         if links is not None:
             timed = time_links(links, [each.collectives for each in ready.candidates], clock)
-        kept = path.with_suffix(".times.jsonl")
         timing = Timing(kept, settings_of(bench, ready.device), clock, tell, fresh)
         done = validate(problem, bench.inputs, ready, timing, seconds, bench.seed, timed)
         write(path, to_json(to_builtins(done), indent=1) + "\n")

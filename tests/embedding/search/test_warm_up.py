@@ -121,9 +121,7 @@ def kept_after(polls: int) -> Iterator[bool]:
 
 
 @pytest.mark.parametrize(("seconds", "announced"), [(1, 0), (9, 1)])
-def test_a_wait_of_more_than_two_seconds_is_announced_once(
-    seconds, announced, monkeypatch, caplog
-):
+def test_a_wait_of_more_than_two_seconds_is_announced_once(seconds, announced, monkeypatch, caplog):
     kept, slept = kept_after(seconds), []
     monkeypatch.setattr(warm_up, "are_kept", lambda modules: next(kept))
     monkeypatch.setattr(warm_up, "advance", lambda modules, **options: False)

@@ -42,7 +42,7 @@ def least_perf(found: Candidates) -> Floats:
 class Solver(highspy.Highs):
     """A solver that prints nothing."""
 
-    def enableCallbacks(self) -> None:
+    def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name
         """Enable them, as highspy does while it makes a solver; since 1.16 that prints a banner."""
         self.setOptionValue("output_flag", False)
         super().enableCallbacks()
