@@ -173,7 +173,8 @@ class HostProgramme:
         self._highs = highs = Solver()
         highs.setOptionValue("mip_max_nodes", _MOST_NODES)
         highs.setOptionValue("mip_rel_gap", _INTEGER_GAP)
-        highs.setOptionValue("threads", 1)
+        # Not by "threads": all solvers of a process, those of others too, must have as many.
+        highs.setOptionValue("parallel", "off")
         infinity = highspy.kHighsInf
         for _ in range(self._space.tables):
             highs.addRow(1.0, 1.0, 0, [], [])
