@@ -45,9 +45,18 @@ def _constraint(random, features):
     )
 
 
+def _estimators(topology, constraints, *of_storage):
+    return [
+        EmbeddingPerfEstimatorFactory.create(
+            DEFAULT_PERF_ESTIMATOR, topology=topology, constraints=constraints
+        ),
+        EmbeddingStorageEstimator(topology, constraints, *of_storage),
+    ]
+
+
 def random_problem(random):
     """Return a module of many tables, a topology, constraints, sharders and new estimators."""
-    features = {f"table_{number}": random.choice([1, 1, 2]) for number in range(12)}
+    features = {f"table_{number}": random.choice([1, 1, 2, 5]) for number in range(12)}
     module = EmbeddingBagCollection(
         device="meta",
         is_weighted=random.random() < 0.3,
@@ -66,21 +75,16 @@ def random_problem(random):
     topology = Topology(
         world_size=8, local_world_size=4, compute_device=device, ssd_cap=random.choice([0, 10**13])
     )
-    kinds = [_constraint(random, 1), _constraint(random, 2)]
+    kinds = {count: _constraint(random, count) for count in (1, 2, 5)}
     constraints = {
-        name: _constraint(random, count) if random.random() < 0.3 else kinds[count - 1]
+        name: _constraint(random, count) if random.random() < 0.3 else kinds[count]
         for name, count in features.items()
     }
     fused = random.choice([{}, {"cache_load_factor": 0.15}, {"prefetch_pipeline": True}])
     pipeline, peak = random.choice(list(PipelineType)), random.random() < 0.5
 
     def estimators():
-        return [
-            EmbeddingPerfEstimatorFactory.create(
-                DEFAULT_PERF_ESTIMATOR, topology=topology, constraints=constraints
-            ),
-            EmbeddingStorageEstimator(topology, constraints, pipeline, peak),
-        ]
+        return _estimators(topology, constraints, pipeline, peak)
 
     return module, topology, constraints, [EmbeddingBagCollectionSharder(fused)], estimators
 
@@ -105,6 +109,31 @@ def estimated(kind, problem):
         )
         for option in options
     ]
+
+
+def test_lookups_of_many_features_are_rounded_as_by_this_python():
+    whole, rounded = [1.0] * 5, [5.2, 5.8, 2.8, 2.6, 1.1]  # 17.5 since Python 3.12, else more
+    lengths = {"first": whole, **dict.fromkeys("abcd", rounded), "last": whole}
+    module = EmbeddingBagCollection(
+        device="meta",
+        tables=[
+            EmbeddingBagConfig(
+                name=name,
+                num_embeddings=4096,
+                embedding_dim=64,
+                feature_names=[f"{name}:{index}" for index in range(5)],
+            )
+            for name in lengths
+        ],
+    )
+    constraints = {name: ParameterConstraints(pooling_factors=lengths[name]) for name in lengths}
+    topology = Topology(world_size=8, local_world_size=4, compute_device="cuda")
+
+    def estimators():
+        return _estimators(topology, constraints)
+
+    problem = module, topology, constraints, [EmbeddingBagCollectionSharder()], estimators
+    assert estimated(DistinctShardEnumerator, problem) == estimated(EmbeddingEnumerator, problem)
 
 
 @settings(max_examples=25, deadline=None)

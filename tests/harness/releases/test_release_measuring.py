@@ -251,6 +251,11 @@ def recursive(depth: int) -> int:
     return recursive(depth - 1) if depth else 0
 
 
+def looping(times: int) -> None:
+    for _ in range(times):
+        len("x")
+
+
 def failing() -> None:
     os.getpid()
     raise ValueError
@@ -260,7 +265,7 @@ def failing() -> None:
     ("function", "made"),
     [
         (lambda: recursive(5), {"recursive": 5, "<lambda>": 1}),
-        (lambda: [len("x") for _ in range(7)], {"<listcomp>": 7, "<lambda>": 1}),
+        (lambda: looping(7), {"looping": 7, "<lambda>": 1}),
     ],
 )
 def test_calls_are_counted_by_who_makes_them(

@@ -1,7 +1,7 @@
 """TorchRec's proposers as streams of proposals, in the order in which torchrec tries them."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import chain, islice, repeat
+from itertools import chain, islice, pairwise, repeat
 from math import inf, prod
 from typing import Any, cast
 
@@ -63,9 +63,18 @@ def _greedy_rows(space: SearchSpace, use_depth: bool) -> Iterator[Ints]:
 
 def _by_score(space: SearchSpace, use_depth: bool) -> tuple[Ints, Ints]:
     """Return options by table, the best first, and where each table starts, shape (T + 1,)."""
-    score = space.largest_shard if use_depth else space.option_perf
+    score = space.largest_shard if use_depth else _sums(space)
     first = np.concatenate([[0], np.cumsum(np.bincount(space.table))])
     return np.lexsort((score, space.table)), first
+
+
+def _sums(space: SearchSpace) -> Floats:
+    """Return the perf of each option by Python's `sum`, as torchrec sorts by it, shape (O,).
+
+    Since Python 3.12 `sum` makes up for rounding; `option_perf` never does.
+    """
+    perf = space.total[space.estimate].tolist()
+    return np.array([sum(perf[first:end]) for first, end in pairwise(space.first_shard.tolist())])
 
 
 def _memory_order(space: SearchSpace) -> Ints:

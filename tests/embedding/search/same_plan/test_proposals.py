@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from proposing import option, topology
 from random_options import Case, random_case
 from torchrec.distributed.planner.proposers import (
     DynamicProgrammingProposer,
@@ -62,6 +63,13 @@ def streamed(case: Case, proposer, rating=lambda number: None):
         except StopIteration:
             break
     return proposals
+
+
+def test_sums_of_shards_are_rounded_as_by_this_python():
+    many, one = option(0, *[(1, 0, 0.1)] * 10), option(0, (1, 0, 1.0))  # equal since Python 3.12
+    case = Case([one, many], topology("cuda", ranks=10, hbm=10))
+    for name in ("greedy by sum", "uniform by sum"):
+        assert streamed(case, NEW[name]()) == upstream(case, NEW[name]())
 
 
 @pytest.mark.parametrize("name", NEW)
