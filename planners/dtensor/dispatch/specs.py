@@ -70,7 +70,8 @@ class SpecTable:
             spec.__dict__.update(placed.attributes, tensor_meta=meta)
             self._known.add((placed, meta), dict(vars(spec)))
             return
-        spec.__dict__.update(attributes)
+        # Its own meta: one of tuples equals one of a torch.Size, which has more methods.
+        spec.__dict__.update(attributes, tensor_meta=meta)
         if attributes["_hash"] is None:  # not worth it for a spec that is made once
             attributes["_hash"] = hash(spec)
 

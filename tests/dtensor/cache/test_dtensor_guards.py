@@ -12,7 +12,7 @@ from told import operands, outcome, program, told
 from torch._subclasses import FakeTensorMode
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, Shard, _sharding_prop
+from torch.distributed.tensor import DTensor, Replicate, Shard, _sharding_prop
 from torch.distributed.tensor._utils import ExplicitRedistributionContext
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.experimental import implicit_replication
@@ -267,3 +267,17 @@ def test_what_is_left_to_torch_is_decided_once_as_in_torch(prepare, dispatch):
 
     assert made_again(Dispatch()) == 0
     assert made_again(dispatch) == 0
+
+
+def test_a_spec_has_the_sizes_it_is_made_with_not_equal_ones_of_another_type(dispatch, mesh):
+    def types(mesh: DeviceMesh) -> list[Any]:
+        local, made = torch.ones(2, 4), []
+        for _ in range(3):  # one is seen, one is kept, one is taken from what is kept
+            sizes = {"shape": (8, 4), "stride": (4, 1)}
+            given = DTensor.from_local(local, mesh, [Shard(0)], run_check=False, **sizes)
+            made += [given, DTensor.from_local(local, mesh, [Shard(0)], run_check=False)]
+        return [type(each._spec.shape) for each in made]
+
+    with running(dispatch):
+        found = types(mesh)
+    assert found == types(mesh) == 3 * [tuple, torch.Size]
