@@ -281,3 +281,36 @@ def test_a_spec_has_the_sizes_it_is_made_with_not_equal_ones_of_another_type(dis
     with running(dispatch):
         found = types(mesh)
     assert found == types(mesh) == 3 * [tuple, torch.Size]
+
+
+def test_placements_are_those_given_not_equal_ones_of_another_type(dispatch, mesh):
+    def norms(mesh: DeviceMesh) -> list[str]:
+        x = placed(mesh, counted(2, 4), Shard(0))
+        made = [torch.linalg.vector_norm(x, order) for order in 3 * [2, 2.0]]
+        return [str(each.placements) for each in made]
+
+    with running(dispatch):
+        found = norms(mesh)
+    assert found == norms(mesh)
+    assert len(set(found)) == 2
+
+
+def test_a_function_mode_sees_what_it_sees_on_plain_torch(dispatch, mesh):
+    def seen(mesh: DeviceMesh) -> list[str]:
+        names: list[str] = []
+
+        class Noting(TorchFunctionMode):
+            def __torch_function__(self, function, types, args=(), kwargs=None):
+                names.append(function.__name__)
+                return function(*args, **(kwargs or {}))
+
+        x = placed(mesh, counted(2, 4), Shard(0))
+        for _ in range(3):
+            with Noting():
+                placed(mesh, counted(2, 4), Shard(0)).redistribute(mesh, [Replicate()])
+                x.redistribute(mesh, [Replicate()])
+        return names
+
+    with running(dispatch):
+        found = seen(mesh)
+    assert found == seen(mesh)
