@@ -58,7 +58,9 @@ class Worktree(PresentPython):
         """Run the present interpreter on the checkout."""
         if args[1:2] == ["discover"]:
             self._outline.unlink(missing_ok=True)
-        variables = {OUTLINE_FILE: str(self._outline)}
+        # Outside of the checkout, which git empties for each commit: kernels know their own code.
+        kernels = str(Path(self._path, "kernels"))
+        variables = {OUTLINE_FILE: str(self._outline), "NUMBA_CACHE_DIR": kernels}
         return self.run_present(args, str(self._checkout), variables, **options)
 
 

@@ -1,189 +1,56 @@
-"""One class of benchmarks for each family: its planning time, quality, counters and decisions.
+"""The benchmarks of all families, as asv finds them.
 
 A benchmark is called `families.embedding.time_plan`, and its parameters are a variant and a problem
-of the registry. A cell that is not installed, or whose decision fails its check, is n/a.
+of the registry. Families of other packages are found like those of this project.
 """
 
 import importlib
-import math
 import re
 import sys
-import weakref
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Mapping
 
-from benchmarks.checks import Checks, build, check_all, is_different, value_of
-from benchmarks.outline import Figure, Outline, note, outlines
-from harness.contract import Family, Prepared
+import benchmarks.dimspec
+import benchmarks.dtensor
+import benchmarks.embedding
+import benchmarks.reshard
+from benchmarks.base import FamilyBenchmarks, tracking
+from benchmarks.checks import Checks
+from benchmarks.outline import Outline, note, outlines
 from harness.contract.registry import Registry, load_registry
-from harness.measuring.check import Checked
-from harness.measuring.timing.clock import SystemClock
-from harness.measuring.timing.sampling import Forks, sample
-from harness.measuring.timing.times import Times
-from harness.measuring.timing.turns import timed_turn
-from harness.measuring.work.count import count_work
-from harness.model.settings import SamplingRule
 
-# A sample lasts about this long at least, by repeating a short call, so that the clock resolves it.
-_SAMPLE_SECONDS = 0.02
-_MOST_CALLS = 1000
-# Sixteen pairs where calls are short; asv calls this once a cell, whatever its rounds.
-_RATIOS = SamplingRule(seconds=2.0, least_blocks=8, most_blocks=8, warmup_seconds=1.0)
-
-F = TypeVar("F", bound=Callable[..., Any])
+_CACHES = {
+    "dimspec": benchmarks.dimspec.setup_cache,
+    "dtensor": benchmarks.dtensor.setup_cache,
+    "embedding": benchmarks.embedding.setup_cache,
+    "reshard": benchmarks.reshard.setup_cache,
+}
 
 
-def _with_attributes(**attributes: Any) -> Callable[[F], F]:
-    """Give a function the attributes that asv describes its benchmark with."""
-
-    def add(function: F) -> F:
-        vars(function).update(attributes)
-        return function
-
-    return add
-
-
-class _FamilyBenchmarks:
-    """What asv runs for a family; a class is made from it for each one.
-
-    asv starts a process for each benchmark, cell and round. Results of different versions are not
-    compared: raise `version` when a benchmark measures something else than before, that is when
-    the sampling changes or a problem is built differently under the same id.
-    """
-
-    registry: ClassVar[Registry]
-    outlines: ClassVar[Mapping[str, Outline]]
-    family: ClassVar[str]
-    params: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]]
-    param_names = ("variant", "problem")
-    version = "2"
-
-    # Eight samples a side: asv's test cannot find a difference with six, which its defaults can
-    # come to. They are taken in four rounds, since a slow spell of the machine spoils a whole one.
-    rounds = 4
-    repeat = 2
-    # Above zero, so that one call goes before the samples.
-    warmup_time = 0.001
-
-    def __init__(self) -> None:
-        self._seconds = 0.0
-        self._prepared: Prepared[Any] | None = None
-
-    def setup_cache(self) -> Checks:
-        """Check all cells of all families: asv keeps one cache for a function, not for a class."""
-        return check_all(self.registry, self.outlines)
-
-    def setup(self, checks: Checks, variant: str, problem: str) -> None:
-        """Skip a cell that has nothing to show."""
-        self._checked(checks, variant, problem)
-
-    def timer(self) -> float:
-        """Return the CPU seconds of all turns so far: a clock that stands still between them."""
-        return self._seconds
-
-    def time_plan(self, checks: Checks, variant: str, problem: str) -> None:
-        """Take one turn, for asv to read from `timer` what a call took."""
-        if self._prepared is None:
-            family = self.registry.find(self.family)
-            self._prepared = family.find(variant).prepared(build(family, problem))
-            # asv ends the process without a word, but lets go of this object before.
-            weakref.finalize(self, self._prepared.close)
-        lasts = max(self._checked(checks, variant, problem).wall_s, _SAMPLE_SECONDS / _MOST_CALLS)
-        calls = math.ceil(_SAMPLE_SECONDS / lasts)
-        self._seconds += timed_turn(self._prepared, SystemClock(), calls).cpu_s
-
-    @_with_attributes(unit="1 if different", less_is_better=True)
-    def track_different_decision(self, checks: Checks, variant: str, problem: str) -> float:
-        """Return 1 if the decision is not the one it must be, else 0; NaN where any will do.
-
-        It is this way round because asv takes any rise of a tracked value for the worse.
-        """
-        return is_different(checks, self.registry.find(self.family), variant, problem)
-
-    @_with_attributes(unit="ratio of CPU time", less_is_better=True)
-    def track_ratio_to_reference(
-        self, checks: Checks, variant: str, problem: str
-    ) -> dict[str, Any] | float:
-        """Return the ratios of pairs of turns with the reference, which asv keeps as samples.
-
-        Both run here in turns, so that a slow spell of the machine falls on both; what asv shows of
-        a commit is their median, with asv's interval. NaN, asv's n/a, where there is no ratio.
-        """
-        family = self.registry.find(self.family)
-        reference = family.reference.name
-        if variant == reference or not isinstance(checks[family.name, reference, problem], Checked):
-            return math.nan
-        if is_different(checks, family, variant, problem) == 1:
-            return math.nan
-        samples = pair_ratios(family, variant, build(family, problem))
-        return {"samples": samples, "number": 1} if samples else math.nan
-
-    @_with_attributes(unit="calls", less_is_better=True)
-    def track_python_calls(self, checks: Checks, variant: str, problem: str) -> float:
-        """Return how many Python and built-in functions one call calls, after two to warm up."""
-        self._checked(checks, variant, problem)
-        family = self.registry.find(self.family)
-        return python_calls(family.find(variant).prepared(build(family, problem)))
-
-    def _checked(self, checks: Checks, variant: str, problem: str) -> Checked:
-        found = checks[self.family, variant, problem]
-        if isinstance(found, Checked):
-            return found
-        raise NotImplementedError(found)  # asv's word for n/a
-
-
-def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[float]:
-    """Time a variant and its family's reference in turns; return the ratio of each pair.
-
-    To four digits, since asv shows of a figure all that there are.
-    """
-    reference = family.reference.name
-    prepared = {name: family.find(name).prepared(problem) for name in (reference, variant)}
-    try:
-        times = sample(prepared, reference, SystemClock(), _RATIOS, forks=Forks())[variant]
-    finally:
-        for each in prepared.values():
-            each.close()
-    try:
-        ratios = times.ratios_to(times.reference or Times())
-    except ValueError:  # too short for the clock
-        return []
-    return [float(f"{ratio:.4g}") for ratio in ratios]
-
-
-def python_calls(prepared: Prepared[Any]) -> float:
-    """Count the work of a call, and close it; NaN where the call is made elsewhere."""
-    try:
-        turn = timed_turn(prepared, SystemClock(), 2)
-        return math.nan if turn.thread_cpu_s is None else count_work(prepared, False).python_calls
-    finally:
-        prepared.close()
-
-
-def _tracking(figure: Figure) -> Callable[..., float]:
-    @_with_attributes(unit=figure.unit, less_is_better=figure.better == "lower")
-    def track(self: _FamilyBenchmarks, checks: Checks, variant: str, problem: str) -> float:
-        return value_of(figure.name, self._checked(checks, variant, problem))
-
-    return track
+def _shared_cache(suite: FamilyBenchmarks) -> Checks:
+    return suite.check_cells()
 
 
 def benchmark_classes(
     registry: Registry, outlines: Mapping[str, Outline]
-) -> dict[str, type[_FamilyBenchmarks]]:
-    """Make the class of each family, by the name that asv shows."""
+) -> dict[str, type[FamilyBenchmarks]]:
+    """Make the class of each family, by the name that asv shows.
+
+    A family of this project has a cache of its own, those of other packages share one.
+    """
+    shared = {family: outline for family, outline in outlines.items() if family not in _CACHES}
     classes = {}
     for family, outline in outlines.items():
         members = {
             "__doc__": f"Benchmarks of the family '{family}'.",
             "registry": registry,
-            "outlines": outlines,
+            "outlines": {family: outline} if family in _CACHES else shared,
             "family": family,
             "params": (outline.variants, outline.problems),
-            **{f"track_{_identifier(each.name)}": _tracking(each) for each in outline.figures},
+            "setup_cache": _CACHES.get(family, _shared_cache),
+            **{f"track_{_identifier(each.name)}": tracking(each) for each in outline.figures},
         }
         name = _identifier(family)
-        classes[name] = type(name, (_FamilyBenchmarks,), members)
+        classes[name] = type(name, (FamilyBenchmarks,), members)
     return classes
 
 

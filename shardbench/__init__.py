@@ -8,6 +8,7 @@ object of its module, which is named below: it prints, pickles and compares as s
 
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what mypy and an editor read; the table below is what runs
@@ -47,6 +48,7 @@ def __getattr__(name: str) -> Any:
     Raises:
         AttributeError: there is no such name.
         ModuleNotFoundError: it needs a library that is not installed.
+        ImportError: a package of another project hides one of shardbench's.
     """
     if name == "__version__":
         from importlib import metadata  # as long to import as all of the rest
@@ -58,6 +60,7 @@ def __getattr__(name: str) -> Any:
     try:
         found = getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:
+        _check_own_packages()
         library = (error.name or "").partition(".")[0]
         if not library or find_spec(library):  # a release without that module: its error says so
             raise
@@ -68,6 +71,16 @@ def __getattr__(name: str) -> Any:
         ) from None
     globals()[name] = found
     return found
+
+
+def _check_own_packages() -> None:
+    """Raise ImportError where another package has the name of one of shardbench's own."""
+    for name in ("harness", "planners", "reports"):
+        spec = find_spec(name)
+        found = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
+        place = next(filter(None, found), None)
+        if place and Path(__file__).resolve().parents[1] not in Path(place).resolve().parents:
+            raise ImportError(f"Another package hides '{name}' of shardbench: {place}.", name=name)
 
 
 def __dir__() -> list[str]:

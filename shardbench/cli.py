@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.model.errors import ShardbenchError, UsageError
+from shardbench.command import Command
 from shardbench.commands.calibrate import calibrate_command
 from shardbench.commands.compare import compare
 from shardbench.commands.doctor import doctor
@@ -38,6 +39,7 @@ app = typer.Typer(
 
 def _command(panel: str, function: Callable[..., None], *shown: str, **options: Any) -> None:
     name = function.__name__.removesuffix("_command")
+    options = {"cls": Command, **options}
     app.command(name, epilog=examples(*shown), rich_help_panel=panel, **options)(function)
 
 

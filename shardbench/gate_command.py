@@ -7,16 +7,16 @@ from contextlib import suppress
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
 
 from harness.model.errors import ShardbenchError
 from harness.suites.gate import HARNESS_FAILED
+from shardbench.command import Command
 from shardbench.options import messages
 
 _USAGE = 2
 
 
-class GateCommand(TyperCommand):
+class GateCommand(Command):
     """A command that ends with 3 where others end with 1 or 2, which mean something else here."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:

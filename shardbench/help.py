@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import typer
 from typer.core import TyperGroup
+
+from shardbench.command import INTERRUPTED, what_is_left
+from shardbench.options import messages
 
 START = """\
 shardbench compares the programs that decide how a model is sharded.
@@ -21,10 +25,18 @@ PANELS = (MEASURE, LOOK, PLAN, CI, OWN, MACHINE)
 
 
 class GroupedCommands(TyperGroup):
-    """A group that lists its commands by their panels, each with its whole first sentence."""
+    """A group that lists its commands by their panels, and says what an interrupt leaves."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command of it; an interrupt ends it as a shell would, with what was kept."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            messages.print(what_is_left(interrupt))
+            raise typer.Exit(INTERRUPTED) from None
 
     def format_commands(self, _: Any, formatter: Any) -> None:
-        """Write a section for each panel, in the order of `PANELS`."""
+        """Write a section for each panel in the order of `PANELS`, with whole first sentences."""
         panels: dict[str, list[tuple[str, str]]] = {panel: [] for panel in PANELS}
         command: Any  # typer gives it a panel; its types know of none
         for name, command in self.commands.items():

@@ -15,6 +15,7 @@ from harness.contract.family import load
 from harness.measuring.environment import environment
 from harness.model.errors import UsageError
 from harness.validating.times import Settings, Told
+from shardbench.command import resumable
 from shardbench.options import messages
 from shardbench.progress import progress_bar
 
@@ -70,8 +71,8 @@ def file_name(text: str) -> str:
 
 
 @contextmanager
-def told() -> Iterator[Told]:
-    """Show what is measured; where it is interrupted, say that the same command goes on."""
+def told(kept: Path, fresh: bool) -> Iterator[Told]:
+    """Show what is measured, into a file that the same command goes on with."""
     console = Console(stderr=True)
     with progress_bar(console) as bar:
         task = bar.add_task("preparing", total=None)
@@ -84,8 +85,5 @@ def told() -> Iterator[Told]:
                 messages.print(f"measuring {doing}: {of - done}")
             last = doing
 
-        try:
+        with resumable(kept, fresh):
             yield tell
-        except KeyboardInterrupt:
-            messages.print("Interrupted: the same command goes on from here.")
-            raise typer.Exit(130) from None

@@ -17,6 +17,7 @@ from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.topology import Topology
 from harness.topologies.lookup import placed_on
 from shardbench import completion
+from shardbench.options import warn
 
 ID = "family/variant@workload/topology:gpus"
 
@@ -75,6 +76,27 @@ def able_family(registry: Registry, name: str, ability: str, verb: str) -> Famil
     return able[0]
 
 
+def placed_with_note(
+    family: Family[Any, Any],
+    workload: WorkloadSpec,
+    topology: str | None,
+    gpus: int | None,
+) -> Topology:
+    """Return the topology of a problem; a number of GPUs that leaves some of a host is noted.
+
+    Raises UsageError as `placed_on`.
+    """
+    placed = placed_on(family, workload, topology, gpus)
+    last = placed.gpus % placed.gpus_per_host
+    if gpus is not None and last and placed.gpus_per_host % placed.gpus:
+        left = placed.gpus_per_host - last
+        warn(
+            f"Hosts of {placed.name} have {placed.gpus_per_host} GPUs: {placed.gpus} leave {left} "
+            "of a host unused."
+        )
+    return placed
+
+
 def find_problem(
     registry: Registry,
     name: str,
@@ -106,7 +128,7 @@ def find_problem(
                 f"{ID}."
             )
         given = WorkloadSpec.parse(workload)
-    return NamedProblem(family, variant, given, placed_on(family, given, topology, gpus))
+    return NamedProblem(family, variant, given, placed_with_note(family, given, topology, gpus))
 
 
 def _of_id(registry: Registry, name: str) -> tuple[Family[Any, Any], str, ProblemId]:

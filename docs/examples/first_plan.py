@@ -100,8 +100,8 @@ def main() -> None:
             best_cold, _ = measure(size, "best-plan", None, 1, 1)
             best, _ = measure(size, "best-plan", warm, 1, 1)
             print(
-                f"{size:>10} {first:10.3f} {cold:11.3f} {ours:11.3f} |{later:9.3f} {ours_later:6.3f}"
-                f" |{best_cold:5.1f} {best:6.1f}",
+                f"{size:>10} {first:10.3f} {cold:11.3f} {ours:11.3f} |{later:9.3f} "
+                f"{ours_later:6.3f} |{best_cold:5.1f} {best:6.1f}",
                 flush=True,
             )
 

@@ -152,6 +152,8 @@ def _become_server(modules: list[str], main: str | None, path: list[str]) -> Non
     Each child would also import the parent's main module, from its file. What cannot be imported is
     left to the child that needs it: in the server any error but ImportError would end all children.
     """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.dup2(2, 1)  # what is imported may print
     adopt_orphans()
     # Orphans that it adopted end, and it knows nothing of them.

@@ -4,8 +4,9 @@ import json
 import os
 import signal
 import threading
-from contextlib import suppress
-from multiprocessing import forkserver, get_context, spawn
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver, get_context, resource_tracker, spawn
 from multiprocessing.process import BaseProcess
 
 import psutil
@@ -55,7 +56,9 @@ def _ensure_server() -> None:
     os.environ.update(settings)
     try:
         get_context("forkserver").set_forkserver_preload(["harness.execution.bootstrap"])
-        forkserver.ensure_running()
+        resource_tracker.ensure_running()  # it lets interrupts through where it starts
+        with _interrupts_held():  # the server takes them from its first line on, then ignores them
+            forkserver.ensure_running()
         if _server_pid() != server:
             _imported = frozenset(_preloaded)
     finally:
@@ -64,6 +67,16 @@ def _ensure_server() -> None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold interrupts back, also from a process that is started, which inherits that."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _server_pid() -> int | None:

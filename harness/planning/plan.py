@@ -12,7 +12,7 @@ from harness.contract.variants import Variant
 from harness.measuring.request import Request
 from harness.measuring.timing.clock import Clock, SystemClock
 from harness.model.cell import RankTable
-from harness.model.errors import ShardbenchError, UsageError, one_line
+from harness.model.errors import NotApplicable, ShardbenchError, UsageError, one_line
 from harness.model.ids import CellId, WorkloadSpec
 from harness.model.quality import Bound, Quality, find_bound
 from harness.model.topology import Topology
@@ -173,6 +173,8 @@ def decide(
                 ended = clock.wall()
         finally:
             prepared.close()
+    except NotApplicable as error:
+        raise UsageError(f"'{variant.name}' cannot plan this: {error}") from error
     except ShardbenchError:
         raise
     except Exception as error:  # a variant may raise anything, e.g. where nothing fits

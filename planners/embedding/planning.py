@@ -91,7 +91,7 @@ def _near(problem: EmbeddingProblem, plan: Plan) -> EmbeddingProblem | None:
         return None
     options = {option.fqn: option for option in plan.options}
     tables = zip(problem.fqns, problem.tables, strict=True)
-    previous = previous_of([TableEntry.of(table, options[fqn]) for fqn, table in tables])
+    previous = previous_of([TableEntry.of(table, options[fqn]) for fqn, table in tables], ranks)
     moving = MoveBudget(previous, float("inf"), _EFFORT)
     return replace(problem, moving=moving, known=dict(problem.known))
 

@@ -79,7 +79,7 @@ def calibrate_command(
     found = able_family(found_registry(), family, "measuring", "measure")
     bench = bench_of(device, indices, None, seed)
     path = FOLDER / f"{out.stem}.times.jsonl"
-    with hold(path), told() as tell:
+    with hold(path), told(path, fresh) as tell:
         sweep = measurable(found).sweep(bench, share)
         settings = settings_of(bench, sweep.device)
         machine = calibrate(sweep, Timing(path, settings, SystemClock(), tell, fresh))

@@ -30,6 +30,7 @@ from reports.views.commits import (
     step_sentences,
 )
 from shardbench import completion, display
+from shardbench.command import resumable
 from shardbench.options import check_folder, check_seconds, found_registry, messages, write
 from shardbench.results_file import measuring_into
 
@@ -105,7 +106,7 @@ def history(
     folder = out or Path("history", library)
     check_folder(folder)
     results = folder / "history.jsonl"
-    with measuring_into(results):
+    with measuring_into(results), resumable(results):
         runner = Runner(declared, source, asked, topology, results, budget, repeat, jobs)
         if sought:
             _find(runner, first, last, sought)

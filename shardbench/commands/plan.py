@@ -15,7 +15,6 @@ from harness.model.topology import Topology
 from harness.planning.plan import Near, Planned, front
 from harness.planning.plan import plan as make_plan
 from harness.store.results import to_json
-from harness.topologies.lookup import placed_on
 from shardbench import completion, display
 from shardbench.display.plan import front_shown, shown
 from shardbench.options import (
@@ -27,7 +26,7 @@ from shardbench.options import (
     warn,
     write,
 )
-from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family
+from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family, placed_with_note
 from shardbench.progress import progress_display
 
 _RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
@@ -88,7 +87,7 @@ def plan(
     near = _near(previous, move_gib, lost_ranks, pareto)
     found = able_family(found_registry(), family, "planning", "plan")
     workload = WorkloadSpec.parse(tables)
-    placed = placed_on(found, workload, topology, gpus)
+    placed = placed_with_note(found, workload, topology, gpus)
     if near is not None and pareto is not None:
         if variant:
             raise UsageError("--pareto takes no --variant: the family's choice plans.")
@@ -124,7 +123,7 @@ def _near(
     if move_gib is not None and pareto is not None:
         raise UsageError("--pareto takes no --move-gib: it has plans for many.")
     lost: set[int] = set()
-    for part in filter(None, lost_ranks.split(",")):
+    for part in lost_ranks.split(",") if lost_ranks else ():
         ends = _RANKS.fullmatch(part.strip())
         first, last = (int(end or ends[1]) for end in ends.groups()) if ends else (1, 0)
         if first > last:

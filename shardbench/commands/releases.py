@@ -34,6 +34,7 @@ from reports.formatting import plural
 from reports.tables.terminal import as_terminal
 from reports.views.history import Chapter, chapters, history_findings
 from shardbench import completion, display
+from shardbench.command import resumable
 from shardbench.options import check_folder, check_seconds, found_registry, messages, warn, write
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
@@ -104,7 +105,7 @@ def releases(
     settings = settings_of(repeat, seconds, budget)
     path = out / "history.jsonl"
     found: list[Cell] = []
-    with measuring_into(path):
+    with measuring_into(path), resumable(path):
         for each, topology in zip(problems, topologies, strict=True):
             request = Request(family, each.workload, topology, purpose="releases")
             with progress_display(str(request.problem)) as listen:

@@ -7,6 +7,7 @@ import typer
 
 from harness.model.errors import UsageError
 from harness.suites.sweep import registered_requests
+from shardbench.command import resumable
 from shardbench.ladder_flames import profile_ladders
 from shardbench.options import (
     SUITE_BUDGET,
@@ -80,7 +81,7 @@ def report(
     settings = settings_of(budget, seconds, seed, memory)
     if results is None:
         results = Path("results") / ("report-large.jsonl" if large else "report.jsonl")
-        with measuring_into(results):
+        with measuring_into(results), resumable(results, fresh):
             requests = registered_requests(found_registry().families, large)
             measure(requests, results, settings, fresh)
     elif large:

@@ -22,6 +22,7 @@ from harness.suites.suite_file import read_suite
 from harness.suites.sweep import Finished, Site, Workers, registered_requests, resumed
 from reports.formatting import plural
 from shardbench import completion
+from shardbench.command import resumable
 from shardbench.options import (
     SUITE_BUDGET,
     SUITE_SECONDS,
@@ -86,7 +87,11 @@ def sweep_command(
     if dry_run:
         _list(requests, path, settings, fresh)
         return
-    with _workers(executor, scheduler, workers, settings) as held, measuring_into(path):
+    with (
+        _workers(executor, scheduler, workers, settings) as held,
+        measuring_into(path),
+        resumable(path, fresh),
+    ):
         requests, finished = measure(requests, path, settings, fresh, held)
     _summarise(requests, finished, path)
 

@@ -21,6 +21,7 @@ from harness.topologies.link_matrix import LinkMatrix, parse_matrix
 from harness.topologies.lookup import find_rows, find_topology, presets
 from harness.topologies.traps import find_traps
 from shardbench import completion, display
+from shardbench.command import Command
 from shardbench.display import topology as topology_views
 from shardbench.help import GroupedCommands, examples
 from shardbench.options import check_out, check_writable, found_registry, messages, write
@@ -48,6 +49,7 @@ topology_app = typer.Typer(
 
 @topology_app.command(
     "capture",
+    cls=Command,
     epilog=examples(
         "shardbench topology capture -o machine.csv",
         "shardbench topology capture -o machine.csv --from-topo topo.txt \\",
@@ -131,7 +133,9 @@ def _read_matrix(file: Path) -> LinkMatrix:
     return parse_matrix(text, str(file))
 
 
-@topology_app.command("show", epilog=examples("shardbench topology show dgx_h100 -n 16"))
+@topology_app.command(
+    "show", cls=Command, epilog=examples("shardbench topology show dgx_h100 -n 16")
+)
 def show(
     topology: Annotated[
         str,
@@ -175,7 +179,9 @@ def show(
     messages.print(f"Wrote {out}")
 
 
-@topology_app.command("check", epilog=examples("shardbench topology check machine.csv -n 16"))
+@topology_app.command(
+    "check", cls=Command, epilog=examples("shardbench topology check machine.csv -n 16")
+)
 def check(
     topology: Annotated[
         str,

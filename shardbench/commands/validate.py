@@ -14,7 +14,6 @@ from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.topology import Topology
 from harness.store.lock import hold
 from harness.store.results import to_json
-from harness.topologies.lookup import placed_on
 from harness.validating.links import LinkTime, time_links
 from harness.validating.times import Timing
 from harness.validating.validation import Validation, validate
@@ -46,7 +45,7 @@ from shardbench.options import (
     warn,
     write,
 )
-from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family
+from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family, placed_with_note
 
 _FEWEST, _MOST = 3, 200
 
@@ -99,7 +98,7 @@ def validate_command(
         raise UsageError(f"--plans must be from {_FEWEST} to {_MOST}, not {plans}.")
     found = able_family(found_registry(), family, "measuring", "measure")
     specs = [WorkloadSpec.parse(each) for each in dict.fromkeys(workload)]
-    problems = [(spec, placed_on(found, spec, topology, gpus)) for spec in specs]
+    problems = [(spec, placed_with_note(found, spec, topology, gpus)) for spec in specs]
     bench = bench_of(device, indices, memory, seed)
     able = measurable(found)
     links = able.links(device)
@@ -150,12 +149,12 @@ def _validated(
     problem = str(ProblemId(family.label(spec), placed.name, placed.gpus))
     clock = SystemClock()
     path = out / f"{file_name(problem)}.json"
-    with hold(path), told() as tell:
+    kept = path.with_suffix(".times.jsonl")
+    with hold(path), told(kept, fresh) as tell:
         ready = measurable(family).candidates(family.work.build(spec, placed), plans, bench)
         timed: tuple[LinkTime, ...] = ()
         if links is not None:
             timed = time_links(links, [each.collectives for each in ready.candidates], clock)
-        kept = path.with_suffix(".times.jsonl")
         timing = Timing(kept, settings_of(bench, ready.device), clock, tell, fresh)
         done = validate(problem, bench.inputs, ready, timing, seconds, bench.seed, timed)
         write(path, to_json(to_builtins(done), indent=1) + "\n")

@@ -15,6 +15,7 @@ from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import placed_on
 from reports.inventories import to_csv
 from shardbench import completion, display
+from shardbench.command import Command
 from shardbench.display.inventory import outcome, shown
 from shardbench.help import GroupedCommands, examples
 from shardbench.options import check_out, check_writable, found_registry, messages, write
@@ -32,7 +33,9 @@ workload_app = typer.Typer(
 )
 
 
-@workload_app.command("show", epilog=examples("shardbench workload show dlrm-856 --top 5"))
+@workload_app.command(
+    "show", cls=Command, epilog=examples("shardbench workload show dlrm-856 --top 5")
+)
 def show(
     workload: Annotated[
         str,
@@ -113,7 +116,9 @@ def _only(families: list[Family[Any, Any]], spec: WorkloadSpec) -> Family[Any, A
 
 
 @workload_app.command(
-    "import", epilog=examples("shardbench workload import tables.parquet -o my_tables.csv")
+    "import",
+    cls=Command,
+    epilog=examples("shardbench workload import tables.parquet -o my_tables.csv"),
 )
 def import_workload(
     source: Annotated[str, typer.Argument(help="A file, or module:function, whose code is run.")],

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ from harness.measuring.check import check
 from harness.measuring.timing.clock import SystemClock
 
 ROOT = Path(__file__).parents[2]
+
+
+def cache_key(suite: type[Any]) -> str:
+    return str(asv_benchmark(suite, "time_plan", "same", None).setup_cache_key)
 
 
 class TestDiscovery:
@@ -55,14 +60,19 @@ class TestDiscovery:
     def test_a_name_with_a_hyphen_becomes_one_that_asv_can_find(self) -> None:
         assert list(suite_of(made_up("two-dice"))) == ["two_dice"]
 
-    def test_all_families_share_one_cache_that_holds_them_all(self) -> None:
-        suites = suite_of(made_up(), made_up("cards"))
-        keys = {
-            asv_benchmark(suite, "time_plan", "same", None).setup_cache_key
-            for suite in suites.values()
-        }
-        assert len(keys) == 1
-        assert {family for family, _, _ in suites["dice"]().setup_cache()} == {"dice", "cards"}
+    def test_asv_finds_nothing_but_the_families(self) -> None:
+        code = """
+from asv_runner.discovery import disc_benchmarks
+for found in disc_benchmarks("benchmarks"):
+    print(found.name)
+"""
+        ran = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60, stdout=subprocess.PIPE
+        )
+        names = ran.stdout.decode().split()
+        assert "families.reshard.track_syncs" in names
+        assert len(set(names)) == len(names)
+        assert {name.split(".")[0] for name in names} == {"families"}
 
     def test_a_family_that_lacks_what_it_needs_is_left_out_with_a_note(
         self, capsys: pytest.CaptureFixture[str]
@@ -87,6 +97,22 @@ class TestDiscovery:
     def test_importing_the_suite_imports_no_planner(self) -> None:
         code = "import sys, benchmarks.families; assert 'torch' not in sys.modules"
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
+
+
+class TestCaches:
+    def test_each_family_of_this_project_has_its_own(self) -> None:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        names = project["entry-points"]["shardbench.families"]
+        suites = suite_of(*map(made_up, names))
+        assert len({cache_key(suite) for suite in suites.values()}) == len(names)
+        for name in names:
+            assert {family for family, _, _ in suites[name]().setup_cache()} == {name}
+
+    def test_those_of_other_packages_share_one_that_holds_them_all(self) -> None:
+        suites = suite_of(made_up(), made_up("cards"), made_up("reshard"))
+        assert cache_key(suites["dice"]) == cache_key(suites["cards"])
+        for name in ("dice", "cards"):
+            assert {family for family, _, _ in suites[name]().setup_cache()} == {"dice", "cards"}
 
 
 class TestFigures:

@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,19 +31,28 @@ dice = "dice:FAMILY"
 """
 
 FAMILY = """
+import os
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from harness.contract import Family, Quality
+
+def is_kept():
+    file = Path(os.environ["NUMBA_CACHE_DIR"], "kernel")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    kept = file.exists()
+    file.touch()
+    return kept
 
 WORK = SimpleNamespace(
     build=lambda workload, topology: 1,
     facts=lambda problem: {},
     fingerprint=str,
     validate=lambda problem, decision: None,
-    quality=lambda problem, decision: {"hash": hash("some text") % 1000},
+    quality=lambda problem, decision: {"hash": hash("some text") % 1000, "kept": is_kept()},
     observe=lambda recorder: nullcontext(),
 )
-QUALITIES = (Quality("hash"),)
+QUALITIES = (Quality("hash"), Quality("kept"))
 FAMILY = Family("dice", "rolls dice", WORK, QUALITIES, benchmarks=("dice/dgx_h100:8",))
 
 def work(steps):
@@ -197,6 +208,34 @@ def test_hashes_do_not_differ_from_run_to_run(repository: Path) -> None:
     expected = int(subprocess.check_output([sys.executable, "-c", code], env=environment))
     for revision in ("main~1", "main"):
         assert stored(repository, revision)["families.dice.track_hash"]["quick"] == expected
+
+
+@pytest.mark.usefixtures("continuous")
+def test_what_one_commit_compiles_is_kept_for_the_next(repository: Path) -> None:
+    # Each commit was checked out twice, and shown is the second time.
+    for revision in ("main~1", "main"):
+        assert stored(repository, revision)["families.dice.track_kept"]["reference"] == 1
+
+
+@pytest.mark.usefixtures("continuous")
+def test_a_family_of_an_installed_package_is_found_at_a_commit(
+    repository: Path, tmp_path: Path
+) -> None:
+    venv.create(tmp_path, symlinks=True)
+    site = Path(sysconfig.get_path("purelib", "venv", {"base": str(tmp_path)}))
+    outer = sysconfig.get_path("purelib")
+    (site / "outer.pth").write_text(f"import site; site.addsitedir({outer!r})\n")
+    (site / "cards.py").write_text(FAMILY.replace("dice", "cards"))
+    info = site / "cards-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: cards\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[shardbench.families]\ncards = cards:FAMILY\n")
+    command = "-m asv run --quick --dry-run --bench track_hash main^!"
+    ran = run(repository, str(tmp_path / "bin" / "python"), *command.split())
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for family in ("cards", "dice"):
+        assert f"families.{family}.track_hash" in ran.stdout
+    assert "Benchmarking worktree-py3" in ran.stdout
 
 
 def test_what_a_commit_lacks_does_not_come_from_the_editable_install(repository: Path) -> None:

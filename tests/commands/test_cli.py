@@ -35,6 +35,33 @@ def shardbench(capsys, monkeypatch, tmp_path):
     return run
 
 
+def test_hosts_that_are_not_full_are_noted(shardbench):
+    for gpus, is_noted in ((7, True), (6, True), (4, False), (16, False)):
+        placed = ["-w", "synthetic[tables=2]", "-t", "dgx_h100", "-n", str(gpus)]
+        _, _, err = shardbench("plan", *placed, "--variant", "calibrated")
+        assert ("GPUs: " in err) == is_noted
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compare", QUICK_ID, "--variants", ""),
+        ("compare", QUICK_ID, "--against="),
+        ("workload", "show", "dlrm-856", "--family", ""),
+    ],
+)
+def test_an_option_that_is_given_is_not_empty(shardbench, arguments):
+    code, out, err = shardbench(*arguments)
+    assert (code, out) == (2, "")
+    assert one_sentence(err).endswith(" must not be empty.")
+
+
+def test_a_variant_that_does_not_apply_is_a_wrong_option(shardbench):
+    code, out, err = shardbench("plan", *PROBLEM, "--variant", "calibrated")
+    assert (code, out) == (2, "")
+    assert "has no coefficients" in one_sentence(err)
+
+
 def one_sentence(text: str) -> str:
     lines = text.strip().splitlines()
     assert len(lines) == 1, text

@@ -255,6 +255,8 @@ def test_a_front_is_written_plan_by_plan_with_a_table_and_a_figure(plan, moving,
         (["--from", "old.json", "--move-gib", "nan"], "of at least 0, not nan."),
         (["--from", "old.json", "--lost-ranks", "8-3"], "must be like 8-15,20, not '8-3'."),
         (["--from", "old.json", "--lost-ranks", "x"], "must be like 8-15,20, not 'x'."),
+        (["--from", "old.json", "--lost-ranks", ""], "--lost-ranks must not be empty."),
+        (["--from", "old.json", "--lost-ranks", "1,,2"], "must be like 8-15,20, not '1,,2'."),
         (
             ["--from", "old.json", "--pareto", "f", "--move-gib", "1"],
             "takes no --move-gib",

@@ -102,6 +102,14 @@ def test_ranks_that_went_away_are_closed_up():
     assert plan.bytes_moved([stays], 2) == WHOLE // 2
 
 
+@pytest.mark.parametrize("lost", [[-1], [8], [2, 20]])
+def test_only_ranks_of_the_plan_can_be_lost(problem, file, lost):
+    with pytest.raises(UsageError, match="plan of 8 ranks has no such rank"):
+        near(problem, file, 1.0, lost)
+    with pytest.raises(UsageError, match=f"Rank {lost[-1]} cannot be lost"):
+        planner(problem, mode="best-plan", previous=file, lost_ranks=lost)
+
+
 def test_a_rank_beyond_the_last_one_is_gone():
     option = placed_option("table_wise", (0, 0, ROWS, DIM, 3))
     plan = before("table_wise", ((0, 0, ROWS, DIM), 3))

@@ -134,3 +134,21 @@ def test_accelerate_works_where_torch_alone_is(tmp_path: Path):
     done = made.run(made.python, "-c", WITH_TORCH_ALONE, path=ROOT)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 2
+
+
+@pytest.mark.parametrize("hidden", ["planners", "harness"])
+def test_a_package_of_the_same_name_is_named_with_its_file(hidden: str, tmp_path: Path):
+    other = tmp_path / hidden / "__init__.py"
+    other.parent.mkdir()
+    other.touch()
+    script = (
+        f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]\n"
+        "sys.meta_path[:] = [each for each in sys.meta_path if 'Editable' not in repr(each)]\n"
+        "from shardbench import Planner"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    last = done.stderr.splitlines()[-1]
+    assert f"'{hidden}'" in last
+    assert str(other) in last

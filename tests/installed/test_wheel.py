@@ -65,7 +65,7 @@ def installed(environment: MadeEnvironment) -> dict[str, str]:
 
 
 def shardbench(environment: MadeEnvironment, *words: str) -> str:
-    # What is compiled is also plain Python: compiling it takes a minute or more.
+    # What is compiled is also plain Python: compiling it takes many seconds.
     done = environment.run(environment.bin / "shardbench", *words, NUMBA_DISABLE_JIT="1")
     assert done.returncode == 0, done.stderr
     return done.stdout

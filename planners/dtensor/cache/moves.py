@@ -66,9 +66,9 @@ class DirectMoves:
         ) -> torch.Tensor:
             steps = found = None
             if local.__class__ is torch.Tensor and not (
-                (local.requires_grad and torch.is_grad_enabled())
-                or options.get("use_graph_based_transform") is not None
-                or others_take_part()
+                options.get("use_graph_based_transform") is not None
+                or others_take_part()  # before torch's mode for functions sees an attribute
+                or (local.requires_grad and torch.is_grad_enabled())
             ):
                 steps = _steps(current, target)
                 found = known.entries.get(id(steps))

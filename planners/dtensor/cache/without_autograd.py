@@ -46,7 +46,7 @@ def without_autograd(specs: SpecTable, layouts: Layouts) -> AbstractContextManag
     ) -> Any:
         if (
             type(local) is torch.Tensor
-            and not (local.requires_grad or run_check or others_take_part())
+            and not (run_check or others_take_part() or local.requires_grad)
             and (placed := specs.of_any_size(mesh, placements)) is not None
             and mesh._is_current_rank_part_of_mesh()
         ):
@@ -60,7 +60,7 @@ def without_autograd(specs: SpecTable, layouts: Layouts) -> AbstractContextManag
     def handed_on(gradient: Any, previous: DTensorSpec, *rest: Any) -> Any:
         if (
             type(gradient) is DTensor
-            and not (torch.is_grad_enabled() or gradient.requires_grad or others_take_part())
+            and not (torch.is_grad_enabled() or others_take_part() or gradient.requires_grad)
             and (placed := specs.of_any_size(previous.mesh, gradient.placements)) is not None
             and _stays(gradient, placed, previous, rest)
         ):

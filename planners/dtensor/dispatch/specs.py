@@ -32,9 +32,13 @@ def with_meta(spec: DTensorSpec, meta: TensorMeta) -> DTensorSpec:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PlacedSpec:
-    """The attributes of specs with placements on a mesh, whatever the size."""
+    """The attributes of specs with placements on a mesh, whatever the size.
+
+    `as_given` says whether torch keeps the placements that it is given.
+    """
 
     attributes: dict[str, Any]
+    as_given: bool
 
 
 class SpecTable:
@@ -70,7 +74,8 @@ class SpecTable:
             spec.__dict__.update(placed.attributes, tensor_meta=meta)
             self._known.add((placed, meta), dict(vars(spec)))
             return
-        spec.__dict__.update(attributes)
+        # Its own meta: one of tuples equals one of a torch.Size, which has more methods.
+        spec.__dict__.update(attributes, tensor_meta=meta)
         if attributes["_hash"] is None:  # not worth it for a spec that is made once
             attributes["_hash"] = hash(spec)
 
@@ -94,13 +99,16 @@ class SpecTable:
                     placed = of_any_size.get(key)
                     if placed is not None:
                         fill(self, placed, tensor_meta)
+                        if placed.as_given:  # _NormPartial(2) equals _NormPartial(2.0)
+                            self.__dict__["placements"] = placements
                         return
                 except TypeError:  # a list of placements, a size that is a symbol
                     make(self, mesh, placements, tensor_meta, *key[2:])
                     return
             make(self, mesh, placements, tensor_meta, *key[2:])
             if type(self.placements) is type(placements) and is_plain(self):
-                keep(key, PlacedSpec({**vars(self), "tensor_meta": None}))
+                attributes = {**vars(self), "tensor_meta": None}
+                keep(key, PlacedSpec(attributes, self.placements is placements))
 
         keep = self._of_any_size.add
         return mock.patch.object(DTensorSpec, "__init__", from_table)

@@ -39,12 +39,23 @@ class PreviousTable:
 
 @dataclass(frozen=True, slots=True)
 class PreviousPlan:
-    """A plan that moves are counted from: its tables by torchrec's `fqn`, or else by name."""
+    """A plan that moves are counted from: its tables by torchrec's `fqn`, or else by name.
+
+    `world_size` is None where it is not said, as in a ShardingPlan.
+    """
 
     tables: Mapping[str, PreviousTable]
+    world_size: int | None = None
 
     def without(self, lost: Collection[int]) -> "PreviousPlan":
-        """Return the plan where these ranks went away, and those after them closed the ranks."""
+        """Return the plan where these ranks went away, and those after them closed the ranks.
+
+        Raises UsageError where the plan has no such rank.
+        """
+        for rank in sorted(lost):
+            if rank < 0 or (self.world_size is not None and rank >= self.world_size):
+                ranks = "" if self.world_size is None else f" of {self.world_size} ranks"
+                raise UsageError(f"Rank {rank} cannot be lost: the plan{ranks} has no such rank.")
         gone = np.array(sorted(set(lost)), np.int64)
 
         def renumbered(ranks: tuple[int, ...]) -> tuple[int, ...]:
@@ -55,7 +66,8 @@ class PreviousPlan:
             {
                 name: replace(table, ranks=renumbered(table.ranks))
                 for name, table in self.tables.items()
-            }
+            },
+            None if self.world_size is None else self.world_size - len(gone),
         )
 
     def find(self, option: ShardingOption) -> PreviousTable | None:
@@ -104,12 +116,13 @@ def previous_plan(source: ShardingPlan | str | Path | PreviousPlan) -> PreviousP
                 for name, parameter in module.items()
             }
         )
-    return previous_of(read_plan(source, read_file(source)).tables)
+    document = read_plan(source, read_file(source))
+    return previous_of(document.tables, document.world_size)
 
 
-def previous_of(tables: Iterable[TableEntry]) -> PreviousPlan:
+def previous_of(tables: Iterable[TableEntry], world_size: int) -> PreviousPlan:
     """Return what the tables of a plan document say."""
-    return PreviousPlan({table.name: _of_entry(table) for table in tables})
+    return PreviousPlan({table.name: _of_entry(table) for table in tables}, world_size)
 
 
 def _of_entry(table: TableEntry) -> PreviousTable:

@@ -20,7 +20,8 @@ from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type
 
 import numba
 import numpy as np
-from numba.core import compiler, serialize, types
+from numba import types
+from numba.core import compiler, serialize
 from numba.core.codegen import JITCodeLibrary
 from numba.core.registry import cpu_target
 
@@ -99,15 +100,15 @@ def inlined(function: F) -> F:
 def _kernel(function: F, **options: bool) -> F:
     dispatcher = numba.njit(**options)(function)
     if dispatcher is not function:  # NUMBA_DISABLE_JIT
-        dispatcher._cache = _Kept(function)
+        dispatcher._cache = _Kept(cast(FunctionType, function))
         KERNELS.setdefault(function.__module__, []).append(dispatcher)
     return cast(F, dispatcher)
 
 
 def _subroutine(function: F, **options: bool) -> F:
-    dispatcher = numba.njit(
-        pipeline_class=_PartCompiler, **options, **_NO_WAY_IN, **_UNCOUNTED
-    )(function)
+    dispatcher = numba.njit(pipeline_class=_PartCompiler, **options, **_NO_WAY_IN, **_UNCOUNTED)(
+        function
+    )
     if dispatcher is not function:
         compile_for = dispatcher.compile
         # Numba would compile it again for each constant that it is called with.

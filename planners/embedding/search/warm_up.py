@@ -219,6 +219,6 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         _compile_here(sys.argv[1], sys.argv[2:])
     else:
-        print("Compiling the planner's search on all cores.", flush=True)
+        print("Compiling the planner's search on all cores.", flush=True)  # noqa: T201
         logger.setLevel(logging.ERROR)
         compile_ahead((*BEST_PLAN, *BINS_2D))

@@ -12,7 +12,7 @@ from told import operands, outcome, program, told
 from torch._subclasses import FakeTensorMode
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, Shard, _sharding_prop
+from torch.distributed.tensor import DTensor, Replicate, Shard, _sharding_prop
 from torch.distributed.tensor._utils import ExplicitRedistributionContext
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.experimental import implicit_replication
@@ -267,3 +267,50 @@ def test_what_is_left_to_torch_is_decided_once_as_in_torch(prepare, dispatch):
 
     assert made_again(Dispatch()) == 0
     assert made_again(dispatch) == 0
+
+
+def test_a_spec_has_the_sizes_it_is_made_with_not_equal_ones_of_another_type(dispatch, mesh):
+    def types(mesh: DeviceMesh) -> list[Any]:
+        local, made = torch.ones(2, 4), []
+        for _ in range(3):  # one is seen, one is kept, one is taken from what is kept
+            sizes = {"shape": (8, 4), "stride": (4, 1)}
+            given = DTensor.from_local(local, mesh, [Shard(0)], run_check=False, **sizes)
+            made += [given, DTensor.from_local(local, mesh, [Shard(0)], run_check=False)]
+        return [type(each._spec.shape) for each in made]
+
+    with running(dispatch):
+        found = types(mesh)
+    assert found == types(mesh) == 3 * [tuple, torch.Size]
+
+
+def test_placements_are_those_given_not_equal_ones_of_another_type(dispatch, mesh):
+    def norms(mesh: DeviceMesh) -> list[str]:
+        x = placed(mesh, counted(2, 4), Shard(0))
+        made = [torch.linalg.vector_norm(x, order) for order in 3 * [2, 2.0]]
+        return [str(each.placements) for each in made]
+
+    with running(dispatch):
+        found = norms(mesh)
+    assert found == norms(mesh)
+    assert len(set(found)) == 2
+
+
+def test_a_function_mode_sees_what_it_sees_on_plain_torch(dispatch, mesh):
+    def seen(mesh: DeviceMesh) -> list[str]:
+        names: list[str] = []
+
+        class Noting(TorchFunctionMode):
+            def __torch_function__(self, function, types, args=(), kwargs=None):
+                names.append(function.__name__)
+                return function(*args, **(kwargs or {}))
+
+        x = placed(mesh, counted(2, 4), Shard(0))
+        for _ in range(3):
+            with Noting():
+                placed(mesh, counted(2, 4), Shard(0)).redistribute(mesh, [Replicate()])
+                x.redistribute(mesh, [Replicate()])
+        return names
+
+    with running(dispatch):
+        found = seen(mesh)
+    assert found == seen(mesh)

@@ -1,4 +1,4 @@
-"""Until the compiled search is there, torchrec's own search plans: with the same plan and counts."""
+"""Until the compiled search is there, torchrec's own search makes the same plan."""
 
 import itertools
 from collections.abc import Iterator

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from itertools import chain, count, repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,13 +74,18 @@ def said_by(running: "subprocess.Popen[str]") -> str:
     return said
 
 
+def told_by(running: "subprocess.Popen[str]") -> Any:
+    """Return its last line; a machine that is busy may have it say before that it compiles."""
+    return json.loads(said_by(running).splitlines()[-1])
+
+
 def test_no_search_compiles_what_was_not_compiled_ahead():
     said_by(process(SEARCH))
 
 
 def test_eight_processes_on_one_cold_cache_compile_everything_once(tmp_path):
     running = [process(COMPILE, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(8)]
-    results = [json.loads(said_by(each)) for each in running]
+    results = [told_by(each) for each in running]
     assert sum(started for started, _ in results) == 1
     assert all(signatures == [1, 1] for _, signatures in results)
     kept = sorted(path.suffix for path in tmp_path.iterdir())
@@ -91,7 +97,7 @@ def test_what_is_kept_in_a_damaged_file_is_compiled_again(tmp_path):
     damaged = min(tmp_path.glob("*.kernel"))
     whole = damaged.stat().st_size
     os.truncate(damaged, whole // 2)
-    assert json.loads(said_by(process(COMPILE, NUMBA_CACHE_DIR=str(tmp_path))))[1] == [1, 1]
+    assert told_by(process(COMPILE, NUMBA_CACHE_DIR=str(tmp_path)))[1] == [1, 1]
     assert damaged.stat().st_size > whole // 2
 
 
@@ -121,9 +127,7 @@ def kept_after(polls: int) -> Iterator[bool]:
 
 
 @pytest.mark.parametrize(("seconds", "announced"), [(1, 0), (9, 1)])
-def test_a_wait_of_more_than_two_seconds_is_announced_once(
-    seconds, announced, monkeypatch, caplog
-):
+def test_a_wait_of_more_than_two_seconds_is_announced_once(seconds, announced, monkeypatch, caplog):
     kept, slept = kept_after(seconds), []
     monkeypatch.setattr(warm_up, "are_kept", lambda modules: next(kept))
     monkeypatch.setattr(warm_up, "advance", lambda modules, **options: False)

@@ -1,5 +1,6 @@
 """Plans near another one: within the budget, above the bound, and no worse with more of it."""
 
+import ctypes
 import math
 from dataclasses import dataclass
 from itertools import product
@@ -195,3 +196,11 @@ def test_a_plan_that_no_longer_fits_moves_as_little_as_can_be_found():
     near = Case(space, devices((2, 0), (9, 0)), before, weight).search().search(1)
     assert near.bytes == 2
     assert near.found.ranks.tolist() == [0, 1, 0]
+
+
+def test_a_search_prints_nothing(capfd):
+    case = two_ranks()
+    best_plan(case.space, case.devices, Deadline(0.002, lambda: 0.0), 0)
+    case.search().search(1)
+    ctypes.CDLL(None).fflush(None)  # what a solver has printed may still be in C's buffer
+    assert capfd.readouterr() == ("", "")

@@ -21,7 +21,7 @@ from planners.embedding.search.best_plan.bounds.climb import climb
 from planners.embedding.search.best_plan.bounds.pieces import Pieces, first_worth
 from planners.embedding.search.best_plan.bounds.presolve import Presolve
 from planners.embedding.search.best_plan.bounds.pricing import dearest_pattern
-from planners.embedding.search.best_plan.bounds.programmes import new_solver
+from planners.embedding.search.best_plan.bounds.programmes import Solver
 from planners.embedding.search.best_plan.candidates import Candidates
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints
@@ -223,7 +223,7 @@ class _Master:
 
     def __init__(self, tables: int, counts: Floats) -> None:
         self._tables = tables
-        self._highs = highs = new_solver()
+        self._highs = highs = Solver()
         infinity = highspy.kHighsInf
         for _ in range(tables):
             highs.addRow(0.0, infinity, 0, [], [])

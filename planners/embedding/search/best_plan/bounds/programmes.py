@@ -39,11 +39,13 @@ def least_perf(found: Candidates) -> Floats:
     return np.asarray(found.space.option_perf[found.options] * (1 - rounded))
 
 
-def new_solver() -> highspy.Highs:
-    """Return a solver that says nothing."""
-    highs = highspy.Highs()
-    highs.setOptionValue("output_flag", False)
-    return highs
+class Solver(highspy.Highs):
+    """A solver that prints nothing."""
+
+    def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name
+        """Enable them, as highspy does while it makes a solver; since 1.16 that prints a banner."""
+        self.setOptionValue("output_flag", False)
+        super().enableCallbacks()
 
 
 def run_solver(highs: highspy.Highs, deadline: Deadline) -> None:
@@ -66,7 +68,7 @@ class LinearRelaxation:
         # In parts of what there is, so that all numbers are of one size.
         self._storage = used[:, kinds] / np.maximum(capacity[kinds], 1)
         self._kinds = len(kinds)
-        self._highs = new_solver()
+        self._highs = Solver()
         for _ in kinds:
             self._highs.addRow(-highspy.kHighsInf, 1.0, 0, [], [])
         for _ in range(found.space.tables):
@@ -168,10 +170,11 @@ class HostProgramme:
         starts = [host * size for host in range(self._devices.hosts + 1)]
         self._hosts = list(pairwise(starts if starts[-1] == ranks else [*starts, ranks]))
         self._kinds = [kind for kind in range(3) if self._space.option_storage[:, kind].any()]
-        self._highs = highs = new_solver()
+        self._highs = highs = Solver()
         highs.setOptionValue("mip_max_nodes", _MOST_NODES)
         highs.setOptionValue("mip_rel_gap", _INTEGER_GAP)
-        highs.setOptionValue("threads", 1)
+        # Not by "threads": all solvers of a process, those of others too, must have as many.
+        highs.setOptionValue("parallel", "off")
         infinity = highspy.kHighsInf
         for _ in range(self._space.tables):
             highs.addRow(1.0, 1.0, 0, [], [])

@@ -164,7 +164,7 @@ def _search(
             state.chosen[table] = options[table]
             place(tables, state, options[table], ranks_of(tables, state, table))
             count_moves(tables, state, table, 1)
-    if len(order) > 0:
+    if len(options) > 0:  # also where all tables were placed before
         _note_if_best(tables, state)
     cost = all_cost(state)
     fits = False

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planners.embedding.search.best_plan.bounds.bound import least_possible
-from planners.embedding.search.best_plan.bounds.programmes import least_perf
+from planners.embedding.search.best_plan.bounds.programmes import Solver, least_perf
 from planners.embedding.search.best_plan.candidates import Candidates
 from planners.embedding.search.best_plan.near.moves import Moves
 from planners.embedding.search.outcome import Deadline
@@ -111,8 +111,7 @@ class _Programme:
             self._needs.append((np.concatenate(rows), np.concatenate(values)))
         self._owners = np.array(owners, np.int64)
         self._weights = np.array(weights)
-        self._highs = highspy.Highs()
-        self._highs.setOptionValue("output_flag", False)
+        self._highs = Solver()
         self._build()
 
     def _build(self) -> None:

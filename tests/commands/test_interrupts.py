@@ -1,0 +1,67 @@
+"""An interrupt ends a command with one sentence: what was kept, and which command goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shardbench.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5])
+def test_no_process_prints_a_traceback_where_children_start(seconds, tmp_path):
+    running = subprocess.Popen(
+        [sys.executable, "-m", "shardbench", "compare", "reshard@transformer[layers=2]/dgx_h100:4"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
+        # A shell ignores it for what it runs in the background.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while not any("forkserver" in " ".join(each.cmdline()) for each in children(running.pid)):
+        assert running.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    time.sleep(seconds)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal sends it, to all of them
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Traceback" not in out
+    assert out.splitlines()[-1].startswith("Interrupted: ")
+
+
+def children(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("command", "measures", "sentence"),
+    [
+        ("sweep dimspec --results r.jsonl", "sweep.measure", "is kept in r.jsonl; the same"),
+        ("sweep dimspec --results r.jsonl --fresh", "sweep.measure", "command without --fresh"),
+        ("report", "report.measure", "is kept in results/report.jsonl; the same command goes on"),
+        ("compare dimspec@random[conversions=5]/dgx_h100:8", "compare.Comparison", "nothing is"),
+        ("topology show dgx_h100 -n 8", "topology.find_topology", "Interrupted: nothing is kept"),
+    ],
+)
+def test_it_is_said_what_was_kept(command, measures, sentence, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(f"shardbench.commands.{measures}", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main(command.split())
+    assert ended.value.code == 130
+    assert sentence in " ".join(capsys.readouterr().err.split())
