@@ -32,8 +32,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 KERNELS: dict[str, list[Any]] = {}
 """The kernels of each module that has been imported, by the module's name."""
 
-waits = True
-"""Whether a kernel that is not kept is waited for while other processes compile it."""
+wait_for: Callable[[str], None] | None = None
+"""Waits until another process has compiled the kernels of a module, where one does."""
 
 # Without this, numba counts references to arrays in the innermost loops, eight times the work. It
 # also means that nothing compiled so can make an array.
@@ -140,21 +140,14 @@ class _Kept:
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         target_context.refresh()
         path = self.path(signature)
-        if path is None and waits:
-            path = self._waited_for(signature)
+        if path is None and wait_for is not None:
+            wait_for(self._function.__module__)
+            path = self.path(signature)
         if path is None:
             return None
         with suppress(OSError, EOFError, pickle.UnpicklingError):  # then it is compiled again
             payload = pickle.loads(path.read_bytes())
             return compiler.CompileResult._rebuild(target_context, *payload)
-
-    def _waited_for(self, signature: Any) -> Path | None:
-        from planners.embedding.search import warm_up
-
-        package, module = warm_up.PACKAGE + ".", self._function.__module__
-        if module.startswith(package):
-            warm_up.wait_for([module.removeprefix(package)])
-        return self.path(signature)
 
     def save_overload(self, signature: Any, result: Any) -> None:
         try:

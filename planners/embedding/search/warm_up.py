@@ -157,8 +157,11 @@ def _locked(module: str) -> IO[str] | None:
 
 
 def begin(modules: Iterable[str]) -> None:
-    """Begin to compile on all cores what is needed soon; it does not wait."""
+    """Begin to compile on all cores what is needed soon; a kernel is waited for when it is called."""
+    from planners.embedding.search import compiling
+
     _soon[:] = modules
+    compiling.wait_for = _wait_for_module
     with suppress(CannotCompile):
         advance(_soon, at_once=_cores(), niceness=0)
 
@@ -176,6 +179,11 @@ def wait_for(modules: Sequence[str], clock: Callable[[], float] = time.monotonic
             if clock() - began > _SILENT_SECONDS:
                 _announce()
             time.sleep(_POLL_SECONDS)
+
+
+def _wait_for_module(name: str) -> None:
+    if name.startswith(f"{PACKAGE}."):
+        wait_for([name.removeprefix(f"{PACKAGE}.")])
 
 
 @cache  # once for a process
@@ -203,10 +211,7 @@ def _compile_here(module: str, others: Iterable[str]) -> None:
 
     To do so one after the other saves what numba takes to start.
     """
-    from planners.embedding.search import compiling
-
     gc.disable()  # a seventh of the time goes there
-    compiling.waits = False
     load([module])
     for other in others:
         lock = _locked(other)
