@@ -157,7 +157,7 @@ def _locked(module: str) -> IO[str] | None:
 
 
 def begin(modules: Iterable[str]) -> None:
-    """Begin to compile on all cores what is needed soon; a kernel is waited for when it is called."""
+    """Begin to compile on all cores what is needed soon; kernels are waited for when called."""
     from planners.embedding.search import compiling
 
     _soon[:] = modules
