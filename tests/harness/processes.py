@@ -6,5 +6,16 @@ import psutil
 
 
 def server_children() -> list[psutil.Process]:
-    """Return what the server that children are forked from has running."""
-    return psutil.Process(forkserver._forkserver._forkserver_pid).children(recursive=True)
+    """Return the running processes below the server that children are forked from.
+
+    A child that has ended stays in the list of processes until the server looks for it.
+    """
+    server = psutil.Process(forkserver._forkserver._forkserver_pid)
+    return [child for child in server.children(recursive=True) if not has_ended(child)]
+
+
+def has_ended(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
