@@ -54,8 +54,9 @@ class AcceleratedDTensor(AbstractContextManager["AcceleratedDTensor"]):
         self._dispatch.clear()
 
     def stop(self) -> None:
-        """Give torch its dispatch back; what was counted can still be read."""
+        """Give torch its dispatch back, and forget the cache; hits and misses can still be read."""
         self._installed.close()
+        self._dispatch.forget()
 
     def __exit__(self, *_: object) -> None:
         self.stop()

@@ -1,11 +1,14 @@
 """One call accelerates a program that is there already, and another one ends it."""
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
 import torch
 from random_programs import described
 from small_world import counted, mesh_of, placed
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch_state import is_changed, torch_now
 
@@ -67,6 +70,24 @@ def test_stopping_twice_is_stopping_once(step):
         step(2)
         step(2)
         assert second.cache_info().hits > 0
+
+
+def test_a_mesh_is_released_when_it_stops():
+    def used() -> weakref.ref[DeviceMesh]:
+        mesh = mesh_of(4)
+        x = placed(mesh, counted(2, 4), Shard(0)).requires_grad_()
+        for _ in range(3):
+            (x @ x.t()).relu().sum().backward()
+        return weakref.ref(mesh)
+
+    used()  # torch keeps the first mesh that it redistributes on
+    accelerated = accelerate()
+    mesh = used()
+    accelerated.stop()
+    clear_torch_caches()
+    gc.collect()
+    assert mesh() is None
+    assert accelerated.cache_info().hits > 0
 
 
 def test_it_ends_with_its_block_also_after_an_error():

@@ -11,11 +11,11 @@ def server_children() -> list[psutil.Process]:
     A child that has ended stays in the list of processes until the server looks for it.
     """
     server = psutil.Process(forkserver._forkserver._forkserver_pid)
-    return [child for child in server.children(recursive=True) if not has_ended(child)]
+    return [child for child in server.children(recursive=True) if is_running(child.pid)]
 
 
-def has_ended(process: psutil.Process) -> bool:
+def is_running(pid: int) -> bool:
     try:
-        return process.status() == psutil.STATUS_ZOMBIE
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
-        return True
+        return False

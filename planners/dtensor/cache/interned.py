@@ -21,7 +21,7 @@ from planners.dtensor.cache.keys import Key, KeyRule
 from planners.dtensor.cache.layouts import Layouts
 from planners.dtensor.cache.moves import DirectMoves
 from planners.dtensor.cache.plan_handlers import Table, handler_of, of_any_form
-from planners.dtensor.cache.plans import PlanTally, plan_of
+from planners.dtensor.cache.plans import OpPlan, PlanTally, plan_of
 from planners.dtensor.cache.torch_hooks import following_torch, made_plainly
 from planners.dtensor.cache.without_autograd import without_autograd
 from planners.dtensor.dispatch import torch_path
@@ -32,18 +32,26 @@ from planners.dtensor.dispatch.tables import BoundedTable, bytes_held
 from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, traits
 
 MOST_PLANS = 1024
-"""How many plans are kept for one op, unless told otherwise."""
+"""The plans that are kept for one op, at most."""
+
+MOST_BYTES = 64 * 2**20
+"""The bytes that are kept here and in torch's caches, at most; about 10,000 misses."""
 
 
 class InternedDispatch(Dispatch):
-    """Plans by op and by the specs of its inputs, at most `most_plans` for each op."""
+    """Plans by op and by the specs of its inputs, at most `most_plans` for each op.
 
-    def __init__(self, most_plans: int = MOST_PLANS) -> None:
+    All plans are forgotten, and torch's caches are cleared, before misses add up to `most_bytes`.
+    Torch never forgets an entry: a program with new sizes in each step would fill its caches.
+    """
+
+    def __init__(self, most_plans: int = MOST_PLANS, most_bytes: int = MOST_BYTES) -> None:
         self.tally = PlanTally()
         self.specs = SpecTable()
         self.layouts = Layouts()
         self.moves = DirectMoves()
-        self._most_plans = most_plans
+        self._most_plans, self._most_bytes = most_plans, most_bytes
+        self._bytes_added = 0
         self._tables: dict[OpOverload, Table] = {}
         self._hand_back: Callable[[OpOverload], None] = lambda op: None
 
@@ -62,13 +70,14 @@ class InternedDispatch(Dispatch):
             yield
 
     def clear(self) -> None:
-        """Forget all plans and specs, and the tally."""
+        """Forget all plans, and start counting again."""
         self.forget()
-        self.specs.clear()
         self.tally.hits = self.tally.misses = 0
 
     def forget(self) -> None:
-        """Forget all plans."""
+        """Forget all plans, and the specs and meshes that they know."""
+        self._bytes_added = 0
+        self.specs.clear()
         self.layouts.clear()
         self.moves.clear()
         for table in self._tables.values():
@@ -104,6 +113,7 @@ class InternedDispatch(Dispatch):
     ) -> Any:
         """Let torch dispatch an op that no plan is known for, and keep what it was seen to do."""
         self.tally.misses += 1
+        self._make_room()
         decided = Decided(op)
         made = by_torch(op, args, kwargs, decided)
         if KeyRule.of(op) != rule:  # somebody has changed which arguments matter
@@ -111,5 +121,14 @@ class InternedDispatch(Dispatch):
             return made
         plan = plan_of(op, args, kwargs, made, decided)
         if plan is not None:
-            table.add(key, plan)
+            self._keep(table, key, plan)
         return made
+
+    def _keep(self, table: Table, key: Key, plan: OpPlan) -> None:
+        self._bytes_added += plan.bytes_added
+        table.add(key, plan)
+
+    def _make_room(self) -> None:
+        if self._bytes_added > self._most_bytes and not torch_path.is_dispatching():
+            torch_path.clear_torch_caches()
+            self.forget()

@@ -10,7 +10,13 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
 from planners.dtensor.dispatch.specs import is_plain
-from planners.dtensor.dispatch.torch_path import Args, Kwargs, schema_info, traits
+from planners.dtensor.dispatch.torch_path import (
+    Args,
+    Kwargs,
+    has_torch_function,
+    schema_info,
+    traits,
+)
 
 Key = tuple[Any, ...]
 
@@ -98,7 +104,7 @@ def specs_of(args: Args) -> tuple[DTensorSpec, ...]:
 def _of_tensor(tensor: torch.Tensor) -> Any:
     if type(tensor) is DTensor:
         spec = tensor._spec
-        if not is_plain(spec):
+        if not is_plain(spec) or has_torch_function(tensor._local_tensor):
             raise TorchsBusiness
         return spec._hash or hash(spec)
     if type(tensor) is not torch.Tensor or tensor.ndim:

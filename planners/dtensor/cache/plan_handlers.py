@@ -21,7 +21,7 @@ from planners.dtensor.dispatch.torch_path import (
     Handler,
     Kwargs,
     alias_storage,
-    functions_overridden,
+    has_torch_function,
     traits,
 )
 
@@ -79,15 +79,15 @@ def _of_one(table: Table, is_view: bool, tally: PlanTally, general: Handler) -> 
     plans = table.entries
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        if len(args) == 1 and not (kwargs or functions_overridden()):
+        if len(args) == 1 and not kwargs:
             (tensor,) = args
-            spec = tensor._spec
+            spec, local = tensor._spec, tensor._local_tensor
             plan = plans.get((spec._hash,))
-            if plan is not None and plan.output is not None:
+            if plan is not None and plan.output is not None and not has_torch_function(local):
                 (known,) = plan.specs
                 if spec is known or adopt(tensor, known):
                     tally.hits += 1
-                    made = plan.compute(tensor._local_tensor)
+                    made = plan.compute(local)
                     result = make_dtensor(
                         DTensor, made, plan.output, requires_grad=made.requires_grad
                     )
@@ -104,34 +104,30 @@ def _of_two(table: Table, is_in_place: bool, tally: PlanTally, general: Handler)
     plans = table.entries
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        if len(args) != 2 or functions_overridden():
+        if len(args) != 2:
             return general(op, args, kwargs)
         left, right = args
         if left.__class__ is not DTensor:
             return general(op, args, kwargs)
         spec, kind = left._spec, right.__class__
+        local, operand = left._local_tensor, right
         if kind is DTensor:
-            other = right._spec
+            other, operand = right._spec, right._local_tensor
             key: Key = (spec._hash, other._hash)
         elif kind is float or kind is int:
             key = (spec._hash, kind)
         else:
             return general(op, args, kwargs)
         plan = plans.get((*key, *kwargs) if kwargs else key)
-        if plan is None or plan.output is None:
+        if plan is None or plan.output is None or has_torch_function(local, operand):
             return general(op, args, kwargs)
         specs = plan.specs
         if spec is not specs[0] and not adopt(left, specs[0]):
             return general(op, args, kwargs)
-        if kind is DTensor:
-            if other is not specs[1] and not adopt(right, specs[1]):
-                return general(op, args, kwargs)
-            right = right._local_tensor
+        if kind is DTensor and other is not specs[1] and not adopt(right, specs[1]):
+            return general(op, args, kwargs)
         tally.hits += 1
-        if kwargs:
-            made = plan.compute(left._local_tensor, right, **kwargs)
-        else:
-            made = plan.compute(left._local_tensor, right)
+        made = plan.compute(local, operand, **kwargs) if kwargs else plan.compute(local, operand)
         if is_in_place:
             return left
         return make_dtensor(DTensor, made, plan.output, requires_grad=made.requires_grad)
@@ -143,7 +139,7 @@ def _of_three(table: Table, is_in_place: bool, tally: PlanTally, general: Handle
     plans = table.entries
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        if len(args) == 3 and not functions_overridden():
+        if len(args) == 3:
             first, second, third = args
             if (
                 first.__class__ is DTensor
@@ -155,18 +151,15 @@ def _of_three(table: Table, is_in_place: bool, tally: PlanTally, general: Handle
                 plan = plans.get((*key, *kwargs) if kwargs else key)
                 if plan is not None and plan.output is not None:
                     known, other_known, another_known = plan.specs
+                    local = first._local_tensor, second._local_tensor, third._local_tensor
                     if (
-                        (spec is known or adopt(first, known))
+                        not has_torch_function(*local)
+                        and (spec is known or adopt(first, known))
                         and (other is other_known or adopt(second, other_known))
                         and (another is another_known or adopt(third, another_known))
                     ):
                         tally.hits += 1
-                        made = plan.compute(
-                            first._local_tensor,
-                            second._local_tensor,
-                            third._local_tensor,
-                            **kwargs,
-                        )
+                        made = plan.compute(*local, **kwargs)
                         if is_in_place:
                             return first
                         return make_dtensor(
@@ -182,20 +175,20 @@ def _with_size(table: Table, is_view: bool, tally: PlanTally, general: Handler) 
     plans = table.entries
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        if len(args) == 2 and not (kwargs or functions_overridden()):
+        if len(args) == 2 and not kwargs:
             tensor, size = args
-            spec = tensor._spec
+            spec, local = tensor._spec, tensor._local_tensor
             try:
                 plan = plans.get((spec._hash, tuple(size)))
             except TypeError:  # a symbolic size
                 plan = None
-            if plan is not None and plan.output is not None:
+            if plan is not None and plan.output is not None and not has_torch_function(local):
                 (known,) = plan.specs
                 if spec is known or adopt(tensor, known):
                     tally.hits += 1
                     if plan.rewritten:
                         ((_, size),) = plan.rewritten
-                    made = plan.compute(tensor._local_tensor, size)
+                    made = plan.compute(local, size)
                     result = make_dtensor(
                         DTensor, made, plan.output, requires_grad=made.requires_grad
                     )
@@ -218,11 +211,10 @@ def _with_numbers(rule: KeyRule, table: Table, tally: PlanTally, general: Handle
     is_free = rule.is_free
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        if functions_overridden():
-            return general(op, args, kwargs)
         key: list[Any] = []
         specs: list[Any] = []
         local: list[Any] = []
+        tensors: list[torch.Tensor] = []  # those of lists too
         for position, value in enumerate(args):
             kind = value.__class__
             if kind is DTensor:
@@ -230,6 +222,7 @@ def _with_numbers(rule: KeyRule, table: Table, tally: PlanTally, general: Handle
                 specs.append(spec)
                 key.append(spec._hash)
                 local.append(value._local_tensor)
+                tensors.append(value._local_tensor)
                 continue
             if kind in _NUMBERS:
                 key.append(kind)
@@ -242,6 +235,7 @@ def _with_numbers(rule: KeyRule, table: Table, tally: PlanTally, general: Handle
                     specs += of_list
                     key.append(tuple([spec._hash for spec in of_list]))
                     local.append([each._local_tensor for each in value])
+                    tensors += local[-1]
                     continue
                 if kinds == _PLAIN_TENSORS:
                     if max([each.ndim for each in value]):
@@ -264,7 +258,12 @@ def _with_numbers(rule: KeyRule, table: Table, tally: PlanTally, general: Handle
                         return general(op, args, kwargs)
                     key.append(value.dtype)
         plan = plans.get(tuple(key))
-        if plan is None or plan.result is None or not are_those(specs, plan, args):
+        if (
+            plan is None
+            or plan.result is None
+            or has_torch_function(*tensors)
+            or not are_those(specs, plan, args)
+        ):
             return general(op, args, kwargs)
         tally.hits += 1
         if plan.moved is not None:

@@ -30,13 +30,14 @@ from planners.dtensor.dispatch.torch_path import (
     Handler,
     Kwargs,
     alias_storage,
+    has_torch_function,
     strategy_of,
     traits,
 )
 from planners.dtensor.search.tensor_meta import PRODUCTS, is_pointwise, order_of, stride_of
 
 MOST_CLASSES = 1024
-"""How many classes are kept for one op, unless told otherwise."""
+"""The classes that are kept for one op, at most."""
 
 
 Shape = Sequence[int]
@@ -153,7 +154,7 @@ class ShapeClass(InternedDispatch):
         if made is not None:
             hash(made._spec)
             result = one_of(made._spec, traits(op).is_view)
-            table.add(key, OpPlan(specs_of(args), None, made._spec, (), op._op, result))
+            self._keep(table, key, OpPlan(specs_of(args), None, made._spec, (), op._op, result))
             return made
         of_torch = super()._missed(rule, table, op, args, kwargs, key)
         plan = table.entries.get(key)
@@ -219,7 +220,7 @@ class ShapeClass(InternedDispatch):
                 layout = layout_of(spec.mesh, spec.placements, ndim)
                 ones = layout.ones(shape) if layout else None
                 order = None if ones is None else order_of(shape, stride)
-                if order is None or (ones and order):
+                if order is None or (ones and order) or has_torch_function(value._local_tensor):
                     return None, shapes
                 key += layout, dtype, order, ones
                 orders.add((ndim, order) if order else ())

@@ -22,8 +22,11 @@ class Dispatch:
         """Return what puts this in torch's place and takes it away again."""
         return nullcontext()
 
+    def forget(self) -> None:
+        """Forget what has been remembered, torch's own caches excepted."""
+
     def clear(self) -> None:
-        """Forget what has been remembered beside torch's own caches."""
+        """Forget what has been remembered, and start counting again."""
 
     def cache_info(self) -> CacheInfo:
         """Tell of the cache beside torch's own."""

@@ -4,16 +4,18 @@ A dispatch that replaces one part calls the others here, so that in-place ops, r
 mesh, debug modes and random ops stay torch's business.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import FrameType
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 from torch._subclasses import FakeTensorMode
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, _dispatch
 from torch.distributed.tensor._dispatch import OpDispatcher
 from torch.distributed.tensor._op_schema import OpInfo, OutputSharding
 from torch.distributed.tensor._redistribute import (
@@ -35,6 +37,13 @@ modes_active = torch._C._len_torch_dispatch_stack
 
 functions_overridden = torch._C._len_torch_function_stack
 """How many modes are active that take torch's functions over."""
+
+has_torch_function = torch._C._has_torch_function_variadic
+"""Whether a mode, or the class of one of these objects, takes torch's Python functions over.
+
+Torch's C++ dispatch is below such a class of a local tensor. Ops and functions called from Python
+are not.
+"""
 
 alias_storage = torch._functionalize_unsafe_set
 """Let the first tensor share the second one's storage, as a view's result must."""
@@ -144,6 +153,20 @@ def wrap(
         alias_storage(wrapped, args[0])
         return wrapped
     return return_and_correct_aliasing(op, args, kwargs, wrapped)
+
+
+def is_dispatching() -> bool:
+    """Whether torch dispatches an op by itself in this thread, and called this from there.
+
+    An op that a handler of ours has taken over is not dispatched by torch.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename == _dispatch.__file__ or code.co_name == "__torch_dispatch__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def clear_torch_caches() -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass
+from unittest import mock
 
 import pytest
 import torch
@@ -9,12 +10,16 @@ from small_world import placed, running
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 
 from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import CacheInfo
 from planners.dtensor.dispatch.specs import SpecTable
 from planners.dtensor.dispatch.tables import BoundedTable, bytes_held
+from planners.dtensor.dispatch.torch_path import PROPAGATOR
+
+aten = torch.ops.aten
 
 
 def rows_of(mesh: DeviceMesh, rows: int, columns: int = 8) -> DTensor:
@@ -85,6 +90,44 @@ def test_ten_thousand_sizes_take_no_more_room_than_one(mesh):
         last = dispatch.cache_info()
     assert last.entries == first.entries == 4
     assert (last.misses, last.hits) == (2, 20_000)
+
+
+def in_torchs_cache() -> int:
+    return torch._C._get_DTensor_sharding_propagator_cache_stats()[1]
+
+
+def test_misses_never_take_more_bytes_than_their_limit(mesh):
+    with running(InternedDispatch(most_bytes=100_000)) as dispatch:
+        kept = []
+        for rows in range(1, 101):
+            assert torch.equal(torch.relu(rows_of(mesh, rows)).to_local(), torch.ones(rows, 8))
+            kept.append((dispatch.cache_info().entries, in_torchs_cache()))
+        assert dispatch.cache_info()[:2] == (0, 100)
+    assert 10 < max(entries for entries, _ in kept) < 30
+    assert all(entries == of_torch for entries, of_torch in kept)
+
+
+def test_no_cache_of_torch_is_cleared_while_torch_dispatches(mesh):
+    """C++ has a pointer into its cache while Python decomposes an op without a strategy."""
+    decide, kept = PROPAGATOR.propagate_op_sharding_non_cached, []
+
+    def without_strategies(schema: OpSchema) -> OutputSharding:
+        kept.append((schema.op, in_torchs_cache()))
+        if schema.op is aten.flatten.using_ints:
+            raise NotImplementedError
+        return decide(schema)
+
+    with (
+        running(InternedDispatch(most_bytes=-1)),
+        mock.patch.object(PROPAGATOR, "propagate_op_sharding_non_cached", without_strategies),
+        torch.inference_mode(),
+    ):
+        for columns in (8, 4):
+            torch.relu(rows_of(mesh, 2))
+            torch.flatten(rows_of(mesh, 2, columns))
+    entries = dict(kept[-2:])
+    assert list(entries) == [aten.flatten.using_ints, aten.view.default]
+    assert entries[aten.view.default] >= entries[aten.flatten.using_ints] > 0
 
 
 def test_a_spec_table_holds_no_more_than_its_limit(mesh):

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import toy
+from processes import is_running
 
 from harness.contract.registry import Registry
 from harness.execution.bootstrap import Report
@@ -45,13 +45,6 @@ def compare(
     rule = SamplingRule(seconds=0.05, least_blocks=2, warmup_seconds=0.05)
     comparison = Comparison(request, Settings(budget, rule), registry)
     return {cell.variant: cell for cell in comparison.run(listen)}
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def ends(pid: int, seconds: float = 10.0) -> bool:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import toy
-from comparing import LONG, do_nothing, is_running
+from comparing import LONG, do_nothing
+from processes import is_running
 
 from harness.execution.child import Child
 from harness.measuring.jobs import start_server_for
