@@ -30,6 +30,7 @@ def record_of(of: Any, fields: Sequence[types.Type]) -> Record:
     record = Record(of, fields)
 
     def type_of(value: Any, context: Any) -> Record | None:
+        # Compiled code would read an array of another type as if it were one of these.
         found = [typeof_impl(field, context) for field in value]
         return record if found == list(record.fields.values()) else None
 

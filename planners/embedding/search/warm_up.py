@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import IO, Any
+from typing import IO, Any, cast
 
 PACKAGE = "planners.embedding.search"
 COMMAND = f"python -m {PACKAGE}.warm_up"
@@ -215,6 +215,7 @@ def _hurry() -> None:
         return {name: option.default for name, option in kind.options.items()}
 
     gc.disable()  # a seventh of the time goes there
+    sys.modules["scipy.linalg"] = cast(Any, None)  # numba would import it, for products of matrices
     # Numba compares all flags whenever it looks up how a call is typed, another seventh.
     TargetConfig.values = lambda flags: defaults(flags.__class__) | flags._values
 
