@@ -25,6 +25,8 @@ from numba.core import compiler, serialize
 from numba.core.codegen import JITCodeLibrary
 from numba.core.registry import cpu_target
 
+from planners.embedding.search.records import record_of
+
 logger = logging.getLogger("shardbench")
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -98,9 +100,10 @@ def inlined(function: F) -> F:
 
 
 def _kernel(function: F, **options: bool) -> F:
-    dispatcher = numba.njit(**options)(function)
+    dispatcher = numba.njit(no_cfunc_wrapper=True, **options)(function)
     if dispatcher is not function:  # NUMBA_DISABLE_JIT
         dispatcher._cache = _Kept(cast(FunctionType, function))
+        _signature(cast(FunctionType, function))  # numba knows its records from now on
         KERNELS.setdefault(function.__module__, []).append(dispatcher)
     return cast(F, dispatcher)
 
@@ -230,7 +233,7 @@ def _numba_type(hint: Any) -> Any:
         return {bool: types.boolean, int: types.int64, float: types.float64}[hint]
     if hasattr(hint, "_fields"):
         fields = get_type_hints(hint, include_extras=True).values()
-        return types.NamedTuple([_numba_type(field) for field in fields], hint)
+        return record_of(hint, [_numba_type(field) for field in fields])
     dimensions = 1
     if get_origin(hint) is Annotated:
         hint, dimensions = get_args(hint)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import IO, Any
+from typing import IO, Any, cast
 
 PACKAGE = "planners.embedding.search"
 COMMAND = f"python -m {PACKAGE}.warm_up"
@@ -206,12 +206,26 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def _hurry() -> None:
+    """Have numba take less time in a process that does nothing else."""
+    from numba.core.targetconfig import TargetConfig
+
+    @cache
+    def defaults(kind: Any) -> dict[str, Any]:
+        return {name: option.default for name, option in kind.options.items()}
+
+    gc.disable()  # a seventh of the time goes there
+    sys.modules["scipy.linalg"] = cast(Any, None)  # numba would import it, for products of matrices
+    # Numba compares all flags whenever it looks up how a call is typed, another seventh.
+    TargetConfig.values = lambda flags: defaults(flags.__class__) | flags._values
+
+
 def _compile_here(module: str, others: Iterable[str]) -> None:
     """Compile a module that another process has locked, and then those that no process does.
 
     To do so one after the other saves what numba takes to start.
     """
-    gc.disable()  # a seventh of the time goes there
+    _hurry()
     load([module])
     for other in others:
         lock = _locked(other)

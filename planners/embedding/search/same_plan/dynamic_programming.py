@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from planners.embedding.search.compiling import allocating_kernel
+from planners.embedding.search.compiling import kernel
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 HBM, DDR = 0, 1  # columns of storage
@@ -56,7 +56,6 @@ def by_table(space: SearchSpace, size: Ints) -> tuple[Ints, Ints]:
     return by_size[np.argsort(table, kind="stable")], first
 
 
-@allocating_kernel
 def _fill_bins(memory: Floats, perf: Floats, first: Ints, bins: int) -> tuple[Choices, Bins2, Bins]:
     """Find the cheapest combination of options for each bin, table by table.
 
@@ -68,14 +67,29 @@ def _fill_bins(memory: Floats, perf: Floats, first: Ints, bins: int) -> tuple[Ch
     tables = len(first) - 1
     choice = np.empty((tables, bins), np.int16)
     previous = np.empty((tables, bins), np.int32)
-    # What the tables so far reach: bins in ascending order, and so in that of exact memory.
     reached = np.zeros(bins, np.int32)
-    held = np.zeros(bins)
-    spent = np.zeros(bins)
-    count = 1
-    exact = np.empty(bins)
-    best = np.empty(bins)
-    for table in range(tables):
+    scratch = np.zeros((4, bins))
+    count = _fill(memory, perf, first, choice, previous, reached, *scratch)
+    return choice, previous, reached[:count][::-1]
+
+
+# A kernel that makes arrays would take longer to compile.
+@kernel
+def _fill(
+    memory: Floats,
+    perf: Floats,
+    first: Ints,
+    choice: Choices,
+    previous: Bins2,
+    reached: Bins,
+    held: Floats,
+    spent: Floats,
+    exact: Floats,
+    best: Floats,
+) -> int:
+    # What the tables so far reach: bins in ascending order, and so in that of exact memory.
+    bins, count = len(reached), 1
+    for table in range(len(choice)):
         best[:] = np.inf
         kept = -1
         for option in range(first[table], first[table + 1]):
@@ -101,18 +115,13 @@ def _fill_bins(memory: Floats, perf: Floats, first: Ints, bins: int) -> tuple[Ch
                 held[count] = exact[end]
                 spent[count] = best[end]
                 count += 1
-    return choice, previous, reached[:count][::-1].copy()
+    return count
 
 
-@allocating_kernel
 def _trace(choice: Choices, previous: Bins2, options: Ints, first: Ints, ends: Bins) -> Ints:
     """Return the combinations of options that end in the bins, shape (P, T)."""
-    tables = len(choice)
-    chosen = np.empty((len(ends), tables), np.int64)
-    ends = ends.copy()
-    for table in range(tables - 1, -1, -1):
-        for proposal in range(len(ends)):
-            end = ends[proposal]
-            chosen[proposal, table] = options[first[table] + choice[table, end]]
-            ends[proposal] = previous[table, end]
+    chosen = np.empty((len(ends), len(choice)), np.int64)
+    for table in range(len(choice) - 1, -1, -1):
+        chosen[:, table] = options[first[table] + choice[table, ends]]
+        ends = previous[table, ends]
     return chosen

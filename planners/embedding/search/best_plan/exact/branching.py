@@ -12,6 +12,9 @@ where an earlier one has been tried in vain.
 The stack is kept in arrays, so that a search can be left at any moment and gone on with.
 """
 
+import numpy as np
+import numpy.typing as npt
+
 from planners.embedding.search.best_plan.exact.fitting import (
     block_fits,
     find_alike,
@@ -198,6 +201,14 @@ def _barred_next(layout: Layout, stack: Stack, frame: int) -> int:
     return int(barred)
 
 
+@subroutine
+def _is_any(flags: npt.NDArray[np.bool_]) -> bool:  # numpy's takes long to compile
+    found = False
+    for flag in flags:
+        found |= flag
+    return bool(found)
+
+
 @kernel
 def search(layout: Layout, stack: Stack, anew: bool, work: int) -> int:
     """Begin or go on until a plan is found, all is tried, or so much work is done."""
@@ -229,10 +240,11 @@ def search(layout: Layout, stack: Stack, anew: bool, work: int) -> int:
         stack.where[table, part] = choice
         put(layout, stack, option, part, choice, 1)
         if part + 1 < layout.parts[option]:
-            on_devices = layout.placement[option] in (Placement.DEVICE, Placement.HOST_COLUMNS)
+            placement = layout.placement[option]
+            on_devices = placement == Placement.DEVICE or placement == Placement.HOST_COLUMNS
             barred = _barred_next(layout, stack, frame) if on_devices else 0
             _push_part(layout, stack, table, part + 1, barred)
-        elif not stack.open.any():
+        elif not _is_any(stack.open):
             return FITS
         else:
             _push_table(layout, stack)

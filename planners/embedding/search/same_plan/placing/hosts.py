@@ -144,7 +144,7 @@ def place_on_host(problem: Inputs, work: Work, group: int) -> bool:
         ):
             continue
         if in_steps:
-            copy(work.state, work.saved, first, first + problem.host_ranks)
+            copy(work.state, first, work.saved, first, problem.host_ranks)
         column = head
         while column >= 0 and _place_on_one_host(problem, work, column, first):
             column = work.following[column]
@@ -154,7 +154,7 @@ def place_on_host(problem: Inputs, work: Work, group: int) -> bool:
             _move_host(problem.host_ranks, work.state.total, work.hosts, place)
             return True
         if in_steps:
-            copy(work.saved, work.state, first, first + problem.host_ranks)
+            copy(work.saved, first, work.state, first, problem.host_ranks)
     return False
 
 
@@ -165,7 +165,7 @@ def place_on_hosts(problem: Inputs, work: Work, column: int) -> bool:
     ranks = work.state.total.size
     if count % problem.host_ranks != 0:
         return False
-    copy(work.state, work.saved, 0, ranks)
+    copy(work.state, 0, work.saved, 0, ranks)
     for start in range(max(1, work.hosts.order.size - count // problem.host_ranks + 1)):
         placed = 0
         while placed < count:
@@ -180,5 +180,5 @@ def place_on_hosts(problem: Inputs, work: Work, column: int) -> bool:
         if placed == count:
             sort_hosts(problem, work)
             return True
-        copy(work.saved, work.state, 0, ranks)
+        copy(work.saved, 0, work.state, 0, ranks)
     return False

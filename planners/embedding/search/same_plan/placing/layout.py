@@ -8,10 +8,8 @@ from planners.embedding.search.space import (
     Devices,
     Floats,
     Floats2,
-    Floats3,
     Ints,
     Ints2,
-    Ints3,
     Placement,
     SearchSpace,
 )
@@ -66,32 +64,18 @@ class Hosts(NamedTuple):
     order: Ints  # the hosts, sorted by perf, shape (hosts,)
 
 
-class RanksInSteps(NamedTuple):
-    """The state of the ranks before every `groups_a_step`th group, N times."""
-
-    free: Ints3  # shape (N, 3, R)
-    load: Floats3  # shape (N, 5, R)
-    total: Floats2  # shape (N, R)
-
-
-class HostsInSteps(NamedTuple):
-    """The state of the hosts likewise."""
-
-    total: Floats2  # shape (N, H)
-    least: Floats2
-    free: Ints3  # shape (N, 3, H)
-    order: Ints2
-
-
 class Last(NamedTuple):
-    """What is kept of the last row: its first groups, where alike, are not placed again."""
+    """What is kept of the last row: its first groups, where alike, are not placed again.
+
+    The state of ranks and hosts is that before each `groups_a_step`th group, one after another.
+    """
 
     placed: Ints  # how many groups were, -1 where not even uniform options, shape (1,)
     hbm: Ints  # bytes that each rank had, shape (1,)
     order: Ints  # of its groups, shape (G,)
     changed: Ints  # 1 for a group that the present row has otherwise, shape (G,)
-    ranks: RanksInSteps
-    hosts: HostsInSteps
+    ranks: Ranks
+    hosts: Hosts
     groups_a_step: int
 
 
@@ -168,8 +152,8 @@ def work_for(space: SearchSpace, devices: Devices, stretches: int) -> Work:
             hbm=np.zeros(1, np.int64),
             order=np.zeros(groups, np.int64),
             changed=np.zeros(groups, np.int64),
-            ranks=RanksInSteps(*_state(devices.ranks, steps)),
-            hosts=HostsInSteps(*_hosts(devices.hosts, steps)),
+            ranks=_state(devices.ranks * steps),
+            hosts=_hosts(devices.hosts, steps),
             groups_a_step=groups_a_step,
         ),
         state=_state(devices.ranks),
@@ -188,18 +172,14 @@ def work_for(space: SearchSpace, devices: Devices, stretches: int) -> Work:
     )
 
 
-def _state(ranks: int, *times: int) -> Ranks:
-    return Ranks(
-        np.zeros((*times, 3, ranks), np.int64),
-        np.zeros((*times, 5, ranks)),
-        np.zeros((*times, ranks)),
-    )
+def _state(ranks: int) -> Ranks:
+    return Ranks(np.zeros((3, ranks), np.int64), np.zeros((5, ranks)), np.zeros(ranks))
 
 
-def _hosts(hosts: int, *times: int) -> Hosts:
+def _hosts(hosts: int, times: int = 1) -> Hosts:
     return Hosts(
-        total=np.zeros((*times, hosts)),
-        least=np.zeros((*times, hosts)),
-        free=np.zeros((*times, 3, hosts), np.int64),
-        order=np.zeros((*times, hosts), np.int64) + np.arange(hosts),
+        total=np.zeros(times * hosts),
+        least=np.zeros(times * hosts),
+        free=np.zeros((3, times * hosts), np.int64),
+        order=np.tile(np.arange(hosts), times),
     )

@@ -14,16 +14,16 @@ def shards_of(first_shard: Ints, option: int) -> int:
 
 
 @subroutine
-def copy(source: Ranks, target: Ranks, first: int, end: int) -> None:
-    """Copy the state of the ranks from `first` up to `end`."""
+def copy(source: Ranks, begin: int, target: Ranks, start: int, count: int) -> None:
+    """Copy the state of some ranks, from `begin` on, to those from `start` on."""
     for kind in range(3):
-        for rank in range(first, end):
-            target.free[kind, rank] = source.free[kind, rank]
+        for index in range(count):
+            target.free[kind, start + index] = source.free[kind, begin + index]
     for component in range(5):
-        for rank in range(first, end):
-            target.load[component, rank] = source.load[component, rank]
-    for rank in range(first, end):
-        target.total[rank] = source.total[rank]
+        for index in range(count):
+            target.load[component, start + index] = source.load[component, begin + index]
+    for index in range(count):
+        target.total[start + index] = source.total[begin + index]
 
 
 @merged
@@ -74,7 +74,7 @@ def place_uniform(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
     Ranks of one stretch have as much memory and load as each other, but for their capacity: of
     these, `free` has what is gone.
     """
-    free, load, total = work.stretches
+    free, load, total = work.stretches.free, work.stretches.load, work.stretches.total
     free[:] = 0
     load[:] = 0.0
     some = False

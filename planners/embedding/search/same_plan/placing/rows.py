@@ -39,7 +39,7 @@ def _place(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
         if not place_uniform(problem, work, row, hbm):
             return False
         sort_hosts(problem, work)
-    for step in range(first, last.ranks.total.shape[0]):
+    for step in range(first, last.ranks.total.size // work.state.total.size):
         keep(work, step)
         start = step * last.groups_a_step
         for place in range(start, min(start + last.groups_a_step, work.order.size)):

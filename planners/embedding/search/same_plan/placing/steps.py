@@ -5,8 +5,8 @@ all groups that are larger go where they went, and the state of the ranks after 
 steps.
 """
 
-from planners.embedding.search.compiling import inlined, subroutine
-from planners.embedding.search.same_plan.placing.layout import Hosts, Inputs, Ranks, Work
+from planners.embedding.search.compiling import subroutine
+from planners.embedding.search.same_plan.placing.layout import Hosts, Inputs, Work
 from planners.embedding.search.same_plan.placing.ranks import copy
 from planners.embedding.search.space import Ints, Placement
 
@@ -50,34 +50,24 @@ def steps_alike(work: Work) -> int:
 @subroutine
 def keep(work: Work, step: int) -> None:
     """Keep the state of ranks and hosts before a step."""
-    copy(work.state, _ranks(work, step), 0, work.state.total.size)
-    _copy_hosts(work.hosts, _hosts(work, step))
+    last, ranks, hosts = work.last, work.state.total.size, work.hosts.total.size
+    copy(work.state, 0, last.ranks, step * ranks, ranks)
+    _copy_hosts(work.hosts, 0, last.hosts, step * hosts, hosts)
 
 
 @subroutine
 def go_back(work: Work, step: int) -> None:
     """Set ranks and hosts to their state before a step."""
-    copy(_ranks(work, step), work.state, 0, work.state.total.size)
-    _copy_hosts(_hosts(work, step), work.hosts)
-
-
-@inlined
-def _ranks(work: Work, step: int) -> Ranks:
-    kept = work.last.ranks
-    return Ranks(kept.free[step], kept.load[step], kept.total[step])
-
-
-@inlined
-def _hosts(work: Work, step: int) -> Hosts:
-    kept = work.last.hosts
-    return Hosts(kept.total[step], kept.least[step], kept.free[step], kept.order[step])
+    last, ranks, hosts = work.last, work.state.total.size, work.hosts.total.size
+    copy(last.ranks, step * ranks, work.state, 0, ranks)
+    _copy_hosts(last.hosts, step * hosts, work.hosts, 0, hosts)
 
 
 @subroutine
-def _copy_hosts(source: Hosts, target: Hosts) -> None:
-    for host in range(source.order.size):
-        target.total[host] = source.total[host]
-        target.least[host] = source.least[host]
-        target.order[host] = source.order[host]
+def _copy_hosts(source: Hosts, begin: int, target: Hosts, start: int, count: int) -> None:
+    for index in range(count):
+        target.total[start + index] = source.total[begin + index]
+        target.least[start + index] = source.least[begin + index]
+        target.order[start + index] = source.order[begin + index]
         for kind in range(3):
-            target.free[kind, host] = source.free[kind, host]
+            target.free[kind, start + index] = source.free[kind, begin + index]
