@@ -16,6 +16,7 @@ from itertools import permutations
 import highspy
 import numpy as np
 
+from planners.embedding.search.best_plan.bounds.bound import LowerBound
 from planners.embedding.search.best_plan.bounds.presolve import Presolve
 from planners.embedding.search.best_plan.bounds.programmes import (
     INTEGER_SAFETY,
@@ -37,10 +38,11 @@ _SLACK = 1e-6  # of a row, for the solver's tolerances
 
 def single_device_bound(
     found: Candidates, at_least: float, at_most: float, deadline: Deadline
-) -> float:
+) -> LowerBound:
     """Return a bound of `at_least` or more; `at_most` is the rating of a known plan.
 
-    The effort is counted, and ends at a deadline before that.
+    Its options, where it has some, are whole, and each host has room for its own. The effort is
+    counted, and ends at a deadline before that.
     """
     presolve = Presolve(found)
 
@@ -48,22 +50,22 @@ def single_device_bound(
         refuted, allowed = presolve.refuted(limit, deadline)
         return None if refuted else DeviceProgramme(found.only(allowed), limit)
 
+    none = np.full(found.space.tables, -1)
     least, high = at_least, at_most
     for _ in range(_TRIES):
         middle = math.sqrt(least * high)
         if not least < middle < high or deadline.passed:
-            return least
+            return LowerBound(least, none)
         each = programme(middle)
         if each is None or each.refuted(deadline):
             least = middle
         else:
             high = middle
-    if least > at_least:  # it goes on where options in parts prove nothing
-        return least
     last = programme(at_most)
     if last is None or last.refuted(deadline):
-        return at_most
-    return max(at_least, min(last.least(deadline), at_most))
+        return LowerBound(at_most, none)
+    whole, options = last.solve(deadline)
+    return LowerBound(max(least, min(whole, at_most)), options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +124,6 @@ class DeviceProgramme(HostProgramme):
             adding = any(broken)
         highs.setOptionValue("solve_relaxation", False)
         return refuted
-
-    def least(self, deadline: Deadline) -> float:
-        """Return milliseconds that no plan of `limit` or less rates below; infinite without one."""
-        return self.solve(deadline)[0]
 
     def _parts(self, host: int) -> list[_Part]:
         """Return what a host may have of all options."""
