@@ -10,8 +10,8 @@ as much as the rest of the device.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import permutations
+from dataclasses import dataclass, replace
+from itertools import compress, permutations
 
 import highspy
 import numpy as np
@@ -28,7 +28,7 @@ from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints, Placement
 
 _TRIES = 4  # of ratings that the linear relaxation is asked about
-_MOST_NODES = 200
+_MOST_NODES = 400
 _LEAST_PART = 0.15  # of a device, of a shard that has a row of its own
 _FACTORS = 12
 _LEAST_FACTOR = 0.3
@@ -64,8 +64,8 @@ def single_device_bound(
     last = programme(at_most)
     if last is None or last.refuted(deadline):
         return LowerBound(at_most, none)
-    whole, options = last.solve(deadline)
-    return LowerBound(max(least, min(whole, at_most)), options)
+    whole = last.least(deadline)
+    return replace(whole, milliseconds=max(least, min(whole.milliseconds, at_most)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +108,33 @@ class DeviceProgramme(HostProgramme):
         """Whether options in parts prove that no plan rates `limit` or less; adds rows for it."""
         highs = self._highs
         highs.setOptionValue("solve_relaxation", True)
-        refuted, adding = False, True
-        while adding:
+        run_solver(highs, deadline)
+        while highs.getModelStatus() == highspy.HighsModelStatus.kOptimal and self._add_rows():
             run_solver(highs, deadline)
-            refuted = highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible
-            if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-                break
-            values = np.array(highs.getSolution().col_value)
-            broken = [row.broken(values) for row in self._left]
-            for row, added in zip(self._left, broken, strict=True):
-                if added:
-                    columns, limit = row.columns.astype(np.int32), row.limit + _SLACK
-                    highs.addRow(-highspy.kHighsInf, limit, len(columns), columns, row.factors)
-            self._left = [row for row, added in zip(self._left, broken, strict=True) if not added]
-            adding = any(broken)
         highs.setOptionValue("solve_relaxation", False)
-        return refuted
+        return bool(highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible)
+
+    def least(self, deadline: Deadline) -> LowerBound:
+        """Return milliseconds that no plan of `limit` or less rates below; infinite without one.
+
+        Whole options break other rows than those in parts, so it is solved again with these.
+        """
+        least, options = self.solve(deadline)
+        if (options >= 0).all() and self._add_rows():
+            again, others = self.solve(deadline)
+            least = max(least, again)
+            options = others if (others >= 0).all() else options
+        return LowerBound(least, options)
+
+    def _add_rows(self) -> bool:
+        """Add the rows that the last solution breaks; returns whether there are any."""
+        values = np.array(self._highs.getSolution().col_value)
+        broken = [row.broken(values) for row in self._left]
+        for row in compress(self._left, broken):
+            columns, limit = row.columns.astype(np.int32), row.limit + _SLACK
+            self._highs.addRow(-highspy.kHighsInf, limit, len(columns), columns, row.factors)
+        self._left = [row for row, added in zip(self._left, broken, strict=True) if not added]
+        return any(broken)
 
     def _parts(self, host: int) -> list[_Part]:
         """Return what a host may have of all options."""
