@@ -184,3 +184,13 @@ def test_a_rank_without_memory_attracts_nothing():
     improve(tables, state, 50_000, 0.0, 1.0, 1.0)
     assert state.best_rating == 19.0
     assert sorted(state.best_ranks.tolist()) == [2, 3]
+
+
+def test_a_table_is_as_large_as_the_memory_that_it_cannot_do_without():
+    tables = [
+        option(0, "device", (8, 0, 1.0)),
+        option(0, "device", (2, 10, 5.0)),
+        option(1, "device", (6, 0, 1.0)),
+    ]
+    found = candidates(search_space(tables), devices((10, 20), (10, 20)))
+    assert local_tables(found).size.tolist() == pytest.approx([2 / 20 + 10 / 40, 6 / 20])

@@ -23,7 +23,7 @@ RELATIVE = 1e-9
 
 
 def proven(problem, at_least, at_most):
-    return single_device_bound(candidates(*problem), at_least, at_most, Deadline())
+    return single_device_bound(candidates(*problem), at_least, at_most, Deadline()).milliseconds
 
 
 @settings(max_examples=80)
@@ -43,7 +43,7 @@ def test_every_row_holds_for_a_plan_with_many_tables(seed):
         alone = whole.only(np.isin(whole.options, found.options))
         for plans in (whole, alone):
             assert not DeviceProgramme(plans, found.rating).refuted(Deadline())
-        least = DeviceProgramme(alone, found.rating).least(Deadline())
+        least = DeviceProgramme(alone, found.rating).least(Deadline()).milliseconds
         assert least <= found.rating * (1 + RELATIVE)
 
 
@@ -80,4 +80,10 @@ def test_little_memory_is_filled_in_the_time_that_a_giant_leaves():
 def test_a_deadline_that_has_passed_leaves_the_bound_as_it_was():
     problem = scarce_beside_rows(cheap=1.0)
     passed = Deadline(-1.0)
-    assert single_device_bound(candidates(*problem), 1.5, 6.0, passed) == 1.5
+    assert single_device_bound(candidates(*problem), 1.5, 6.0, passed).milliseconds == 1.5
+
+
+def test_its_options_are_whole_and_hosts_have_room_for_them():
+    problem = scarce_beside_rows(cheap=1.0)
+    found = single_device_bound(candidates(*problem), 1.5, 6.0, Deadline())
+    assert found.options.tolist() == [0, 2]

@@ -173,6 +173,7 @@ class HostProgramme:
         self._highs = highs = Solver()
         highs.setOptionValue("mip_max_nodes", _MOST_NODES)
         highs.setOptionValue("mip_rel_gap", _INTEGER_GAP)
+        highs.setOptionValue("mip_allow_restart", False)  # after one it may loop without a node
         # Not by "threads": all solvers of a process, those of others too, must have as many.
         highs.setOptionValue("parallel", "off")
         infinity = highspy.kHighsInf

@@ -10,12 +10,13 @@ as much as the rest of the device.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import permutations
+from dataclasses import dataclass, replace
+from itertools import compress, permutations
 
 import highspy
 import numpy as np
 
+from planners.embedding.search.best_plan.bounds.bound import LowerBound
 from planners.embedding.search.best_plan.bounds.presolve import Presolve
 from planners.embedding.search.best_plan.bounds.programmes import (
     INTEGER_SAFETY,
@@ -27,7 +28,7 @@ from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints, Placement
 
 _TRIES = 4  # of ratings that the linear relaxation is asked about
-_MOST_NODES = 200
+_MOST_NODES = 400
 _LEAST_PART = 0.15  # of a device, of a shard that has a row of its own
 _FACTORS = 12
 _LEAST_FACTOR = 0.3
@@ -37,10 +38,11 @@ _SLACK = 1e-6  # of a row, for the solver's tolerances
 
 def single_device_bound(
     found: Candidates, at_least: float, at_most: float, deadline: Deadline
-) -> float:
+) -> LowerBound:
     """Return a bound of `at_least` or more; `at_most` is the rating of a known plan.
 
-    The effort is counted, and ends at a deadline before that.
+    Its options, where it has some, are whole, and each host has room for its own. The effort is
+    counted, and ends at a deadline before that.
     """
     presolve = Presolve(found)
 
@@ -48,22 +50,22 @@ def single_device_bound(
         refuted, allowed = presolve.refuted(limit, deadline)
         return None if refuted else DeviceProgramme(found.only(allowed), limit)
 
+    none = np.full(found.space.tables, -1)
     least, high = at_least, at_most
     for _ in range(_TRIES):
         middle = math.sqrt(least * high)
         if not least < middle < high or deadline.passed:
-            return least
+            return LowerBound(least, none)
         each = programme(middle)
         if each is None or each.refuted(deadline):
             least = middle
         else:
             high = middle
-    if least > at_least:  # it goes on where options in parts prove nothing
-        return least
     last = programme(at_most)
     if last is None or last.refuted(deadline):
-        return at_most
-    return max(at_least, min(last.least(deadline), at_most))
+        return LowerBound(at_most, none)
+    whole = last.least(deadline)
+    return replace(whole, milliseconds=max(least, min(whole.milliseconds, at_most)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,26 +108,33 @@ class DeviceProgramme(HostProgramme):
         """Whether options in parts prove that no plan rates `limit` or less; adds rows for it."""
         highs = self._highs
         highs.setOptionValue("solve_relaxation", True)
-        refuted, adding = False, True
-        while adding:
+        run_solver(highs, deadline)
+        while highs.getModelStatus() == highspy.HighsModelStatus.kOptimal and self._add_rows():
             run_solver(highs, deadline)
-            refuted = highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible
-            if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-                break
-            values = np.array(highs.getSolution().col_value)
-            broken = [row.broken(values) for row in self._left]
-            for row, added in zip(self._left, broken, strict=True):
-                if added:
-                    columns, limit = row.columns.astype(np.int32), row.limit + _SLACK
-                    highs.addRow(-highspy.kHighsInf, limit, len(columns), columns, row.factors)
-            self._left = [row for row, added in zip(self._left, broken, strict=True) if not added]
-            adding = any(broken)
         highs.setOptionValue("solve_relaxation", False)
-        return refuted
+        return bool(highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible)
 
-    def least(self, deadline: Deadline) -> float:
-        """Return milliseconds that no plan of `limit` or less rates below; infinite without one."""
-        return self.solve(deadline)[0]
+    def least(self, deadline: Deadline) -> LowerBound:
+        """Return milliseconds that no plan of `limit` or less rates below; infinite without one.
+
+        Whole options break other rows than those in parts, so it is solved again with these.
+        """
+        least, options = self.solve(deadline)
+        if (options >= 0).all() and self._add_rows():
+            again, others = self.solve(deadline)
+            least = max(least, again)
+            options = others if (others >= 0).all() else options
+        return LowerBound(least, options)
+
+    def _add_rows(self) -> bool:
+        """Add the rows that the last solution breaks; returns whether there are any."""
+        values = np.array(self._highs.getSolution().col_value)
+        broken = [row.broken(values) for row in self._left]
+        for row in compress(self._left, broken):
+            columns, limit = row.columns.astype(np.int32), row.limit + _SLACK
+            self._highs.addRow(-highspy.kHighsInf, limit, len(columns), columns, row.factors)
+        self._left = [row for row, added in zip(self._left, broken, strict=True) if not added]
+        return any(broken)
 
     def _parts(self, host: int) -> list[_Part]:
         """Return what a host may have of all options."""

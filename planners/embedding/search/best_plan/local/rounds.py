@@ -40,6 +40,8 @@ _LEAST_PENALTY, _MOST_PENALTY = 30.0, 1e6
 _FITTING_SHARE = 0.2
 _LEAST_PRICE, _MOST_PRICE = 1e-16, 1e6  # of a byte that is moved
 
+_MIXED_ORDER = 8  # one round in so many puts tables back in no order
+
 _ROUND = 500  # what a round takes beside rating ranks, in ratings of a rank
 
 _target_of = subroutine(target_of)
@@ -114,6 +116,17 @@ def _is_on(tables: Tables, state: State, table: int, rank: int) -> bool:
 
 
 @subroutine
+def _largest_first(tables: Tables, state: State, count: int) -> None:
+    """Sort the tables that are taken out: large ones are put back while there is room for them."""
+    for end in range(1, count):
+        table, place = state.picked[end], end
+        while place > 0 and tables.size[state.picked[place - 1]] < tables.size[table]:
+            state.picked[place] = state.picked[place - 1]
+            place -= 1
+        state.picked[place] = table
+
+
+@subroutine
 def _pick(tables: Tables, state: State) -> int:
     """Pick tables to take out: some from the costliest rank, some from another, some from any."""
     count = len(state.chosen)
@@ -141,6 +154,8 @@ def _pick(tables: Tables, state: State) -> int:
                 continue
         state.picked[done] = table
         done += 1
+    if _random(state, _MIXED_ORDER) > 0:
+        _largest_first(tables, state, wanted)
     return wanted
 
 

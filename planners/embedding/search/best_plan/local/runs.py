@@ -34,9 +34,10 @@ _RUN_NEARBY = (0.1, 4)
 _LARGEST_PARTS = (math.inf, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
 
 # The runs of the search, each from another start and the last one from the best plan: the
-# temperature of a run for few tables, and how often the power of perf is doubled in it. Hot and
-# flat is best where memory is scarce; where it is plenty, plans are soon near enough to go on cold.
-_RUNS = ((2.0, 0), (2.0, 0), (2.0, 0), (0.1, 2))
+# temperature of a run for few tables, and how often the power of perf is doubled in it. Long, hot
+# and flat is best where memory is scarce; where it is plenty, plans are soon near enough to go on
+# cold.
+_RUNS = ((2.0, 0), (2.0, 0), (0.1, 2))
 _STARTS = 3  # how many of the best starts the runs go on from
 _TABLES_AT_FULL_HEAT = 32
 
@@ -161,6 +162,9 @@ class LocalSearch:
             whole = integer_bound(self._found, self._bound.milliseconds, soon)
             self._bound = max(self._bound, whole, key=lambda bound: bound.milliseconds)
         self._raise_bound(0, _WORK_OF_BOUND, deadline)
+        options = self._look_at_single_devices(deadline)
+        if options is not None:
+            starts.insert(0, self._start(options))
         work = self._all_work / len(_RUNS)
         for run, (temperature, doublings) in enumerate(_RUNS):
             if run == _RUN_OF_BRANCHES and not (self._near_enough or deadline.passed):
@@ -184,14 +188,18 @@ class LocalSearch:
                 more = math.ceil(min(_WORK_AT_ONCE, work - done))
                 self._improve(state, more, done / work, (done + more) / work, temperature)
 
-    def _look_at_single_devices(self, deadline: Deadline) -> None:
-        """Raise the bound by what a single device can hold, where a plan is known."""
+    def _look_at_single_devices(self, deadline: Deadline) -> Ints | None:
+        """Raise the bound by what a single device can hold, where a plan is known.
+
+        Return whole options that hosts have room for, where any were found.
+        """
         if self._best is None or self._near_enough or not worth_integers(self._found):
-            return
+            return None
         self._proofs["an integer programme by host and device"] = None
         soon = deadline.after(_SHARE_OF_INTEGERS)
-        least = single_device_bound(self._found, self._bound.milliseconds, self._best_rating, soon)
-        self._bound = replace(self._bound, milliseconds=least)
+        found = single_device_bound(self._found, self._bound.milliseconds, self._best_rating, soon)
+        self._bound = replace(self._bound, milliseconds=found.milliseconds)
+        return found.options if (found.options >= 0).all() else None
 
     def _raise_bound(self, branches: int, work: int, deadline: Deadline) -> Ints | None:
         """Raise the bound by patterns of devices; return options that it found nothing against."""

@@ -29,6 +29,7 @@ class Tables(NamedTuple):
 
     options: Ints  # the candidates, table after table
     first: Ints  # where those of each table begin
+    size: Floats  # of each table: the memory that its options take at least, in parts of all
     slot: Ints  # where the ranks of each table's shards begin
     first_shard: Ints
     estimate: Ints
@@ -77,9 +78,11 @@ def local_tables(found: Candidates) -> Tables:
     """Lay candidates out for the local search."""
     space, storage = found.space, found.devices.storage
     most = np.maximum.reduceat(np.diff(space.first_shard)[found.options], found.first[:-1])
+    part = (found.space.option_storage / np.maximum(storage.sum(axis=0), 1)).sum(axis=1)
     return Tables(
         options=found.options,
         first=found.first,
+        size=part[found.smallest],
         slot=np.concatenate([[0], np.cumsum(most)]),
         first_shard=space.first_shard,
         estimate=space.estimate,
