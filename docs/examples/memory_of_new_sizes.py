@@ -1,6 +1,6 @@
 """Resident memory of an MLP whose batch has a new size in each step, with and without accelerate().
 
-python docs/examples/memory_of_new_sizes.py [STEPS]
+python docs/examples/memory_of_new_sizes.py accelerated|torch [STEPS]
 """
 
 import gc
@@ -20,7 +20,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from shardbench import accelerate
 
-RANKS, WIDTH, LOOKS = 8, 16, 5
+RANKS, WIDTH, LOOKS = 8, 16, 4
 
 
 def mib() -> float:
@@ -29,13 +29,14 @@ def mib() -> float:
     return psutil.Process().memory_info().rss / 2**20
 
 
-def train(steps: int, first_size: int) -> None:
+def train(steps: int) -> None:
     """Print the memory at the start and after each part of the steps."""
     layers = [torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.ReLU(), torch.nn.Linear(4 * WIDTH, WIDTH)]
     plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
-    model = parallelize_module(torch.nn.Sequential(*layers), init_device_mesh("cpu", (RANKS,)), plan)
+    mesh = init_device_mesh("cpu", (RANKS,))
+    model = parallelize_module(torch.nn.Sequential(*layers), mesh, plan)
     for step in range(steps):
-        model(torch.ones(first_size + step, WIDTH)).sum().backward()
+        model(torch.ones(2 + step, WIDTH)).sum().backward()
         model.zero_grad()
         if step % (steps // LOOKS) == 0:
             print(f"{step:7,} steps {mib():6.0f} MiB", flush=True)
@@ -43,13 +44,11 @@ def train(steps: int, first_size: int) -> None:
 
 
 def main() -> None:
-    """Train accelerated, then on plain torch, which never forgets a size."""
-    steps = int(sys.argv[1]) if sys.argv[1:] else 10_000
+    """Train on one rank of a fake process group."""
+    kind, *rest = sys.argv[1:]
     dist.init_process_group("fake", rank=0, world_size=RANKS, store=FakeStore())
-    for name, context in (("accelerated", accelerate()), ("torch", nullcontext())):
-        print(name)
-        with context:
-            train(steps, first_size=2)
+    with accelerate() if kind == "accelerated" else nullcontext():
+        train(int(rest[0]) if rest else 10_000)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,16 @@ import sys
 from collections.abc import Iterator
 from itertools import chain, count, repeat
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from random_options import random_case
 
 from planners.embedding.search import warm_up
+from planners.embedding.search.best_plan.search import best_plan
+from planners.embedding.search.outcome import Deadline
+from planners.embedding.search.space import devices_of, search_space
 
 BINS = "planners.embedding.search.same_plan.dynamic_programming"
 
@@ -137,6 +142,14 @@ def test_a_wait_of_more_than_two_seconds_is_announced_once(seconds, announced, m
     assert len(slept) == seconds
     said = [record for record in caplog.records if record.name == "shardbench"]
     assert [warm_up.COMMAND in record.getMessage() for record in said] == [True] * announced
+
+
+def test_a_search_without_a_planner_has_its_kernels_compiled_by_other_processes(monkeypatch):
+    begun: list[Any] = []
+    monkeypatch.setattr(warm_up, "begin", begun.append)
+    case = random_case(Random(0), towers=False)
+    best_plan(search_space(case.options), devices_of(case.topology), Deadline(0.01))
+    assert begun == [warm_up.BEST_PLAN]
 
 
 def test_another_process_is_not_disturbed_and_what_it_keeps_is_taken(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from torchrec.distributed.planner.proposers import (
 )
 from torchrec.distributed.planner.types import Proposer
 
+from planners.embedding.search import warm_up
 from planners.embedding.search.best_plan.bounds.bound import linear_bound, lower_bound
 from planners.embedding.search.best_plan.bounds.presolve import presolved
 from planners.embedding.search.best_plan.candidates import candidates
@@ -42,6 +43,7 @@ def best_plan(
     than those of torchrec's proposals: of the uniform ones on large problems, and of all on small
     ones and where nothing else is found.
     """
+    warm_up.begin(warm_up.BEST_PLAN)
     order = canonical_order(space)
     reordered = search_space([space.options[number] for number in order.tolist()])
     outcome = _best_plan(reordered, devices, deadline or Deadline(), seed)
