@@ -1,8 +1,9 @@
 """Decorators that compile the loops of the search with numba, and keep the machine code on disk.
 
 A kernel is a function that Python calls. It is compiled once, for the types of its annotations, and
-kept under a key made of its own code, of all code and constants that it uses, of numba's release
-and of the processor: an edit elsewhere compiles nothing again, and no stale code is loaded.
+kept under a key made of its own code, of all code and constants that it uses, of how it is compiled,
+of numba's release and of the processor: an edit elsewhere compiles nothing again, and no stale code
+is loaded.
 """
 
 import logging
@@ -25,7 +26,7 @@ from numba.core import compiler, serialize
 from numba.core.codegen import JITCodeLibrary
 from numba.core.registry import cpu_target
 
-from planners.embedding.search.records import record_of
+from planners.embedding.search import records
 
 logger = logging.getLogger("shardbench")
 
@@ -183,9 +184,17 @@ class _Kept:
 @cache
 def _file_name(function: FunctionType, signature: str) -> str:
     processor = cpu_target.target_context.codegen().magic_tuple()
-    parts = (signature, numba.__version__, np.__version__, processor, *_code(function))
+    versions = numba.__version__, np.__version__, _compiler()
+    parts = (signature, *versions, processor, *_code(function))
     key = sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
     return f"{function.__name__.strip('_')}-{key}.kernel"
+
+
+@cache
+def _compiler() -> str:
+    """Return a hash of the code here and of how records are passed, which decide on all kernels."""
+    sources = (Path(__file__), Path(records.__file__))
+    return sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
 
 def _code(function: FunctionType) -> Iterator[str]:
@@ -233,7 +242,7 @@ def _numba_type(hint: Any) -> Any:
         return {bool: types.boolean, int: types.int64, float: types.float64}[hint]
     if hasattr(hint, "_fields"):
         fields = get_type_hints(hint, include_extras=True).values()
-        return record_of(hint, [_numba_type(field) for field in fields])
+        return records.record_of(hint, [_numba_type(field) for field in fields])
     dimensions = 1
     if get_origin(hint) is Annotated:
         hint, dimensions = get_args(hint)

@@ -189,7 +189,7 @@ def _wait_for_module(name: str) -> None:
 @cache  # once for a process
 def _announce() -> None:
     logger.warning(
-        "Compiling the planner's search, once for this installation: some 10 s on two cores. "
+        "Compiling the planner's search, once for this installation: some 5 s on two cores. "
         "`%s` does it in advance.",
         COMMAND,
     )

@@ -64,6 +64,18 @@ def test_the_key_is_another_one_where_used_code_is(before, after, other):
     assert (key(SOURCE.replace(before, after)) != key(SOURCE)) == other
 
 
+def test_the_key_is_another_one_where_kernels_are_compiled_otherwise(tmp_path, monkeypatch):
+    before = key(SOURCE)
+    changed = tmp_path / "records.py"
+    changed.write_text("otherwise")
+    compiling._compiler.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(compiling.records, "__file__", str(changed))
+        assert key(SOURCE) != before
+    compiling._compiler.cache_clear()
+    assert key(SOURCE) == before
+
+
 def test_without_a_folder_of_its_own_it_is_kept_beside_the_source_or_by_the_user(
     tmp_path, monkeypatch
 ):
