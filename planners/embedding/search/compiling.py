@@ -1,9 +1,9 @@
 """Decorators that compile the loops of the search with numba, and keep the machine code on disk.
 
 A kernel is a function that Python calls. It is compiled once, for the types of its annotations, and
-kept under a key made of its own code, of all code and constants that it uses, of how it is compiled,
-of numba's release and of the processor: an edit elsewhere compiles nothing again, and no stale code
-is loaded.
+kept under a key made of its own code, of all code and constants that it uses, of the code that
+compiles it, of numba's release and of the processor: an edit elsewhere compiles nothing again, and
+no stale code is loaded.
 """
 
 import logging
