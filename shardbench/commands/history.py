@@ -175,11 +175,7 @@ def _write(whole: CommitHistory, folder: Path) -> None:
     if drawing is not None:
         write(folder / "history.svg", drawing.svg)
         write(folder / "history.png", drawing.png)
-    rows = pages.data(whole)
-    write(folder / "history.csv", csv(rows))
-    timed = rows[rows["cpu_s"].notna() & (rows["same_files_as"] == "")]
-    if len(timed):  # for Otava, which takes no rows without a time
-        write(folder / "times.csv", csv(timed[["date", "commit", "cpu_s"]]))
+    write(folder / "history.csv", csv(pages.data(whole)))
     own = (run.commit.id for run in whole.ran if run.is_own)
     write(folder / "commits.txt", "".join(f"{each}\n" for each in own))  # for asv's HASHFILE
     figure = "history.svg" if drawing else ""

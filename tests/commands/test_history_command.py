@@ -97,21 +97,6 @@ def test_times_are_taken_where_asked_for(shardbench, repository):
     assert len(stored()) == 2
 
 
-def test_what_was_timed_is_a_table_of_its_own_that_otava_reads(shardbench, repository):
-    first = repository.version("the first")
-    repository.version("broken", broken=True)
-    last = repository.version("more", scans=9)
-    shardbench("toylib", "-r", "clone")
-    times = Path("history/toylib/times.csv")
-    assert not times.exists()
-    shardbench("toylib", "-r", "clone", "--repeat", "3")
-    assert times.read_text().splitlines() == [
-        "date,commit,cpu_s",
-        f"2026-01-02,{first},0.5",
-        f"2026-01-02,{last},0.5",
-    ]
-
-
 def test_equal_files_are_run_once_and_tests_are_no_files_that_matter(shardbench, repository):
     repository.version("the first")
     repository.version("more", scans=9)
