@@ -66,15 +66,6 @@ class MeasuredMs(Struct, frozen=True):
         low, high = max(ratio.low, ratio.value / _WIDEST), min(ratio.high, ratio.value * _WIDEST)
         return cls(*(reference_ms * each for each in (ratio.value, low, high)))
 
-    @classmethod
-    def none(cls) -> "MeasuredMs":
-        """Return no time at all."""
-        return cls(0.0, 0.0, 0.0)
-
-    def __add__(self, other: "MeasuredMs") -> "MeasuredMs":
-        """Return both, one after the other; its interval is no narrower than it should be."""
-        return MeasuredMs(self.value + other.value, self.low + other.low, self.high + other.high)
-
 
 def agreement(
     estimate: str,

@@ -11,7 +11,6 @@ from harness.contract.abilities.validation import Candidate, CandidatesOnBench, 
 from harness.measuring.environment import environment
 from harness.measuring.garbage import long_lived_objects_left_alone
 from harness.model.cell import Environment
-from harness.validating.links import LinkTime, links_ms
 from harness.validating.statistics import Agreement, MeasuredMs, agreement
 from harness.validating.times import Stopwatch, TimesFile, Timing, Told
 
@@ -36,9 +35,8 @@ class RankFound(Struct, frozen=True):
 class DecisionFound(Struct, frozen=True):
     """A decision: the slowest rank by each estimate and measured, in milliseconds.
 
-    `modelled_ms` is what its slowest rank sends and receives, by the estimate. Where collectives
-    were timed, `links` is what they took, and `measured` and the estimates are with links; else
-    both are of computing alone. `bytes_sent` are the mean of its ranks, by collective.
+    Both are of computing alone; `modelled_ms` is what its slowest rank sends and receives, by the
+    estimate.
     """
 
     name: str
@@ -48,9 +46,7 @@ class DecisionFound(Struct, frozen=True):
     pairs: int
     slowest_rank: int
     modelled_ms: float
-    bytes_sent: dict[str, float]
     ranks: tuple[RankFound, ...]
-    links: MeasuredMs | None = None
 
 
 class Residual(Struct, frozen=True):
@@ -79,7 +75,6 @@ class Validation(Struct, frozen=True):
     reference_ms: float
     measured_s: float
     environment: Environment
-    links: tuple[LinkTime, ...] = ()
 
 
 @long_lived_objects_left_alone()
@@ -90,13 +85,11 @@ def validate(
     timing: Timing,
     seconds: float,
     seed: int = 0,
-    links: Sequence[LinkTime] = (),
 ) -> Validation:
     """Measure the ranks of decisions, those that may be slowest many times, and compare.
 
     All ranks are timed once, each right behind the reference. Then the slowest of each decision
-    are timed in turns across the decisions, until the seconds are spent. Where
-    `links` has the collectives of the decisions, they are part of what is compared.
+    are timed in turns across the decisions, until the seconds are spent.
     """
     file, clock, told = timing.file(), timing.clock, timing.told
     until = clock.wall() + seconds - file.seconds
@@ -107,7 +100,7 @@ def validate(
     )
     _time_slowest(bench, file, stopwatch, lambda: clock.wall() > until, rng, told)
     _confirm_slowest(bench, file, stopwatch, told)
-    return _compared(problem, inputs, bench, file, seed, links)
+    return _compared(problem, inputs, bench, file, seed)
 
 
 def _time_once(
@@ -203,13 +196,9 @@ def _compared(
     bench: CandidatesOnBench,
     file: TimesFile,
     seed: int,
-    links: Sequence[LinkTime],
 ) -> Validation:
     reference_ms = bench.reference_ms or file.reference_ms
-    decisions = tuple(
-        _found(each, file, reference_ms, links_ms(links, each.collectives))
-        for each in bench.candidates
-    )
+    decisions = tuple(_found(each, file, reference_ms) for each in bench.candidates)
     names = [each.name for each in decisions]
     measured = [each.measured for each in decisions]
     estimates = list(decisions[0].estimated_ms) if decisions else []
@@ -221,46 +210,30 @@ def _compared(
         problem=problem,
         device=bench.device,
         inputs=inputs,
-        notes=(*bench.notes, *_said_of(links, bench)),
+        notes=tuple(bench.notes),
         decisions=decisions,
         agreements=agreements,
         residuals=tuple(_residuals(decisions, estimates)),
         reference_ms=reference_ms,
         measured_s=file.seconds,
         environment=environment(seed),
-        links=tuple(links),
     )
 
 
-def _said_of(links: Sequence[LinkTime], bench: CandidatesOnBench) -> Iterator[str]:
-    """Yield a sentence on collectives that were timed between other processes than are planned."""
-    ranks = len(bench.candidates[0].ranks)
-    for processes, backend in {(each.processes, each.backend) for each in links}:
-        if processes != ranks:
-            yield (
-                f"Collectives were timed between {processes} processes ({backend}); the plans are "
-                f"for {ranks} ranks."
-            )
-
-
-def _found(
-    candidate: Candidate, file: TimesFile, reference_ms: float, links: MeasuredMs | None
-) -> DecisionFound:
+def _found(candidate: Candidate, file: TimesFile, reference_ms: float) -> DecisionFound:
     slowest = _maybe_slowest(candidate, file)[0]
     ratio = file.ratio(slowest.work.key, _WHOLE)
-    sent = 0.0 if links is None else 1.0
     return DecisionFound(
         name=candidate.name,
         fingerprint=candidate.fingerprint,
         estimated_ms={
-            name: max(rank.estimated_ms[name] + sent * rank.modelled_ms for rank in candidate.ranks)
+            name: max(rank.estimated_ms[name] for rank in candidate.ranks)
             for name in slowest.estimated_ms
         },
-        measured=MeasuredMs.of(ratio, reference_ms) + (links or MeasuredMs.none()),
+        measured=MeasuredMs.of(ratio, reference_ms),
         pairs=ratio.pairs,
         slowest_rank=candidate.ranks.index(slowest),
         modelled_ms=max(rank.modelled_ms for rank in candidate.ranks),
-        bytes_sent=dict(candidate.collectives),
         ranks=tuple(
             RankFound(
                 number,
@@ -270,7 +243,6 @@ def _found(
             )
             for number, rank in enumerate(candidate.ranks)
         ),
-        links=links,
     )
 
 

@@ -44,8 +44,7 @@ def draw_validation(found: Validation, slug: str = "estimate") -> Drawing:
         ticks = [tick for tick in canvas.ROUND_NUMBERS if low <= tick <= high]
         for axis in (axes.xaxis, axes.yaxis):
             canvas.set_ticks(axis, ticks, lambda tick: digits(float(tick)))
-        what = "computing and links" if found.links else "computing"
-        axes.set_xlabel(f"measured, ms of the slowest rank's {what}")
+        axes.set_xlabel("measured, ms of the slowest rank's computing")
         axes.set_ylabel("estimated, ms")
         axes.grid(True)
         figure.legend(loc="outside upper left", ncols=3)

@@ -21,9 +21,8 @@ from reports.tables.validation import (
 
 _LEAD = (
     "What a plan's ranks compute, with fbgemm's own kernels one rank after the other, against what "
-    "is estimated of it. What goes over links is modelled, and in neither, unless a column says "
-    "that it was measured. Milliseconds are ratios to a reference timed right beside, times its "
-    "median: compare them within one problem only."
+    "is estimated of it. What goes over links is modelled, and in neither. Milliseconds are ratios "
+    "to a reference timed right beside, times its median: compare them within one problem only."
 )
 
 

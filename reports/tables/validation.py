@@ -12,15 +12,12 @@ from reports.tables.table import Entry, Table, TableColumn, code, numbers, table
 
 
 def decisions_table(found: Validation) -> Table:
-    """Return a row for each plan, the fastest first; collectives that were timed are in both."""
+    """Return a row for each plan, the fastest first."""
     estimates = [each.estimate for each in found.agreements]
     rows = sorted(found.decisions, key=lambda each: each.measured.value)
 
     def estimated(name: str) -> TableColumn:
         return numbers(f"{name}\nms", lambda row: row.estimated_ms[name], figure)
-
-    def linked(row: DecisionFound) -> float | None:
-        return row.links.value if row.links else None
 
     return table_of(
         rows,
@@ -29,7 +26,6 @@ def decisions_table(found: Validation) -> Table:
         numbers("from\nto", _span),
         *map(estimated, estimates),
         numbers("links\nmodelled", "modelled_ms", figure),
-        *([numbers("links\nmeasured", linked, figure)] if found.links else []),
     )
 
 

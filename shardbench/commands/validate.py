@@ -7,14 +7,13 @@ import typer
 from msgspec import to_builtins
 
 from harness.contract import Family
-from harness.contract.abilities.validation import Bench, Links
+from harness.contract.abilities.validation import Bench
 from harness.measuring.timing.clock import SystemClock
 from harness.model.errors import UsageError
 from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.topology import Topology
 from harness.store.lock import hold
 from harness.store.results import to_json
-from harness.validating.links import LinkTime, time_links
 from harness.validating.times import Timing
 from harness.validating.validation import Validation, validate
 from shardbench import completion, display
@@ -86,8 +85,7 @@ def validate_command(
 ) -> None:
     """Measure plans on this machine, beside what is estimated.
 
-    Does what each rank of a plan computes, with real kernels. What goes over links is modelled,
-    unless torchrun started several processes: then it is timed, and is part of the total.
+    Does what each rank of a plan computes, with real kernels. What goes over links is modelled.
     """
     check_seconds("--seconds", seconds)
     check_writable(file_named(json))
@@ -100,28 +98,19 @@ def validate_command(
     specs = [WorkloadSpec.parse(each) for each in dict.fromkeys(workload)]
     problems = [(spec, placed_with_note(found, spec, topology, gpus)) for spec in specs]
     bench = bench_of(device, indices, memory, seed)
-    able = measurable(found)
-    links = able.links(device)
-    if links is not None and not links.is_first:  # it takes part in the collectives alone
-        for _ in problems:
-            time_links(links, [], SystemClock())
-        links.leave()
-        return
     check_folder(out)
     done: list[Validation] = []
     for spec, placed in problems:
         try:
-            one = _validated(found, spec, placed, links, bench, plans, seconds, out, fresh)
+            one = _validated(found, spec, placed, bench, plans, seconds, out, fresh)
         except UsageError as error:
-            if len(problems) == 1 or links is not None:
+            if len(problems) == 1:
                 raise
             warn(f"{spec}: {error}")  # the others are measured all the same
             continue
         done.append(one)
         if json != "-" and len(problems) > 1:
             display.show(shown(one))
-    if links is not None:
-        links.leave()
     if not done:
         raise typer.Exit(2)
     if figure is not None:
@@ -138,7 +127,6 @@ def _validated(
     family: Family[Any, Any],
     spec: WorkloadSpec,
     placed: Topology,
-    links: Links | None,
     bench: Bench,
     plans: int,
     seconds: float,
@@ -147,16 +135,12 @@ def _validated(
 ) -> Validation:
     """Validate one workload, and write what is found."""
     problem = str(ProblemId(family.label(spec), placed.name, placed.gpus))
-    clock = SystemClock()
     path = out / f"{file_name(problem)}.json"
     kept = path.with_suffix(".times.jsonl")
     with hold(path), told(kept, fresh) as tell:
         ready = measurable(family).candidates(family.work.build(spec, placed), plans, bench)
-        timed: tuple[LinkTime, ...] = ()
-        if links is not None:
-            timed = time_links(links, [each.collectives for each in ready.candidates], clock)
-        timing = Timing(kept, settings_of(bench, ready.device), clock, tell, fresh)
-        done = validate(problem, bench.inputs, ready, timing, seconds, bench.seed, timed)
+        timing = Timing(kept, settings_of(bench, ready.device), SystemClock(), tell, fresh)
+        done = validate(problem, bench.inputs, ready, timing, seconds, bench.seed)
         write(path, to_json(to_builtins(done), indent=1) + "\n")
     messages.print(f"Wrote {path}")
     return done

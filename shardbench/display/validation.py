@@ -41,13 +41,7 @@ def sentences(found: Validation) -> Iterator[str]:
     """Yield what an estimate is worth, a sentence for each."""
     for each in found.agreements:
         yield _sentence(each)
-    if found.links:
-        yield (
-            "Collectives were timed, and are part of what is measured; the estimates have them as "
-            "they model them."
-        )
-    else:
-        yield "What goes over links is modelled: it is in neither estimate nor measurement here."
+    yield "What goes over links is modelled: it is in neither estimate nor measurement here."
 
 
 def _sentence(each: Agreement) -> str:

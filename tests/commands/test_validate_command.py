@@ -1,7 +1,5 @@
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -72,21 +70,6 @@ def test_a_workload_that_cannot_be_measured_leaves_the_others(
     assert "2 problems" in printed.out
     found = json.loads(Path("found.json").read_text())
     assert [each["problem"] for each in found] == [f"{w}/dgx_a100_80gb:2" for w in (TINY[1], other)]
-
-
-@pytest.mark.long
-def test_processes_of_torchrun_time_the_collectives() -> None:
-    options = ("-t", "dgx_a100_80gb", "--plans", "3", "--seconds", "1", "--json", "found.json")
-    started = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "shardbench")
-    subprocess.run([sys.executable, *started, "validate", *TINY, *options], check=True)
-    found = json.loads(Path("found.json").read_text())
-    timed = {(each["collective"], each["bytes_sent"]): each for each in found["links"]}
-    assert {(each["processes"], each["backend"]) for each in timed.values()} == {(2, "gloo")}
-    for each in found["decisions"]:
-        sent = [timed[item]["measured"]["value"] for item in each["bytes_sent"].items()]
-        assert each["links"]["value"] == pytest.approx(sum(sent))
-        slowest = each["ranks"][each["slowest_rank"]]["measured_ms"]
-        assert each["measured"]["value"] == pytest.approx(slowest + sum(sent))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Decisions measured on this machine, and machines calibrated by measurements."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from harness.contract.variants import Prepared
@@ -52,15 +52,11 @@ class RankWork:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A decision to measure: who made it, its fingerprint, and its ranks.
-
-    `collectives` are the bytes that a rank sends, by what is done with them.
-    """
+    """A decision to measure: who made it, its fingerprint, and its ranks."""
 
     name: str
     fingerprint: str
     ranks: Sequence[RankWork]
-    collectives: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,26 +132,6 @@ class FittedMachine:
     errors: Sequence[FormError]
 
 
-class Links(Protocol):
-    """Processes that were started together, and what joins them."""
-
-    backend: str
-    processes: int
-    is_first: bool
-
-    def agree(self, value: Any) -> Any:
-        """Return what the first process has; the others wait for it."""
-        ...
-
-    def prepared(self, collective: str, bytes_sent: float) -> Prepared[Any]:
-        """Return a collective of so many bytes of each process, which all begin together."""
-        ...
-
-    def leave(self) -> None:
-        """End the group."""
-        ...
-
-
 class Measurable(Protocol[P]):
     """How a family's decisions are measured, and its machines calibrated.
 
@@ -166,10 +142,6 @@ class Measurable(Protocol[P]):
 
     def candidates(self, problem: P, number: int, bench: Bench) -> CandidatesOnBench:
         """Return so many different decisions on a problem; raises UsageError where none can be."""
-        ...
-
-    def links(self, device: str) -> Links | None:
-        """Return the processes that this one was started with, None where it is alone."""
         ...
 
     def sweep(self, bench: Bench, share: float) -> SweepOnBench:

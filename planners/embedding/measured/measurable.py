@@ -21,7 +21,6 @@ from planners.embedding.calibration.indices import Indices, indices_named
 from planners.embedding.calibration.shards import ShardWork, shards_by_rank, work_key
 from planners.embedding.calibration.terms import CACHED, TORCHREC
 from planners.embedding.decision import fingerprint
-from planners.embedding.measured.collectives import ProcessGroupLinks, bytes_sent, links
 from planners.embedding.measured.device import Device, rows_that_fit
 from planners.embedding.measured.fitting import fit_sweep
 from planners.embedding.measured.kernels import (
@@ -81,7 +80,6 @@ class _Measurable:
                     self._rank(problem, rank, most, device, indices, bench.seed)
                     for rank in ranks[fingerprint(plan)]
                 ],
-                bytes_sent(plan.options, problem.topology),
             )
             for name, plan in plans
         ]
@@ -119,10 +117,6 @@ class _Measurable:
             sum(p.fwd_comms + p.bwd_comms for p in perfs),
             _facts(shards),
         )
-
-    def links(self, device: str) -> ProcessGroupLinks | None:
-        """Return the processes that this one was started with, None where it is alone."""
-        return links(device)
 
     def sweep(self, bench: Bench, share: float) -> SweepOnBench:
         """Return the sweep of the kernels that the device has."""
