@@ -25,9 +25,8 @@ from harness.measuring.remaining import Remaining
 from harness.measuring.request import Request
 from harness.measuring.timing.sampling import Limits
 from harness.measuring.timing.times import Times
-from harness.measuring.work.instructions import counted_by_valgrind
-from harness.model.cell import Cell, CountedWork
-from harness.model.errors import ShardbenchError, UsageError
+from harness.model.cell import Cell
+from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import Settings
 
@@ -297,20 +296,8 @@ class Comparison:
             for name in failed:
                 fill_from_failure(cells[name], outcome)
             names = [name for name in names if name not in failed]
-        for step, name in enumerate(names, start=1):
-            if rule.valgrind:
-                self._listen(Event("counting instructions", name, step, len(names)))
-                times[name].work = self._counted_by_valgrind(name, times[name].work)
+        for name in names:
             fill_from_times(cells[name], times[name], self._settings.sampling)
-
-    def _counted_by_valgrind(self, name: str, work: CountedWork | None) -> CountedWork | None:
-        if work is None or work.instructions is not None:
-            return work
-        try:
-            seconds = self._settings.setup_budget
-            return replace(work, instructions=counted_by_valgrind(self._job, name, seconds))
-        except ShardbenchError as error:
-            return replace(work, note=str(error))
 
     def _limits(self) -> Limits:
         """Return by variant the ratios that a goal or a limit of this comparison is about."""

@@ -80,15 +80,11 @@ class CountedWork(Struct, frozen=True, omit_defaults=True):
     `python_calls` are calls of Python functions and of built-in ones, those of other threads left
     out. `spread` is by how much two such counts differed, None of one alone. `built_in_share` is
     the share of the time that built-in functions took, of whose own work nothing is counted.
-    `instructions` are those of the processor in user mode, None where they were not counted;
-    `note` says why not, where valgrind was to count them.
     """
 
     python_calls: Count
     spread: Count | None = 0
     built_in_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    instructions: Count | None = None
-    note: str = ""
 
 
 class Claim(Struct, frozen=True):

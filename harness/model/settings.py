@@ -18,8 +18,7 @@ class SamplingRule(Struct, frozen=True):
     process: fewer say too little. `precision` is the half-width of an interval, as a share of the
     ratio, that is small enough to stop at. `turn_seconds` is how long a turn lasts at least.
     `way` is for measuring the ways themselves. `counts_work` says whether the work of a call is
-    counted as well, where that takes little of the time, and `valgrind` whether its instructions
-    are by all means.
+    counted as well, where that takes little of the time.
     """
 
     seconds: float = 60.0
@@ -32,7 +31,6 @@ class SamplingRule(Struct, frozen=True):
     turn_seconds: float = 0.002
     way: Literal["best", "turns", "turns in one process", "side by side", "one core each"] = "best"
     counts_work: bool = True
-    valgrind: bool = False
 
     def quick(self) -> "SamplingRule":
         """Return the rule for a third of the time: wider intervals do, and no work is counted."""

@@ -8,7 +8,6 @@ import typer
 from msgspec.structs import replace
 
 from harness.measuring.comparison import Comparison
-from harness.measuring.work.instructions import check_valgrind
 from harness.store.results import append_cells
 from shardbench import completion
 from shardbench.display.comparison import document, shown
@@ -67,10 +66,6 @@ def compare(
     results: Annotated[
         Path | None, typer.Option(help="Append the cells to this results file (JSON Lines).")
     ] = None,
-    valgrind: Annotated[
-        bool,
-        typer.Option("--valgrind", help="Also count instructions, by valgrind: minutes a variant."),
-    ] = False,
     details: Annotated[
         bool, typer.Option("--details", help="Also show memory, phases, counters.")
     ] = False,
@@ -80,9 +75,6 @@ def compare(
     settings = settings_of(budget, seconds, seed, memory)
     if quick:
         settings = replace(settings, sampling=settings.sampling.quick())
-    if valgrind:
-        check_valgrind()
-        settings = replace(settings, sampling=replace(settings.sampling, valgrind=True))
     names = [name for name in (question.variant, *names_in(variants)) if name]
     comparison = Comparison(question.request(names, against), settings)
     check_writable(file_named(json))

@@ -1,6 +1,5 @@
 """`shardbench doctor`: what works on this machine, what is skipped, and what would change that."""
 
-import shutil
 from typing import Annotated
 
 import typer
@@ -80,10 +79,7 @@ def _skipped(registry: Registry) -> list[Skipped]:
                 by_need.setdefault(need, []).append(f"{family.name}/{variant.name}")
     for name, reason in registry.failures.items():
         by_need.setdefault(reason, []).append(f"family {name}")
-    skipped = [Skipped(names, *_remedy(need)) for need, names in by_need.items()]
-    if not shutil.which("valgrind"):
-        skipped.append(Skipped(["compare --valgrind"], "valgrind", "apt install valgrind"))
-    return skipped
+    return [Skipped(names, *_remedy(need)) for need, names in by_need.items()]
 
 
 def _remedy(need: str) -> tuple[str, str]:

@@ -175,9 +175,8 @@ def _notes(cells: Sequence[Cell]) -> Iterator[RenderableType]:
     """Say why a variant has no time or no verdict, and the last that a failed one printed."""
     notes: dict[str, list[str]] = {}
     for cell in cells:
-        for note in (_note(cell), cell.work.note if cell.work else ""):
-            if note:
-                notes.setdefault(note, []).append(cell.variant)
+        if note := _note(cell):
+            notes.setdefault(note, []).append(cell.variant)
     for note, names in notes.items():
         yield Text(f"{', '.join(names)}: {note}.", style="dim")
     for cell in cells:
@@ -225,15 +224,13 @@ def _ways(cells: Sequence[Cell]) -> Table:
 
 def _work(cells: Sequence[Cell]) -> Table:
     counted = [(cell.variant, cell.work) for cell in cells if cell.work]
-    columns = [
+    return table_of(
+        counted,
         code("variant", lambda each: each[0], least=16),
         numbers("Python calls", lambda each: f"{each[1].python_calls:,}"),
         numbers("spread", lambda each: each[1].spread),
         numbers("time in built-ins", lambda each: f"{100 * each[1].built_in_share:.0f} %"),
-    ]
-    if any(work.instructions for _, work in counted):
-        columns.append(numbers("instructions", lambda each: f"{each[1].instructions:,}"))
-    return table_of(counted, *columns)
+    )
 
 
 def _goals(cells: Sequence[Cell]) -> Table:

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stored import cell, variants
 
-from harness.model.cell import SCHEMA, Claim, RankTable, Ratio, Summary
+from harness.model.cell import SCHEMA, Claim, CountedWork, RankTable, Ratio, Summary
 from harness.model.errors import ShardbenchError
+from harness.model.settings import Settings
 from harness.store.lock import hold
 from harness.store.results import (
     Damage,
@@ -42,6 +43,16 @@ def test_what_is_read_is_what_was_written(path: Path):
     record = json.loads(path.read_text())
     assert record["schema"] == SCHEMA
     assert record["wall_s"] == {"median": 0.2, "samples": [0.1, 0.3, 0.2]}
+
+
+def test_figures_that_are_no_longer_counted_are_left_out(path: Path):
+    written = cell(work=CountedWork(12), settings=Settings())
+    record = written.record()
+    assert set(record["work"]) == {"python_calls"}
+    record["work"] |= {"more": 7}
+    record["settings"]["sampling"] |= {"more": False}
+    path.write_text(json.dumps(record) + "\n")
+    assert list(read_cells(path)) == [written]
 
 
 def test_a_cell_knows_its_id():

@@ -260,7 +260,7 @@ def sample(
     if forks and rule.counts_work:
         for name, call in warm.items():
             counts = int(_SHARE_FOR_COUNTING * rule.seconds / (_PROFILED * max(call.lasts_s, 1e-9)))
-            if call.is_alone and (counts or rule.valgrind):
+            if call.is_alone and counts:
                 forks.counting(name)
                 work = partial(_work_of, prepared[name], counts > 1)
                 with Fork(work, forks.report) as fork:

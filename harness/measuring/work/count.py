@@ -5,21 +5,16 @@ from typing import Any
 
 from harness.contract import Prepared
 from harness.measuring.garbage import collection_off
-from harness.measuring.work.instructions import counted_by_processor
 from harness.model.cell import CountedWork
 
 
 def count_work(prepared: Prepared[Any], is_counted_twice: bool = True) -> CountedWork:
-    """Count the work of a call, in one or two calls that are not timed.
-
-    Where the processor counts instructions another call is made for them.
-    """
+    """Count the work of a call, in one or two calls that are not timed."""
     first, share = _count(prepared)
     second = _count(prepared)[0] if is_counted_twice else None
-    instructions = counted_by_processor(prepared)
     if second is None:
-        return CountedWork(first, None, share, instructions)
-    return CountedWork(min(first, second), abs(first - second), share, instructions)
+        return CountedWork(first, None, share)
+    return CountedWork(min(first, second), abs(first - second), share)
 
 
 def _count(prepared: Prepared[Any]) -> tuple[int, float]:
