@@ -18,7 +18,7 @@ from harness.measuring.timing.turns import timed_turn
 from harness.model.cell import Ratio
 from harness.model.declared import checked
 from harness.model.errors import ShardbenchError, UsageError
-from harness.model.files import read_file
+from harness.model.files import read_file, replace_file
 
 Seconds = Annotated[float, Meta(gt=0)]
 Settings = Mapping[str, str | float]
@@ -72,7 +72,7 @@ class TimesFile:
                 kept.append(line)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+            replace_file(path, "".join(f"{line}\n" for line in kept))
         except OSError as error:
             raise ShardbenchError(f"{path} cannot be written: {error.strerror}.") from None
 

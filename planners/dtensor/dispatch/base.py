@@ -23,10 +23,10 @@ class Dispatch:
         return nullcontext()
 
     def forget(self) -> None:
-        """Forget what has been remembered, torch's own caches excepted."""
+        """Forget all decisions kept here; torch's own caches stay."""
 
     def clear(self) -> None:
-        """Forget what has been remembered, and start counting again."""
+        """Forget all decisions kept here, and start counting again."""
 
     def cache_info(self) -> CacheInfo:
         """Tell of the cache beside torch's own."""

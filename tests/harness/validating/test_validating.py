@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from harness.contract.abilities.validation import (
     TimedWork,
 )
 from harness.model.cell import Ratio
-from harness.model.errors import UsageError
+from harness.model.errors import ShardbenchError, UsageError
 from harness.validating.calibration import calibrate
 from harness.validating.statistics import MeasuredMs, agreement
 from harness.validating.times import TimesFile, Timing
@@ -139,6 +140,19 @@ def test_a_damaged_line_is_one_sentence(tmp_path: Path):
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(UsageError, match=r"line 3: it is damaged; --fresh measures anew"):
         TimesFile(path, SETTINGS)
+
+
+def test_a_full_disk_leaves_the_times_that_are_there(tmp_path: Path):
+    path = tmp_path / "times.jsonl"
+    validated(Machine(), path)
+    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
+    try:
+        with pytest.raises(ShardbenchError):
+            TimesFile(path, SETTINGS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
 
 
 def test_ranks_that_are_alike_are_measured_once(tmp_path: Path):

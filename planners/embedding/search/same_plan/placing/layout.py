@@ -65,7 +65,7 @@ class Hosts(NamedTuple):
 
 
 class Last(NamedTuple):
-    """What is kept of the last row: its first groups, where alike, are not placed again.
+    """State of the last row: its first groups, where alike, are not placed again.
 
     The state of ranks and hosts is that before each `groups_a_step`th group, one after another.
     """
