@@ -21,7 +21,7 @@ from planners.dtensor.cache.keys import Key, KeyRule
 from planners.dtensor.cache.layouts import Layouts
 from planners.dtensor.cache.moves import DirectMoves
 from planners.dtensor.cache.plan_handlers import Table, handler_of, of_any_form
-from planners.dtensor.cache.plans import OpPlan, PlanTally, plan_of
+from planners.dtensor.cache.plans import BYTES_OF_MISS, OpPlan, PlanTally, plan_of
 from planners.dtensor.cache.torch_hooks import following_torch, made_plainly
 from planners.dtensor.cache.without_autograd import without_autograd
 from planners.dtensor.dispatch import torch_path
@@ -35,7 +35,7 @@ MOST_PLANS = 1024
 """The plans that are kept for one op, at most."""
 
 MOST_BYTES = 64 * 2**20
-"""The bytes that are kept here and in torch's caches, at most; about 10,000 misses."""
+"""The bytes that misses add here and to torch's caches, at most; some 10,000 misses."""
 
 
 class InternedDispatch(Dispatch):
@@ -113,7 +113,7 @@ class InternedDispatch(Dispatch):
     ) -> Any:
         """Let torch dispatch an op that no plan is known for, and keep what it was seen to do."""
         self.tally.misses += 1
-        self._make_room()
+        self._make_room(BYTES_OF_MISS)  # torch remembers it, whether there is a plan or not
         decided = Decided(op)
         made = by_torch(op, args, kwargs, decided)
         if KeyRule.of(op) != rule:  # somebody has changed which arguments matter
@@ -125,10 +125,11 @@ class InternedDispatch(Dispatch):
         return made
 
     def _keep(self, table: Table, key: Key, plan: OpPlan) -> None:
-        self._bytes_added += plan.bytes_added
+        self._make_room(plan.bytes_held)
         table.add(key, plan)
 
-    def _make_room(self) -> None:
+    def _make_room(self, more: int) -> None:
+        self._bytes_added += more
         if self._bytes_added > self._most_bytes and not torch_path.is_dispatching():
             torch_path.clear_torch_caches()
             self.forget()

@@ -100,8 +100,8 @@ def _turned(shape: Shape, first: int, second: int) -> Shape:
 class ShapeClass(InternedDispatch):
     """Plans by exact size, and behind them placements by class of shapes."""
 
-    def __init__(self, most_classes: int = MOST_CLASSES) -> None:
-        super().__init__()
+    def __init__(self, most_classes: int = MOST_CLASSES, **limits: int) -> None:
+        super().__init__(**limits)
         self._most_classes = most_classes
         self._classes: dict[OpOverload, Classes] = {}
 

@@ -206,7 +206,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _hurry() -> None:
+def _speed_up_numba() -> None:
     """Have numba take less time in a process that does nothing else."""
     from numba.core.targetconfig import TargetConfig
 
@@ -225,7 +225,7 @@ def _compile_here(module: str, others: Iterable[str]) -> None:
 
     To do so one after the other saves what numba takes to start.
     """
-    _hurry()
+    _speed_up_numba()
     load([module])
     for other in others:
         lock = _locked(other)

@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 
+from planners.dtensor.cache import interned
 from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import CacheInfo
@@ -105,6 +106,26 @@ def test_misses_never_take_more_bytes_than_their_limit(mesh):
         assert dispatch.cache_info()[:2] == (0, 100)
     assert 10 < max(entries for entries, _ in kept) < 30
     assert all(entries == of_torch for entries, of_torch in kept)
+
+
+def test_misses_without_a_plan_are_bounded_too(mesh, monkeypatch):
+    monkeypatch.setattr(interned, "plan_of", lambda *_: None)
+    with running(InternedDispatch(most_bytes=100_000)):
+        for rows in range(1, 101):
+            torch.relu(rows_of(mesh, rows))
+            assert in_torchs_cache() < 30
+
+
+def test_classes_are_bounded_by_bytes_too(mesh):
+    with running(ShapeClass(most_bytes=20_000)) as dispatch:
+        entries = []
+        for rows in range(2, 102):
+            x = rows_of(mesh, rows)
+            for _ in range(3):  # decided by its class, then kept by its size
+                torch.relu(x)
+            entries.append(dispatch.cache_info().entries)
+        assert dispatch.cache_info().misses < 20
+    assert max(entries) < 30
 
 
 def test_no_cache_of_torch_is_cleared_while_torch_dispatches(mesh):
