@@ -10,9 +10,9 @@ from statistics import median, quantiles
 
 from harness.contract import WorkloadSpec
 from harness.topologies.lookup import find_topology
+from planners.embedding.best_plan.search import best_plan
 from planners.embedding.problem import build
 from planners.embedding.quality import arrays
-from planners.embedding.search.best_plan.search import best_plan
 from planners.embedding.search.outcome import Found
 from planners.embedding.workloads.mixture import shape
 

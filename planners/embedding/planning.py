@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from harness.contract import Moving, Planning, RankTable, UsageError
+from planners.embedding.best_plan.near.search import NearPlan, NearSearch
 from planners.embedding.decision import Plan, storage_by_rank
 from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.plan_files.document import PlanDocument, TableEntry
 from planners.embedding.plan_files.previous import previous_of, previous_plan
 from planners.embedding.problem import EmbeddingProblem, MoveBudget
 from planners.embedding.quality import arrays, quality
-from planners.embedding.search.best_plan.near.search import NearPlan, NearSearch
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.tables.torchrec_objects import perf_by_rank
 

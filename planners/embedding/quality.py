@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 
+from planners.embedding.best_plan.near.bound import near_bound
+from planners.embedding.best_plan.near.moves import with_previous
+from planners.embedding.best_plan.search import best_bound
 from planners.embedding.decision import Plan, storage_by_rank
 from planners.embedding.problem import EmbeddingProblem
-from planners.embedding.search.best_plan.near.bound import near_bound
-from planners.embedding.search.best_plan.near.moves import with_previous
-from planners.embedding.search.best_plan.search import best_bound
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space
 from planners.embedding.tables.torchrec_objects import perf_by_rank

@@ -9,8 +9,8 @@ from torchrec.distributed.planner.partitioners import (
     SortBy,
 )
 
-from planners.embedding.search.same_plan.partition import Partition
-from planners.embedding.search.same_plan.rules import rules_of
+from planners.embedding.same_plan.partition import Partition
+from planners.embedding.same_plan.rules import rules_of
 from planners.embedding.search.space import devices_of, search_space
 
 

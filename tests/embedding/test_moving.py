@@ -29,7 +29,7 @@ ROWS, DIM = 100, 8
 
 @pytest.fixture(autouse=True, scope="module")
 def _little_work():
-    with mock.patch("planners.embedding.search.best_plan.search._WORK_PER_SECOND", 1e6):
+    with mock.patch("planners.embedding.best_plan.search._WORK_PER_SECOND", 1e6):
         yield
 
 

@@ -9,7 +9,7 @@ from torchrec.distributed.planner import partitioners, perf_models, proposers, s
 
 from planners.embedding.capture.limits import Number, Whole
 from planners.embedding.capture.topology import DeviceRuns
-from planners.embedding.search.same_plan import bin_proposer, bin_proposer_2d
+from planners.embedding.same_plan import bin_proposer, bin_proposer_2d
 
 _Share = Annotated[int, Meta(ge=0, le=1)] | Annotated[float, Meta(ge=0, le=1)]
 

@@ -23,14 +23,14 @@ from planners.embedding.drop_in import obstacles
 from planners.embedding.drop_in.plan_check import Estimates, fault_of, without_ranks
 from planners.embedding.drop_in.torchrecs_search import TorchrecsSearch
 from planners.embedding.plan_files.previous import PreviousPlan
+from planners.embedding.same_plan.rules import rules_of
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.same_plan.rules import rules_of
 from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space
 from planners.embedding.search.unmade_shards import SharedOption, with_shards
 
 if TYPE_CHECKING:
-    from planners.embedding.search.same_plan.search import SamePlan
+    from planners.embedding.same_plan.search import SamePlan
 
 SMALL = 50_000
 """Options times tables times ranks up to which torchrec's search takes less time than it takes to
@@ -206,14 +206,14 @@ class CompiledSearch(Proposer, Partitioner):
 
     def search(self, space: SearchSpace, devices: Devices) -> Found | NotFound:
         """Search as the planner's mode says."""
-        from planners.embedding.search.same_plan.search import SamePlan
+        from planners.embedding.same_plan.search import SamePlan
 
         proven, tried = 0.0, ""
         if self._best:
             if self._previous is not None:
                 outcome = self._near(space, devices, self._previous)
             else:
-                from planners.embedding.search.best_plan.search import best_plan
+                from planners.embedding.best_plan.search import best_plan
 
                 outcome = best_plan(space, devices, self._deadline, self._seed)
             if isinstance(outcome, Found):
@@ -231,7 +231,7 @@ class CompiledSearch(Proposer, Partitioner):
         self, space: SearchSpace, devices: Devices, previous: PreviousPlan
     ) -> Found | NotFound:
         """Search near a previous plan."""
-        from planners.embedding.search.best_plan.near.search import NearPlan, NearSearch
+        from planners.embedding.best_plan.near.search import NearPlan, NearSearch
 
         previous.check_has_one_of({option.name for option in space.options}, "The previous plan")
         if not NearSearch.can_search(space, devices):

@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planners.embedding.search.best_plan.bounds.bound import (
+from planners.embedding.best_plan.bounds.bound import (
     integer_bound,
     least_possible,
     linear_bound,
     worth_integers,
 )
-from planners.embedding.search.best_plan.bounds.configuration import pattern_bound, worth_patterns
-from planners.embedding.search.best_plan.bounds.presolve import presolve_bound, presolved
-from planners.embedding.search.best_plan.bounds.programmes import least_perf
-from planners.embedding.search.best_plan.candidates import candidates
-from planners.embedding.search.best_plan.search import searched_bound
+from planners.embedding.best_plan.bounds.configuration import pattern_bound, worth_patterns
+from planners.embedding.best_plan.bounds.presolve import presolve_bound, presolved
+from planners.embedding.best_plan.bounds.programmes import least_perf
+from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.search import searched_bound
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 import numpy as np
 
 from harness.contract import InfeasibleDecision, NotApplicable, ShardbenchError
+from planners.embedding.best_plan.bounds.bound import linear_bound
+from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.decision import Plan, fingerprint, validate
 from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.family import FAMILY
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
-from planners.embedding.search.best_plan.bounds.bound import linear_bound
-from planners.embedding.search.best_plan.candidates import candidates
 from planners.embedding.search.outcome import Found
 from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
 

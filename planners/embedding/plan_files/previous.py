@@ -18,8 +18,8 @@ from torchrec.distributed.types import ShardingPlan, ShardingType
 
 from harness.contract import UsageError
 from harness.model.files import read_file
+from planners.embedding.best_plan.near.moves import Moves
 from planners.embedding.plan_files.document import TableEntry, read_plan
-from planners.embedding.search.best_plan.near.moves import Moves
 from planners.embedding.tables.files import ITEM_BYTES
 
 _Box = tuple[int, int, int, int]  # the first row and column, and those after the last

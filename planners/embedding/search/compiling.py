@@ -149,7 +149,8 @@ class _Kept:
             path = self.path(signature)
         if path is None:
             return None
-        with suppress(OSError, EOFError, pickle.UnpicklingError):  # then it is compiled again
+        # A file that cannot be read is compiled again.
+        with suppress(OSError, EOFError, ImportError, AttributeError, pickle.UnpicklingError):
             payload = pickle.loads(path.read_bytes())
             return compiler.CompileResult._rebuild(target_context, *payload)
 
@@ -213,12 +214,13 @@ def _code(function: FunctionType) -> Iterator[str]:
                 names = [name for name in code.co_names if name in value.__globals__]
                 waiting += map(value.__globals__.__getitem__, names)
                 plain = [c for c in code.co_consts if not isinstance(c, CodeType)]
-                yield f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {plain}"
+                yield f"{value.__module__} {code.co_code.hex()} {code.co_names}"
+                yield f"{code.co_varnames} {plain}"
         elif isinstance(value, type) and issubclass(value, Enum):
             yield str({each.name: each.value for each in value})
         elif hasattr(value, "_fields"):
             waiting += get_type_hints(value, include_extras=True).values()
-            yield f"{value.__qualname__} {value._fields}"
+            yield f"{value.__module__} {value.__qualname__} {value._fields}"
         elif not isinstance(value, ModuleType | type):
             yield repr(value)
 

@@ -18,8 +18,8 @@ from contextlib import suppress
 from functools import cache
 from typing import IO, Any, cast
 
-PACKAGE = "planners.embedding.search"
-COMMAND = f"python -m {PACKAGE}.warm_up"
+PACKAGE = "planners.embedding"
+COMMAND = f"python -m {PACKAGE}.search.warm_up"
 
 SAME_PLAN = ("same_plan.placing.rows",)
 """The modules of kernels that every search for torchrec's plan uses, within the package."""
@@ -124,7 +124,7 @@ def _start(module: str, missing: Sequence[str], niceness: int) -> None:
     try:
         with lock:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", f"{PACKAGE}.warm_up", module, *missing],
+                [sys.executable, "-P", "-m", f"{PACKAGE}.search.warm_up", module, *missing],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 pass_fds=[lock.fileno()],  # and with it the lock
                 stdin=subprocess.DEVNULL,

@@ -17,9 +17,9 @@ from torchrec.distributed.planner.partitioners import MemoryBalancedPartitioner
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import DynamicProgrammingProposer, GreedyProposer
 
+from planners.embedding.best_plan import search
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.search import warm_up
-from planners.embedding.search.best_plan import search
 
 CHOICES = (
     dict,

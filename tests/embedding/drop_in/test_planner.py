@@ -35,9 +35,9 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from planners.embedding.drop_in.planner import Planner
+from planners.embedding.same_plan.rules import PartitionRules
+from planners.embedding.same_plan.search import SamePlan
 from planners.embedding.search.outcome import NotFound
-from planners.embedding.search.same_plan.rules import PartitionRules
-from planners.embedding.search.same_plan.search import SamePlan
 from planners.embedding.search.space import devices_of, search_space
 
 randoms = st.randoms(use_true_random=False)
@@ -192,7 +192,7 @@ def fake_certified(monkeypatch, outcome):
     module.best_plan = lambda space, devices, deadline, seed: (
         asked.append((deadline.seconds, seed)) or outcome
     )
-    monkeypatch.setitem(sys.modules, "planners.embedding.search.best_plan.search", module)
+    monkeypatch.setitem(sys.modules, "planners.embedding.best_plan.search", module)
     return asked
 
 

@@ -35,7 +35,7 @@ class Ticking:
 
 @pytest.mark.parametrize("limit", [{"search_seconds": 1.0}, {"timeout_seconds": 1}])
 def test_a_time_limit_is_for_laying_out_and_bounds_and_all(monkeypatch, limit):
-    monkeypatch.setattr("planners.embedding.search.best_plan.local.runs._WORK_AT_ONCE", 400_000)
+    monkeypatch.setattr("planners.embedding.best_plan.local.runs._WORK_AT_ONCE", 400_000)
     built = problem("synthetic[tables=44,seed=1,memory=tight]", gpus=8)
     looks = []
     for seconds in (0.01, 0.03):
@@ -60,7 +60,7 @@ def test_laying_out_counts(monkeypatch):
         raise AssertionError("no time is left for a bound")
 
     monkeypatch.setattr(CompiledSearch, "flatten", slow)
-    monkeypatch.setattr("planners.embedding.search.best_plan.search.linear_bound", left)
+    monkeypatch.setattr("planners.embedding.best_plan.search.linear_bound", left)
     planner = new_planner(built, mode="best-plan", search_seconds=3.0)
     planner._clock = lambda: now[0]
     planner.plan(built.module, built.sharders)

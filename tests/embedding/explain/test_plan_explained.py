@@ -19,14 +19,14 @@ from harness.model.ids import CellId
 from harness.planning.explain import Explained
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
+from planners.embedding.best_plan.bounds.presolve import presolved
+from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.search import best_bound
 from planners.embedding.explain.arguments import reasons
 from planners.embedding.explain.explain import PERF, explain, explained, written
 from planners.embedding.explain.placed_plan import PlacedPlan
 from planners.embedding.explain.records import PlanExplained
 from planners.embedding.quality import arrays, quality
-from planners.embedding.search.best_plan.bounds.presolve import presolved
-from planners.embedding.search.best_plan.candidates import candidates
-from planners.embedding.search.best_plan.search import best_bound
 from planners.embedding.search.space import devices_of, search_space
 from planners.embedding.tables.torchrec_objects import perf_by_rank
 from shardbench.display.explanation import shown

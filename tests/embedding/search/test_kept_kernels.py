@@ -41,8 +41,8 @@ def total(figures: Figures, order: Ints) -> float:
 """
 
 
-def key(source: str) -> str:
-    names: dict = {"__name__": "a_module"}
+def key(source: str, module: str = "a_module") -> str:
+    names: dict = {"__name__": module}
     exec(source, names)
     return compiling._file_name(names["total"], "signature")
 
@@ -62,6 +62,18 @@ def key(source: str) -> str:
 def test_the_key_is_another_one_where_used_code_is(before, after, other):
     assert before in SOURCE
     assert (key(SOURCE.replace(before, after)) != key(SOURCE)) == other
+
+
+def test_the_key_changes_with_the_module_that_machine_code_names():
+    assert key(SOURCE, "another_module") != key(SOURCE)
+
+
+@pytest.mark.parametrize("pickled", [b"cno_such_module\nname\n.", b"cos\nno_such_name\n."])
+def test_machine_code_that_names_a_lost_module_is_compiled_again(pickled, tmp_path, monkeypatch):
+    monkeypatch.setattr(compiling, "_folders", lambda: [tmp_path])
+    kept = compiling._Kept(compiling._file_name)
+    (tmp_path / kept._name("signature")).write_bytes(pickled)
+    assert kept.load_overload("signature", compiling.cpu_target.target_context) is None
 
 
 def test_the_key_is_another_one_where_kernels_are_compiled_otherwise(tmp_path, monkeypatch):

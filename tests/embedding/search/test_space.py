@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_options import random_case
 
-from planners.embedding.search.same_plan.placing.layout import inputs_of
+from planners.embedding.same_plan.placing.layout import inputs_of
 from planners.embedding.search.space import Placement, devices_of, search_space
 
 randoms = st.randoms(use_true_random=False)

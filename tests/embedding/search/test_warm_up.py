@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from random_options import random_case
 
+from planners.embedding.best_plan.search import best_plan
 from planners.embedding.search import warm_up
-from planners.embedding.search.best_plan.search import best_plan
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import devices_of, search_space
 
-BINS = "planners.embedding.search.same_plan.dynamic_programming"
+BINS = "planners.embedding.same_plan.dynamic_programming"
 
 SEARCH = """
 from random import Random
@@ -27,9 +27,9 @@ import numpy as np
 from random_options import random_case
 
 from planners.embedding.search import compiling, warm_up
-from planners.embedding.search.best_plan.near.moves import Moves
-from planners.embedding.search.best_plan.near.search import NearSearch
-from planners.embedding.search.best_plan.search import best_plan
+from planners.embedding.best_plan.near.moves import Moves
+from planners.embedding.best_plan.near.search import NearSearch
+from planners.embedding.best_plan.search import best_plan
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import devices_of, search_space
 
@@ -58,7 +58,7 @@ started = []
 start = subprocess.Popen
 warm_up.subprocess.Popen = lambda *words, **options: started.append(1) or start(*words, **options)
 warm_up.compile_ahead(warm_up.BINS)
-from planners.embedding.search.same_plan import dynamic_programming
+from planners.embedding.same_plan import dynamic_programming
 kernels = compiling.KERNELS[dynamic_programming.__name__]
 json.dump([len(started), [len(each.signatures) for each in kernels]], sys.stdout)
 """
@@ -118,6 +118,7 @@ def test_without_a_folder_that_can_be_written_each_process_compiles_for_itself(t
 def test_where_the_compiling_process_fails_the_reason_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(warm_up, "_loaded", set())
+    monkeypatch.setattr(warm_up, "_running", {})
     monkeypatch.setattr(warm_up, "PACKAGE", "planners.embedding.nowhere")
     monkeypatch.setattr(warm_up, "are_kept", lambda modules: False)
     warm_up.advance(["nothing"])

@@ -1,0 +1,155 @@
+"""Rules out, before any search, options that no plan within a rating can have.
+
+Tables whose options all have a shard on every rank take that much of each rank in every plan. What
+is left on the ranks, in memory and in time, must hold each option of the other tables by itself:
+all shards of a table that is cut by columns within a host on one host, for one. An option that does
+not fit there goes, which may leave other tables without a choice; and so on. An option also goes
+where the linear relaxation says that any plan with it costs too much.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from planners.embedding.best_plan.bounds.climb import climb
+from planners.embedding.best_plan.bounds.programmes import LinearRelaxation
+from planners.embedding.best_plan.candidates import Candidates
+from planners.embedding.search.outcome import Deadline
+from planners.embedding.search.space import Floats, Placement
+
+Bools = npt.NDArray[np.bool_]
+
+_MOST_SHARDS = 4_000_000  # on every rank; beyond it nothing is ruled out
+_SAFETY = 1 + 1e-9  # for sums in floating point
+_PER_BLOCK = 2_000_000
+
+
+class Presolve:
+    """Rules options of candidates out, by what must be on every rank and by reduced costs."""
+
+    def __init__(self, found: Candidates) -> None:
+        space, devices = found.space, found.devices
+        self._found = found
+        self._table = space.table[found.options]
+        self._placement = space.placement[found.options]
+        self._counts = np.diff(space.first_shard)[found.options]
+        figures = np.column_stack([space.total, space.storage.astype(np.float64)])
+        shards = [space.estimates_of(option) for option in found.options.tolist()]
+        self._least = np.array([figures[each].min(axis=0) for each in shards]).reshape(-1, 4)
+        self._uniform = np.flatnonzero(self._placement == Placement.UNIFORM)
+        self.worth_it = len(self._uniform) * devices.ranks <= _MOST_SHARDS
+        if self.worth_it:
+            on_ranks = [figures[shards[option]] for option in self._uniform.tolist()]
+            self._on_ranks = np.array(on_ranks).reshape(-1, devices.ranks, 4)
+        self._relaxation: LinearRelaxation | None = None
+
+    def possible(self, limit: float, allowed: Bools | None = None) -> Bools:
+        """Return which candidates can be in a plan that rates `limit` or less, as far as known."""
+        found = self._found
+        allowed = found.largest <= limit if allowed is None else allowed & (found.largest <= limit)
+        if not self.worth_it:
+            return allowed
+        time = np.where(found.usable, limit * _SAFETY, 0.0)
+        room = np.column_stack([time, found.devices.storage.astype(np.float64)])
+        while self._all_have_options(allowed):
+            kept = self._fitting(room, allowed)
+            if (kept == allowed).all():
+                break
+            allowed = kept
+        return allowed
+
+    def _all_have_options(self, allowed: Bools) -> bool:
+        return bool(np.logical_or.reduceat(allowed, self._found.first[:-1]).all())
+
+    def _fitting(self, room: Floats, allowed: Bools) -> Bools:
+        """Return which allowed options fit by themselves beside what is on every rank anyway."""
+        tables = self._found.space.tables
+        choice = np.bincount(self._table[allowed], minlength=tables)
+        uniform = self._uniform[allowed[self._uniform]]
+        rows = self._on_ranks[allowed[self._uniform]]
+        whole = np.bincount(self._table[uniform], minlength=tables) == choice
+        taken = np.zeros((tables, *room.shape))
+        forced = whole[self._table[uniform]]
+        if forced.any():
+            table = self._table[uniform[forced]]
+            starts = np.flatnonzero(np.diff(table, prepend=-1))
+            taken[table[starts]] = np.minimum.reduceat(rows[forced], starts, axis=0)
+        left = room - taken.sum(axis=0)
+        left[:, 0] += 1e-9 * room[:, 0] if np.isfinite(room[0, 0]) else 0.0
+        kept = allowed.copy()
+        kept[uniform] = (rows <= left + taken[self._table[uniform]]).all(axis=(1, 2))
+        others = np.flatnonzero(allowed & (self._placement != Placement.UNIFORM))
+        for part in np.array_split(others, 1 + len(others) * len(left) * 4 // _PER_BLOCK):
+            kept[part] = self._fit_somewhere(part, np.maximum(left, 0.0))
+        return kept
+
+    def _fit_somewhere(self, options: npt.NDArray[np.int64], left: Floats) -> Bools:
+        """Whether as many of an option's least shards as it has find room."""
+        devices = self._found.devices
+        least = self._least[options][:, None, :]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            times = np.where(least > 0, left[None] / least, np.inf).min(axis=2)
+        times = np.floor(np.minimum(times, 1e6))  # shape (options, ranks)
+        hosts = times[:, : devices.hosts * devices.host_ranks]
+        hosts = hosts.reshape(len(options), devices.hosts, devices.host_ranks)
+        blocks, columns = hosts.min(axis=2), hosts.sum(axis=2)
+        placement, counts = self._placement[options], self._counts[options]
+        fits = times.sum(axis=1) >= counts
+        if devices.hosts:
+            of_blocks = np.select(
+                [placement == Placement.HOST_ROWS, placement == Placement.HOSTS],
+                [blocks.max(axis=1), blocks.sum(axis=1) * devices.host_ranks / counts],
+                columns.max(axis=1) / counts,
+            )
+            fits &= (placement == Placement.DEVICE) | (of_blocks >= 1 - 1e-12)
+        return np.asarray(fits)
+
+    def refuted(
+        self, limit: float, deadline: Deadline, allowed: Bools | None = None
+    ) -> tuple[bool, Bools]:
+        """Whether it is proven that no plan rates `limit` or less, and which options one may have.
+
+        What the linear relaxation rules out may leave less to its next solution, and so on.
+        """
+        if self._relaxation is None:
+            self._relaxation = LinearRelaxation(self._found)
+        allowed = self.possible(limit, allowed)
+        while self._all_have_options(allowed):
+            if deadline.passed:
+                return False, allowed
+            kept = self._relaxation.affordable(limit, allowed, deadline)
+            if kept is None:
+                return True, allowed
+            if (kept == allowed).all():
+                return False, allowed
+            allowed = self.possible(limit, kept)
+        return True, allowed
+
+
+def presolved(found: Candidates) -> Candidates:
+    """Return the candidates that a plan can have, whatever it rates."""
+    if len(found.without_options):
+        return found
+    return found.only(Presolve(found).possible(math.inf))
+
+
+def presolve_bound(
+    found: Candidates, at_least: float, at_most: float, deadline: Deadline
+) -> tuple[float, Candidates]:
+    """Return a bound of `at_least` or more, and the candidates that a plan of `at_most` can have.
+
+    `at_most` is the rating of a known plan, or infinite.
+    """
+    presolve = Presolve(found)
+    if not presolve.worth_it:
+        return at_least, found
+    refuted, allowed = presolve.refuted(at_most, deadline)
+    if refuted:
+        return at_most, found
+
+    def impossible(limit: float) -> bool:
+        return presolve.refuted(limit, deadline)[0]
+
+    least = climb(impossible, at_least, at_most, deadline)
+    return least, found.only(allowed)

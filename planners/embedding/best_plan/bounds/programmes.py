@@ -1,0 +1,254 @@
+"""The linear and the integer programme behind the lower bounds, solved by HiGHS."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+
+from planners.embedding.best_plan.candidates import Candidates
+from planners.embedding.search.outcome import Deadline
+from planners.embedding.search.space import Floats, Ints, Placement
+
+INTEGER_SAFETY = 1e-5
+"""What is taken off an integer programme's bound, as a part of it, for HiGHS's tolerances, which
+are 1e-6 and less."""
+
+_UNIT = 2.0**-53  # one rounding changes a figure by this part of it at most
+
+# What rounding changes in the prices of memory, as a part of them: a few roundings each, as the
+# sums over tables are exact. Where options differ by a few bytes, prices are high.
+_ROUNDING = 16 * _UNIT
+
+_MOST_NODES = 100
+_INTEGER_GAP = 2e-3
+
+
+def least_perf(found: Candidates) -> Floats:
+    """Return the milliseconds that each candidate adds to all ranks together at least, shape (C,).
+
+    A rating is a sum with every rounding on the way, and may be a little less than its shards come
+    to, where `option_perf` may be a little more.
+    """
+    counts = np.diff(found.space.first_shard)[found.options]
+    most_on_a_rank = np.maximum.reduceat(counts, found.first[:-1]).sum()
+    rounded = (counts + most_on_a_rank + 8) * _UNIT
+    return np.asarray(found.space.option_perf[found.options] * (1 - rounded))
+
+
+class Solver(highspy.Highs):
+    """A solver that prints nothing."""
+
+    def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name
+        """Enable them, as highspy does while it makes a solver; since 1.16 that prints a banner."""
+        self.setOptionValue("output_flag", False)
+        super().enableCallbacks()
+
+
+def run_solver(highs: highspy.Highs, deadline: Deadline) -> None:
+    """Let the solver run until it is done or the deadline has passed."""
+    # Its clock goes on from one run to the next.
+    highs.setOptionValue("time_limit", highs.getRunTime() + max(deadline.left, 0.0))
+    highs.run()
+
+
+class LinearRelaxation:
+    """One option per table in parts, memory in sum; HiGHS keeps its basis between limits."""
+
+    def __init__(self, found: Candidates) -> None:
+        self._found = found
+        self._ranks = int(found.usable.sum())
+        self._least_perf = least_perf(found)
+        capacity = found.devices.storage.sum(axis=0)
+        used = found.space.option_storage[found.options]
+        kinds = [kind for kind in range(3) if used[:, kind].sum() > 0]
+        # In parts of what there is, so that all numbers are of one size.
+        self._storage = used[:, kinds] / np.maximum(capacity[kinds], 1)
+        self._kinds = len(kinds)
+        self._highs = Solver()
+        for _ in kinds:
+            self._highs.addRow(-highspy.kHighsInf, 1.0, 0, [], [])
+        for _ in range(found.space.tables):
+            self._highs.addRow(1.0, 1.0, 0, [], [])
+        rows = np.arange(self._kinds + 1, dtype=np.int32)
+        perf = found.space.option_perf[found.options].tolist()
+        table = found.space.table[found.options]
+        for column, storage in enumerate(self._storage):
+            rows[-1] = self._kinds + table[column]
+            values = np.append(storage, 1.0)
+            self._highs.addCol(perf[column], 0.0, 1.0, len(rows), rows, values)
+
+    def solve(self, limit: float, deadline: Deadline) -> tuple[float, Ints]:
+        """Return the least milliseconds per rank with shards to `limit`, or inf, and options."""
+        allowed = self._found.largest <= limit
+        self._solve(allowed, deadline)
+        first = self._found.first
+        none = np.full(len(first) - 1, -1)
+        if not np.logical_or.reduceat(allowed, first[:-1]).all():
+            return math.inf, none
+        if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return (math.inf if self._lacks_memory(allowed) else 0.0), none
+        solution = self._highs.getSolution()
+        prices = self._prices()
+        parts = np.where(allowed, np.array(solution.col_value), -1.0)
+        chosen = [start + int(np.argmax(parts[start:end])) for start, end in pairwise(first)]
+        return self._priced(allowed, prices) / self._ranks, self._found.options[chosen]
+
+    def affordable(
+        self, limit: float, allowed: npt.NDArray[np.bool_], deadline: Deadline
+    ) -> npt.NDArray[np.bool_] | None:
+        """Return which allowed options a plan of `limit` can have; None where there is no plan.
+
+        An option's reduced cost is what a plan with it costs more, at least, than the bound.
+        """
+        self._solve(allowed, deadline)
+        if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None if self._lacks_memory(allowed) else allowed
+        prices = self._prices()
+        spare = limit * (1 + 1e-12) * self._ranks - self._priced(allowed, prices)
+        if spare < 0:
+            return None
+        priced = np.where(allowed, self._least_perf + self._storage @ prices, np.inf)
+        first = self._found.first
+        least = np.repeat(np.minimum.reduceat(priced, first[:-1]), np.diff(first))
+        slack = 1e-9 * (np.abs(least) + prices.sum())
+        return np.asarray(allowed & (priced - least <= spare + slack))
+
+    def _solve(self, allowed: npt.NDArray[np.bool_], deadline: Deadline) -> None:
+        columns = np.arange(len(allowed), dtype=np.int32)
+        upper = allowed.astype(np.float64)
+        self._highs.changeColsBounds(len(columns), columns, np.zeros(len(upper)), upper)
+        run_solver(self._highs, deadline)
+
+    def _prices(self) -> Floats:
+        """Return the prices of memory, which are not negative."""
+        duals = np.array(self._highs.getSolution().row_dual[: self._kinds])
+        return np.asarray(np.maximum(-duals, 0.0))
+
+    def _lacks_memory(self, allowed: npt.NDArray[np.bool_]) -> bool:
+        """Whether all options cost more than all memory is worth, at prices that the solver knows.
+
+        Its word alone has tolerances: what is missing must be more than rounding.
+        """
+        _, known, ray = self._highs.getDualRay()
+        if not known:
+            return False
+        prices = np.maximum(-np.array(ray[: self._kinds]), 0.0)
+        priced = np.where(allowed, self._storage @ prices, np.inf)
+        least = np.minimum.reduceat(priced, self._found.first[:-1]).sum()
+        return bool(least > prices.sum() * (1 + 1e-9))
+
+    def _priced(self, allowed: npt.NDArray[np.bool_], prices: Floats) -> float:
+        """Return the Lagrangian bound, which holds for any prices that are not negative."""
+        priced = np.where(allowed, self._least_perf + self._storage @ prices, np.inf)
+        least = math.fsum(np.minimum.reduceat(priced, self._found.first[:-1]))
+        return least * (1 - _ROUNDING) - math.fsum(prices) * (1 + _ROUNDING)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lots:
+    """Equal lots of an option's shards, each on one host; how many there are on which."""
+
+    shards: Ints  # of one lot
+    most: int
+    columns: dict[int, int]  # by host
+
+
+class HostProgramme:
+    """The integer programme: minimise z, the perf per rank of the slowest host in `unit`s.
+
+    Each option is taken or not; its shards are whole numbers of shards on hosts, whatever device
+    they are on there. Ranks behind the last whole host count as one more.
+    """
+
+    def __init__(self, found: Candidates, options: Ints, unit: float) -> None:
+        self._space, self._devices, self._unit = found.space, found.devices, unit
+        size, ranks = self._devices.host_ranks, self._devices.ranks
+        starts = [host * size for host in range(self._devices.hosts + 1)]
+        self._hosts = list(pairwise(starts if starts[-1] == ranks else [*starts, ranks]))
+        self._kinds = [kind for kind in range(3) if self._space.option_storage[:, kind].any()]
+        self._highs = highs = Solver()
+        highs.setOptionValue("mip_max_nodes", _MOST_NODES)
+        highs.setOptionValue("mip_rel_gap", _INTEGER_GAP)
+        highs.setOptionValue("mip_allow_restart", False)  # after one it may loop without a node
+        # Not by "threads": all solvers of a process, those of others too, must have as many.
+        highs.setOptionValue("parallel", "off")
+        infinity = highspy.kHighsInf
+        for _ in range(self._space.tables):
+            highs.addRow(1.0, 1.0, 0, [], [])
+        rows = []
+        for start, end in self._hosts:
+            rows.append(highs.getNumRow())
+            highs.addRow(-infinity, 0.0, 0, [], [])
+            for _ in self._kinds:
+                highs.addRow(-infinity, float(end - start), 0, [], [])
+        shares = [-float(found.usable[start:end].sum()) for start, end in self._hosts]
+        highs.addCol(1.0, 0.0, infinity, len(rows), np.array(rows, np.int32), shares)
+        self._lots: dict[int, list[_Lots]] = {}  # by the option's column
+        self._column_of = {option: self._add(option) for option in options.tolist()}
+
+    def _add(self, option: int) -> int:
+        """Add an option, and how many of its shards each host may have; return its column."""
+        space = self._space
+        shards, placement = space.estimates_of(option), space.placement[option]
+        rows, values = [int(space.table[option])], [1.0]
+        if placement == Placement.UNIFORM:
+            for host, (start, end) in enumerate(self._hosts):
+                host_rows, host_values = self._load(host, shards[start:end])
+                rows += host_rows
+                values += host_values
+        column = self._integer(rows, values, 1)
+        self._lots[column] = []
+        if placement == Placement.DEVICE:
+            for estimate, count in sorted(Counter(shards.tolist()).items()):
+                self._spread(column, count, len(self._hosts), np.array([estimate]))
+        elif placement in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
+            self._spread(column, 1, self._devices.hosts, shards)
+        elif placement == Placement.HOSTS:
+            for block in np.split(shards, len(shards) // self._devices.host_ranks):
+                self._spread(column, 1, self._devices.hosts, block)
+        return column
+
+    def _spread(self, column: int, count: int, hosts: int, shards: Ints) -> None:
+        """Let `count` copies of these shards go to hosts where the option is taken."""
+        row = self._highs.getNumRow()
+        self._highs.addRow(0.0, 0.0, 1, np.array([column], np.int32), [-float(count)])
+        lots = _Lots(shards, count, {})
+        self._lots[column].append(lots)
+        for host in range(hosts):
+            rows, values = self._load(host, shards)
+            lots.columns[host] = self._integer([row, *rows], [1.0, *values], count)
+
+    def _load(self, host: int, shards: Ints) -> tuple[list[int], list[float]]:
+        """Return the rows of a host and what the shards add there: perf, and parts of a device."""
+        start, end = self._hosts[host]
+        capacity = self._devices.storage[start:end].mean(axis=0)
+        used = self._space.storage[shards].sum(axis=0)
+        loads = [float(self._space.total[shards].sum()) / self._unit]
+        loads += [float(used[kind] / max(capacity[kind], 1)) for kind in self._kinds]
+        first = self._space.tables + host * len(loads)
+        return list(range(first, first + len(loads))), loads
+
+    def _integer(self, rows: list[int], values: list[float], most: int) -> int:
+        column = int(self._highs.getNumCol())
+        self._highs.addCol(0.0, 0.0, float(most), len(rows), np.array(rows, np.int32), values)
+        self._highs.changeColIntegrality(column, highspy.HighsVarType.kInteger)
+        return column
+
+    def solve(self, deadline: Deadline) -> tuple[float, Ints]:
+        """Return the bound in milliseconds, and the options of the best solution found, or -1."""
+        run_solver(self._highs, deadline)
+        options = np.full(self._space.tables, -1)
+        if self._highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+            return math.inf, options
+        information = self._highs.getInfo()
+        if information.primal_solution_status == highspy.kSolutionStatusFeasible:
+            values = self._highs.getSolution().col_value
+            for option, column in self._column_of.items():
+                if values[column] > 0.5:
+                    options[self._space.table[option]] = option
+        least = max(float(information.mip_dual_bound), 0.0) * self._unit
+        return least * (1 - INTEGER_SAFETY), options

@@ -1,0 +1,168 @@
+"""Placing a table where it costs least, compiled, and taking it off again."""
+
+from planners.embedding.best_plan.local.arrays import sum_of
+from planners.embedding.best_plan.local.ranks import (
+    cost_with,
+    count_moves,
+    estimates_of,
+    move_cost,
+    put,
+    put_all,
+    ranks_of,
+    recount,
+)
+from planners.embedding.best_plan.local.state import NOWHERE, State, Tables
+from planners.embedding.search.compiling import subroutine
+from planners.embedding.search.space import Ints, Placement
+
+
+@subroutine
+def _spread(tables: Tables, state: State, option: int, start: int, end: int, ranks: Ints) -> float:
+    """Put each shard of an option on the rank from start to end where it adds least."""
+    added = 0.0
+    estimates, shard = estimates_of(tables, option), tables.first_shard[option]
+    state.work[0] += len(estimates) * (end - start)
+    for index in range(len(estimates)):
+        least, chosen = NOWHERE, start
+        for rank in range(start, end):
+            more = cost_with(tables, state, rank, estimates[index]) - state.cost[rank]
+            more += move_cost(tables, state, shard + index, rank)
+            if more < least:
+                least, chosen = more, rank
+        added += least
+        ranks[index] = chosen
+        put(tables, state, chosen, estimates[index], 1)
+        state.cost[chosen] += least - move_cost(tables, state, shard + index, chosen)
+    return added
+
+
+@subroutine
+def _least_host(tables: Tables, state: State, shard: int, blocks: int) -> tuple[float, int]:
+    """Return what a block from a shard on, one per device, adds on the host where it adds least.
+
+    The option has `blocks` on hosts already; none gets another one before all have as many.
+    """
+    hosts = len(state.taken)
+    least, chosen = NOWHERE, 0
+    for host in range(hosts):
+        if state.taken[host] > blocks // hosts:
+            continue
+        added = 0.0
+        state.work[0] += tables.host_ranks
+        for device in range(tables.host_ranks):
+            rank = host * tables.host_ranks + device
+            added += cost_with(tables, state, rank, tables.estimate[shard + device])
+            added -= state.cost[rank]
+            added += move_cost(tables, state, shard + device, rank)
+        if added < least:
+            least, chosen = added, host
+    return least, chosen
+
+
+@subroutine
+def _put_in_order(tables: Tables, state: State, estimates: Ints, start: int, ranks: Ints) -> None:
+    """Put shard after shard on rank after rank from `start` on."""
+    for index in range(len(estimates)):
+        put(tables, state, start + index, estimates[index], 1)
+        recount(tables, state, start + index)
+        ranks[index] = start + index
+
+
+@subroutine
+def _place_by_rows(tables: Tables, state: State, option: int, ranks: Ints) -> float:
+    """Put the shards of an option on hosts, block after block, one shard per device."""
+    estimates = estimates_of(tables, option)
+    added = 0.0
+    state.taken[:] = 0
+    for block in range(len(estimates) // tables.host_ranks):
+        begin = block * tables.host_ranks
+        shards = estimates[begin : begin + tables.host_ranks]
+        more, host = _least_host(tables, state, tables.first_shard[option] + begin, block)
+        added += more
+        state.taken[host] += 1
+        _put_in_order(tables, state, shards, host * tables.host_ranks, ranks[begin:])
+    return added
+
+
+@subroutine
+def _place_on_one_host(tables: Tables, state: State, option: int, ranks: Ints) -> float:
+    """Put the shards of an option on any devices of the host where they add least."""
+    least, chosen = NOWHERE, 0
+    for host in range(len(state.taken)):
+        start = host * tables.host_ranks
+        added = _spread(tables, state, option, start, start + tables.host_ranks, ranks)
+        put_all(tables, state, option, ranks, -1)
+        if added < least:
+            least, chosen = added, host
+    start = chosen * tables.host_ranks
+    return _spread(tables, state, option, start, start + tables.host_ranks, ranks)
+
+
+@subroutine
+def place(tables: Tables, state: State, option: int, ranks: Ints) -> float:
+    """Put an option where it adds least, write its ranks, and return what it adds."""
+    placement = tables.placement[option]
+    if placement == Placement.DEVICE:
+        return _spread(tables, state, option, 0, len(tables.capacity), ranks)
+    if placement == Placement.HOST_COLUMNS:
+        return _place_on_one_host(tables, state, option, ranks)
+    if placement != Placement.UNIFORM:
+        return _place_by_rows(tables, state, option, ranks)
+    before = sum_of(state.cost)
+    state.work[0] += len(tables.capacity)
+    _put_in_order(tables, state, estimates_of(tables, option), 0, ranks)
+    return sum_of(state.cost) - before
+
+
+@subroutine
+def _would_add(tables: Tables, state: State, option: int, least: float) -> float:
+    """Return what an option would add where it adds least; `least` or more ends the counting."""
+    placement, shard = tables.placement[option], tables.first_shard[option]
+    if placement == Placement.UNIFORM:
+        added = 0.0
+        for rank in range(len(tables.capacity)):
+            state.work[0] += 1
+            added += cost_with(tables, state, rank, tables.estimate[shard + rank])
+            added -= state.cost[rank]
+            added += move_cost(tables, state, shard + rank, rank)
+            if added >= least:
+                break
+        return added
+    if placement == Placement.HOST_ROWS:
+        state.taken[:] = 0
+        return _least_host(tables, state, shard, 0)[0]
+    added = place(tables, state, option, state.scratch)
+    put_all(tables, state, option, state.scratch, -1)
+    return added
+
+
+@subroutine
+def insert(tables: Tables, state: State, table: int, limit: float) -> None:
+    """Put a table back with the option and on the ranks that add least.
+
+    Options with a shard of `limit` milliseconds or more are left out: they cannot better a plan
+    that rates so. Where all of a table's have one, the one with the smallest is taken.
+    """
+    least, chosen = NOWHERE, -1
+    smallest, fallback = NOWHERE, -1
+    for index in range(tables.first[table], tables.first[table + 1]):
+        option = tables.options[index]
+        if tables.largest[option] < smallest:
+            smallest, fallback = tables.largest[option], option
+        if tables.largest[option] >= limit:
+            continue
+        added = _would_add(tables, state, option, least)
+        if added < least:
+            least, chosen = added, option
+    if chosen < 0:
+        chosen = fallback
+    state.chosen[table] = chosen
+    place(tables, state, chosen, ranks_of(tables, state, table))
+    count_moves(tables, state, table, 1)
+
+
+@subroutine
+def remove(tables: Tables, state: State, table: int) -> None:
+    """Take a table off its ranks."""
+    count_moves(tables, state, table, -1)
+    put_all(tables, state, state.chosen[table], ranks_of(tables, state, table), -1)

@@ -1,0 +1,75 @@
+"""The bytes that plans move away from another plan of the same tables, as arrays."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planners.embedding.best_plan.candidates import (
+    Candidates,
+    candidates,
+    on_usable_ranks,
+)
+from planners.embedding.search.space import Devices, Ints, Placement, SearchSpace, search_space
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Where each shard of a search space was in the other plan, and what it moves otherwise.
+
+    A shard that the other plan does not have, with this kernel and cut, moves wherever it goes.
+    """
+
+    home: Ints  # its rank, or -1, shape (S,)
+    weight: Ints  # bytes that it moves on any other rank, shape (S,)
+
+    def bytes_of(self, shards: Ints, ranks: Ints) -> int:
+        """Return the bytes that some shards move when they are on these ranks."""
+        return int(self.weight[shards][self.home[shards] != ranks].sum())
+
+
+def shards_of(space: SearchSpace, options: Ints) -> Ints:
+    """Return the numbers of all shards of some options, one option after the other."""
+    ranges = [np.arange(space.first_shard[o], space.first_shard[o + 1]) for o in options.tolist()]
+    return np.concatenate([np.empty(0, np.int64), *ranges])
+
+
+def with_previous(space: SearchSpace, devices: Devices, moves: Moves) -> Candidates:
+    """Return the candidates, and those options of the other plan that are dominated but fit."""
+    found = candidates(space, devices)
+    known = np.add.reduceat(moves.home >= 0, space.first_shard[:-1]) > 0
+    options = np.flatnonzero(known)
+    if not len(options):
+        return found
+    alone = search_space([space.options[number] for number in options.tolist()])
+    fitting = options[candidates(alone, devices).options]
+    union = np.union1d(found.options, fitting)
+    union = union[np.argsort(space.table[union], kind="stable")]
+    counts = np.bincount(space.table[union], minlength=space.tables)
+    return on_usable_ranks(space, devices, union, np.concatenate([[0], np.cumsum(counts)]))
+
+
+def previous_options(found: Candidates, moves: Moves) -> Ints:
+    """Return the option of each table that can stay where it was, all of it, or -1, shape (T,)."""
+    stays = np.full(found.space.tables, -1)
+    for option in found.options.tolist():
+        homes = moves.home[found.space.first_shard[option] : found.space.first_shard[option + 1]]
+        if (homes >= 0).all() and _allowed(found, option, homes):
+            stays[found.space.table[option]] = option
+    return stays
+
+
+def _allowed(found: Candidates, option: int, ranks: Ints) -> bool:
+    """Whether an option's shards may be on these ranks, hosts being what they now are."""
+    placement, host_ranks = found.space.placement[option], found.devices.host_ranks
+    hosts = ranks // host_ranks
+    if placement in (Placement.UNIFORM, Placement.DEVICE):
+        return True
+    if (hosts >= found.devices.hosts).any():
+        return False
+    if placement == Placement.HOST_COLUMNS:
+        return len(np.unique(hosts)) == 1
+    positions = np.arange(len(ranks))
+    return bool(
+        (ranks % host_ranks == positions % host_ranks).all()
+        and (hosts == hosts[positions // host_ranks * host_ranks]).all()
+    )

@@ -1,0 +1,103 @@
+"""The placement of proposals, rows of option numbers, as torchrec does it."""
+
+import numpy as np
+from torchrec.distributed.planner.constants import MAX_SIZE
+from torchrec.distributed.planner.utils import mb_to_bytes
+
+from planners.embedding.same_plan.placing.layout import inputs_of, work_for
+from planners.embedding.same_plan.placing.rows import place_rows
+from planners.embedding.same_plan.rules import PartitionRules
+from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
+
+# MemoryBalancedPartitioner looks no further once the least HBM is known to so many bytes.
+_CLOSE = int(mb_to_bytes(10))
+
+
+class Partition:
+    """Places proposals, each on empty devices, and keeps the plan that rates best.
+
+    `best` has the option numbers of that plan in its order, shape (T,), and `best_rating` its
+    milliseconds: None and, as in torchrec, 2**63 until there is one.
+    """
+
+    def __init__(
+        self, space: SearchSpace, devices: Devices, rules: PartitionRules, exact: bool = False
+    ) -> None:
+        self._space, self._devices = space, devices
+        self._rules, self._exact = rules, exact
+        self._inputs = inputs_of(space, devices, rules.by_perf, rules.balance_modules)
+        self._work = work_for(space, devices, len(self._inputs.stretch_end))
+        self._ranks = np.zeros_like(self._work.ranks)
+        self.best: Ints | None = None
+        self.best_rating = float(MAX_SIZE)
+
+    @property
+    def best_ranks(self) -> Ints:
+        """The rank of each shard of the best plan, option after option; there must be a plan."""
+        assert self.best is not None
+        return self._of_shards(self._ranks, self.best)
+
+    def place(self, rows: Ints) -> Floats:
+        """Return the rating of each row of a (P, T) array, NaN for one that cannot be placed.
+
+        The rating of a row that is no better than one before may be off in its last bits, unless
+        all are wanted exact.
+        """
+        rows = np.ascontiguousarray(rows)
+        if self._rules.searches is not None:
+            return np.array([self._place_balanced(row, self._rules.searches) for row in rows])
+        ratings = np.empty(len(rows))
+        chosen = place_rows(
+            self._inputs, self._work, rows, 0, self._exact, self.best_rating, ratings, self._ranks
+        )
+        if chosen >= 0:
+            self.best, self.best_rating = rows[chosen].copy(), float(ratings[chosen])
+        return ratings
+
+    def _place_balanced(self, row: Ints, searches: int) -> float:
+        """Find the least HBM by bisection that rates well enough, and return that rating."""
+        placed = self._place_one(row, 0)
+        if placed is None:
+            return np.nan
+        allowed = placed[0] * (1 + self._rules.tolerance)
+        hbm = self._space.storage[self._space.estimate[self._shards(row)], 0]
+        used = np.zeros(self._devices.ranks, np.int64)
+        np.add.at(used, self._of_shards(placed[1], row), hbm)
+        enough = int(used.max())
+        too_little = max(int(int(hbm.sum()) / self._devices.ranks), int(hbm.max()))
+        for _ in range(searches):
+            if too_little + _CLOSE >= enough:
+                break
+            middle = (enough + too_little) // 2
+            with_less = self._place_one(row, middle)
+            if with_less is None or with_less[0] > allowed:
+                too_little = middle
+            else:
+                placed, enough = with_less, middle
+        rating, ranks = placed
+        if rating < self.best_rating:
+            self.best, self.best_rating = row.copy(), rating
+            self._ranks[:] = ranks
+        return rating
+
+    def _place_one(self, row: Ints, hbm: int) -> tuple[float, Ints] | None:
+        """Return a row's rating and the ranks of each column's shards.
+
+        It is placed on ranks of so much HBM, if that is not 0.
+        """
+        rating, ranks = np.empty(1), np.empty_like(self._ranks)
+        chosen = place_rows(
+            self._inputs, self._work, row[np.newaxis], hbm, True, np.inf, rating, ranks
+        )
+        return None if chosen < 0 else (float(rating[0]), ranks)
+
+    def _of_shards(self, ranks: Ints, row: Ints) -> Ints:
+        """Return the ranks of the shards of some options, one option after the other."""
+        counts = np.diff(self._space.first_shard)[row]
+        there: Ints = ranks[np.arange(ranks.shape[1]) < counts[:, np.newaxis]]
+        return there
+
+    def _shards(self, row: Ints) -> Ints:
+        """Return the shards of some options, one option after the other."""
+        first = self._space.first_shard
+        return np.concatenate([np.arange(first[option], first[option + 1]) for option in row])

@@ -1,0 +1,169 @@
+"""Shards that are put on ranks, compiled."""
+
+import numpy as np
+
+from planners.embedding.same_plan.placing.layout import Inputs, Ranks, Work
+from planners.embedding.search.compiling import merged, subroutine
+from planners.embedding.search.space import Floats, Floats2, Ints, Ints2, Placement
+
+
+@merged
+def shards_of(first_shard: Ints, option: int) -> int:
+    """Return how many shards an option has."""
+    return int(first_shard[option + 1] - first_shard[option])
+
+
+@subroutine
+def copy(source: Ranks, begin: int, target: Ranks, start: int, count: int) -> None:
+    """Copy the state of some ranks, from `begin` on, to those from `start` on."""
+    for kind in range(3):
+        for index in range(count):
+            target.free[kind, start + index] = source.free[kind, begin + index]
+    for component in range(5):
+        for index in range(count):
+            target.load[component, start + index] = source.load[component, begin + index]
+    for index in range(count):
+        target.total[start + index] = source.total[begin + index]
+
+
+@merged
+def fits(storage: Ints2, estimate: int, state: Ranks, rank: int) -> bool:
+    """Whether a shard fits into what a rank has left."""
+    return bool(
+        storage[estimate, 0] <= state.free[0, rank]
+        and storage[estimate, 1] <= state.free[1, rank]
+        and storage[estimate, 2] <= state.free[2, rank]
+    )
+
+
+@merged
+def put(storage: Ints2, perf: Floats2, estimate: int, state: Ranks, rank: int) -> None:
+    """Put a shard on a rank."""
+    for kind in range(3):
+        state.free[kind, rank] -= storage[estimate, kind]
+    for component in range(5):
+        state.load[component, rank] += perf[estimate, component]
+    state.total[rank] = total_of(state.load, rank)
+
+
+@merged
+def total_of(load: Floats, rank: int) -> float:
+    """Return a rank's perf, its components summed in torchrec's order."""
+    return float(load[0, rank] + load[1, rank] + load[2, rank] + load[3, rank] + load[4, rank])
+
+
+@subroutine
+def _add_run(
+    storage: Ints2, perf: Floats2, estimate: int, state: Ranks, first: int, end: int
+) -> None:
+    """Put a shard of a run on each of some ranks, whose totals stay as they were."""
+    for kind in range(3):
+        held = storage[estimate, kind]
+        for rank in range(first, end):
+            state.free[kind, rank] -= held
+    for component in range(5):
+        spent = perf[estimate, component]
+        for rank in range(first, end):
+            state.load[component, rank] += spent
+
+
+@subroutine
+def place_uniform(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
+    """Place row- and data-parallel options, which leave a rank no choice, on empty ranks.
+
+    Ranks of one stretch have as much memory and load as each other, but for their capacity: of
+    these, `free` has what is gone.
+    """
+    free, load, total = work.stretches.free, work.stretches.load, work.stretches.total
+    free[:] = 0
+    load[:] = 0.0
+    some = False
+    for column in range(row.size):
+        option = row[column]
+        if problem.placement[option] != Placement.UNIFORM:
+            continue
+        some = True
+        if shards_of(problem.first_shard, option) != work.state.total.size:
+            return False
+        start = 0
+        for run in range(problem.first_run[option], problem.first_run[option + 1]):
+            _add_run(
+                problem.storage,
+                problem.perf,
+                problem.run_estimate[run],
+                work.stretches,
+                start,
+                problem.run_end[run],
+            )
+            start = problem.run_end[run]
+    rank = 0
+    for stretch in range(total.size):
+        total[stretch] = total_of(load, stretch)
+        while rank < problem.stretch_end[stretch]:
+            for kind in range(3):
+                left = problem.capacity[kind, rank] + free[kind, stretch]
+                if kind == 0 and hbm != 0:
+                    left = hbm + free[kind, stretch]
+                # No shard frees storage, so that one look after the last is enough.
+                if some and left < 0:
+                    return False
+                work.state.free[kind, rank] = left
+            for component in range(5):
+                work.state.load[component, rank] = load[component, stretch]
+            work.state.total[rank] = total[stretch]
+            rank += 1
+    return True
+
+
+@merged
+def place_freely(
+    problem: Inputs, work: Work, column: int, shard: int, first: int, end: int, local_ranks: int
+) -> int:
+    """Place a shard on the least loaded rank from `first` up to `end` that it fits, or on -1.
+
+    Of equal ones it takes the first within its host of `local_ranks`, and then the first host.
+    """
+    state = work.state
+    estimate = problem.estimate[problem.first_shard[work.row[column]] + shard]
+    least = np.inf
+    chosen = -1
+    for local_rank in range(first, min(first + local_ranks, end)):
+        rank = local_rank
+        while rank < end:  # a range with steps divides, which takes longer than all of this
+            if state.total[rank] < least and fits(problem.storage, estimate, state, rank):
+                least = state.total[rank]
+                chosen = rank
+            rank += local_ranks
+    if chosen >= 0:
+        put(problem.storage, problem.perf, estimate, state, chosen)
+        work.ranks[column, shard] = chosen
+    return chosen
+
+
+@merged
+def place_in_order(problem: Inputs, work: Work, column: int, first: int, end: int) -> bool:
+    """Place a shard on each rank from `first` up to `end`, or none where one does not fit."""
+    state, option = work.state, work.row[column]
+    if shards_of(problem.first_shard, option) != end - first:
+        return False
+    start = first
+    for run in range(problem.first_run[option], problem.first_run[option + 1]):
+        for rank in range(start, first + problem.run_end[run]):
+            if not fits(problem.storage, problem.run_estimate[run], state, rank):
+                return False
+        start = first + problem.run_end[run]
+    start = first
+    for run in range(problem.first_run[option], problem.first_run[option + 1]):
+        _add_run(
+            problem.storage,
+            problem.perf,
+            problem.run_estimate[run],
+            state,
+            start,
+            first + problem.run_end[run],
+        )
+        start = first + problem.run_end[run]
+    for rank in range(first, end):
+        state.total[rank] = total_of(state.load, rank)
+        work.ranks[column, rank - first] = rank
+    return True

@@ -1,0 +1,170 @@
+"""TorchRec's proposers as streams of proposals, in the order in which torchrec tries them."""
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import chain, islice, pairwise, repeat
+from math import inf, prod
+from typing import Any, cast
+
+import numpy as np
+from torchrec.distributed.planner.proposers import (
+    DynamicProgrammingProposer,
+    GreedyProposer,
+    GridSearchProposer,
+    UniformProposer,
+)
+from torchrec.distributed.planner.types import Proposer
+
+from planners.embedding.same_plan.bin_proposer import BinProposer
+from planners.embedding.same_plan.bin_proposer_2d import BinProposer2D
+from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
+
+Stream = Generator[Ints, Floats, None]
+"""Yields proposals, option numbers in the order of the plan, shape (P, T); is sent their ratings.
+
+A rating is NaN where a proposal could not be placed.
+"""
+
+_LARGEST_CHUNK = 256
+
+
+def stream(proposer: Proposer, space: SearchSpace, devices: Devices) -> Stream:
+    """Return what a proposer with a stream proposes when it is new, whatever it has done before."""
+    return STREAMS[type(proposer)](proposer, space, devices)
+
+
+def depends_on_ratings(proposer: Proposer) -> bool:
+    """Whether a proposer goes by how the proposals before have been rated."""
+    return type(proposer) is GreedyProposer and proposer._threshold is not None
+
+
+def _greedy(proposer: GreedyProposer, space: SearchSpace, _: Devices) -> Stream:
+    rows = _greedy_rows(space, proposer._use_depth)
+    if proposer._threshold is None:
+        yield from _in_chunks(rows)
+    else:
+        yield from _until_worse(rows, proposer._threshold)
+
+
+def _greedy_rows(space: SearchSpace, use_depth: bool) -> Iterator[Ints]:
+    """Yield rows, each with the next option of the table that takes the most memory."""
+    options, first = _by_score(space, use_depth)
+    memory = _memory_order(space)[options]
+    memory[first[1:] - 1] = 0  # the last options have no next one
+    current = first[:-1].copy()
+    urgency = memory[current]
+    while True:
+        yield options[current]
+        table = int(urgency.argmax())
+        if not urgency[table]:
+            return
+        current[table] += 1
+        urgency[table] = memory[current[table]]
+
+
+def _by_score(space: SearchSpace, use_depth: bool) -> tuple[Ints, Ints]:
+    """Return options by table, the best first, and where each table starts, shape (T + 1,)."""
+    score = space.largest_shard if use_depth else _sums(space)
+    first = np.concatenate([[0], np.cumsum(np.bincount(space.table))])
+    return np.lexsort((score, space.table)), first
+
+
+def _sums(space: SearchSpace) -> Floats:
+    """Return the perf of each option by Python's `sum`, as torchrec sorts by it, shape (O,).
+
+    Since Python 3.12 `sum` makes up for rounding; `option_perf` never does.
+    """
+    perf = space.total[space.estimate].tolist()
+    return np.array([sum(perf[first:end]) for first, end in pairwise(space.first_shard.tolist())])
+
+
+def _memory_order(space: SearchSpace) -> Ints:
+    """Return which options GreedyProposer finds larger; equal ones are equal, and empty ones 0.
+
+    It compares the HBM of the largest shard, that of all, and then likewise DDR.
+    """
+    largest = np.maximum.reduceat(space.storage[space.estimate], space.first_shard[:-1])
+    memory = np.stack([largest, space.option_storage], 2)[:, :2].reshape(-1, 4)
+    _, order = np.unique(
+        np.vstack([np.zeros((1, 4), np.int64), memory]), axis=0, return_inverse=True
+    )
+    return cast(Ints, np.maximum(order[1:] - order[0], 0))
+
+
+def _until_worse(rows: Iterator[Ints], threshold: int) -> Stream:
+    """Stop when more than `threshold` rows in succession have rated no better than the best.
+
+    A chunk has as many rows as are proposed in any case.
+    """
+    best = inf
+    worse = 0
+    while worse <= threshold:
+        chunk = list(islice(rows, max(1, min(_LARGEST_CHUNK, threshold + 1 - worse))))
+        if not chunk:
+            return
+        ratings = yield np.array(chunk)
+        for rating in ratings:
+            if rating > 0:  # torchrec takes a rating of 0 for none
+                worse = 0 if rating < best else worse + 1
+                best = min(best, rating)
+
+
+def _grid(proposer: GridSearchProposer, space: SearchSpace, _: Devices) -> Stream:
+    """Yield all combinations, those of the last table first, or none where they are too many."""
+    options, first = _by_score(space, use_depth=True)
+    counts = np.diff(first)
+    combinations = prod(counts.tolist())
+    if combinations > proposer._max_proposals:
+        return
+    period = np.append(np.cumprod(counts[:0:-1])[::-1], 1)
+    for numbers in _in_chunks(range(combinations)):
+        yield options[first[:-1] + numbers[:, np.newaxis] // period % counts]
+
+
+def _uniform(proposer: UniformProposer, space: SearchSpace, _: Devices) -> Stream:
+    """Yield the best option of each table by sharding type, for the types that all tables have."""
+    options, _first = _by_score(space, proposer._use_depth)
+    types: dict[str, int] = {}
+    kind = np.array([types.setdefault(each.sharding_type, len(types)) for each in space.options])
+    for number in range(len(types)):
+        mine = options[kind[options] == number]
+        tables, best = np.unique(space.table[mine], return_index=True)
+        if len(tables) == space.tables:
+            appearance = np.unique(space.table[kind == number], return_index=True)[1]
+            yield mine[best][np.argsort(appearance)][np.newaxis]
+
+
+def _in_chunks(rows: Iterable[Ints] | Iterable[int]) -> Stream:
+    """Stack rows, few at first so that a search is quick to look at the clock."""
+    remaining = iter(rows)
+    for size in chain((16, 32, 64, 128), repeat(_LARGEST_CHUNK)):
+        chunk = list(islice(remaining, size))
+        if not chunk:
+            return
+        yield np.array(chunk)
+
+
+def _bins(
+    space: SearchSpace, devices: Devices, bins_per_device: int, *, hbm_only: bool = False
+) -> Stream:
+    from planners.embedding.same_plan.dynamic_programming import bin_proposals
+
+    return bin_proposals(space, devices, bins_per_device, hbm_only=hbm_only)
+
+
+def _bins_2d(proposer: BinProposer2D, space: SearchSpace, devices: Devices) -> Stream:
+    from planners.embedding.same_plan.dynamic_programming_2d import bin_proposals_2d
+
+    return bin_proposals_2d(space, devices, proposer.bins_per_device, proposer.ddr_bins_per_device)
+
+
+# What is compiled is imported where it is used, so that this table costs nothing.
+STREAMS: dict[type[Proposer], Callable[[Any, SearchSpace, Devices], Stream]] = {
+    GreedyProposer: _greedy,
+    UniformProposer: _uniform,
+    GridSearchProposer: _grid,
+    DynamicProgrammingProposer: lambda proposer, space, devices: _bins(
+        space, devices, proposer._hbm_bins_per_device, hbm_only=True
+    ),
+    BinProposer: lambda proposer, space, devices: _bins(space, devices, proposer.bins_per_device),
+    BinProposer2D: _bins_2d,
+}

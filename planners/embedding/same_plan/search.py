@@ -1,0 +1,131 @@
+"""The search of torchrec's EmbeddingShardingPlanner: the same proposals, the same plan."""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+from torchrec.distributed.planner.types import Proposer, ShardingOption
+
+from planners.embedding.same_plan.partition import Partition
+from planners.embedding.same_plan.proposals import depends_on_ratings, stream
+from planners.embedding.same_plan.rules import PartitionRules
+from planners.embedding.search.outcome import Deadline, Found, NotFound
+from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
+
+Words = npt.NDArray[np.uint64]
+
+
+class SamePlan:
+    """A search that finds what torchrec finds with these proposers and a partitioner's rules.
+
+    When the deadline has passed, the best plan so far stands, as in torchrec; it is looked at from
+    time to time, and not before some proposals have been tried. `proposals` counts those that have
+    been made, also those that had been tried before.
+    """
+
+    def __init__(
+        self, proposers: Sequence[Proposer], rules: PartitionRules, deadline: Deadline | None = None
+    ) -> None:
+        self._proposers = proposers
+        self._rules = rules
+        self._deadline = deadline or Deadline()
+        self.proposals = 0
+
+    def __call__(self, space: SearchSpace, devices: Devices) -> Found | NotFound:
+        """Try what the proposers propose, one proposer after the other."""
+        exact = any(depends_on_ratings(proposer) for proposer in self._proposers)
+        trial = _TriedProposals(space, Partition(space, devices, self._rules, exact))
+        self.proposals = 0
+        for proposer in self._proposers:
+            proposals = stream(proposer, space, devices)
+            with suppress(StopIteration):
+                rows = next(proposals)
+                while True:
+                    if self.proposals and self._deadline.passed:
+                        return trial.outcome()
+                    self.proposals += len(rows)
+                    rows = proposals.send(trial.ratings(rows))
+        return trial.outcome()
+
+
+class _TriedProposals:
+    """Tries each set of options once, in the order in which it is first proposed."""
+
+    def __init__(self, space: SearchSpace, partition: Partition) -> None:
+        self._space = space
+        self._partition = partition
+        self._words = _words(space.options)
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._ratings: list[float] = []
+        self._placed = 0
+        self._smallest: Ints | None = None
+        self._least: list[int] = []
+        self._last: Ints | None = None
+
+    def ratings(self, rows: Ints) -> Floats:
+        """Return the rating of each proposal of a (P, T) array, NaN for one without a place."""
+        numbers: list[int] = []
+        fresh: list[int] = []
+        # A sum of random words, whatever the order of the options, stands for their set.
+        for index, (one, other) in enumerate(_sums(self._words, rows).tolist()):
+            number = self._numbers.setdefault((one, other), len(self._numbers))
+            if number == len(self._ratings) + len(fresh):
+                fresh.append(index)
+            numbers.append(number)
+        if fresh:
+            self._try(rows[fresh])
+        return np.array([self._ratings[number] for number in numbers])
+
+    def _try(self, rows: Ints) -> None:
+        ratings = self._partition.place(rows)
+        self._ratings.extend(ratings.tolist())
+        failed = rows[np.isnan(ratings)]
+        self._placed += len(rows) - len(failed)
+        if not self._placed:
+            storage = self._space.option_storage[failed].sum(1)
+            smallest = np.lexsort(storage.T[::-1])[0]
+            least = storage[smallest].tolist()
+            if self._smallest is None or least < self._least:
+                self._smallest, self._least = failed[smallest], least
+            self._last = failed[-1]
+
+    def outcome(self) -> Found | NotFound:
+        """Return the best plan so far, or what failed."""
+        best = self._partition.best
+        if best is None:
+            return NotFound(self._smallest, self._last, len(self._ratings))
+        return Found(
+            options=best,
+            ranks=self._partition.best_ranks,
+            rating=self._partition.best_rating,
+            proposals=len(self._ratings),
+            partitions=self._placed,
+        )
+
+
+def _sums(words: Words, rows: Ints) -> Words:
+    """Return the sum of the words of each row, those of a row from the one before: (P, 2)."""
+    differ = rows[1:] != rows[:-1]
+    steps = words[rows[1:][differ]] - words[rows[:-1][differ]]
+    sums = np.cumsum(np.vstack([words[rows[0]].sum(0), steps]), axis=0, dtype=np.uint64)
+    return cast(Words, sums[np.cumsum([0, *differ.sum(1)])])
+
+
+def _words(options: Sequence[ShardingOption]) -> Words:
+    """Return two random words for each option, the same ones for those that torchrec takes for one.
+
+    TorchRec knows an option by its hash, a slow one, which is needed for options of one name alone.
+    """
+    names = [(option.fqn, option.sharding_type, option.compute_kernel) for option in options]
+    times = Counter(names)
+    numbers: dict[Hashable, int] = {}
+    number = [
+        numbers.setdefault(name if times[name] == 1 else hash(option), len(numbers))
+        for name, option in zip(names, options, strict=True)
+    ]
+    random = np.random.default_rng(seed=0)
+    words = random.integers(2**64 - 1, size=(len(numbers), 2), dtype=np.uint64, endpoint=True)
+    return words[number]

@@ -1,0 +1,46 @@
+"""What the search for the best plan comes to, beside what is proposed."""
+
+import math
+
+from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
+from torchrec.distributed.planner.proposers import (
+    GreedyProposer,
+    GridSearchProposer,
+    UniformProposer,
+)
+
+from planners.embedding.same_plan.rules import rules_of
+from planners.embedding.same_plan.search import SamePlan
+from planners.embedding.search.outcome import Found
+
+DEFAULT = (
+    GridSearchProposer,
+    GreedyProposer,
+    lambda: GreedyProposer(use_depth=False),
+    UniformProposer,
+)
+
+
+def standing_still():
+    return 0.0
+
+
+class JumpingClock:
+    """A clock on which no time passes, until it has been looked at so often."""
+
+    def __init__(self, looks):
+        self.looks = looks
+
+    def __call__(self):
+        self.looks -= 1
+        return 0.0 if self.looks >= 0 else 1e9
+
+
+def proposed(space, placed_on, *proposers):
+    """Return what torchrec's proposers lead to, the default ones unless others are named."""
+    search = SamePlan([new() for new in proposers or DEFAULT], rules_of(GreedyPerfPartitioner()))
+    return search(space, placed_on)
+
+
+def rating(outcome):
+    return outcome.rating if isinstance(outcome, Found) else math.inf

@@ -1,0 +1,294 @@
+"""The bounds: below every plan of problems so small that all plans can be tried."""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_candidates import KINDS, devices, least_rating, option, problems
+
+from planners.embedding.best_plan.bounds.bound import (
+    integer_bound,
+    least_possible,
+    linear_bound,
+    lower_bound,
+)
+from planners.embedding.best_plan.bounds.configuration import pattern_bound
+from planners.embedding.best_plan.bounds.programmes import LinearRelaxation
+from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.explain.arguments import reasons
+from planners.embedding.search.outcome import Deadline
+from planners.embedding.search.space import search_space
+
+RELATIVE = 1e-9
+
+
+def bounds(space, placed_on):
+    """Return all bounds in milliseconds: linear, integer with and without a hint, and the best."""
+    found = candidates(space, placed_on)
+    linear = linear_bound(found).milliseconds
+    integer = hinted = math.inf
+    if math.isfinite(linear):
+        integer = integer_bound(found).milliseconds
+        hinted = integer_bound(found, linear).milliseconds
+    return linear, integer, hinted, lower_bound(space, placed_on).milliseconds
+
+
+def in_units(found, milliseconds):
+    space = found.space
+    space = replace(
+        space,
+        perf=space.perf * milliseconds,
+        total=space.total * milliseconds,
+        option_perf=space.option_perf * milliseconds,
+        largest_shard=space.largest_shard * milliseconds,
+    )
+    return replace(found, space=space)
+
+
+@given(problems())
+def test_no_plan_is_below_a_bound(problem):
+    best = least_rating(*problem)
+    assert all(bound <= best * (1 + RELATIVE) for bound in bounds(*problem))
+
+
+@settings(max_examples=40)
+@given(problems())
+def test_of_all_bounds_the_best_one_is_told(problem):
+    linear, _, hinted, best = bounds(*problem)
+    known = max(linear, hinted)
+    if math.isfinite(known):
+        known = max(known, pattern_bound(candidates(*problem), known)[0])
+    assert best == known
+
+
+@settings(max_examples=40)
+@given(problems(kinds=tuple(KINDS)[:4], overfull=False, host_ranks=1))
+def test_the_integer_bound_is_reached_where_each_host_has_one_rank(problem):
+    """Then the programme knows all about every plan but grids, which it takes for freer."""
+    best = least_rating(*problem)
+    reached = bounds(*problem)[1]
+    assert best * (1 - 3e-3) <= reached <= best * (1 + RELATIVE)
+
+
+@settings(max_examples=30)
+@given(problems())
+def test_the_relaxed_plan_has_an_option_of_each_table(problem):
+    space, placed_on = problem
+    found = candidates(space, placed_on)
+    bound = linear_bound(found)
+    assert bound.options.shape == (space.tables,)
+    if math.isfinite(bound.milliseconds):
+        chosen = bound.options
+        assert all(chosen[table] in found.of(table) for table in range(space.tables))
+        assert (space.largest_shard[chosen] <= bound.milliseconds * (1 + RELATIVE)).all()
+    else:
+        assert (bound.options == -1).all()
+
+
+def test_the_bound_is_reached_where_there_is_room():
+    space = search_space([option(table, "device", (1, 0, 1.0)) for table in range(4)])
+    placed_on = devices((9, 0), (9, 0))
+    assert least_rating(space, placed_on) == 2.0
+    assert lower_bound(space, placed_on).milliseconds == pytest.approx(2.0, rel=RELATIVE)
+
+
+def test_the_dearest_shard_bounds_the_rating():
+    tables = [option(0, "device", (1, 0, 7.0)), option(1, "device", (1, 0, 1.0))]
+    space, placed_on = search_space(tables), devices((9, 0), (9, 0))
+    assert least_rating(space, placed_on) == 7.0
+    assert linear_bound(candidates(space, placed_on)).milliseconds == 7.0
+
+
+def test_a_cheap_option_with_a_giant_shard_does_not_lower_the_bound():
+    """Whole, the table costs one rank 10 ms, and in halves two of them 6 ms, which is better."""
+    space = search_space(
+        [option(0, "device", (1, 0, 10.0)), option(0, "device", (1, 0, 6.0), (1, 0, 6.0))]
+    )
+    placed_on = devices((9, 0), (9, 0))
+    assert bounds(space, placed_on)[0] == pytest.approx(6.0, rel=RELATIVE)
+    assert least_rating(space, placed_on) == 6.0
+
+
+def one_of_two_options():
+    """Half of the cheap option would fit: (1 + 10) / 2 ms on two ranks, but 10 / 2 ms is true."""
+    cheap, small = [(2, 0, 0.25)] * 4, [(1, 0, 2.5)] * 4
+    space = search_space([option(0, "device", *cheap), option(0, "device", *small)])
+    return space, devices((3, 0), (3, 0))
+
+
+def test_whole_options_bound_more_than_parts():
+    linear, integer, hinted, best = bounds(*one_of_two_options())
+    assert linear == pytest.approx(2.75, rel=RELATIVE)
+    assert integer == hinted == pytest.approx(5.0, rel=1e-4)
+    assert integer <= best <= 5.0
+    assert least_rating(*one_of_two_options()) == 5.0
+
+
+def test_large_problems_have_the_linear_bound(monkeypatch):
+    monkeypatch.setattr("planners.embedding.best_plan.bounds.configuration._MOST_TABLES", 0)
+    monkeypatch.setattr("planners.embedding.best_plan.bounds.bound._MOST_INTEGERS", 3)
+    monkeypatch.setattr("planners.embedding.best_plan.bounds.presolve._MOST_SHARDS", -1)
+    assert lower_bound(*one_of_two_options()).milliseconds == pytest.approx(2.75, rel=RELATIVE)
+
+
+def test_only_ranks_of_one_host_share_their_memory():
+    tables = [option(table, "device", (3, 0, 1.0)) for table in range(3)]
+    space = search_space(tables)
+    together, apart = devices((5, 0), (5, 0)), devices((5, 0), (5, 0), host_ranks=1)
+    # Patterns know that no device holds two of the three tables.
+    assert [math.isinf(bound) for bound in bounds(space, together)] == [False] * 3 + [True]
+    assert [math.isinf(bound) for bound in bounds(space, apart)] == [False, True, True, True]
+    assert least_rating(space, apart) == math.inf
+
+
+def both_kinds(*more):
+    """Three tables for HBM or for DDR, each of which holds one; or as an option in `more` says."""
+    options = [
+        option(table, "device", *shards)
+        for table in range(3)
+        for shards in ([(10, 0, 1.0)], [(0, 10, 1.0)], *more)
+    ]
+    return search_space(options), devices((10, 10))
+
+
+def test_memory_that_is_missing_only_of_all_kinds_together_bounds_the_rating():
+    problem = both_kinds([(0, 0, 100.0)])
+    assert least_rating(*problem) == 102.0
+    assert bounds(*problem) == pytest.approx([102.0] * 4, rel=1e-4)
+
+
+def test_the_bound_is_infinite_where_all_kinds_of_memory_together_are_too_little():
+    problem = both_kinds()
+    assert least_rating(*problem) == math.inf
+    assert bounds(*problem) == (math.inf,) * 4
+
+
+def test_a_table_without_options_has_an_infinite_bound():
+    space = search_space([option(0, "device", (1, 0, 1.0)), option(1, "device", (99, 0, 1.0))])
+    bound = lower_bound(space, devices((9, 0), (9, 0)))
+    assert bound.milliseconds == math.inf
+    assert bound.options.tolist() == [-1, -1]
+
+
+def test_a_rank_that_is_overfull_at_first_takes_no_memory_from_the_others():
+    space, placed_on = search_space([option(0, "device", (8, 0, 1.0))]), devices((8, 0), (-1, 0))
+    assert least_rating(space, placed_on) == 1.0
+    assert bounds(space, placed_on) == pytest.approx([1.0] * 4, rel=1e-4)
+
+
+@pytest.mark.parametrize("free", [(0, 0), (-1, 0), (9, -1)])
+def test_a_rank_that_can_hold_nothing_gives_no_time_either(free):
+    """Two shards that cost 1 and 0.6 ms are both on the other rank."""
+    space = search_space([option(0, "device", (1, 0, 1.0), (1, 0, 0.6))])
+    placed_on = devices((9, 0), free)
+    assert least_rating(space, placed_on) == 1.6
+    assert bounds(space, placed_on) == pytest.approx([1.6] * 4, rel=1e-4)
+
+
+def scarce(seed):
+    """Tables whose options trade memory for perf in many ways, with too little for the best."""
+    random = np.random.default_rng(seed)
+
+    def some(count, dearest):
+        return [
+            (
+                int(random.integers(1, 9)),
+                int(random.integers(0, 3)),
+                float(random.random()) * dearest,
+            )
+            for _ in range(count)
+        ]
+
+    options = [
+        option(table, kind, *some(count, dearest))
+        for table in range(6)
+        for kind, count, dearest in (
+            ("uniform", 4, 1.0),
+            ("device", 1, 2.0),
+            ("device", 2, 2.0),
+            ("host_rows", 2, 2.0),
+        )
+    ]
+    return search_space(options), devices(*[(16, 5)] * 4, host_ranks=2)
+
+
+@pytest.mark.parametrize("seed", [1, 3, 5, 7])
+def test_the_integer_bound_does_not_depend_on_the_unit_of_time(seed):
+    """The solver's tolerances are absolute, and would be 3 % of so small figures."""
+    space, placed_on = scarce(seed)
+    found = candidates(space, placed_on)
+    bound = integer_bound(found).milliseconds
+    in_small = integer_bound(in_units(found, 1e-5)).milliseconds
+    assert in_small == pytest.approx(1e-5 * bound, rel=3e-3)
+
+
+@pytest.mark.parametrize(("tables", "spread"), [(60, 100), (200, 20), (400, 10)])
+def test_rounding_does_not_lift_the_bound(tables, spread):
+    """Where options differ by a few bytes of 10**11, a byte has a price of 10**9 and more."""
+    random = np.random.default_rng(0)
+    needed, options, savings = 0, [], []
+    for table in range(tables):
+        size = int(10**11 / tables * random.uniform(0.5, 1.5))
+        saved, perf = int(spread * random.uniform(0.5, 1.5)), float(random.uniform(0.5, 1.5))
+        needed += size - saved // 2
+        options += [option(table, "device", (size, 0, 0.01))]
+        options += [option(table, "device", (size - saved, 0, perf))]
+        savings.append((Fraction(perf) - Fraction(0.01), saved))
+    least = tables * Fraction(0.01)
+    missing = sum(saved // 2 for _, saved in savings)
+    for price, saved in sorted(savings, key=lambda saving: saving[0] / saving[1]):
+        least += price * min(Fraction(missing, saved), 1)
+        missing = max(missing - saved, 0)
+    space, placed_on = search_space(options), devices((needed, 0))
+    relaxation = LinearRelaxation(candidates(space, placed_on))
+    bound, _ = relaxation.solve(2.0, Deadline())
+    assert 1 - 1e-5 < Fraction(bound) / least <= 1
+
+
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=60),
+    st.lists(st.integers(0, 60) | st.just(math.inf), min_size=60, max_size=60),
+    st.integers(0, 100),
+)
+def test_the_bisection_finds_what_trying_every_step_does(largest, costs, known):
+    steps = sorted(set(map(float, largest)))
+    cost = dict(zip(steps, sorted(map(float, costs), reverse=True), strict=False))
+    best = min(max(step, cost[step]) for step in steps)
+    tried = []
+
+    def solve(limit):
+        tried.append(limit)
+        return cost[limit], np.array([int(limit)])
+
+    shards = np.array(largest, float)
+    assert least_possible(shards, solve)[0] == best
+    assert len(tried) == len(set(tried)) <= 2 * math.log2(len(steps)) + 3
+    at_least = best * known / 100 if math.isfinite(best) else 0.0
+    again, options = least_possible(shards, solve, at_least)
+    assert again == best
+    assert max(options[0], cost[options[0]]) == best
+
+
+@given(
+    st.lists(st.floats(1e-3, 10.0), min_size=1, max_size=4),
+    st.integers(1, 40),
+    st.booleans(),
+)
+def test_no_rounding_lifts_a_bound_above_the_rating_of_a_plan(milliseconds, ranks, cut):
+    """Row by row, all ranks have the same, and a plan rates what one of them has."""
+    space = search_space(
+        [
+            option(table, "uniform", *[(1, 0, each)] * (ranks - cut), *[(0, 0, 0.0)] * cut)
+            for table, each in enumerate(milliseconds)
+        ]
+    )
+    placed_on = devices(*[(9, 0)] * ranks)
+    rating = 0.0
+    for each in milliseconds:
+        rating += each if ranks > cut else 0.0
+    assert max(bounds(space, placed_on)) <= rating
+    assert all(proven <= rating for proven in reasons(space, placed_on).proven.values())

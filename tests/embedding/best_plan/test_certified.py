@@ -1,0 +1,232 @@
+"""The certified search: no worse than torchrec's proposals, near the bound, the same every time."""
+
+import math
+
+import numpy as np
+import pytest
+from certified import DEFAULT, JumpingClock, proposed, rating, standing_still
+from compared import come_to, components
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from random_options import random_case
+from test_candidates import devices, fit, least_rating, load, option, problems, ways
+from torchrec.distributed.planner.perf_models import NoopPerfModel
+from torchrec.distributed.planner.planners import (
+    EmbeddingShardingPlanner,
+)
+from torchrec.distributed.planner.proposers import (
+    GreedyProposer,
+    UniformProposer,
+)
+from torchrec.distributed.planner.types import Storage
+
+from planners.embedding.best_plan.bounds.bound import linear_bound, lower_bound
+from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.search import best_bound, best_plan
+from planners.embedding.drop_in.planner import Planner
+from planners.embedding.same_plan.bin_proposer import BinProposer
+from planners.embedding.search.outcome import Deadline, Found, NotFound
+from planners.embedding.search.space import Placement, devices_of, search_space
+
+# One plan has several ratings: torchrec adds in the order in which it was proposed.
+LAST_BITS = 1e-12
+
+
+def briefly(space, placed_on, seed=0):
+    return best_plan(space, placed_on, Deadline(0.01, standing_still), seed)
+
+
+def options_with_ranks(space, found):
+    """Return each option of a plan with the ranks of its shards."""
+    ends = np.cumsum(np.diff(space.first_shard)[found.options])
+    assert ends[-1] == len(found.ranks)
+    ranks = np.split(found.ranks, ends[:-1])
+    return [
+        (int(number), tuple(each.tolist()))
+        for number, each in zip(found.options, ranks, strict=True)
+    ]
+
+
+def no_grid_without_a_host(problem):
+    """Such a problem is left to torchrec, which cannot place it either."""
+    space, placed_on = problem
+    return placed_on.hosts > 0 or not (space.placement == Placement.HOSTS).any()
+
+
+small_problems = problems(overfull=True).filter(no_grid_without_a_host)
+
+
+@given(small_problems, st.integers(0, 3))
+def test_a_plan_is_legal_and_fits_and_is_at_or_above_the_bound(problem, seed):
+    space, placed_on = problem
+    found = briefly(space, placed_on, seed)
+    assume(isinstance(found, Found))
+    plan = options_with_ranks(space, found)
+    assert sorted(space.table[found.options]) == list(range(space.tables))
+    assert all(ranks in ways(space, placed_on, number) for number, ranks in plan)
+    held = sum(load(space, placed_on, number, ranks) for number, ranks in plan)
+    assert fit(held, placed_on)
+    assert found.rating == pytest.approx(held[:, 0].max(), rel=1e-12)
+    assert lower_bound(space, placed_on).milliseconds <= found.rating * (1 + 1e-9)
+
+
+@given(small_problems, st.integers(0, 3))
+def test_a_plan_is_never_worse_than_those_that_are_proposed(problem, seed):
+    found = briefly(*problem, seed)
+    assert rating(found) <= rating(proposed(*problem)) * (1 + LAST_BITS)
+    for proposer in (UniformProposer, GreedyProposer, BinProposer):
+        assert rating(found) <= rating(proposed(*problem, proposer)) * (1 + LAST_BITS)
+
+
+def test_a_proposed_plan_stands_where_the_search_comes_to_none_as_good():
+    """The even option looks better wherever the other table is put first, on rank 0."""
+    options = [
+        option(0, "device", (0, 0, 3.0)),
+        option(1, "uniform", (0, 0, 1.0), (0, 0, 0.0), (0, 0, 0.0), (0, 0, 3.0)),
+        option(1, "uniform", *[(0, 0, 1.0)] * 4),
+    ]
+    problem = search_space(options), devices(*[(9, 0)] * 4)
+    assert briefly(*problem).rating == proposed(*problem).rating == least_rating(*problem) == 3.0
+
+
+@settings(max_examples=30)
+@given(small_problems)
+def test_on_large_problems_a_plan_is_found_wherever_one_is_proposed(problem):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("planners.embedding.best_plan.search._MOST_PROPOSED", 0)
+        found = briefly(*problem)
+    assert rating(found) <= rating(proposed(*problem, UniformProposer)) * (1 + LAST_BITS)
+    if isinstance(found, NotFound):
+        for proposer in (*DEFAULT, BinProposer):
+            assert isinstance(proposed(*problem, proposer), NotFound)
+
+
+def test_what_is_proposed_is_tried_at_last_where_the_search_has_found_nothing(monkeypatch):
+    monkeypatch.setattr("planners.embedding.best_plan.search._MOST_PROPOSED", 0)
+    options = [option(0, "device", (1, 0, 1.0)), option(1, "uniform", (1, 0, 1.0), (1, 0, 1.0))]
+    problem = search_space(options), devices((9, 0), (9, 0))
+    assert isinstance(proposed(*problem, UniformProposer), NotFound)
+    assert best_plan(*problem, Deadline(1, JumpingClock(2))).rating == 2.0
+
+
+@pytest.mark.parametrize("kind", range(3))
+def test_a_rank_that_is_overfull_at_first_gets_nothing(kind):
+    space = search_space([option(table, "device", (1, 0, 1.0)) for table in range(2)])
+    placed_on = devices((9, 9), (9, 9))
+    placed_on.storage[0, kind] = -1
+    found = briefly(space, placed_on)
+    assert found.ranks.tolist() == [1, 1]
+    assert found.rating == 2.0
+
+
+def without_ssd(case):
+    """Return a case without SSD: with it, tables are left to torchrec's proposals."""
+    for each in case.options:
+        for shard in each.shards:
+            shard.storage = Storage(shard.storage.hbm, shard.storage.ddr, 0)
+    return case
+
+
+@given(st.randoms(use_true_random=False), st.booleans(), st.booleans())
+def test_a_planner_finds_no_worse_a_plan_or_none_for_the_same_reason(random, towers, with_ssd):
+    case = random_case(random, most_tables=4, towers=towers)
+    if not with_ssd:
+        without_ssd(case)
+    theirs = EmbeddingShardingPlanner(**components(case))
+    expected = come_to(theirs)
+    ours = Planner(mode="best-plan", search_seconds=0.01, **components(case))
+    ours._clock = standing_still
+    actual = come_to(ours)
+    if ours._best_plan is None:
+        assert actual == expected
+        return
+    model = NoopPerfModel(case.topology)
+    if theirs._best_plan is not None:
+        limit = model.rate(theirs._best_plan) * (1 + LAST_BITS)
+        assert model.rate(ours._best_plan) <= limit
+    held = np.zeros((case.topology.world_size, 5))
+    for shard in (shard for each in ours._best_plan for shard in each.shards):
+        storage = shard.storage
+        held[shard.rank] += (0, storage.hbm, storage.ddr, storage.ssd, 1)
+    assert fit(held, devices_of(case.topology))
+
+
+def test_what_fits_in_sum_alone_is_proven_to_have_no_plan():
+    """Two ranks could hold three tables in sum, but none of them holds two."""
+    space = search_space([option(table, "device", (6, 0, 1.0)) for table in range(3)])
+    problem = space, devices((9, 9), (9, 9))
+    assert least_rating(*problem) == math.inf
+    assert linear_bound(candidates(*problem)).milliseconds < math.inf
+    assert lower_bound(*problem).milliseconds == math.inf
+    found = briefly(*problem)
+    assert isinstance(found, NotFound)
+    assert found.last.tolist() == found.smallest.tolist() == [0, 1, 2]
+    assert found.bound == best_bound(*problem) == math.inf
+
+
+def test_without_an_option_for_a_table_nothing_is_proposed():
+    space = search_space([option(0, "device", (1, 0, 1.0)), option(1, "device", (99, 0, 1.0))])
+    assert best_plan(space, devices((9, 9), (9, 9))) == NotFound(None, None, 0, math.inf)
+
+
+def test_a_bound_of_nothing_still_leads_somewhere():
+    """All cheap options would fit in sum, and cost nothing."""
+    options = [
+        option(table, "device", shard) for table in range(3) for shard in ((6, 0, 0.0), (1, 0, 5.0))
+    ]
+    space, placed_on = search_space(options), devices((9, 9), (9, 9))
+    assert lower_bound(space, placed_on).milliseconds == 0
+    assert briefly(space, placed_on).rating == least_rating(space, placed_on) == 5.0
+
+
+def test_plans_that_cost_nothing_are_found():
+    space = search_space([option(table, "device", (6, 0, 0.0)) for table in range(2)])
+    assert briefly(space, devices((9, 9), (9, 9))).rating == 0
+
+
+def test_memory_of_all_kinds_together_is_looked_at():
+    """HBM and DDR hold one table each, and the third one must go where it is dear."""
+    options = [
+        option(table, "device", shard)
+        for table in range(3)
+        for shard in ((10, 0, 1.0), (0, 10, 1.0), (0, 0, 100.0))
+    ]
+    found = briefly(search_space(options), devices((10, 10)))
+    assert found.rating == 102.0
+
+
+def test_ssd_is_not_filled_more_than_it_holds():
+    options = [
+        option(table, "device", shard)
+        for table in range(4)
+        for shard in ((0, 0, 1.0), (4, 0, 10.0 + table))
+    ]
+    for each in options[::2]:
+        each.shards[0].storage = Storage(0, 0, 6)
+    space, placed_on = search_space(options), devices((10, 8), (10, 8))
+    placed_on.storage[:, 2] = 10
+    found = briefly(space, placed_on)
+    assert found.rating == least_rating(space, placed_on) == 12.0
+    held = sum(load(space, placed_on, *each) for each in options_with_ranks(space, found))
+    assert fit(held, placed_on)
+
+
+@pytest.mark.parametrize("most_proposed", [0, 10_000])
+def test_tables_that_depend_on_each_other_are_placed_as_proposed(most_proposed, monkeypatch):
+    monkeypatch.setattr("planners.embedding.best_plan.search._MOST_PROPOSED", most_proposed)
+    options = [
+        option(table, kind, *[(table + 1, 0, 1.0 + (table + number) % 3)] * 2, dependency=tower)
+        for table, tower in enumerate(["one", "one", "other", "other", None])
+        for number, kind in enumerate(("host_columns", "host_rows", "device"))
+        if kind != "device" or not tower
+    ]
+    space, placed_on = search_space(options), devices(*[(30, 0)] * 4, host_ranks=2)
+    found = briefly(space, placed_on)
+    best = proposed(space, placed_on, *DEFAULT, BinProposer)
+    assert found.rating == best.rating < proposed(space, placed_on, UniformProposer).rating
+    hosts = {
+        int(space.table[number]): {rank // 2 for rank in ranks}
+        for number, ranks in options_with_ranks(space, found)
+    }
+    assert hosts[0] == hosts[1]
+    assert hosts[2] == hosts[3]

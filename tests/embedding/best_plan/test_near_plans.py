@@ -1,0 +1,218 @@
+"""Plans near another one: within the budget, above the bound, and no worse with more of it."""
+
+import ctypes
+import math
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_candidates import KINDS, devices, fit, load, option, problems, ways
+from test_certified import options_with_ranks
+
+from planners.embedding.best_plan.near.bound import near_bound
+from planners.embedding.best_plan.near.moves import Moves, with_previous
+from planners.embedding.best_plan.near.search import NearPlan, NearSearch
+from planners.embedding.best_plan.search import best_plan
+from planners.embedding.search.outcome import Deadline, Found
+from planners.embedding.search.space import search_space
+
+LAST_BITS = 1e-12
+
+
+class Brief(Deadline):
+    """A little work, however long it takes: solvers look at a clock of their own."""
+
+    def __init__(self, seconds: float | None = 0.002, clock=lambda: 0.0) -> None:
+        super().__init__(seconds, clock)
+
+    left = math.inf
+
+    def after(self, part: float) -> "Brief":
+        return Brief(part * self.seconds)
+
+
+@dataclass
+class Case:
+    """A problem, the ranks of the options that a plan before it has, and each shard's bytes."""
+
+    space: object
+    devices: object
+    before: dict
+    weight: dict
+
+    def moves(self, space):
+        homes, weights = [], []
+        for each in space.options:
+            count = len(each.shards)
+            homes += self.before.get(id(each), (-1,) * count)
+            weights += self.weight[id(each)]
+        return Moves(np.array(homes, np.int64), np.array(weights, np.int64))
+
+    def plans(self):
+        """Yield the rating, the bytes moved and the placement of every plan that fits."""
+        space, moves = self.space, self.moves(self.space)
+        choices = [
+            [
+                (number, ranks)
+                for number in np.flatnonzero(space.table == table).tolist()
+                for ranks in ways(space, self.devices, number)
+            ]
+            for table in range(space.tables)
+        ]
+        if math.prod(map(len, choices)) > 1_000:
+            return
+        for plan in product(*choices):
+            loads = sum(load(space, self.devices, *each) for each in plan)
+            if fit(loads, self.devices):
+                yield float(loads[:, 0].max()), moved(space, moves, plan), plan
+
+    def search(self, seed=0):
+        return NearSearch(self.space, self.devices, self.moves, Brief(), seed)
+
+
+def moved(space, moves, plan):
+    """Count the bytes that a plan moves, shard by shard."""
+    return sum(
+        int(moves.weight[space.first_shard[number] + index])
+        for number, ranks in plan
+        for index, rank in enumerate(ranks)
+        if moves.home[space.first_shard[number] + index] != rank
+    )
+
+
+@st.composite
+def cases(draw):
+    space, placed_on = draw(
+        problems(kinds=tuple(KINDS)[:5], overfull=False).filter(lambda each: each[1].hosts > 0)
+    )
+    before, weight = {}, {}
+    for table in range(space.tables):
+        numbers = np.flatnonzero(space.table == table).tolist()
+        size = draw(st.integers(0, 5))
+        for number in numbers:
+            count = len(space.options[number].shards)
+            weight[id(space.options[number])] = [size] * count
+        was = draw(st.sampled_from([None, *numbers, *numbers]))
+        if was is not None and (possible := ways(space, placed_on, was)):
+            before[id(space.options[was])] = draw(st.sampled_from(possible))
+    return Case(space, placed_on, before, weight)
+
+
+@settings(max_examples=25, deadline=None)
+@given(cases(), st.integers(0, 12))
+def test_plans_are_within_the_budget_and_the_bound_is_below_all_that_are(case, budget):
+    plans = list(case.plans())
+    near = case.search().search(budget)
+    if not isinstance(near, NearPlan):
+        return
+    placed = options_with_ranks(case.space, near.found)
+    loads = sum(load(case.space, case.devices, *each) for each in placed)
+    assert fit(loads, case.devices)
+    assert all(ranks in ways(case.space, case.devices, number) for number, ranks in placed)
+    assert near.bytes == moved(case.space, case.moves(case.space), placed)
+    assert near.found.rating >= near.bound_ms * (1 - LAST_BITS)
+    if plans:
+        allowed = max(budget, near.bytes)
+        best = min(rating for rating, bytes_moved, _ in plans if bytes_moved <= allowed)
+        assert near.bound_ms * (1 - LAST_BITS) <= best <= near.found.rating * (1 + LAST_BITS)
+
+
+@settings(max_examples=25, deadline=None)
+@given(cases(), st.integers(0, 12))
+def test_a_plan_within_the_budget_is_found_where_there_is_one(case, budget):
+    plans = [each for each in case.plans() if each[1] <= budget]
+    if plans:
+        near = case.search().search(budget)
+        assert isinstance(near, NearPlan)
+        assert near.bytes <= budget
+
+
+@settings(max_examples=12, deadline=None)
+@given(cases(), st.integers(0, 3))
+def test_more_budget_is_never_worse_and_all_of_it_is_as_good_as_none(case, seed):
+    search = case.search(seed)
+    unlimited = best_plan(case.space, case.devices, Brief(), seed)
+    last = math.inf
+    for budget in (0, 1, 3, 10, search.everything, math.inf):
+        near = search.search(budget)
+        if isinstance(near, NearPlan) and near.bytes <= budget:
+            assert near.found.rating <= last
+            last = near.found.rating
+    if isinstance(unlimited, Found):
+        assert last <= unlimited.rating * (1 + LAST_BITS)
+
+
+@settings(max_examples=12, deadline=None)
+@given(cases(), st.integers(0, 12), st.integers(0, 3))
+def test_the_same_seed_gives_the_same_plan(case, budget, seed):
+    found = []
+    for _ in range(2):
+        near = case.search(seed).search(budget)
+        found.append(
+            (near.found.options.tolist(), near.found.ranks.tolist(), near.bound_ms)
+            if isinstance(near, NearPlan)
+            else None
+        )
+    assert found[0] == found[1]
+
+
+@settings(max_examples=25, deadline=None)
+@given(cases())
+def test_without_a_budget_a_plan_that_fits_stays_as_it_is(case):
+    placed = {
+        int(case.space.table[number]): (number, case.before[id(each)])
+        for number, each in enumerate(case.space.options)
+        if id(each) in case.before
+    }
+    heavy = all(min(case.weight[id(each)]) > 0 for each in case.space.options)
+    if len(placed) < case.space.tables or not heavy:
+        return
+    plan = [placed[table] for table in range(case.space.tables)]
+    if not fit(sum(load(case.space, case.devices, *each) for each in plan), case.devices):
+        return
+    near = case.search().search(0)
+    assert isinstance(near, NearPlan)
+    assert near.bytes == 0
+    assert options_with_ranks(case.space, near.found) == plan
+
+
+def two_ranks():
+    """Two ranks, the first with three tables of 4, 3 and 1 ms and 10, 1 and 1 bytes."""
+    ms = (4.0, 3.0, 1.0)
+    space = search_space([option(table, "device", (1, 0, cost)) for table, cost in enumerate(ms)])
+    before = {id(each): (0,) for each in space.options}
+    weight = {id(each): [size] for each, size in zip(space.options, (10, 1, 1), strict=True)}
+    return Case(space, devices((9, 0), (9, 0)), before, weight)
+
+
+def test_what_wins_most_for_its_bytes_moves_first():
+    search = two_ranks().search()
+    assert [search.search(budget).found.rating for budget in (0, 1, 2)] == [8.0, 5.0, 4.0]
+
+
+def test_the_bound_knows_what_has_to_leave_the_slowest_rank():
+    case = two_ranks()
+    moves = case.moves(case.space)
+    found = with_previous(case.space, case.devices, moves)
+    bounds = [near_bound(found, moves, budget, 4.0) for budget in (0, 1, 2, 12)]
+    assert np.allclose(bounds, [8.0, 5.0, 4.0, 4.0], rtol=1e-9)
+
+
+def test_a_plan_that_no_longer_fits_moves_as_little_as_can_be_found():
+    """The first rank holds 2 of the 3 tables of a byte now; the one of 5 bytes ought to stay."""
+    space = search_space([option(table, "device", (1, 0, 1.0)) for table in range(3)])
+    before = {id(each): (0,) for each in space.options}
+    weight = {id(each): [size] for each, size in zip(space.options, (5, 2, 3), strict=True)}
+    near = Case(space, devices((2, 0), (9, 0)), before, weight).search().search(1)
+    assert near.bytes == 2
+    assert near.found.ranks.tolist() == [0, 1, 0]
+
+
+def test_a_search_prints_nothing(capfd):
+    case = two_ranks()
+    best_plan(case.space, case.devices, Brief(), 0)
+    case.search().search(1)
+    ctypes.CDLL(None).fflush(None)  # what a solver has printed may still be in C's buffer
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,112 @@
+"""The bound by patterns of devices: what a pattern is worth, and what no plan can rate."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_candidates import devices, least_rating, option, problems
+
+from harness.contract import WorkloadSpec
+from harness.topologies.lookup import find_topology
+from planners.embedding.best_plan.bounds.bound import integer_bound, linear_bound
+from planners.embedding.best_plan.bounds.configuration import pattern_bound
+from planners.embedding.best_plan.bounds.patterns import Items
+from planners.embedding.best_plan.bounds.pricing import dearest_pattern
+from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.problem import build
+from planners.embedding.quality import arrays
+from planners.embedding.search.outcome import Deadline
+from planners.embedding.search.space import search_space
+from planners.embedding.workloads.mixture import shape
+
+
+@st.composite
+def item_sets(draw):
+    """Draw the items of a few tables, what the tables are worth, and a floor."""
+    limits = draw(st.integers(1, 3))
+    figure = st.integers(0, 12).map(lambda part: part / 10)
+    cost = st.lists(figure, min_size=limits, max_size=limits)
+    item = st.tuples(st.sampled_from([0.25, 0.5, 1.0]), cost)
+    tables = draw(st.lists(st.lists(item, min_size=1, max_size=3), min_size=1, max_size=4))
+    flat = [(table, *each) for table, items in enumerate(tables) for each in items]
+    first = np.cumsum([0, *map(len, tables)])
+    items = Items(
+        np.array([table for table, _, _ in flat]),
+        first,
+        np.array([share for _, share, _ in flat]),
+        np.array([cost for _, _, cost in flat], np.float64),
+    )
+    worth = np.array(draw(st.lists(figure, min_size=len(tables), max_size=len(tables))))
+    return items, worth, draw(figure)
+
+
+def most_by_trying_all(items, worth):
+    choices = [[None, *range(a, b)] for a, b in zip(items.first, items.first[1:], strict=False)]
+    most = 0.0
+    for choice in product(*choices):
+        chosen = [item for item in choice if item is not None]
+        if (items.cost[chosen].sum(axis=0) <= 1 + 1e-9).all():
+            most = max(most, float(worth[items.table[chosen]] @ items.share[chosen]))
+    return most
+
+
+@given(item_sets())
+def test_no_pattern_is_worth_more_than_is_said_and_one_is_found_where_it_is_above_the_floor(drawn):
+    items, worth, floor = drawn
+    prices = np.full(items.cost.shape[1], 0.1)
+    said, pattern, _ = dearest_pattern(items, worth, prices, floor)
+    most = most_by_trying_all(items, worth)
+    assert max(most, floor) <= said * (1 + 1e-9) + 1e-12
+    if most > floor * (1 + 1e-9) + 1e-9:
+        assert (items.cost[pattern].sum(axis=0) <= 1 + 1e-8).all()
+        assert len(set(items.table[pattern])) == len(pattern)
+        assert float(worth[items.table[pattern]] @ items.share[pattern]) > floor
+    elif most < floor * (1 - 1e-9):
+        assert not len(pattern)
+
+
+@settings(max_examples=100)
+@given(problems())
+def test_no_plan_is_below_the_bound_by_patterns(problem):
+    found = candidates(*problem)
+    least = least_rating(*problem)
+    linear = linear_bound(found).milliseconds
+    if math.isfinite(linear):
+        for known in (math.inf, least):
+            assert linear <= pattern_bound(found, linear, known)[0] <= least * (1 + 1e-9)
+
+
+def test_tables_that_share_no_device_bound_the_rating():
+    """In parts, five tables would come to 5 / 4 of a device's time; two are on one of four."""
+    space = search_space([option(table, "device", (3, 0, 1.0)) for table in range(5)])
+    placed_on = devices(*[(8, 0)] * 4)
+    found = candidates(space, placed_on)
+    assert linear_bound(found).milliseconds == pytest.approx(1.25)
+    assert pattern_bound(found, 1.25)[0] == pytest.approx(2.0, rel=4e-3)
+
+
+def test_no_plan_is_proven_where_memory_in_sum_is_enough():
+    space = search_space([option(table, "device", (5, 0, 1.0)) for table in range(5)])
+    found = candidates(space, devices(*[(9, 0)] * 4))
+    assert math.isfinite(linear_bound(found).milliseconds)
+    assert pattern_bound(found, 1.25)[0] == math.inf
+
+
+def test_branching_proves_more_where_options_in_parts_are_optimistic():
+    problem = build(
+        WorkloadSpec.parse("mixture[seed=11]"), shape(11, find_topology("dgx_a100_80gb", 32))
+    )
+    found = candidates(*arrays(problem))
+    linear = linear_bound(found)
+    known = integer_bound(found, linear.milliseconds).milliseconds
+    without = pattern_bound(found, known, branches=0)[0]
+    assert linear.milliseconds < known < without <= pattern_bound(found, known)[0]
+
+
+def test_a_deadline_that_has_passed_leaves_the_bound_as_it_was():
+    space = search_space([option(table, "device", (3, 0, 1.0)) for table in range(5)])
+    found = candidates(space, devices(*[(8, 0)] * 4))
+    assert pattern_bound(found, 1.25, deadline=Deadline(-1.0)) == (1.25, None)

@@ -1,0 +1,102 @@
+"""Proposals are placed and rated as torchrec's own partitioners and perf model do, to the bit."""
+
+import copy
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_options import MEGABYTE, Case, random_case
+from random_rows import placements, random_rows
+from torchrec.distributed.planner.partitioners import (
+    GreedyPerfPartitioner,
+    MemoryBalancedPartitioner,
+    SortBy,
+)
+from torchrec.distributed.planner.perf_models import NoopPerfModel
+from torchrec.distributed.planner.types import PlannerError
+
+from planners.embedding.same_plan.partition import Partition
+from planners.embedding.same_plan.rules import rules_of
+from planners.embedding.search.space import devices_of, search_space
+
+randoms = st.randoms(use_true_random=False)
+
+
+def place_upstream(case: Case, row, partitioner):
+    """The rating and the ranks by torchrec, or NaN and None."""
+    proposal = [copy.deepcopy(case.options[option]) for option in row]
+    try:
+        plan = partitioner.partition(proposal, case.topology)
+    except PlannerError:
+        return np.nan, None
+    rating = NoopPerfModel(case.topology).rate(plan)
+    return rating, [shard.rank for option in plan for shard in option.shards]
+
+
+def assert_placed_as_upstream(case: Case, rows, partitioner) -> int:
+    space = search_space(case.options)
+    partition = Partition(space, devices_of(case.topology), rules_of(partitioner), exact=True)
+    quick = Partition(space, devices_of(case.topology), rules_of(partitioner))
+    best, best_row, best_ranks = float("inf"), None, None
+    expected = []
+    for row in rows:
+        rating, ranks = place_upstream(case, row, partitioner)
+        expected.append(rating)
+        if rating < best:
+            best, best_row, best_ranks = rating, list(row), ranks
+    np.testing.assert_array_equal(partition.place(rows), expected)
+    np.testing.assert_array_equal(np.isnan(quick.place(rows)), np.isnan(expected))
+    for each in (partition, quick):
+        if best_row is None:
+            assert each.best is None
+        else:
+            assert each.best.tolist() == best_row
+            assert each.best_ranks.tolist() == best_ranks
+            assert each.best_rating == best
+    return len(expected) - int(np.isnan(expected).sum())
+
+
+@given(random=randoms, sort_by=st.sampled_from(SortBy), balance_modules=st.booleans())
+def test_rows_are_placed_as_by_the_greedy_partitioner(random, sort_by, balance_modules):
+    case = random_case(random)
+    partitioner = GreedyPerfPartitioner(sort_by, balance_modules)
+    assert_placed_as_upstream(case, random_rows(random, case), partitioner)
+
+
+@given(
+    random=randoms,
+    searches=st.integers(0, 12),
+    tolerance=st.sampled_from([0, 0.02, 0.5]),
+    balance_modules=st.booleans(),
+)
+def test_rows_are_placed_as_by_the_memory_balanced_partitioner(
+    random, searches, tolerance, balance_modules
+):
+    case = random_case(random, unit=8 * MEGABYTE)
+    partitioner = MemoryBalancedPartitioner(searches, tolerance, balance_modules)
+    assert_placed_as_upstream(case, random_rows(random, case), partitioner)
+
+
+@pytest.mark.parametrize(
+    "partitioner",
+    [GreedyPerfPartitioner(), MemoryBalancedPartitioner(4, 0.5)],
+    ids=lambda p: type(p).__name__,
+)
+def test_a_row_goes_where_it_goes_without_the_rows_before_it(partitioner):
+    for seed in range(40):
+        random = Random(seed)
+        case = random_case(random, unit=8 * MEGABYTE)
+        rows = np.vstack([random_rows(random, case) for _ in range(4)])
+        space, devices = search_space(case.options), devices_of(case.topology)
+        rules = rules_of(partitioner)
+        alone = [Partition(space, devices, rules, exact=True).place(row[None]) for row in rows]
+        together = Partition(space, devices, rules, exact=True)
+        np.testing.assert_array_equal(together.place(rows), np.concatenate(alone))
+
+
+def test_the_random_cases_are_neither_all_easy_nor_all_impossible():
+    placed = [placements(seed)["ratings"] for seed in range(100)]
+    ratings = [rating for each in placed for rating in each]
+    assert 0.2 < sum(rating is None for rating in ratings) / len(ratings) < 0.8

@@ -1,0 +1,246 @@
+"""The compiled search decides, counts and fails as torchrec's planner does, on made-up options."""
+
+import copy
+import math
+from random import Random
+
+import pytest
+from compared import come_to, components
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_options import MEGABYTE, Case, random_case
+from torchrec.distributed.planner.partitioners import (
+    GreedyPerfPartitioner,
+    MemoryBalancedPartitioner,
+    SortBy,
+)
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.proposers import (
+    DynamicProgrammingProposer,
+    GreedyProposer,
+    GridSearchProposer,
+    UniformProposer,
+)
+from torchrec.distributed.planner.types import (
+    CustomTopologyData,
+    Perf,
+    PlannerError,
+    Shard,
+    Storage,
+    Topology,
+)
+
+from planners.embedding.drop_in.planner import Planner
+from planners.embedding.same_plan.bin_proposer import BinProposer
+from planners.embedding.same_plan.rules import PartitionRules
+from planners.embedding.same_plan.search import SamePlan
+from planners.embedding.search.outcome import Deadline, Found, NotFound
+from planners.embedding.search.space import devices_of, search_space
+
+randoms = st.randoms(use_true_random=False)
+
+PROPOSERS = {
+    "none": lambda: None,
+    "greedy": GreedyProposer,
+    "greedy by sum": lambda: GreedyProposer(use_depth=False),
+    "greedy with a threshold": lambda: GreedyProposer(threshold=2),
+    "uniform": UniformProposer,
+    "grid": GridSearchProposer,
+    "dynamic": DynamicProgrammingProposer,
+    "bins": BinProposer,
+    "two": lambda: [DynamicProgrammingProposer(10), GreedyProposer(threshold=1)],
+    "all": lambda: [
+        UniformProposer(use_depth=False),
+        GreedyProposer(),
+        GridSearchProposer(max_proposals=30),
+        DynamicProgrammingProposer(),
+        GreedyProposer(threshold=3),
+    ],
+}
+PARTITIONERS = {
+    "none": lambda: None,
+    "by perf": lambda: GreedyPerfPartitioner(SortBy.PERF),
+    "modules first": lambda: GreedyPerfPartitioner(balance_modules=True),
+    "memory": MemoryBalancedPartitioner,
+    "memory, modules first": lambda: MemoryBalancedPartitioner(3, 0.5, balance_modules=True),
+}
+
+
+@pytest.mark.parametrize("proposer", PROPOSERS)
+@settings(max_examples=30)
+@given(random=randoms, partitioner=st.sampled_from(sorted(PARTITIONERS)))
+def test_planners_come_to_the_same(proposer, random, partitioner):
+    case = random_case(random, unit=random.choice([1, 8 * MEGABYTE]), most_tables=8)
+    upstream, compiled = (
+        planner(
+            **components(case),
+            proposer=PROPOSERS[proposer](),
+            partitioner=PARTITIONERS[partitioner](),
+        )
+        for planner in (EmbeddingShardingPlanner, Planner)
+    )
+    expected = come_to(upstream)
+    assert come_to(compiled) == expected
+    assert compiled._warned == fell_over(expected), "it was torchrec that searched"
+
+
+def fell_over(outcome) -> bool:
+    """Whether torchrec's planner met with more than a missing plan, e.g. with negative memory."""
+    return isinstance(outcome[0][0], type) and outcome[0][0] is not PlannerError
+
+
+# Two tables on two ranks: options 0 and 1 are of one table, 2 and 3 of the other; 1 and 3 are
+# dearer, and 0 and 2 do not fit.
+def small_case(hbm=(9, 2, 9, 3)) -> Case:
+    case = random_case(Random(5), most_tables=1)
+    options = []
+    for number, amount in enumerate(hbm):
+        option = copy.deepcopy(case.options[0])
+        option.name = f"table_{number // 2}"
+        option.sharding_type, option.partition_by = "table_wise", "device"
+        option.compute_kernel = ("fused", "fused_uvm")[number % 2]
+        option.shards = [Shard([1, 1], [0, 0], Storage(amount, 0), Perf(number % 2 + 1.0, 0, 0, 0))]
+        options.append(option)
+    data = CustomTopologyData({"hbm_cap": [4, 4]}, 2)
+    return Case(options, Topology(2, "cuda", custom_topology_data=data, created_by_factory=True))
+
+
+def search(case: Case, proposers, **arguments):
+    same_plan = SamePlan(proposers, PartitionRules(), **arguments)
+    outcome = same_plan(search_space(case.options), devices_of(case.topology))
+    return same_plan, outcome
+
+
+def test_a_proposal_is_tried_once_whoever_makes_it():
+    same_plan, outcome = search(small_case(), [GridSearchProposer(), GreedyProposer()])
+    assert same_plan.proposals == 4 + 3
+    assert (outcome.proposals, outcome.partitions) == (4, 1)
+
+
+def test_the_plan_has_options_in_its_own_order_and_a_rank_for_each_shard():
+    _, outcome = search(small_case(), [GreedyProposer()])
+    assert isinstance(outcome, Found)
+    assert outcome.options.tolist() == [1, 3]
+    assert outcome.ranks.tolist() == [1, 0], "the larger one is placed first"
+    assert outcome.rating == 2.0
+
+
+def test_what_cannot_be_placed_is_said():
+    _, outcome = search(small_case(hbm=(9, 8, 9, 8)), [GridSearchProposer()])
+    assert isinstance(outcome, NotFound)
+    assert outcome.smallest.tolist() == [1, 3]
+    assert outcome.last.tolist() == [1, 3]
+    assert outcome.proposals == 4
+
+
+def test_the_first_of_the_smallest_is_kept():
+    _, outcome = search(small_case(hbm=(7, 7, 9, 9)), [GridSearchProposer()])
+    assert outcome.smallest.tolist() == [0, 2]
+    assert outcome.last.tolist() == [1, 3]
+
+
+def test_equal_options_are_one():
+    """TorchRec knows an option by its hash, in which e.g. the batch size has no part."""
+    case = small_case()
+    twin = copy.deepcopy(case.options[1])
+    _, alone = search(case, [GridSearchProposer()])
+    case.options.append(twin)
+    _, with_twin = search(case, [GridSearchProposer()])
+    assert with_twin.proposals == alone.proposals
+    twin.shards[0].storage.hbm = 1
+    _, with_another = search(case, [GridSearchProposer()])
+    assert with_another.proposals == 6
+
+
+class Clock:
+    def __init__(self, *times):
+        self._times = iter(times)
+
+    def __call__(self):
+        return next(self._times)
+
+
+def test_time_that_is_up_ends_the_search_between_chunks():
+    case = small_case(hbm=(0,) * 20)
+    _, whole = search(case, [GridSearchProposer()], deadline=None)
+    assert whole.proposals == 2**10
+    same_plan, outcome = search(case, [GridSearchProposer()], deadline=Deadline(5, Clock(0, 4, 6)))
+    assert isinstance(outcome, Found)
+    assert outcome.proposals == same_plan.proposals == 16 + 32
+
+
+def test_without_time_the_first_proposals_are_tried():
+    deadline = Deadline(5, Clock(0, 9))
+    same_plan, _ = search(small_case(), [GreedyProposer(), UniformProposer()], deadline=deadline)
+    assert same_plan.proposals == 3
+
+
+def with_negative_storage(case: Case) -> None:
+    case.options[0].shards[0].storage.ddr = -1
+
+
+def with_endless_perf(case: Case) -> None:
+    case.options[1].shards[0].perf.fwd_comms = math.inf
+
+
+def with_two_tables_to_hold_together(case: Case) -> None:
+    for option in case.options:
+        option.dependency = "tower"
+
+
+def with_an_unknown_place(case: Case) -> None:
+    case.options[0].partition_by = "somewhere"
+
+
+def with_a_grid_and_no_whole_host(case: Case) -> None:
+    case.options[0].partition_by = "multi_host"
+    case.options[0].sharding_type = "grid_shard"
+    case.topology._intra_group_size = 4
+
+
+def with_a_loaded_device(case: Case) -> None:
+    case.topology.devices[1].perf.bwd_comms = 1.5
+
+
+def with_parts_of_bytes(case: Case) -> None:
+    case.topology.devices[1].storage.ddr = 3.5
+
+
+def with_a_virtual_table(case: Case) -> None:
+    case.options[2].compute_kernel = "ssd_virtual_table"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (with_negative_storage, "an estimate is negative or not finite"),
+        (with_endless_perf, "an estimate is negative or not finite"),
+        (with_two_tables_to_hold_together, "tables that depend on each other may be placed by"),
+        (with_an_unknown_place, "an option is to be placed in a way that torchrec does not know"),
+        (with_a_grid_and_no_whole_host, "there is no whole host for a grid"),
+        (with_a_loaded_device, "the devices are not empty at first, or do not hold whole bytes"),
+        (with_parts_of_bytes, "the devices are not empty at first, or do not hold whole bytes"),
+        (with_a_virtual_table, "the placement of kernel ssd_virtual_table is not compiled"),
+    ],
+)
+def test_what_the_arrays_do_not_say_is_left_to_torchrec(change, said, caplog):
+    case = small_case()
+    change(case)
+    upstream, compiled = (
+        planner(**components(case), proposer=GreedyProposer())
+        for planner in (EmbeddingShardingPlanner, Planner)
+    )
+    assert come_to(compiled) == come_to(upstream)
+    assert said in caplog.text
+
+
+def test_towers_on_hosts_are_compiled(caplog):
+    case = small_case()
+    for option in case.options:
+        option.dependency = "tower"
+        option.partition_by, option.sharding_type = "host", "table_column_wise"
+    compiled = Planner(**components(case), proposer=GreedyProposer())
+    expected = come_to(EmbeddingShardingPlanner(**components(case), proposer=GreedyProposer()))
+    assert come_to(compiled) == expected
+    assert compiled._num_plans > 0
+    assert not compiled._warned
