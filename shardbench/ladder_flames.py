@@ -19,10 +19,10 @@ def profile_ladders(
     Each variant is profiled for so many `seconds` at least, in turns with the others of its ladder.
     A family that cannot be profiled is told of, and the others go on.
     """
-    from reports.frames import read_results
-    from reports.pages.flame_links import page_name, variant_pairs
-    from reports.pages.flames import flame_page
-    from reports.views.family import families
+    from reports.core.frames import read_results
+    from reports.family.data import families
+    from reports.family.flame_links import page_name, variant_pairs
+    from reports.profile.page import flame_page
 
     for family in families(read_results(results)):
         steps, problem = variant_pairs(family), family.ladder_problem

@@ -12,9 +12,9 @@ from rich.console import Console
 from harness.contract import Family
 from harness.contract.abilities.validation import Bench, Measurable
 from harness.contract.family import load
+from harness.estimates.times import Settings, Told
 from harness.measuring.environment import environment
 from harness.model.errors import UsageError
-from harness.validating.times import Settings, Told
 from shardbench.command import resumable
 from shardbench.options import messages
 from shardbench.progress import progress_bar

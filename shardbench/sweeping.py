@@ -8,7 +8,7 @@ from harness.model.cell import Cell
 from harness.model.errors import printable
 from harness.model.settings import Settings
 from harness.suites.sweep import Finished, Workers, is_outdated, resumed, sweep
-from reports.formatting import plural
+from reports.core.formatting import plural
 from shardbench.options import messages
 from shardbench.progress import TimeLeft, progress_display
 from shardbench.results_file import keep_earlier

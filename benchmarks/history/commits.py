@@ -13,10 +13,10 @@ from zlib import crc32
 from harness.contract import History, UsageError
 from harness.contract.family import load
 from harness.contract.registry import load_registry
-from harness.history.repository import Repository
-from harness.history.running import Run, Runner
-from harness.history.steps import DECISION, figures_of
 from harness.model.ids import ProblemId
+from harness.series.repository import Repository
+from harness.series.running import Run, Runner
+from harness.series.steps import DECISION, figures_of
 from harness.store.lock import hold
 from harness.topologies.lookup import placed_on
 

@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 from msgspec import to_builtins
 
+from harness.estimates.calibration import calibrate, topology_file
+from harness.estimates.times import Timing
 from harness.measuring.environment import environment
 from harness.measuring.timing.clock import SystemClock
 from harness.model.errors import UsageError
 from harness.store.lock import hold
 from harness.topologies.csv_files import read_topologies
 from harness.topologies.lookup import find_topology
-from harness.validating.calibration import calibrate, topology_file
-from harness.validating.times import Timing
 from shardbench import completion
 from shardbench.display.validation import calibration_shown
 from shardbench.measuring_here import (

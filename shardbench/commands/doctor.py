@@ -10,8 +10,8 @@ from harness.contract.registry import Registry
 from harness.measuring.environment import environment
 from harness.measuring.selftest.rounds import Tally, selftest, tallies
 from harness.model.settings import Settings
-from harness.releases.installing import kept_releases
-from harness.releases.naming import INSTALLED
+from harness.series.installing import kept_releases
+from harness.series.naming import INSTALLED
 from harness.topologies import probe
 from shardbench.commands.releases import DEFAULT_FOLDER
 from shardbench.display.diagnosis import Diagnosis, LibraryReleases, Skipped, document, shown

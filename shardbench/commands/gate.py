@@ -23,8 +23,8 @@ from harness.suites.expectations import Expectations, load_expectations, to_toml
 from harness.suites.expected_problems import as_results_name_them, expected_problems, measure
 from harness.suites.gate import GateVerdict, judge_cells
 from harness.suites.proposals import is_as_it_must_be, renewed
-from reports.formatting import plural
-from reports.pages import gate as words
+from reports.core.formatting import plural
+from reports.gate import page as words
 from shardbench.gate_command import reason_of, write_out
 from shardbench.options import (
     Budget,

@@ -13,16 +13,16 @@ from rich.text import Text
 from harness.contract.abilities.history import History
 from harness.contract.family import Family, load
 from harness.contract.registry import Registry
-from harness.history.repository import Commit, Repository
-from harness.history.running import Run, Runner
-from harness.history.steps import DECISION, Step, changes, figures_of, find, steps
 from harness.model.errors import UsageError, unknown
 from harness.model.ids import ProblemId
+from harness.series.repository import Commit, Repository
+from harness.series.running import Run, Runner
+from harness.series.steps import DECISION, Step, changes, figures_of, find, steps
 from harness.topologies.lookup import placed_on
-from reports.escaping import csv
-from reports.formatting import count, number, plural
-from reports.tables.terminal import as_terminal
-from reports.views.commits import (
+from reports.core.escaping import csv
+from reports.core.formatting import count, number, plural
+from reports.core.terminal import as_terminal
+from reports.series.commits import (
     CommitHistory,
     commit_findings,
     counters_changed,
@@ -168,7 +168,7 @@ def _all(runner: Runner, commits: list[Commit], least: float, folder: Path) -> N
 
 
 def _write(whole: CommitHistory, folder: Path) -> None:
-    from reports.pages import commits as pages  # takes a while to import
+    from reports.series import commits_page as pages  # takes a while to import
 
     command = shlex.join(["shardbench", *sys.argv[1:]])
     html, drawing = pages.page(whole, command)
@@ -184,7 +184,7 @@ def _write(whole: CommitHistory, folder: Path) -> None:
 
 
 def _shown(whole: CommitHistory) -> RenderableType:
-    from reports.pages.commits import steps_table
+    from reports.series.commits_page import steps_table
 
     parts: list[RenderableType] = [Text(whole.problem, style="bold"), ""]
     tables = {"Commits that changed the calls": whole.dearer, "Decisions": whole.deciding}
@@ -196,9 +196,9 @@ def _shown(whole: CommitHistory) -> RenderableType:
 
 
 def _gate(runner: Runner, first: Commit | None, last: Commit, least: float, folder: Path) -> None:
-    from harness.history.judging import judge
+    from harness.series.judging import judge
     from harness.suites.gate import HARNESS_FAILED
-    from reports.pages import gate as pages
+    from reports.gate import page as pages
 
     if first is None:
         raise UsageError("--gate needs a range A..B.")

@@ -58,7 +58,7 @@ def profile(
 
     Writes a page of flame graphs, files for speedscope and a text for each variant.
     """
-    from reports.pages.flames import explanation, flame_page, overview
+    from reports.profile.page import explanation, flame_page, overview
 
     question = find_problem(found_registry(), family, workload, topology, gpus)
     if question.variant and variant:

@@ -17,7 +17,7 @@ from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError, UsageError, unknown
 from harness.model.ids import ProblemId
-from harness.releases.installing import (
+from harness.series.installing import (
     Missing,
     Place,
     given_place,
@@ -25,14 +25,14 @@ from harness.releases.installing import (
     installed_place,
     kept_releases,
 )
-from harness.releases.measuring import measure, settings_of
-from harness.releases.naming import INSTALLED, releases_in, releases_on_index
-from harness.releases.variants import family_of
+from harness.series.measuring import measure, settings_of
+from harness.series.naming import INSTALLED, releases_in, releases_on_index
+from harness.series.variants import family_of
 from harness.topologies.lookup import find_topology
-from reports.escaping import csv
-from reports.formatting import plural
-from reports.tables.terminal import as_terminal
-from reports.views.history import Chapter, chapters, history_findings
+from reports.core.escaping import csv
+from reports.core.formatting import plural
+from reports.core.terminal import as_terminal
+from reports.series.releases import Chapter, chapters, history_findings
 from shardbench import completion, display
 from shardbench.command import resumable
 from shardbench.options import check_folder, check_seconds, found_registry, messages, warn, write
@@ -161,7 +161,7 @@ def _place(declared: Releases, name: str, folder: Path) -> Place:
 
 
 def _write(declared: Releases, cells: Sequence[Cell], out: Path) -> None:
-    from reports.pages.history import data, draw, page  # takes a while to import
+    from reports.series.releases_page import data, draw, page  # takes a while to import
 
     found = chapters(declared, cells)
     drawing = draw(declared, found)
@@ -175,7 +175,7 @@ def _write(declared: Releases, cells: Sequence[Cell], out: Path) -> None:
 
 
 def _shown(declared: Releases, chapter: Chapter) -> RenderableType:
-    from reports.pages.history import history_table
+    from reports.series.releases_page import history_table
 
     parts: list[RenderableType] = [Text(chapter.problem, style="bold")]
     if chapter.run:

@@ -70,13 +70,13 @@ def report(
     if results is not None and other is not None:
         if large or fresh or flames:
             raise UsageError("A report of two files takes no --large, --fresh or --flames.")
-        from reports.pages.comparison import write_comparison
+        from reports.changes.page import write_comparison
 
         for each in (results, other):
             tell_damaged(each)
         _tell(write_comparison(results, other, out or Path("comparison")))
         return
-    from reports.pages.report import write_report  # pandas and matplotlib take seconds to import
+    from reports.report.page import write_report  # pandas and matplotlib take seconds to import
 
     settings = settings_of(budget, seconds, seed, memory)
     if results is None:

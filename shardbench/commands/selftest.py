@@ -25,8 +25,8 @@ from harness.measuring.timing.verdict import NOISE_FLOOR
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.settings import SamplingRule, Settings
-from reports.tables.table import TableColumn, numbers, table_of
-from reports.tables.terminal import as_terminal
+from reports.core.table import TableColumn, numbers, table_of
+from reports.core.terminal import as_terminal
 from shardbench.options import (
     Json,
     Seed,

@@ -20,7 +20,7 @@ from harness.suites.cluster import connected
 from harness.suites.executors import LocalProcesses
 from harness.suites.suite_file import read_suite
 from harness.suites.sweep import Finished, Site, Workers, registered_requests, resumed
-from reports.formatting import plural
+from reports.core.formatting import plural
 from shardbench import completion
 from shardbench.command import resumable
 from shardbench.options import (

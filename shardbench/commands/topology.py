@@ -169,7 +169,7 @@ def show(
         display.show(topology_views.topology(drawn))
     if out is None:
         return
-    from reports.figures.topology import matrix_drawing, topology_drawing  # takes a second
+    from reports.topology import matrix_drawing, topology_drawing  # takes a second
 
     if isinstance(drawn, Topology):
         drawing = topology_drawing(drawn)

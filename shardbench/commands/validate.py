@@ -8,14 +8,14 @@ from msgspec import to_builtins
 
 from harness.contract import Family
 from harness.contract.abilities.validation import Bench
+from harness.estimates.times import Timing
+from harness.estimates.validation import Validation, validate
 from harness.measuring.timing.clock import SystemClock
 from harness.model.errors import UsageError
 from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.topology import Topology
 from harness.store.lock import hold
 from harness.store.results import to_json
-from harness.validating.times import Timing
-from harness.validating.validation import Validation, validate
 from shardbench import completion, display
 from shardbench.display.validation import series_shown, shown
 from shardbench.measuring_here import (
@@ -114,7 +114,7 @@ def validate_command(
     if not done:
         raise typer.Exit(2)
     if figure is not None:
-        from reports.figures.validation import draw_validation
+        from reports.estimates.figure import draw_validation
 
         write(figure, draw_validation(done[0]).as_file(figure.suffix))
     document = to_builtins(done if len(done) > 1 else done[0])

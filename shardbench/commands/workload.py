@@ -13,7 +13,7 @@ from harness.contract.registry import Registry
 from harness.model.errors import UnknownName, UsageError, unknown
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import placed_on
-from reports.inventories import to_csv
+from reports.workload.text import to_csv
 from shardbench import completion, display
 from shardbench.command import Command
 from shardbench.display.inventory import outcome, shown
@@ -74,7 +74,7 @@ def show(
     if out.suffix.lower() == ".csv":
         write(out, to_csv(held, held.rows))
     else:
-        from reports.figures.inventory import draw  # matplotlib takes a second to import
+        from reports.workload.figure import draw  # matplotlib takes a second to import
 
         write(out, draw(held, sort, top).as_file(out.suffix))
     messages.print(held.summary)

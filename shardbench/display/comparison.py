@@ -13,8 +13,8 @@ from harness.measuring.selftest.file import SelfTest, last_selftests
 from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import SCHEMA, Cell, Progress, Summary, projected_speedup
 from harness.model.quality import Bound
-from reports.formatting import fact, figure, gap, listing, number, progress, reach
-from reports.tables.table import (
+from reports.core.formatting import fact, figure, gap, listing, number, progress, reach
+from reports.core.table import (
     Entry,
     Table,
     TableColumn,
@@ -24,7 +24,7 @@ from reports.tables.table import (
     table_of,
     text,
 )
-from reports.tables.terminal import as_terminal
+from reports.core.terminal import as_terminal
 
 _ROW_FIELDS = (
     *("variant", "cell", "status", "reason", "output", "wall_s", "cpu_s", "thread_cpu_s"),

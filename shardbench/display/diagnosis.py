@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 
 from harness.measuring.selftest.rounds import SHORT, Tally
 from harness.model.cell import Environment
-from reports.formatting import plural
-from reports.tables.table import code, table_of, text
-from reports.tables.terminal import as_terminal
+from reports.core.formatting import plural
+from reports.core.table import code, table_of, text
+from reports.core.terminal import as_terminal
 
 _LONGEST_NAME = 34
 _LOADED = 0.3

@@ -8,11 +8,11 @@ from rich.text import Text
 
 from harness.contract.abilities.explanation import Section, Value
 from harness.planning.explain import Explained
-from reports.escaping import markdown
-from reports.formatting import figure, number, seconds
-from reports.tables.markdown import as_markdown
-from reports.tables.table import Entry, Table, TableColumn, numbers, table_of, text
-from reports.tables.terminal import as_terminal
+from reports.core.escaping import markdown
+from reports.core.formatting import figure, number, seconds
+from reports.core.markdown import as_markdown
+from reports.core.table import Entry, Table, TableColumn, numbers, table_of, text
+from reports.core.terminal import as_terminal
 
 _WIDEST_WORD = 17
 

@@ -8,9 +8,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from harness.contract.abilities.inventory import Column, Imported, Inventory, distribution
-from reports.inventories import largest_title, range_of, text_of, with_unit
-from reports.tables.table import Entry, TableColumn, bar, numbers, table_of, text
-from reports.tables.terminal import as_terminal
+from reports.core.table import Entry, TableColumn, bar, numbers, table_of, text
+from reports.core.terminal import as_terminal
+from reports.workload.text import largest_title, range_of, text_of, with_unit
 from shardbench.display.explanation import bullets
 
 _WIDTH, _BESIDE = 39, 2

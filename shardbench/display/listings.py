@@ -10,8 +10,8 @@ from harness.contract.registry import Registry
 from harness.contract.variants import Variant
 from harness.model.topology import Topology
 from harness.topologies.lookup import presets
-from reports.tables.table import TableColumn, code, numbers, table_of, text
-from reports.tables.terminal import as_terminal
+from reports.core.table import TableColumn, code, numbers, table_of, text
+from reports.core.terminal import as_terminal
 
 _LONGEST_NAME = 36
 

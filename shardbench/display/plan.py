@@ -9,9 +9,9 @@ from rich.text import Text
 
 from harness.model.cell import RankTable
 from harness.planning.plan import Planned
-from reports.formatting import figure, gap, number, seconds
-from reports.tables.table import Entry, Table, bar, code, numbers, table_of
-from reports.tables.terminal import as_terminal
+from reports.core.formatting import figure, gap, number, seconds
+from reports.core.table import Entry, Table, bar, code, numbers, table_of
+from reports.core.terminal import as_terminal
 
 _MOST_ROWS = 64
 _AT_EACH_END = 8

@@ -19,9 +19,9 @@ from harness.topologies.devices import GpuDevice, NetworkDevice
 from harness.topologies.gpu_kinds import GpuKind, find_gpu_kind
 from harness.topologies.link_matrix import SELF, LinkMatrix, nvlinks_of
 from harness.topologies.link_shape import all_to_all_bw, near_nics, shape_of
-from reports.formatting import bandwidth, plural
-from reports.tables.table import Entry, Tone, numbers, table_of, text
-from reports.tables.terminal import as_terminal
+from reports.core.formatting import bandwidth, plural
+from reports.core.table import Entry, Tone, numbers, table_of, text
+from reports.core.terminal import as_terminal
 
 _WIDTH = 78
 _MOST_DOMAINS, _MOST_HOSTS, _MOST_GPUS = 2, 4, 16

@@ -6,10 +6,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract.abilities.validation import FittedMachine
-from harness.validating.statistics import Agreement
-from harness.validating.validation import Validation
-from reports.tables.terminal import as_terminal
-from reports.tables.validation import (
+from harness.estimates.statistics import Agreement
+from harness.estimates.validation import Validation
+from reports.core.terminal import as_terminal
+from reports.estimates.table import (
     agreements_table,
     decisions_table,
     errors_table,

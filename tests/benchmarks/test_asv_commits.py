@@ -15,7 +15,7 @@ from toy_history import ToyRepository
 
 from benchmarks.asv_commits import Commits
 from harness.execution.upstream import folder
-from harness.releases.installing import install
+from harness.series.installing import install
 
 ROOT = Path(__file__).parents[2]
 RELEASES = ("1.4.0", "1.5.1", "1.6.1", "1.8.0")

@@ -312,7 +312,7 @@ def test_large_problems_are_measured_on_request(
         written.append(results)
         return out / "index.html"
 
-    monkeypatch.setattr("reports.pages.report.write_report", write_report)
+    monkeypatch.setattr("reports.report.page.write_report", write_report)
     code, _, err = shardbench(*REPORT, *options)
     assert code == 0, err
     assert [path.name for path in (tmp_path / "results").iterdir()] == [file]

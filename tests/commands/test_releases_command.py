@@ -46,7 +46,7 @@ def with_figures(capsys, monkeypatch, tmp_path):
 @pytest.fixture
 def shardbench(with_figures, monkeypatch):
     """What one test looks at is not drawn for the others."""
-    monkeypatch.setattr("reports.pages.history.draw", lambda *_: None)
+    monkeypatch.setattr("reports.series.releases_page.draw", lambda *_: None)
     return with_figures
 
 

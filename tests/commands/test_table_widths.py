@@ -11,15 +11,15 @@ import termios
 import pytest
 from rich.console import Console
 
-from reports.tables.alignment import aligned
-from reports.tables.table import Entry, code, numbers, table_of, text
-from reports.tables.terminal import as_terminal
+from reports.core.alignment import aligned
+from reports.core.table import Entry, code, numbers, table_of, text
+from reports.core.terminal import as_terminal
 
 LISTS = ["families", "variants", "workloads", "topologies"]
 COLOUR = "\x1b[3"
 SHOW = (
-    "from shardbench import display; from reports.tables.table import *;"
-    "from reports.tables.terminal import as_terminal;"
+    "from shardbench import display; from reports.core.table import *;"
+    "from reports.core.terminal import as_terminal;"
     "rows = [('failed', 'a few words ' * 20)];"
     "columns = text('outcome', lambda row: outcome_entry(row[0])), text('words', 1);"
     "display.show(as_terminal(table_of(rows, *columns)))"

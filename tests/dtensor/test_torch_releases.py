@@ -6,8 +6,8 @@ from msgspec import to_builtins
 from harness.contract import ShardbenchError, Upstream
 from harness.contract.family import load
 from harness.model.ids import ProblemId
-from harness.releases.installing import installed_place
-from harness.releases.naming import version_of
+from harness.series.installing import installed_place
+from harness.series.naming import version_of
 from harness.topologies.lookup import find_topology
 from planners.dtensor.family import FAMILY
 

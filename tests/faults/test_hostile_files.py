@@ -13,7 +13,7 @@ from harness.topologies.lookup import find_topology
 from planners.dimspec.stream_file import read_stream
 from planners.embedding.plan_files.loader import plan_constraints
 from planners.embedding.tables.files import read_tables
-from reports.frames import read_results
+from reports.core.frames import read_results
 
 
 def _labelled(family):

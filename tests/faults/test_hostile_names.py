@@ -24,13 +24,13 @@ from made_up_results import (
 )
 
 from harness.model.cell import legible
-from reports.escaping import code, markdown
-from reports.escaping import csv as as_csv
-from reports.figures.drawing.canvas import short
-from reports.pages.report import write_report
-from reports.tables.table import table_of
-from reports.tables.table import text as text_column
-from reports.tables.terminal import as_terminal
+from reports.core.drawing.canvas import short
+from reports.core.escaping import code, markdown
+from reports.core.escaping import csv as as_csv
+from reports.core.table import table_of
+from reports.core.table import text as text_column
+from reports.core.terminal import as_terminal
+from reports.report.page import write_report
 from shardbench import display
 
 TAGS = {

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
 from harness.store.results import read_cells
-from reports.findings.report import findings
-from reports.frames import read_results
-from reports.pages.family import family_sections
-from reports.pages.report import write_report
-from reports.tables.family import cells_table, goals_table, problems_table
-from reports.tables.provenance import environment_table
-from reports.views.family import families
+from reports.core.frames import read_results
+from reports.family.data import families
+from reports.family.page import family_sections
+from reports.family.tables import cells_table, goals_table, problems_table
+from reports.report.findings import findings
+from reports.report.page import write_report
+from reports.report.provenance import environment_table
 
 WHOLE = past_lines((400,))[1] | {"against": "slow-copy"}
 OTHER = cell(decision="reference")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.pages.templating import templates as environment_of_templates
+from reports.core.templating import templates as environment_of_templates
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("harness", "reports", "shardbench", "planners", "benchmarks")
@@ -34,7 +34,7 @@ REVIEWED = {
     "planners/embedding/search/compiling.py: pickle.loads": "machine code that this user has kept",
     "harness/measuring/profile/frame_names.py: compile": "a frame's source, for names; never run",
     "harness/execution/upstream_child.py: runpy.run_path": "a driver that a family names",
-    "harness/history/running.py: runpy.run_path": "the same, on a commit of the user's choice",
+    "harness/series/running.py: runpy.run_path": "the same, on a commit of the user's choice",
 }
 
 
@@ -107,7 +107,7 @@ def test_what_was_reviewed_is_still_there():
 
 def test_html_is_escaped_and_nothing_is_marked_safe_but_the_figures():
     environment = environment_of_templates()
-    templates = sorted((ROOT / "reports" / "pages" / "templates").glob("*.j2"))
+    templates = sorted((ROOT / "reports" / "core" / "templates").glob("*.j2"))
     assert templates
     for path in templates:
         text = path.read_text(encoding="utf-8")

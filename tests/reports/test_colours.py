@@ -10,7 +10,7 @@ import pytest
 from made_up_results import family_lines, past_lines, write
 
 import reports
-from reports.figures.drawing.canvas import (
+from reports.core.drawing.canvas import (
     BLACK,
     GREY,
     HATCHES,
@@ -18,12 +18,12 @@ from reports.figures.drawing.canvas import (
     PALE,
     PALETTE,
 )
-from reports.figures.drawing.contrast import contrast, luminance, text_colour_on
-from reports.figures.family import figures
-from reports.frames import read_results
-from reports.views.family import families
+from reports.core.drawing.contrast import contrast, luminance, text_colour_on
+from reports.core.frames import read_results
+from reports.family.data import families
+from reports.family.figures import figures
 
-STYLE = (Path(reports.__file__).parent / "pages" / "templates" / "style.css").read_text()
+STYLE = (Path(reports.__file__).parent / "core" / "templates" / "style.css").read_text()
 # Viénot, Brettel and Mollon (1999) for linear RGB: who lacks the cones for long waves (protan), for
 # middle ones (deutan); for short ones (tritan) the one-plane simplification of Brettel et al. 1997.
 BLIND = {

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
 from harness.model.errors import UsageError
-from reports.findings.changes import sentences
-from reports.frames import read_results
-from reports.pages.comparison import write_comparison
-from reports.tables.changes import cells_table
-from reports.views.changes import Changes
+from reports.changes.data import Changes
+from reports.changes.findings import sentences
+from reports.changes.page import write_comparison
+from reports.changes.table import cells_table
+from reports.core.frames import read_results
 
 AT = "@crates[boxes=10,seed=1]/toy_rack:4"
 
@@ -208,7 +208,7 @@ def test_page_markdown_figure_and_data_are_written(tmp_path):
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_comparison_replaces_a_report_whole(tmp_path):
-    from reports.pages.report import write_report
+    from reports.report.page import write_report
 
     results = write(tmp_path / "r.jsonl", family_lines())
     write_report(results, tmp_path / "out")

@@ -7,14 +7,14 @@ import pytest
 from made_up_results import cell, family_lines, past_lines, write
 from matplotlib.text import Text
 
-import reports.figures.drawing.canvas
-import reports.figures.family
-from reports.figures.drawing.canvas import finish, new_figure, style
-from reports.figures.drawing.labels import label_points
-from reports.figures.growth import draw_growth
-from reports.figures.speedups import draw_speedups
-from reports.frames import read_results
-from reports.views.family import families
+import reports.core.drawing.canvas
+import reports.family.figures
+from reports.core.drawing.canvas import finish, new_figure, style
+from reports.core.drawing.labels import label_points
+from reports.core.frames import read_results
+from reports.family.data import families
+from reports.family.growth_figure import draw_growth
+from reports.family.speedups_figure import draw_speedups
 
 
 def draw(folder, lines, kind=None):
@@ -27,12 +27,12 @@ def draw(folder, lines, kind=None):
 
     (family,) = families(read_results(write(folder / "r.jsonl", lines)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reports.figures.drawing.canvas, "finish", keep)
+        patch.setattr(reports.core.drawing.canvas, "finish", keep)
         if kind:
             with style():
                 drawings = list(kind(family))
         else:
-            drawings = [d for some in reports.figures.family.figures(family).values() for d in some]
+            drawings = [d for some in reports.family.figures.figures(family).values() for d in some]
     return {d.slug: (d, figure) for d, figure in zip(drawings, made, strict=True)}
 
 

@@ -3,10 +3,10 @@ import math
 import pytest
 from made_up_results import cell, family_lines, goal, over_budget, past_lines, write
 
-from reports.findings.report import KINDS, findings
-from reports.frames import read_results
-from reports.views.family import families
-from reports.views.variants import ladder, published_shares
+from reports.core.frames import read_results
+from reports.family.data import families
+from reports.family.variants import ladder, published_shares
+from reports.report.findings import KINDS, findings
 
 
 @pytest.fixture

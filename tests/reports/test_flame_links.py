@@ -8,11 +8,11 @@ from made_up_results import cell, family_lines, write
 from test_flame_page import profile
 
 from harness.measuring.profile.flame_graph import Frame
-from reports.frames import read_results
-from reports.pages.flame_links import ladder_steps, page_name, variant_pairs
-from reports.pages.flames import flame_page
-from reports.pages.report import write_report
-from reports.views.family import families
+from reports.core.frames import read_results
+from reports.family.data import families
+from reports.family.flame_links import ladder_steps, page_name, variant_pairs
+from reports.profile.page import flame_page
+from reports.report.page import write_report
 
 PROBLEM = "crates[boxes=80,seed=1]/toy_rack:4"
 LADDER = ["slow-copy", "half-copy", "quick-copy", "no-copy"]

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from harness.measuring.profile.flame_graph import Frame, Profile, Stack, Weight
-from reports.pages.flames import explanation, flame_page, overview
+from reports.profile.page import explanation, flame_page, overview
 
 COPY = Frame("copy", "deepcopy")
 PLAN = Frame("planner", "Planner.plan")

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from reports import formatting
+from reports.core import formatting
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from made_up_results import BOUNDED, cell, family_lines, over_budget, past_lines, write
 
 from harness.model.errors import UsageError
-from reports.frames import read_results
+from reports.core.frames import read_results
 
 
 def test_a_row_per_cell_and_per_figure(tmp_path):

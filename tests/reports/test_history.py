@@ -5,9 +5,8 @@ import pytest
 from harness.contract import Releases
 from harness.model.cell import Cell, Environment, Ratio, Summary
 from harness.model.ids import CellId, ProblemId
-from harness.releases.variants import CALLS
-from reports.pages.history import data, draw, load_note, page
-from reports.views.history import (
+from harness.series.variants import CALLS
+from reports.series.releases import (
     Chapter,
     chapters,
     history_findings,
@@ -15,6 +14,7 @@ from reports.views.history import (
     ratio_to,
     times_text,
 )
+from reports.series.releases_page import data, draw, load_note, page
 
 PROBLEM = ProblemId.parse("toy[size=3]/dgx_a100_80gb:8")
 LIBRARY = Releases(

@@ -9,9 +9,9 @@ from selenium.webdriver.common.keys import Keys
 from test_flame_page import COMPILED, PROBLEM, profile
 
 from harness.measuring.profile.flame_graph import Frame
-from reports.pages.comparison import write_comparison
-from reports.pages.flames import flame_page
-from reports.pages.report import write_report
+from reports.changes.page import write_comparison
+from reports.profile.page import flame_page
+from reports.report.page import write_report
 
 pytestmark = needs_chromium
 

@@ -3,10 +3,10 @@
 import pytest
 from made_up_results import family_lines, write
 
-from reports.frames import read_results
-from reports.pages.report import write_report
-from reports.tables.family import cells_table, problems_table
-from reports.views.family import families
+from reports.core.frames import read_results
+from reports.family.data import families
+from reports.family.tables import cells_table, problems_table
+from reports.report.page import write_report
 
 
 def lines_of_two_machines():

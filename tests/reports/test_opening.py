@@ -8,7 +8,7 @@ from made_up_ranks import with_ranks
 from made_up_results import GOALS, family_lines, no_png, overview_row, past_lines, write
 from selenium.webdriver.common.by import By
 
-from reports.pages.report import write_report
+from reports.report.page import write_report
 
 pytestmark = needs_chromium
 

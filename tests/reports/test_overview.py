@@ -5,12 +5,12 @@ import math
 import pytest
 from made_up_results import cell, family_lines, over_budget, overview_row, past_lines, write
 
-from reports.findings.shortfalls import goals_in_a_line
-from reports.frames import read_results
-from reports.tables.markdown import as_markdown
-from reports.tables.overview import overview_table
-from reports.views.family import families
-from reports.views.overview import overview
+from reports.core.frames import read_results
+from reports.core.markdown import as_markdown
+from reports.family.data import families
+from reports.family.shortfalls import goals_in_a_line
+from reports.report.data import overview
+from reports.report.table import overview_table
 
 WAY = overview_row(
     "Boxes", "no-copy", "compiled", 1, boxes=400, best="certified", published="quick-copy"

@@ -16,10 +16,10 @@ from made_up_results import (
     write,
 )
 
-import reports.pages.report
+import reports.report.page
 from harness.model.cell import Decision, Status
 from harness.model.errors import UsageError
-from reports.pages.report import write_report
+from reports.report.page import write_report
 
 VOID = {"meta", "input", "link", "img", "br", "hr"}
 
@@ -285,7 +285,7 @@ def test_a_failure_leaves_the_earlier_report(tmp_path, monkeypatch):
     def fail(*_):
         raise RuntimeError("made up")
 
-    monkeypatch.setattr(reports.pages.report, "sources_table", fail)
+    monkeypatch.setattr(reports.report.page, "sources_table", fail)
     with pytest.raises(RuntimeError):
         write_report(results, tmp_path / "out")
     assert {p: p.read_bytes() for p in path.parent.rglob("*") if p.is_file()} == before

@@ -5,14 +5,14 @@ from made_up_ranks import COLUMNS, ranks, with_ranks
 from made_up_results import cell, family_lines, over_budget, write
 from matplotlib.text import Text
 
-import reports.figures.drawing.canvas
-from reports.figures.drawing.canvas import finish, style
-from reports.figures.ranks import draw_ranks
-from reports.frames import read_results
-from reports.pages.report import write_report
-from reports.tables.ranks import loads_table, ranks_table
-from reports.views.family import families
-from reports.views.ranks import ranks as ranks_of
+import reports.core.drawing.canvas
+from reports.core.drawing.canvas import finish, style
+from reports.core.frames import read_results
+from reports.family.data import families
+from reports.family.ranks import ranks as ranks_of
+from reports.family.ranks_figure import draw_ranks
+from reports.family.ranks_table import loads_table, ranks_table
+from reports.report.page import write_report
 
 
 def family_of(folder, lines):
@@ -95,7 +95,7 @@ def test_the_tables_hold_every_rank_and_the_heaviest(tmp_path):
 def test_both_plans_are_drawn_whole_on_one_scale(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(
-        reports.figures.drawing.canvas,
+        reports.core.drawing.canvas,
         "finish",
         lambda figure, *rest: made.append(figure) or finish(figure, *rest),
     )
@@ -120,7 +120,7 @@ def test_the_figure_has_a_bar_for_each_rank_and_the_capacity(tmp_path, amount, m
         made.append(figure)
         return finish(figure, *rest)
 
-    monkeypatch.setattr(reports.figures.drawing.canvas, "finish", keep)
+    monkeypatch.setattr(reports.core.drawing.canvas, "finish", keep)
     with style():
         (drawing,) = draw_ranks(family_of(tmp_path, with_ranks(family_lines((10,)), amount)))
     axes = made[0].axes

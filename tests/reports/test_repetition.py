@@ -1,8 +1,8 @@
 import pytest
 from made_up_results import cell, write
 
-from reports.findings.report import findings
-from reports.frames import UsageError, read_results
+from reports.core.frames import UsageError, read_results
+from reports.report.findings import findings
 
 ENOUGH = {"copies": 1, "searches": "distinct"}
 

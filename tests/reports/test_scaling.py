@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_results import cell, family_lines, over_budget, write
 
-from reports.frames import read_results
-from reports.views.scaling import exponents, fit_exponent, sweeps, without_parameter
+from reports.core.frames import read_results
+from reports.family.scaling import exponents, fit_exponent, sweeps, without_parameter
 
 
 @given(

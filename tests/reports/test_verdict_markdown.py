@@ -14,8 +14,8 @@ from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.suites.difference import Deviation
 from harness.suites.expectations import Expectation, Expectations, MadeWith, Rules
 from harness.suites.gate import GateVerdict, Judged, judge_cells
-from reports.escaping import code
-from reports.pages.gate import (
+from reports.core.escaping import code
+from reports.gate.page import (
     failure_markdown,
     headline,
     look_closer,

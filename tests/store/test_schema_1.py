@@ -8,7 +8,7 @@ import pytest
 
 from harness.model.cell import Cell
 from harness.store.results import parse_line, read_whole, to_json
-from reports.frames import read_results
+from reports.core.frames import read_results
 
 FILE = Path(__file__).with_name("data") / "schema_1.jsonl"
 LINES = FILE.read_text(encoding="utf-8").splitlines()

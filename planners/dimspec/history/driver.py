@@ -1,6 +1,6 @@
 """Counts and times the conversions of a commit of ColossalAI, whose checkout is imported first.
 
-`harness.history` asks, with the request that `harness.contract.History` describes.
+`harness.series` asks, with the request that `harness.contract.History` describes.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Drives DTensor of one release of torch, in a child process that has it on its import path.
 
-`harness.releases` asks, with the requests that `harness.contract.Releases` describes.
+`harness.series` asks, with the requests that `harness.contract.Releases` describes.
 The programs `ops` and `mlp` are those of the family, on what releases from 2.5 on have in public,
 but for the fake process group and the caches, which no release lets a program reach otherwise;
 `optimizer` and `dynamic` are the family's own, which run from 2.10 on. One step on cold caches is

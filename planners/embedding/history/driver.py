@@ -1,6 +1,6 @@
 """Counts and times one plan of a commit of torchrec, whose checkout is first on the import path.
 
-`harness.history` asks, with the request that `harness.contract.History` describes.
+`harness.series` asks, with the request that `harness.contract.History` describes.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """Drives one release of torchrec's planner, in a child process that has it on its import path.
 
-`harness.releases` asks, with the requests that `harness.contract.Releases` describes. What is timed
+`harness.series` asks, with the requests that `harness.contract.Releases` describes. What is timed
 is planned in a call of its own, since counting slows down what it counts.
 """
 

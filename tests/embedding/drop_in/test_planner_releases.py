@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.releases.installing import installed_place
+from harness.series.installing import installed_place
 from planners.embedding.drop_in.planner import RELEASES
 
 pytestmark = pytest.mark.long

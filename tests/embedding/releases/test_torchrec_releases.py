@@ -8,7 +8,7 @@ from msgspec import to_builtins
 from harness.contract import Recorder, Upstream
 from harness.contract.family import load
 from harness.model.ids import ProblemId
-from harness.releases.installing import Place, installed_place
+from harness.series.installing import Place, installed_place
 from harness.topologies.lookup import find_topology
 from planners.embedding.family import FAMILY
 

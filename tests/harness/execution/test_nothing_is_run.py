@@ -15,7 +15,7 @@ REVIEWED = {
     ("planners/embedding/search/compiling.py", "pickle"),
     # Drivers of the real upstreams, which are part of this repository.
     ("harness/execution/upstream_child.py", "run_path"),
-    ("harness/history/running.py", "run_path"),
+    ("harness/series/running.py", "run_path"),
 }
 
 FORBIDDEN_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "code", "yaml"}

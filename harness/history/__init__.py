@@ -1,1 +1,0 @@
-"""Commits of a library, run from their checkouts, and the steps between them."""

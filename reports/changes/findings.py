@@ -1,0 +1,164 @@
+"""Sentences on what changed between two results files, what must not change first."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pandas as pd
+
+from reports.changes.data import Changes
+from reports.core.finding import Finding
+from reports.core.formatting import (
+    MISSING,
+    change,
+    count,
+    listing,
+    names,
+    percent,
+    plural,
+    with_interval,
+)
+from reports.family.data import rows_of
+
+_MOST = 3
+_COMPARED = ("faster", "slower", "same", "inconclusive", "reference", "not compared")
+
+
+def sentences(changes: Changes) -> list[Finding]:
+    """Return what changed; the first finding sums it up."""
+    tellers = (_decisions, _counters, _qualities, _times, _files)
+    return [_summary(changes), *(finding for tell in tellers for finding in tell(changes))]
+
+
+def _summary(changes: Changes) -> Finding:
+    both = changes.both
+    if both.empty:
+        return Finding("verdict", "The two files have no cell in common.")
+    different = int((both["decision"] == "different").sum())
+    grown = int((changes.counters["factor"] > 1).sum())
+    worse = int((changes.qualities["effect"] == "worse").sum())
+    lost = int(((both["status_a"] == "ok") & (both["status_b"] != "ok")).sum())
+    amounts = (
+        (lost, "cell", f"no longer {'ends' if lost == 1 else 'end'} well"),
+        (different, "decision", "changed"),
+        (grown, "counter", "grew"),
+        (len(changes.counters) - grown, "counter", "fell"),
+        (worse, "quality", "got worse"),
+        (len(changes.qualities) - worse, "quality", "got better"),
+    )
+    found = [f"{plural(amount, noun)} {verb}" for amount, noun, verb in amounts if amount]
+    told = int((both["decision"] != "").sum())
+    return Finding(
+        "verdict",
+        f"Of {plural(len(both), 'cell')} that both files hold, "
+        f"{listing(found, most=6) or 'none decides, counts or rates anything otherwise'}.",
+        f"{count(told - different)} of {plural(told, 'decision')} that both fingerprint are the "
+        f"same; {count(int(both['moved'].isin(['less', 'more']).sum()))} of "
+        f"{plural(int((both['moved'] != '').sum()), 'ratio')} moved beyond both intervals.",
+    )
+
+
+def _decisions(changes: Changes) -> Iterator[Finding]:
+    both = changes.both
+    cells = both["cell"][both["decision"] == "different"]
+    if len(cells):
+        yield Finding(
+            "decisions",
+            f"{plural(len(cells), 'cell')} {'decides' if len(cells) == 1 else 'decide'} otherwise "
+            f"than before: {names(cells, _MOST)}.",
+            "Their fingerprints differ; the qualities below say whether for the better.",
+        )
+    odd = ~both["outcome_a"].isin(_COMPARED) | ~both["outcome_b"].isin(_COMPARED)
+    odd &= both["outcome_a"] != both["outcome_b"]
+    for (a, b), group in both[odd].groupby(["outcome_a", "outcome_b"], sort=False):
+        kind = "failed" if b in ("failed", "different decision") else "outcome"
+        went = f"{plural(len(group), 'cell')} went from {a} to {b}"
+        yield Finding(kind, f"{went}: {names(group['cell'], _MOST)}.")
+
+
+def _counters(changes: Changes) -> Iterator[Finding]:
+    def write(row: dict[str, Any]) -> str:
+        return f"`{row['name']}` of `{row['cell']}` {count(row['a'])} → {count(row['b'])}"
+
+    table = changes.counters
+    detail = "A counter repeats exactly, so the code does other work than before."
+    yield from _listed("counters", table[table["factor"] > 1], "counter", "grew", write, detail)
+    fell = table[table["factor"] < 1].iloc[::-1]
+    yield from _listed("counters", fell, "counter", "fell", write, detail)
+
+
+def _qualities(changes: Changes) -> Iterator[Finding]:
+    def write(row: dict[str, Any]) -> str:
+        more = row["change"]
+        share = f" ({percent(abs(more))} {'more' if more > 0 else 'less'})"
+        values = change(row["a"], row["b"], row["unit"])
+        return f"`{row['name']}` of `{row['cell']}` {values}{share if math.isfinite(more) else ''}"
+
+    table = changes.qualities
+    for effect, found in (("worse", table), ("better", table.iloc[::-1])):
+        found = found[found["effect"] == effect]
+        yield from _listed(effect, found, "quality", f"got {effect}", write)
+
+
+def _times(changes: Changes) -> Iterator[Finding]:
+    def write(row: dict[str, Any]) -> str:
+        a, b = (
+            with_interval(row[f"ratio_{file}"], row[f"low_{file}"], row[f"high_{file}"])
+            for file in "ab"
+        )
+        return f"`{row['cell']}` {a} → {b}"
+
+    both = changes.both.assign(step=changes.both["ratio_b"] / changes.both["ratio_a"])
+    for moved in ("more", "less"):
+        found = both[both["moved"] == moved].sort_values("step", ascending=moved == "less")
+        yield from _listed(
+            "time",
+            found,
+            "cell",
+            f"{'takes' if len(found) == 1 else 'take'} {moved} of the time of what they are "
+            "compared with than before",
+            write,
+            "Each ratio was taken within its own run, and the two intervals have nothing in "
+            "common. It moves as well where the other variant's time does.",
+        )
+    if within := int((both["moved"] == "within").sum()):
+        yield Finding(
+            "time",
+            f"{plural(within, 'ratio')} stayed within the intervals.",
+            "That says nothing against a change that is smaller than them.",
+        )
+
+
+def _listed(
+    kind: str,
+    found: pd.DataFrame,
+    noun: str,
+    verb: str,
+    write: Callable[[dict[str, Any]], str],
+    detail: str = "",
+) -> Iterator[Finding]:
+    """Say how many rows there are, and what the first ones are."""
+    if len(found):
+        told = listing([write(row) for row in rows_of(found)], _MOST)
+        yield Finding(kind, f"{plural(len(found), noun)} {verb}: {told}.", detail)
+
+
+def _files(changes: Changes) -> Iterator[Finding]:
+    """Say what only one file holds, with what each was measured, and what is wrong with it."""
+    for file in "AB":
+        cells = changes.cells["cell"][changes.cells["where"] == f"only {file}"]
+        if len(cells):
+            alone = f"{plural(len(cells), 'cell')} of {file} alone"
+            yield Finding("cells", f"{alone}: {names(cells, _MOST)}.")
+    differ = changes.settings[changes.settings["a"] != changes.settings["b"]]
+    if len(differ):
+        told = [f"{r['what']} {r['a'] or MISSING} → {r['b'] or MISSING}" for r in rows_of(differ)]
+        yield Finding("measured with", f"Measured with something else: {listing(told, most=8)}.")
+    if not changes.both.empty and not changes.both["one_machine"].any():
+        yield Finding(
+            "measured with",
+            "No cell was measured by one and the same machine in both files.",
+            "Times in seconds are left out; decisions, counters, qualities and ratios stand.",
+        )
+    for file, results in (("A", changes.a), ("B", changes.b)):
+        yield from (Finding("file", f"{file}: {note}") for note in results.notes)

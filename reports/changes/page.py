@@ -1,0 +1,69 @@
+"""The page of what changed between two results files."""
+
+from pathlib import Path
+
+from harness.model.errors import printable
+from reports.changes.data import Changes
+from reports.changes.figure import draw_ratios
+from reports.changes.findings import sentences
+from reports.changes.table import cells_table, counters_table, qualities_table, settings_table
+from reports.core.formatting import plural
+from reports.core.frames import read_results
+from reports.core.page import CaptionedTable, Page, PageChapter, PageSection, write_page
+
+
+def write_comparison(a: Path, b: Path, out: Path) -> Path:
+    """Write what changed from the results file `a` to `b` into a folder; return its page.
+
+    Raises UsageError where a file is unreadable, or `out` not to be written, see `write_page`.
+    """
+    changes = Changes(read_results(a), read_results(b))
+    names = (a.name, b.name) if a.name != b.name else (str(a), str(b))
+    return write_page(out, lambda: _page(changes, *map(printable, names)))
+
+
+def _page(changes: Changes, a: str, b: str) -> Page:
+    counters = CaptionedTable(
+        counters_table(changes),
+        "Every counter that differs: a count of work done, the same in every run.",
+        "counters",
+        changes.counters,
+    )
+    qualities = CaptionedTable(
+        qualities_table(changes),
+        "Every figure of a decision that differs.",
+        "qualities",
+        changes.qualities,
+    )
+    cells = CaptionedTable(
+        cells_table(changes),
+        "Every cell of either file. Times in seconds are there where one machine measured both, "
+        "and are no more than information: another day is another load.",
+        "cells",
+        changes.cells,
+    )
+    sections = {
+        "Ratios": PageSection("ratios", drawings=list(draw_ratios(changes))),
+        "Counters": PageSection("counters", tables=[counters] * bool(counters.table.rows)),
+        "Qualities": PageSection("qualities", tables=[qualities] * bool(qualities.table.rows)),
+        "All cells": PageSection("all-cells", tables=[cells]),
+        "Measured with": PageSection(
+            "measured-with", tables=[CaptionedTable(settings_table(changes))]
+        ),
+    }
+    chapters = [
+        PageChapter(each.slug, title, [each])
+        for title, each in sections.items()
+        if each.drawings or each.tables
+    ]
+    how = PageChapter("how", "How to read this", [], template="changes_glossary.html.j2")
+    return Page(
+        name=f"{a} and {b}",
+        heading="What changed",
+        lead=[
+            f"`{letter}` is {name}, {plural(len(results.cells), 'cell')}"
+            for letter, name, results in (("A", a, changes.a), ("B", b, changes.b))
+        ],
+        findings=sentences(changes),
+        chapters=[*chapters, how],
+    )

@@ -1,0 +1,333 @@
+"""The look that all figures share, their files as SVG and PNG, and places for labels."""
+
+import io
+import itertools
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.text import Annotation, Text
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
+
+from reports.core.formatting import interval, number, seconds
+
+# Okabe and Ito's palette, which most colour-blind people can tell apart. Its yellow is left out,
+# too pale for a line on white, and a grey added.
+BLUE, VERMILION, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+ORANGE, SKY, BLACK, SILVER = "#E69F00", "#56B4E9", "#000000", "#767676"
+PALETTE = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, SILVER)
+GREY, PALE = "#6B6B6B", "#D0D0D0"
+# One more pattern than colours, so that the two do not repeat together.
+HATCHES = ("", "///", "\\\\\\\\\\\\", "---", "|||", "xxx", "+++", "/|/|", "-\\\\-\\\\")
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">")
+WIDTH = 7.4
+
+# What turns around in dark mode, by the variable of the page's style that it becomes there.
+_NEUTRAL = {
+    "#000000": "ink",
+    "#ffffff": "card",
+    "#333333": "ink",
+    GREY.lower(): "figure-grey",
+    PALE.lower(): "figure-pale",
+    "#e4e4e4": "figure-grid",
+}
+_MARKED = re.compile(r'<g id="(mark|key):(\d*):([^"]*)">')
+_PAINT = re.compile(r"\b(fill|stroke): (#[0-9a-f]{6})")
+
+_LONGEST_LINE, LONGEST_NAME, _MOST_LINES = 100, 50, 4
+
+_STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "axes.titlesize": 9.0,
+    "axes.edgecolor": GREY,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "xtick.color": "#333333",
+    "ytick.color": "#333333",
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "hatch.linewidth": 0.6,
+    "text.parse_math": False,
+    "svg.fonttype": "none",
+    "figure.dpi": 100.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A finished figure with its data.
+
+    `svg` is a whole SVG file, `inline` the same without what HTML must not hold twice. The ids of
+    both start with `slug`, which is unique in a report and names the files.
+    """
+
+    slug: str
+    title: str
+    caption: str
+    data: pd.DataFrame
+    svg: str
+    png: bytes
+
+    def as_file(self, suffix: str) -> str | bytes:
+        """Return what a file of that suffix holds, `.svg` or `.png`."""
+        return self.svg if suffix.lower() == ".svg" else self.png
+
+    @property
+    def inline(self) -> str:
+        """The SVG for use inside an HTML page, whose style sheet says what is light and dark."""
+        body = self.svg[self.svg.index("<svg") :]
+        head, rest = body.split(">", 1)
+        head = re.sub(r'\s(?:xmlns(?::xlink)?|version|width|height)="[^"]*"', "", head)
+        return _PAINT.sub(_themed, f"{head}>{rest}".replace("xlink:href", "href")).strip()
+
+
+def _themed(paint: re.Match[str]) -> str:
+    neutral = _NEUTRAL.get(paint[2])
+    return f"{paint[1]}: var(--{neutral}, {paint[2]})" if neutral else paint[0]
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Apply the common look while a figure is drawn and written."""
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        # A script that the font lacks is drawn as boxes, and the table has the text.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        warnings.filterwarnings("ignore", "constrained_layout not applied", UserWarning)
+        yield
+
+
+def blank_figure(height: float) -> Figure:
+    """Return a figure of common width and `height` in inches, without axes."""
+    return Figure(figsize=(WIDTH, height), layout="constrained")
+
+
+def new_figure(height: float) -> tuple[Figure, Axes]:
+    """Return an empty figure of common width and `height` in inches, with one pair of axes."""
+    figure = blank_figure(height)
+    return figure, figure.subplots()
+
+
+def finish(figure: Figure, slug: str, title: str, caption: str, data: pd.DataFrame) -> Drawing:
+    """Write a figure as SVG and PNG, the same bytes every time."""
+    _shorten_texts(figure)
+    figure.draw_without_rendering()
+    figure.set_layout_engine(None)  # all has its place, which each file would seek anew, twice
+    svg, png = io.StringIO(), io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": slug}):
+        empty = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(svg, format="svg", metadata=empty)
+    figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
+    written = _own_ids(_with_marks(svg.getvalue()), slug)
+    return Drawing(slug, title, caption, data, written, png.getvalue())
+
+
+def mark(artist: Artist, told: str, series: int | None = None) -> None:
+    """Let an artist tell something when it is pointed at, and be hidden with its series."""
+    plain = told.replace('"', "'")  # so that the SVG has it between double quotes
+    artist.set_gid(f"mark:{'' if series is None else series}:{plain}")
+
+
+def _with_marks(svg: str) -> str:
+    """Turn what `mark` and `make_switches` noted into titles and attributes of the SVG."""
+    places = itertools.count(1)
+
+    def written(found: re.Match[str]) -> str:
+        kind, series, told = found.groups()  # the text was escaped for an attribute
+        name = "series" if kind == "mark" else "key"
+        of = f' data-{name}="{series}"' if series else ""
+        title = f"<title>{told}</title>" if told else ""
+        return f'<g id="{kind}-{next(places)}"{of}>{title}'
+
+    return _MARKED.sub(written, svg)
+
+
+def _own_ids(svg: str, slug: str) -> str:
+    """Give every id of an SVG file a prefix, so that several can stand in one page."""
+    svg = re.sub(r'\bid="', f'id="{slug}-', svg)
+    svg = re.sub(r'href="#', f'href="#{slug}-', svg)
+    svg = svg.replace("url(#", f"url(#{slug}-")
+    # matplotlib's style sheet would reach beyond its figure once the SVG stands in a page.
+    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, count=1, flags=re.DOTALL)
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    return svg.replace("<svg ", '<svg stroke-linejoin="round" stroke-linecap="butt" ', 1)
+
+
+def colour_of(position: int) -> str:
+    """The colour of the nth variant or phase of a family, the same in all of its figures."""
+    return PALETTE[position % len(PALETTE)]
+
+
+Ends = tuple[float, float]
+"""The lower and the upper end of an interval; NaN where there is none."""
+
+_MINUTE, _HOUR = 60.0, 3600.0
+_ROUND_TIMES = (
+    *(step * 10.0**power for power in range(-9, 1) for step in (1, 2, 5)),
+    *(10.0, 20.0, 30.0),
+    *(step * unit for unit in (_MINUTE, _HOUR) for step in (1, 2, 5, 10, 20, 30)),
+    *(step * 10.0**power * _HOUR for power in (2, 3) for step in (1, 2, 5)),
+)
+_FEW_TIMES = (*(10.0**power for power in range(-9, 2)), _MINUTE, 10 * _MINUTE, _HOUR, 10 * _HOUR)
+
+
+ROUND_NUMBERS = [step * 10.0**power for power in range(-9, 10) for step in (1, 2, 5)]
+
+
+def log_time(axes: Axes, which: Literal["x", "y"]) -> None:
+    """Make an axis logarithmic in seconds, with ticks at round times."""
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    low, high = axis.get_view_interval()
+    ticks = [time for time in _ROUND_TIMES if low <= time <= high]
+    if len(ticks) > 8:
+        ticks = [time for time in _FEW_TIMES if low <= time <= high]
+    if len(ticks) < 3:
+        ticks = [time for time in MaxNLocator(5).tick_values(low, high) if low <= time <= high]
+    set_ticks(axis, ticks, _time)
+
+
+def log_number(axes: Axes) -> None:
+    """Make the x axis logarithmic, with ticks at 1, 2, 5, 10 and so on."""
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    ticks = [tick for tick in ROUND_NUMBERS if low * 0.999 <= tick <= high]
+    if len(ticks) > 9:
+        ticks = [tick for tick in ticks if f"{tick:e}".startswith("1")]
+    set_ticks(axes.xaxis, ticks, lambda tick: number(float(tick), trim=True))
+
+
+def set_ticks(axis: Axis, ticks: Sequence[float], write: Callable[[float], str]) -> None:
+    """Give an axis these ticks and no others."""
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda tick, _: write(tick)))
+
+
+def _time(tick: float) -> str:
+    return seconds(tick, trim=True)
+
+
+def linear_time(axes: Axes) -> None:
+    """Give an x axis from 0, in seconds, ticks at multiples of a round time."""
+    longest = axes.get_xlim()[1]
+    step = next((time for time in _ROUND_TIMES if longest <= 6 * time), longest / 5)
+    axes.xaxis.set_major_locator(MultipleLocator(step))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: _time(tick)))
+
+
+def key(label: str, **look: Any) -> Line2D:
+    """Return what stands for lines or points of a look in a legend."""
+    return Line2D([], [], label=label, **look)
+
+
+def make_switches(legend: Legend) -> None:
+    """Let each entry of a legend hide and show the series of its place."""
+    for series, parts in enumerate(zip(legend.legend_handles, legend.texts, strict=True)):
+        for part in filter(None, parts):
+            part.set_gid(f"key:{series}:")
+
+
+def legend_above(figure: Figure, *keys: Line2D | Patch) -> None:
+    """Write a legend above a figure, in one row of three at most."""
+    figure.legend(handles=keys, loc="outside upper left", ncols=3)
+
+
+def draw_interval(axes: Axes, place: float, value: float, ends: Ends, **look: Any) -> None:
+    """Draw a value's interval as a line across a row of horizontal bars."""
+    low, high = ends
+    axes.errorbar(value, place, xerr=[[value - low], [high - value]], capsize=3, **look)
+
+
+def draw_bar(
+    axes: Axes,
+    place: float,
+    value: float,
+    ends: Ends,
+    text: str,
+    name: str,
+    start: float = 0.0,
+    **look: Any,
+) -> None:
+    """Draw a bar with its interval where it has one, and beside it a text and that interval.
+
+    The bar tells `name` and that text when it is pointed at.
+    """
+    (bar,) = axes.barh(place, value - start, left=start, **look)
+    end = max(value, start)
+    if all(map(math.isfinite, ends)):
+        draw_interval(axes, place, value, ends, color="black", linewidth=1)
+        end, text = max(ends[1], start), f"{text} ({interval(*ends)})"
+    mark(bar, f"{name}: {text}")
+    write_beside(axes, end, place, text)
+
+
+def write_beside(axes: Axes, x: float, y: float, text: str, **look: Any) -> None:
+    """Write a text to the right of (x, y), on white so that no grid line crosses it."""
+    white = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    look = {"va": "center", "fontsize": 8.5, "bbox": white, **look}
+    axes.annotate(text, (x, y), (6, 0), textcoords="offset points", **look)
+
+
+def make_room(axes: Axes) -> None:
+    """Let the x axis run on to where every text beside a bar still fits; from 0 if it is linear."""
+    settle(axes)
+    width = axes.get_window_extent().width
+    low, high = axes.get_xlim()
+    is_log = axes.get_xscale() == "log"
+    needed = [math.log(high / low) if is_log else axes.dataLim.x1 * 1.02]
+    for text in axes.texts:
+        if isinstance(text, Annotation) and text.xycoords == "data":
+            left = width - text.get_window_extent().width - 16
+            far = math.log(text.xy[0] / low) if is_log else text.xy[0]
+            needed.append(far * width / max(left, width / 3))
+    axes.set_xlim(low if is_log else 0, low * math.exp(max(needed)) if is_log else max(needed))
+
+
+def settle(axes: Axes) -> None:
+    """Shorten texts, and put everything in its place, so that it can be measured."""
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    _shorten_texts(figure)
+    figure.draw_without_rendering()
+
+
+def short(text: str, most: int = _LONGEST_LINE) -> str:
+    """Leave out the middle of a text's lines that would not fit a figure, and join many lines."""
+    lines = text.split("\n")
+    if len(lines) > _MOST_LINES:
+        lines = [" ".join(lines)]
+    return "\n".join(
+        line if len(line) <= most else f"{line[: most - 16]}…{line[-15:]}" for line in lines
+    )
+
+
+def _shorten_texts(figure: Figure) -> None:
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_text(short(text.get_text()))
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Write a name at each row of horizontal bars, from the top down."""
+    axes.set_yticks(range(len(names)), [short(name, LONGEST_NAME) for name in names])
+    axes.set_ylim(len(names) - 0.45, -0.55)
+    axes.tick_params(axis="y", length=0)

@@ -1,0 +1,158 @@
+"""The parts of a page, and the folder of HTML, Markdown, figures and data that it becomes.
+
+A folder is written whole or not at all, over an earlier one and nothing else.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from harness.model.errors import UsageError
+from reports.core.drawing.canvas import Drawing
+from reports.core.escaping import csv
+from reports.core.finding import Finding
+from reports.core.table import Table
+from reports.core.templating import render
+
+_GENERATOR = "shardbench report"
+
+# What a report may hold; index.html last, since it marks a whole one.
+_PARTS = ("figures", "data", "flames", "report.md", "index.html")
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionedTable:
+    """A table with a sentence on it; where it has `data`, they are the CSV file of that `name`."""
+
+    table: Table
+    caption: str = ""
+    name: str = ""
+    data: pd.DataFrame | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageSection:
+    """Figures, tables, and remarks on them; `note` says why something is not there.
+
+    `terms` are explained: a name, its meaning, and what kind of figure it is. Without a title it is
+    all of its chapter. What `is_folded` is shown when it is asked for.
+    """
+
+    slug: str
+    title: str = ""
+    drawings: Sequence[Drawing] = ()
+    tables: Sequence[CaptionedTable] = ()
+    note: str = ""
+    remarks: Sequence[str] = ()
+    terms: Sequence[tuple[str, str, str]] = ()
+    is_folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PageChapter:
+    """A chapter; `template` has what it says in HTML alone, such as a glossary.
+
+    It opens with its `findings`, of which all but the first few are folded away.
+    """
+
+    slug: str
+    title: str
+    sections: Sequence[PageSection]
+    lead: str = ""
+    template: str = ""
+    findings: Sequence[Finding] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The first screen of a page whose chapters are pages of their own: a table and a figure.
+
+    `remark` is a line between the two, and `first_findings` has a finding of each chapter.
+    """
+
+    table: CaptionedTable
+    drawings: Sequence[Drawing]
+    remark: str
+    first_findings: Mapping[str, Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page, and the CSV files and others that go with it.
+
+    With an `opening` each chapter is shown alone; without one the first finding sums all up.
+    """
+
+    name: str
+    heading: str
+    lead: Sequence[str]
+    findings: Sequence[Finding]
+    chapters: Sequence[PageChapter]
+    opening: Opening | None = None
+    data: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def write_page(out: Path, build: Callable[[], Page]) -> Path:
+    """Write a page into the folder `out`; return the path of its HTML.
+
+    `out` gets index.html, report.md, figures/*.svg|png, data/*.csv, and the page's other files.
+    What an earlier call wrote there is replaced, other files stay. Nothing is touched unless the
+    whole page could be made. Raises UsageError where `out` cannot be written, or holds files of
+    these names that are no report.
+    """
+    out = out.resolve()
+    _check_target(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
+            fresh = Path(scratch) / "fresh"
+            _write(build(), fresh)
+            _put_in_place(fresh, out, Path(scratch))
+    except OSError as error:
+        raise UsageError(f"Report folder '{out}' cannot be written: {error.strerror}.") from None
+    return out / "index.html"
+
+
+def _check_target(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"Report folder '{out}' is a file; name a folder.")
+    page = out / "index.html"
+    marked = page.is_file() and _GENERATOR.encode() in page.read_bytes()[:1000]
+    for name in _PARTS:
+        if (out / name).exists() and not marked:
+            raise UsageError(
+                f"Folder '{out}' holds '{name}', which is not of a shardbench report; name another."
+            )
+
+
+def _write(page: Page, folder: Path) -> None:
+    files, data = dict(page.files), dict(page.data)
+    sections = [section for chapter in page.chapters for section in chapter.sections]
+    drawings = [drawing for section in sections for drawing in section.drawings]
+    for drawing in (*(page.opening.drawings if page.opening else ()), *drawings):
+        files[f"figures/{drawing.slug}.svg"] = drawing.svg.encode()
+        files[f"figures/{drawing.slug}.png"] = drawing.png
+        data[drawing.slug] = drawing.data
+    for section in sections:
+        data |= {one.name: one.data for one in section.tables if one.data is not None}
+    files |= {f"data/{name}.csv": csv(frame).encode() for name, frame in data.items()}
+    for template, name in (("page.md.j2", "report.md"), ("page.html.j2", "index.html")):
+        files[name] = render(template, page=page, generator=_GENERATOR).encode()
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+def _put_in_place(fresh: Path, out: Path, scratch: Path) -> None:
+    if not out.exists():
+        fresh.rename(out)
+        return
+    for name in _PARTS:
+        if (out / name).is_dir():
+            (out / name).rename(scratch / f"old-{name}")
+        if (fresh / name).exists():
+            (fresh / name).replace(out / name)

@@ -1,0 +1,110 @@
+"""One kind of table for terminals, Markdown and HTML."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from reports.core.formatting import MISSING, interval, number
+
+Tone = Literal["", "bad", "good", "warn", "soft", "plain"]
+Value = Callable[[Any], Any] | str | int
+"""What a column holds of a row: its value by key, place or attribute, or a function of the row."""
+
+_TONES: dict[str, Tone] = {
+    **dict.fromkeys(
+        ("different decision", "failed", "over budget", "missed", "projected to be missed"), "bad"
+    ),
+    **dict.fromkeys(("faster", "met"), "good"),
+    "not installed": "warn",
+    **dict.fromkeys(("not applicable", "reference"), "soft"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A text in a table. `sort` orders numbers, and `link` is a file beside the page."""
+
+    text: str
+    sort: float = math.nan
+    tone: Tone = ""
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A heading, and how to make an entry of a row.
+
+    `code` holds names as written on the command line, `number` sorts by value, and `bar` is drawn
+    on a terminal. `least` is how wide a column of long words stays there.
+    """
+
+    title: str
+    kind: Literal["text", "code", "number", "bar"]
+    entry: Callable[[Any], Entry]
+    least: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with its heading row."""
+
+    columns: tuple[TableColumn, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+
+
+def table_of(rows: Iterable[Any], *columns: TableColumn) -> Table:
+    """Return a table with a row for each of `rows`."""
+    return Table(columns, tuple(tuple(column.entry(row) for column in columns) for row in rows))
+
+
+def text(title: str, value: Value = "", least: int = 0) -> TableColumn:
+    """Return a column of texts; its value is the row's of that title unless told otherwise."""
+    return TableColumn(title, "text", _entries(title if value == "" else value), least)
+
+
+def code(title: str, value: Value = "", least: int = 0) -> TableColumn:
+    """Return a column of names as they are written on the command line."""
+    return TableColumn(title, "code", _entries(title if value == "" else value), least)
+
+
+def numbers(title: str, value: Value = "", write: Callable[[float], str] = number) -> TableColumn:
+    """Return a column that is sorted by value."""
+    return TableColumn(title, "number", _entries(title if value == "" else value, write))
+
+
+def bar(title: str, value: Value) -> TableColumn:
+    """Return a column of bars, which are left out where there is no room."""
+    return TableColumn(title, "bar", _entries(value))
+
+
+def interval_column(title: str, low: str, high: str) -> TableColumn:
+    """Return a column of intervals, sorted by their lower ends."""
+    return numbers(title, lambda row: Entry(interval(row[low], row[high]), row[low]))
+
+
+def outcome_column(title: str = "outcome", value: str = "outcome") -> TableColumn:
+    """Return a column of outcomes of cells or of goals, with their tones."""
+    return text(title, lambda row: outcome_entry(row[value] or MISSING))
+
+
+def outcome_entry(outcome: str) -> Entry:
+    """Return an outcome of a cell or of a goal, with its tone."""
+    return Entry(outcome, tone=_TONES.get(outcome, ""))
+
+
+def _entries(value: Value, write: Callable[[float], str] = number) -> Callable[[Any], Entry]:
+    def entry(row: Any) -> Entry:
+        if callable(value):
+            held = value(row)
+        elif isinstance(value, str) and not isinstance(row, Mapping):
+            held = getattr(row, value)
+        else:
+            held = row[value]
+        if isinstance(held, Entry):
+            return held
+        if isinstance(held, str) or held is None:
+            return Entry(MISSING if held is None else held)
+        return Entry(write(held), float(held))
+
+    return entry

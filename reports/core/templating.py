@@ -1,0 +1,42 @@
+"""Templates of pages: what escapes, and the filters that they use."""
+
+import base64
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+
+from harness.measuring.timing.verdict import CONFIDENCE
+from reports.core.escaping import csv, markdown, prose, sources
+from reports.core.markdown import as_markdown
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+@cache
+def templates() -> jinja2.Environment:
+    """Return the templates of pages; those that end in .html.j2 escape whatever is put in."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=lambda name: bool(name and name.endswith(".html.j2")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = {"prose": prose, "sources": sources, "md": markdown, "md_table": as_markdown}
+    environment.filters.update(filters, csv_link=_csv_link)
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    environment.globals["confidence"] = f"{100 * CONFIDENCE:.0f}"
+    return environment
+
+
+def render(template: str, **context: Any) -> str:
+    """Return a template filled in."""
+    return templates().get_template(template).render(context)
+
+
+def _csv_link(data: pd.DataFrame) -> str:
+    """Return the data as a link that works where the page is all there is."""
+    return "data:text/csv;base64," + base64.b64encode(csv(data).encode()).decode()

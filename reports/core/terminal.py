@@ -1,0 +1,122 @@
+"""Tables on a terminal, by rich."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.bar import Bar
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from reports.core.alignment import by_the_point
+from reports.core.formatting import MISSING
+from reports.core.table import Entry, Table
+
+_STYLES = {"bad": "red", "good": "green", "warn": "yellow", "soft": "dim", "plain": "cyan"}
+_BETWEEN = 2
+_LEAST_BAR, _MOST_BAR = 8, 30
+_SHORTEST_NAME, _LONGEST_NAME = 10, 28
+
+
+def as_terminal(table: Table, title: str = "") -> RenderableType:
+    """Return a table as rich shows it."""
+    return _Fitted(by_the_point(table), title)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """A table as wide as there is room: texts are wrapped, and no number is ever cut.
+
+    Columns that do not fit beside the first follow below, with the first again. A table with bars
+    stays in one piece: names that are too long are cut, and bars get what is left.
+    """
+
+    table: Table
+    title: str
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        table, title, most = self.table, self.title, options.max_width
+        for places in _groups(table, most):
+            columns = tuple(table.columns[place] for place in places)
+            rows = tuple(tuple(row[place] for place in places) for row in table.rows)
+            yield _drawn(Table(columns, rows), title, most)
+            title = " "
+
+
+def _groups(table: Table, most: int) -> Iterator[list[int]]:
+    """Yield the places of columns that fit beside each other in so many of a terminal."""
+    first, *widths = (_least_width(table, place) for place in range(len(table.columns)))
+    group, taken = [0], first
+    for place, width in enumerate(widths, start=1):
+        if len(group) > 1 and taken + _BETWEEN + width > most:
+            yield group
+            group, taken = [0], first
+        group.append(place)
+        taken += _BETWEEN + width
+    yield group
+
+
+def _least_width(table: Table, place: int) -> int:
+    """Return how wide a column has to be: a number's whole text, but of words only the longest."""
+    column = table.columns[place]
+    if column.kind == "bar":
+        return 0
+    texts = [*column.title.split("\n"), *(row[place].text for row in table.rows)]
+    if column.kind == "number":
+        return max(map(len, texts))
+    longest = max((len(word) for text in texts for word in text.split()), default=0)
+    return min(longest, column.least or _SHORTEST_NAME)
+
+
+def _drawn(table: Table, title: str, most: int) -> RichTable:
+    shown = RichTable(
+        title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
+    )
+    for place, column in enumerate(table.columns):
+        is_number = column.kind == "number"
+        shown.add_column(
+            column.title,
+            justify="right" if is_number else "left",
+            no_wrap=is_number,
+            overflow="fold",
+            min_width=_least_width(table, place) or None,
+        )
+    bars = [place for place, column in enumerate(table.columns) if column.kind == "bar"]
+    room = _fit(table, shown, most) if bars else 0
+    lengths = (row[place].sort for row in table.rows for place in bars if _is_number(row[place]))
+    longest = max(lengths, default=0.0)
+    for row in table.rows:
+        cells: list[RenderableType] = [_text(entry) for entry in row]
+        for place in bars:
+            if _is_number(row[place]):
+                cells[place] = Bar(longest or 1.0, 0, row[place].sort, width=room, color="blue")
+        shown.add_row(*cells)
+    if room < _LEAST_BAR:
+        shown.columns = [c for at, c in enumerate(shown.columns) if at not in bars]
+    return shown
+
+
+def _fit(table: Table, shown: RichTable, most: int) -> int:
+    """Let texts share what numbers leave of the terminal; return what is left for a bar."""
+    widths = {}
+    for place, column in enumerate(table.columns):
+        if column.kind != "bar":
+            entries = (_text(row[place]).cell_len for row in table.rows)
+            widths[place] = max(*map(len, column.title.split("\n")), *entries, 0)
+    names = [place for place in widths if table.columns[place].kind != "number"]
+    taken = sum(width for place, width in widths.items() if place not in names)
+    share = (most - taken - _BETWEEN * len(widths)) // max(1, len(names))
+    for place in names:
+        widths[place] = min(widths[place], max(_SHORTEST_NAME, min(_LONGEST_NAME, share)))
+        drawn = shown.columns[place]
+        drawn.width, drawn.no_wrap, drawn.overflow = widths[place], True, "ellipsis"
+    return min(_MOST_BAR, most - sum(widths.values()) - _BETWEEN * len(widths))
+
+
+def _is_number(entry: Entry) -> bool:
+    return entry.sort == entry.sort
+
+
+def _text(entry: Entry) -> Text:
+    shown = entry.text.replace(MISSING, "-") if entry.text.strip() == MISSING else entry.text
+    return Text(shown, style=_STYLES.get(entry.tone, ""), justify="left")

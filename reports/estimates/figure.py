@@ -1,0 +1,55 @@
+"""The figure of estimates against measurements: a point for each plan, and the diagonal."""
+
+import pandas as pd
+
+from harness.estimates.validation import Validation
+from reports.core.drawing import canvas
+from reports.core.drawing.canvas import Drawing
+from reports.core.formatting import figure as digits
+
+_LOOKS = (("o", canvas.VERMILION), ("s", canvas.ORANGE), ("D", canvas.BLUE))
+
+
+def draw_validation(found: Validation, slug: str = "estimate") -> Drawing:
+    """Draw what each estimate says of a plan against what was measured, both on logarithms."""
+    data = pd.DataFrame(
+        {
+            "plan": [each.name for each in found.decisions],
+            "measured ms": [each.measured.value for each in found.decisions],
+            "from ms": [each.measured.low for each in found.decisions],
+            "to ms": [each.measured.high for each in found.decisions],
+        }
+    )
+    for one in found.agreements:
+        name = one.estimate
+        data[f"{name} ms"] = [each.estimated_ms[name] for each in found.decisions]
+    with canvas.style():
+        figure, axes = canvas.new_figure(4.2)
+        ends = [*data["measured ms"]]
+        for series, one in enumerate(found.agreements):
+            marker, colour = _LOOKS[series % len(_LOOKS)]
+            column = data[f"{one.estimate} ms"]
+            ends += [*column]
+            axes.plot([], [], marker, color=colour, label=one.estimate)
+            for row, estimated in zip(data.to_dict("records"), column, strict=True):
+                axes.plot(
+                    [row["from ms"], row["to ms"]], [estimated] * 2, color=colour, linewidth=0.8
+                )
+                (point,) = axes.plot(row["measured ms"], estimated, marker, color=colour, ms=4.5)
+                said = f"{row['plan']}: {digits(row['measured ms'])} ms measured, "
+                canvas.mark(point, f"{said}{digits(estimated)} ms by {one.estimate}")
+        low, high = 0.8 * min(ends), 1.25 * max(ends)
+        axes.plot([low, high], [low, high], color=canvas.GREY, linestyle="--", linewidth=0.8)
+        axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+        ticks = [tick for tick in canvas.ROUND_NUMBERS if low <= tick <= high]
+        for axis in (axes.xaxis, axes.yaxis):
+            canvas.set_ticks(axis, ticks, lambda tick: digits(float(tick)))
+        axes.set_xlabel("measured, ms of the slowest rank's computing")
+        axes.set_ylabel("estimated, ms")
+        axes.grid(True)
+        figure.legend(loc="outside upper left", ncols=3)
+        caption = (
+            f"`{found.problem}` on {found.device}: a point for each plan, with the 99 % interval "
+            "of what was measured. On the dashed line an estimate is right."
+        )
+        return canvas.finish(figure, slug, "Estimated and measured", caption, data)

@@ -1,0 +1,205 @@
+"""The results of one family, and which of its problems are shown where one must be chosen."""
+
+import hashlib
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+from msgspec import to_builtins
+
+from harness.measuring.goals import Standing, standing
+from harness.model.cell import Cell, Goal, by_problem
+from harness.model.quality import Bound
+from reports.core.formatting import listing, plural
+from reports.core.frames import Results
+from reports.family.scaling import exponents, sweeps
+
+_LONGEST_SLUG = 60
+_IDS_OF_THE_PAGE = ("overview", "findings", "how", "provenance", "environment", "sources")
+_ENVIRONMENT = ("shardbench", "python", "packages", "machine", "cpu", "cores", "seed")
+
+
+@dataclass(frozen=True)
+class FamilyView(Results):
+    """One family's results, and which of its problems the figures are drawn for."""
+
+    name: str = ""
+
+    @property
+    def slug(self) -> str:
+        """The name with only characters that ids and file names may hold; no two share one."""
+        # Lower case, as there are file systems that do not tell the two apart.
+        plain = re.sub(r"[^a-z0-9_-]+", "-", self.name.lower())[:_LONGEST_SLUG]
+        if plain == self.name and plain not in _IDS_OF_THE_PAGE:
+            return plain
+        return f"{plain}-{hashlib.sha256(self.name.encode()).hexdigest()[:8]}"
+
+    @property
+    def place(self) -> float:
+        """Where the family stands among others, as its rows of the overview say."""
+        return min((row.place for cell in self.records for row in cell.overview), default=math.inf)
+
+    @property
+    def reference(self) -> str:
+        """The family's reference, which the others are compared with unless it is said."""
+        return str(self.cells["reference"].iloc[-1])
+
+    @cached_property
+    def against(self) -> dict[str, str]:
+        """By problem the variant that the others are compared with there."""
+        pairs = zip(self.cells["problem"], self.cells["against"], strict=True)
+        return {str(problem): str(name) for problem, name in pairs}
+
+    @property
+    def compared_with(self) -> str:
+        """A sentence that says what the ratios of this family are over."""
+        others = Counter(name for name in self.against.values() if name != self.reference)
+        if not others:
+            return f"Everything is compared with `{self.reference}`."
+        told = [f"with `{name}` on {plural(amount, 'problem')}" for name, amount in others.items()]
+        if sum(others.values()) < len(self.against):
+            told.append(f"with `{self.reference}` on all others")
+        return f"The variants are compared {listing(told)}."
+
+    @cached_property
+    def bound(self) -> Bound | None:
+        """Which quality is a proven bound on the first one, if any is."""
+        found = (cell.bound for cell in self.records)
+        return next(filter(None, found), None)
+
+    @cached_property
+    def variants(self) -> list[str]:
+        """All variants, in the order of the results."""
+        return [str(name) for name in self.cells["variant"].unique()]
+
+    @cached_property
+    def rungs(self) -> list[str]:
+        """The reference, and every variant compared with it that must decide the same."""
+        compared = self.cells["variant"][self.cells["against"] == self.reference].unique()
+        return [str(name) for name in compared if self._root(str(name)) == self.reference]
+
+    @cached_property
+    def _models(self) -> dict[str, str]:
+        """The variant that each variant must decide the same as, "" where there is none."""
+        pairs = zip(self.cells["variant"], self.cells["same_as"], strict=True)
+        return {str(variant): str(target) for variant, target in pairs}
+
+    def _root(self, name: str) -> str:
+        """The variant at the end of that chain, which decides for all of it."""
+        seen = {name}
+        while (target := self._models.get(name, "")) and target not in seen:
+            seen.add(target)
+            name = target
+        return name
+
+    def whose_decision(self, cell: Mapping[str, Any]) -> str:
+        """Say whose decision a cell's is; "same" is that of the variant that it is compared with.
+
+        Where another variant is the model, it is named: "as NAME".
+        """
+        decision = str(cell["decision"])
+        if decision == "same" and self._root(cell["variant"]) != self._root(cell["against"]):
+            return f"as {cell['same_as']}"
+        return decision
+
+    def on(self, problem: str) -> dict[str, dict[str, Any]]:
+        """The cells of one problem, by variant."""
+        found = self.cells[self.cells["problem"] == problem]
+        return {str(row["variant"]): row for row in rows_of(found)}
+
+    @cached_property
+    def ladder_problem(self) -> str:
+        """The problem on which most of the ladder could be compared, the largest of several."""
+        compared = self.cells["ratio"].notna() & self.cells["variant"].isin(self.rungs)
+        return self._best_problem(compared & (self.cells["against"] == self.reference))
+
+    @cached_property
+    def quality_problem(self) -> str:
+        """The problem with most decisions of their own to compare by quality."""
+        rated = self.cells["cell"].isin(self.primary_qualities["cell"])
+        return self._best_problem(rated & (self.cells["decision"] == "own"))
+
+    @cached_property
+    def phase_problem(self) -> str:
+        """The problem of the ladder, or the one with most phases where that has none."""
+        if (self.phases["problem"] == self.ladder_problem).any():
+            return self.ladder_problem
+        return self._best_problem(self.cells["cell"].isin(self.phases["cell"]))
+
+    def _best_problem(self, wanted: "pd.Series[bool]") -> str:
+        score = pd.DataFrame(
+            {
+                "wanted": wanted.astype(int),
+                "ok": (self.cells["status"] == "ok").astype(int),
+                "size": self.cells["size"].fillna(0.0),
+            }
+        ).groupby(self.cells["problem"], sort=False)
+        totals = score.agg({"wanted": "sum", "ok": "sum", "size": "max"})
+        ranked = totals.sort_values(["wanted", "size", "ok"], ascending=False, kind="stable")
+        return str(ranked.index[0])
+
+    @cached_property
+    def primary_qualities(self) -> pd.DataFrame:
+        """The first quality that the family names, a row per cell."""
+        return self.qualities[self.qualities["primary"].astype(bool)]
+
+    @cached_property
+    def standings(self) -> list[tuple[Goal, Cell, Standing]]:
+        """Each goal with the cell that it is of, and how it stands."""
+        cells = by_problem(self.records)
+        return [
+            (goal, cell, standing(goal, cells[cell.problem]))
+            for cell in self.records
+            for goal in cell.goals
+        ]
+
+    @cached_property
+    def sweep_points(self) -> pd.DataFrame:
+        """See `reports.family.scaling.sweeps`."""
+        return sweeps(self.cells)
+
+    @cached_property
+    def exponents(self) -> pd.DataFrame:
+        """See `reports.family.scaling.exponents`."""
+        return exponents(self.sweep_points)
+
+
+def families(results: Results) -> list[FamilyView]:
+    """Split results by family, in the order that they declare and then that of the results."""
+    found = []
+    for name in map(str, results.cells["family"].unique()):
+        cells, qualities, counters, phases = (
+            frame[frame["family"] == name].reset_index(drop=True)
+            for frame in (results.cells, results.qualities, results.counters, results.phases)
+        )
+        records = tuple(cell for cell in results.records if cell.family == name)
+        found.append(FamilyView(cells, qualities, counters, phases, records, name=name))
+    return sorted(found, key=lambda family: family.place)
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A frame's rows as plain dictionaries."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def environments(results: Results) -> list[dict[str, Any]]:
+    """The environments that cells were measured in, apart from load and time of start.
+
+    Each has versions, machine and seed, and `cells`, `loads` and `starts`, lists over its cells.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for cell in results.records:
+        told = to_builtins(cell.environment)
+        fixed = {name: told[name] for name in _ENVIRONMENT if name in told}
+        key = json.dumps(fixed, sort_keys=True)
+        held = found.setdefault(key, fixed | {"cells": [], "loads": [], "starts": []})
+        held["cells"].append(str(cell.id))
+        held["loads"] += [told["load"]] if "load" in told else []
+        held["starts"] += [told["started"]] if "started" in told else []
+    return list(found.values())

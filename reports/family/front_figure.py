@@ -1,0 +1,84 @@
+"""The figure of how good plans are against what they move of the plan before them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from harness.model.quality import Bound, Quality, find_bound
+from harness.planning.plan import Planned
+from reports.core.drawing import canvas
+from reports.core.drawing.canvas import Drawing
+from reports.core.formatting import figure as digits
+from reports.family.data import FamilyView
+
+
+def draw_front(plans: Sequence[Planned]) -> Drawing:
+    """Draw decisions for use: the first quality of each against the GiB that it moves."""
+    first, bound = plans[0].first, plans[0].bound
+    data = pd.DataFrame(
+        {
+            "plan": [f"plan-{number}.json" for number in range(1, len(plans) + 1)],
+            "GiB moved": [plan.moved_gib for plan in plans],
+            first.name: [plan.quality[first.name] for plan in plans],
+        }
+    )
+    if bound is not None:
+        data[bound.name] = [plan.quality[bound.name] for plan in plans]
+        data["gap"] = [bound.gap(plan.quality) for plan in plans]
+    with canvas.style():
+        return _draw("front", data, first, bound, f"`{plans[0].cell}`, from the plan before it.")
+
+
+def draw_fronts(family: FamilyView) -> Iterator[Drawing]:
+    """Draw what moves little of a decision and is better, on the largest problem with most."""
+    held = [cell for cell in family.records if len(cell.front) > 1 and cell.qualities]
+    if not held:
+        return
+    cell = max(held, key=lambda each: (each.size or 0.0, len(each.front)))
+    first, bound = cell.qualities[0], find_bound(cell.qualities)
+    names = [f"point {number}" for number in range(1, len(cell.front) + 1)]
+    data = pd.DataFrame(
+        {
+            "plan": names,
+            "GiB moved": [point.moved_gib for point in cell.front],
+            first.name: [point.value for point in cell.front],
+        }
+    )
+    if bound is not None and all(point.bound is not None for point in cell.front):
+        data[bound.name] = [point.bound for point in cell.front]
+    else:
+        bound = None
+    caption = f"From the plan of `{cell.id}`: what can be won by moving some of it."
+    yield _draw(f"{family.slug}-front", data, first, bound, caption)
+
+
+def _draw(
+    name: str, data: pd.DataFrame, first: Quality, bound: Bound | None, caption: str
+) -> Drawing:
+    """Draw a quality against the GiB that are moved, with its bound."""
+    figure, axes = canvas.new_figure(3.6)
+    lines = [(first.name, "o", canvas.BLUE, "-", "a plan that was found")]
+    if bound is not None:
+        lines.append(
+            (bound.name, "_", canvas.GREY, "--", "no plan that moves as much can be below")
+        )
+    for column, marker, colour, dashes, label in lines:
+        look: dict[str, Any] = {
+            "color": colour,
+            "marker": marker,
+            "linestyle": dashes,
+            "markersize": 5,
+        }
+        axes.plot(data["GiB moved"], data[column], label=label, **look)
+    for row in data.to_dict("records"):
+        text = f"{digits(row['GiB moved'])} GiB: {digits(row[first.name])} {first.unit}"
+        (point,) = axes.plot(row["GiB moved"], row[first.name], color=canvas.BLUE, marker="o")
+        canvas.mark(point, f"{row['plan']}, {text}")
+    axes.set_xlabel("GiB moved")
+    axes.set_ylabel(f"{first.name} ({first.unit})" if first.unit else first.name)
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(left=0)
+    axes.grid(True)
+    figure.legend(loc="outside upper left", ncols=2)
+    return canvas.finish(figure, name, "Quality against what moves", caption, data)

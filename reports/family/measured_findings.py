@@ -1,0 +1,302 @@
+"""Sentences on what was measured: the ladder, where the time goes, quality, growth with size."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from reports.core.finding import Finding
+from reports.core.formatting import (
+    change,
+    count,
+    gap,
+    hundredths,
+    interval,
+    listing,
+    names,
+    number,
+    percent,
+    plural,
+    quantity,
+    seconds,
+    times,
+    with_interval,
+)
+from reports.family.data import FamilyView, rows_of
+from reports.family.scaling import LEAST_SIZES
+from reports.family.variants import ladder, phase_times, speedups, tradeoff
+
+_UNATTRIBUTED = "other"
+_UNCHANGED = 0.9
+_WHOSE = {"same": " with the same decision", "own": " with a decision of its own"}
+
+
+def effects(family: FamilyView) -> Iterator[Finding]:
+    """Say what the variants of a family do to time and quality; the first is the verdict."""
+    yield _verdict(family)
+    for tell in (_speedups, _phases, _quality, _gaps, _growth):
+        yield from tell(family)
+
+
+def _verdict(family: FamilyView) -> Finding:
+    rungs = ladder(family)
+    compared = rungs[rungs["low"].notna() & (rungs["outcome"] != "reference")]
+    if compared.empty:
+        return _without_ladder(family)
+    claimed = compared[compared["published_share"].notna()]
+    best = rows_of(compared.nsmallest(1, "ratio"))[0]
+    rung = rows_of(claimed.tail(1))[0] if len(claimed) else best
+    sentence = f"`{rung['variant']}` {_effect(rung, family.reference)}{_sameness(family, rung)}"
+    if len(claimed):
+        sentence += f"; the published ladder says {times(rung['published_share'])}"
+    steps = [
+        f"{change(row['published_before'], row['published_after'], row['published_unit'])} for "
+        f"`{row['variant']}`"
+        for row in rows_of(rungs[rungs["published_after"].notna()])
+    ]
+    published = f"; published were {listing(steps)}" if steps else ""
+    taken = f"{number(rung['ratio'])} of the reference's CPU time ({_interval(rung)})"
+    detail = f"On `{family.ladder_problem}` it takes {taken}{published}."
+    if best["variant"] != rung["variant"]:
+        detail += (
+            f" The fastest with that decision is `{best['variant']}` at {number(best['ratio'])} "
+            f"({_interval(best)})."
+        )
+    return Finding("verdict", sentence + ".", detail)
+
+
+def _interval(row: dict[str, Any]) -> str:
+    return f"interval {interval(row['low'], row['high'])}"
+
+
+def _effect(row: dict[str, Any], reference: str) -> str:
+    """Say by outcome and ratio what a variant does to the time of another."""
+    if row["outcome"] == "same":
+        return f"takes the same time as `{reference}`"
+    if row["outcome"] in ("faster", "slower"):
+        return f"is {times(row['ratio'])} than `{reference}`"
+    return f"cannot be told from `{reference}` in time"
+
+
+def _sameness(family: FamilyView, row: dict[str, Any]) -> str:
+    cells = family.cells[family.cells["variant"] == row["variant"]]
+    same = int((cells["decision"] == "same").sum())
+    decided = same + int((cells["decision"] == "different").sum())
+    if not decided:
+        return ", with a decision of its own" if (cells["decision"] == "own").any() else ""
+    if same == decided:
+        return " and makes the same decision"
+    return f" and makes the same decision on {same} of {plural(decided, 'problem')}"
+
+
+def _without_ladder(family: FamilyView) -> Finding:
+    cells = family.cells.rename(columns={"ratio_low": "low", "ratio_high": "high"})
+    compared = cells[cells["ratio"].notna()]
+    if compared.empty:
+        outcomes = cells["outcome"].value_counts(sort=False).items()
+        states = listing([f"{n} {outcome}" for outcome, n in outcomes], most=9)
+        return Finding(
+            "verdict",
+            f"Nothing of `{family.name}` could be compared with `{family.reference}`.",
+            f"The results hold {plural(len(cells), 'cell')}: {states}.",
+        )
+    best = rows_of(compared.nsmallest(1, "ratio"))[0]
+    return Finding(
+        "verdict",
+        f"`{best['variant']}` {_effect(best, best['against'])}{_sameness(family, best)}.",
+        f"On `{best['problem']}` it takes {number(best['ratio'])} of its CPU time "
+        f"({_interval(best)}).",
+    )
+
+
+def _speedups(family: FamilyView) -> Iterator[Finding]:
+    """Say for each variant that others are compared with how they do on the largest problem."""
+    table = speedups(family)
+    sizes = family.cells.groupby("problem")["size"].max().fillna(0.0)
+    for name, group in table.groupby("against", sort=False):
+        group = group[(group["variant"] != name) & group["times_as_fast"].notna()]
+        if group.empty:
+            continue
+        problem = max(group["problem"].unique(), key=lambda each: sizes[each])
+        fastest = group[group["problem"] == problem].sort_values("times_as_fast", ascending=False)
+        shown = [
+            row
+            for decision in ("same", "own", "")
+            for row in rows_of(fastest[fastest["decision"] == decision].head(1))
+        ]
+        if shown:
+            told = listing([_speedup(row, str(name)) for row in shown])
+            detail = "No verdict stands on a projection." if shown[0]["projected"] else ""
+            yield Finding("verdict", f"On `{problem}`, {told}.", detail)
+
+
+def _speedup(row: dict[str, Any], name: str) -> str:
+    if row["projected"]:
+        factor = number(row["times_as_fast"])
+        told = f"is projected to be at least {factor} times as fast as `{name}`"
+    else:
+        told = _effect({"outcome": row["outcome"], "ratio": 1 / row["times_as_fast"]}, name)
+    return f"`{row['variant']}` {told}{_WHOSE.get(row['decision'], '')}"
+
+
+def _phases(family: FamilyView) -> Iterator[Finding]:
+    """Compare where the time goes before and after the ladder, and say why the whole lags."""
+    phases = phase_times(family)
+    spent = phases.pivot(index="name", columns="variant", values="seconds")
+    spent = spent.reindex(index=phases["name"].unique()).fillna(0.0)
+    reference = family.against[family.phase_problem]
+    if reference not in spent or not spent[reference].sum() > 0:
+        return
+    before = spent[reference]
+    rungs = ladder(family)
+    reached = rungs[(rungs["decision"] == "same") & rungs["variant"].isin(spent.columns)]
+    claimed = reached[reached["published_share"].notna()]
+    if family.phase_problem != family.ladder_problem or reached.empty:
+        shares = _shares(before.sort_values(ascending=False), before.sum())
+        yield Finding(
+            "phases",
+            f"Most of `{reference}`'s time goes to {shares}.",
+            f"On `{family.phase_problem}`, by the shares of one observed call.",
+        )
+        return
+    fastest = str(reached.nsmallest(1, "ratio")["variant"].iloc[0])
+    last_claimed = str(claimed["variant"].iloc[-1]) if len(claimed) else fastest
+    for rung in dict.fromkeys((last_claimed, fastest)):
+        # Time that is not attributed says nothing of where it went, and no time has no shares.
+        if spent[rung].sum() > 0 and (before - spent[rung]).idxmax() != _UNATTRIBUTED:
+            yield _shrinkage(family, rung, before, spent[rung])
+
+
+def _shares(phases: "pd.Series[float]", whole: float) -> str:
+    return listing([f"`{name}` ({percent(s / whole)})" for name, s in phases.head(3).items()])
+
+
+def _shrinkage(
+    family: FamilyView, last: str, before: "pd.Series[float]", after: "pd.Series[float]"
+) -> Finding:
+    phase = str((before - after).idxmax())
+    part = after[phase] / before[phase] if before[phase] else math.nan
+    whole = after.sum() / before.sum()
+    rest = after.drop(phase).sort_values(ascending=False)
+    shares = _shares(rest, after.sum())
+    detail = (
+        f"On `{family.phase_problem}`, `{phase}` goes from {seconds(before[phase])} to "
+        f"{seconds(after[phase])} and the whole from {seconds(before.sum())} to "
+        f"{seconds(after.sum())}, by the shares of one observed call each"
+    )
+    if not part < 1:
+        sentence = f"No phase of `{family.reference}` gets shorter in `{last}`."
+        return Finding("phases", sentence, f"It spends most on {shares}.")
+    gone = "disappears" if part == 0 else f"becomes {times(part)}"
+    effect = f"From `{family.reference}` to `{last}`, `{phase}` {gone}"
+    if part > whole * _UNCHANGED or after[phase] > rest.sum():
+        sentence = f"{effect}, and the whole {times(whole)} with it."
+        return Finding("phases", sentence, f"{detail}; beside it remain {shares}.")
+    if untouched := [n for n in rest.head(3).index if after[n] >= _UNCHANGED * before[n] > 0]:
+        detail += f"; {names(untouched)} cost as much as before, or more"
+    why = f"because most of what is left is elsewhere: {shares}"
+    return Finding("phases", f"{effect} but the whole only {times(whole)}, {why}.", f"{detail}.")
+
+
+def _quality(family: FamilyView) -> Iterator[Finding]:
+    table = tradeoff(family)
+    own = table[table["decision"] == "own"]
+    if own.empty:
+        return
+    lower = str(own["better"].iloc[0]) != "higher"
+    ranked = own.sort_values("quality", ascending=lower, kind="stable")
+    best, worst = rows_of(ranked)[0], rows_of(ranked)[-1]
+    name = family.against[family.quality_problem]
+    reference = {row["variant"]: row for row in rows_of(table)}.get(name)
+    figure = quantity(best["quality"], best["unit"])
+    against = _against(best, reference, name, lower) if reference else ""
+    which = f"`{best['variant']}` decides on its own: its `{best['name']}` is"
+    detail = f"On `{family.quality_problem}`: {figure}"
+    if reference:
+        detail += f" beside {quantity(reference['quality'], best['unit'])} for `{name}`"
+    if len(own) > 1:
+        which = (
+            f"Of the {len(own)} variants that decide on their own, `{best['variant']}` has the "
+            f"best `{best['name']}`,"
+        )
+        least = quantity(worst["quality"], worst["unit"])
+        detail += f"; the worst is `{worst['variant']}` with {least}, in {_cost(worst, name)}"
+    sentence = f"{which} {against or figure}, in {_cost(best, name)}."
+    yield Finding("quality", sentence, f"{detail}.")
+
+
+def _gaps(family: FamilyView) -> Iterator[Finding]:
+    cells = family.cells[family.cells["gap"].notna() & (family.cells["status"] == "ok")]
+    if cells.empty or family.bound is None:
+        return
+    rows = rows_of(cells.sort_values("gap", kind="stable"))
+    least, most = (
+        f"`{row['variant']}` on `{row['problem']}`, {gap(row['gap'])}"
+        for row in (rows[0], rows[-1])
+    )
+    yield Finding(
+        "quality",
+        f"The smallest gap to the proven bound on `{family.bound.quality}` is that of {least}; the "
+        f"largest is that of {most}.",
+    )
+
+
+def _against(row: dict[str, Any], reference: dict[str, Any], name: str, lower: bool) -> str:
+    if row["quality"] == reference["quality"]:
+        return f"equal to `{name}`'s"
+    if not reference["quality"]:
+        return ""
+    more = row["quality"] / reference["quality"] - 1
+    better = (more < 0) == lower
+    return f"{percent(abs(more))} {'better' if better else 'worse'} than `{name}`'s"
+
+
+def _cost(row: dict[str, Any], reference: str) -> str:
+    spent = seconds(row["cpu_s"], trim=True)
+    if math.isnan(row["ratio"]):
+        return f"{spent} of CPU time"
+    is_less = row["ratio"] < 1
+    share = number(row["ratio"] * (100 if is_less else 1), trim=True)
+    share += " % of" if is_less else " times"
+    return f"{share} `{reference}`'s CPU time ({spent})"
+
+
+def _growth(family: FamilyView) -> Iterator[Finding]:
+    for (sweep, size), fits in family.exponents.groupby(["sweep", "size_name"], sort=False):
+        fitted = fits[fits["exponent"].notna()].sort_values("exponent", kind="stable")
+        if fitted.empty:
+            yield Finding(
+                "growth",
+                f"No exponent can be given for `{sweep}`.",
+                f"It takes at least {LEAST_SIZES} sizes that were measured and differ only in "
+                f"`{size}`; there are {fits['sizes'].max()}.",
+            )
+            continue
+        low, *others = rows_of(fitted)
+        up_to = f", up to {_power(others[-1])}" if others else ""
+        between = "".join(
+            f"`{row['variant']}` has {_exponent(row)}; "
+            for row in others[:-1]
+            if row["variant"] == family.reference
+        )
+        yield Finding(
+            "growth",
+            f"CPU time grows with `{size}` to the power {_power(low)}{up_to}.",
+            f"On `{sweep}`: {between}{_range(fitted['sizes'])} sizes from "
+            f"{_range(fitted['smallest'], fitted['largest'])}; in brackets the 95 % interval.",
+        )
+
+
+def _range(low: "pd.Series[float]", high: "pd.Series[float] | None" = None) -> str:
+    """The values of one or two columns from least to greatest."""
+    least, greatest = low.min(), (low if high is None else high).max()
+    return count(least) if least == greatest else f"{count(least)} to {count(greatest)}"
+
+
+def _exponent(fit: dict[str, Any]) -> str:
+    return with_interval(fit["exponent"], fit["low"], fit["high"], hundredths)
+
+
+def _power(fit: dict[str, Any]) -> str:
+    return f"{_exponent(fit)} for `{fit['variant']}`"

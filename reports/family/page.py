@@ -1,0 +1,125 @@
+"""The sections of a report about one family."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from reports.core.formatting import listing
+from reports.core.frames import Results
+from reports.core.page import CaptionedTable, PageSection
+from reports.family.data import FamilyView
+from reports.family.figures import figures
+from reports.family.flame_links import LadderStep, flames_table
+from reports.family.ranks import ranks
+from reports.family.ranks_table import loads_table, ranks_table
+from reports.family.scaling import LEAST_SIZES
+from reports.family.shortfalls import shortcomings
+from reports.family.tables import (
+    cells_table,
+    counters_table,
+    goals_table,
+    growth_table,
+    ladder_by_problem_table,
+    ladder_table,
+    phases_table,
+    problems_table,
+    quality_table,
+    speedup_tables,
+)
+
+
+def family_sections(
+    family: FamilyView, results: Results, steps: Sequence[LadderStep] = ()
+) -> Iterator[PageSection]:
+    """Yield all that results, and profiles of the ladder's steps, hold about a family.
+
+    First come the figures, then what is there to check them, folded.
+    """
+    drawn = figures(family)
+
+    def section(name: str, title: str, *tables: CaptionedTable, note: str = "") -> PageSection:
+        return PageSection(f"{family.slug}-{name}", title, drawn.get(name, ()), tables, note)
+
+    def where_drawn(name: str, title: str, table: CaptionedTable, missing: str) -> PageSection:
+        return section(name, title, table) if drawn[name] else section(name, title, note=missing)
+
+    note = "" if drawn["ladder"] else "No two steps could be measured on one problem."
+    tables = _ladder_tables(family, steps)
+    yield section("ladder", "The ladder: claimed and measured", *tables, note=note)
+    others = [name for name in dict.fromkeys(family.against.values()) if name != family.reference]
+    if others:
+        compared = (CaptionedTable(table, caption) for caption, table in speedup_tables(family))
+        against = section("against", f"Compared with {listing(others)}", *compared)
+        yield replace(against, is_folded=not against.drawings)
+    yield where_drawn(
+        "sizes",
+        "Time against size",
+        CaptionedTable(growth_table(family), "Fitted exponents: time grows as size^exponent."),
+        "There are no two problems that differ only in size; an exponent takes "
+        f"{LEAST_SIZES} sizes.",
+    )
+    yield where_drawn(
+        "quality",
+        "Time against quality",
+        CaptionedTable(quality_table(family), f"Every quality on `{family.quality_problem}`."),
+        "No two variants that were timed differ in quality.",
+    )
+    view = ranks(family)
+    if view is not None:
+        loads = CaptionedTable(loads_table(view), "The heaviest rank, the mean, and the capacity.")
+        every = CaptionedTable(ranks_table(view), "Every rank.")
+        yield section("ranks", "What each rank gets", loads, every)
+    if drawn["front"]:
+        yield section("front", "What moving little wins")
+    checks = _checks(family, results, section, where_drawn)
+    yield from (replace(each, is_folded=True) for each in checks)
+
+
+def _checks(
+    family: FamilyView,
+    results: Results,
+    section: Callable[..., PageSection],
+    where_drawn: Callable[..., PageSection],
+) -> Iterator[PageSection]:
+    """Yield what is there to check the figures: problems, goals, phases, counters, all cells."""
+    problems = CaptionedTable(problems_table(family, results), "What was planned, and why.")
+    yield section("problems", "Problems", problems)
+    goals = CaptionedTable(goals_table(family), "What was to be reached, and whether it was.")
+    if goals.table.rows:
+        yield replace(section("goals", "Goals", goals), remarks=shortcomings(family))
+    yield where_drawn(
+        "phases",
+        "Where the time goes",
+        CaptionedTable(phases_table(family), f"CPU time by phase on `{family.phase_problem}`."),
+        "No call was observed phase by phase.",
+    )
+    counted = CaptionedTable(
+        counters_table(family),
+        f"Work done in one call on `{family.ladder_problem}`, counted while nothing is timed.",
+        f"{family.slug}-counters",
+        family.counters,
+    )
+    if counted.table.rows:
+        yield section("counters", "Counters", counted)
+    else:
+        note = f"Nothing was counted on {family.ladder_problem}."
+        yield section("counters", "Counters", note=note)
+    cells = CaptionedTable(
+        cells_table(family), "Every variant on every problem.", f"{family.slug}-cells", family.cells
+    )
+    yield section("cells", "All cells", cells)
+
+
+def _ladder_tables(family: FamilyView, steps: Sequence[LadderStep]) -> Iterator[CaptionedTable]:
+    yield CaptionedTable(
+        ladder_table(family),
+        f"Shares of `{family.reference}`'s cost on `{family.ladder_problem}`; lower is better.",
+    )
+    by_problem = ladder_by_problem_table(family)
+    if len(by_problem.rows) > 1 and len(by_problem.columns) > 1:
+        yield CaptionedTable(by_problem, "The measured share on every problem.")
+    if steps:
+        caption = (
+            "The flame graph of each step. Times in them are under the profiler, which slows small "
+            "functions most."
+        )
+        yield CaptionedTable(flames_table(steps), caption)

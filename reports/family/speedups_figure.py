@@ -1,0 +1,79 @@
+"""The figure of speed-ups over another variant than the reference."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from harness.measuring.timing.verdict import CONFIDENCE
+from reports.core.drawing import canvas
+from reports.core.drawing.canvas import GREY, LONGEST_NAME, VERMILION, Drawing
+from reports.core.formatting import names
+from reports.family.data import FamilyView, rows_of
+from reports.family.variants import factor, speedups
+
+
+def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
+    """Draw all such problems below one another, where anything is to be compared."""
+    table = speedups(family)
+    drawn = table[table["variant"] != table["against"]]
+    if not drawn["times_as_fast"].notna().any():
+        return
+    groups = drawn.groupby("problem", sort=False)
+    figure, axes = canvas.new_figure(1.0 + 0.3 * len(drawn) + 0.36 * len(groups))
+    least = min(drawn[["times_as_fast", "low"]].min().min(), 1.0)
+    low = 1.0 if least == 1.0 else max(least * 0.85, 1e-6)
+    axes.set_xscale("log")
+    axes.set_xlim(low, max(drawn["times_as_fast"].max() * 1.05, 2.0))
+    rows: dict[float, str] = {}
+    place = 0.0
+    for problem, group in groups:
+        at_left: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "fontsize": 8}
+        canvas.write_beside(axes, 0, place, str(problem), color=GREY, **at_left)
+        place += 0.9
+        for row in rows_of(group):
+            _draw_bar(axes, place, row, canvas.colour_of(family.variants.index(row["variant"])))
+            rows[place] = canvas.short(row["variant"], LONGEST_NAME)
+            place += 1
+        place += 0.3
+    axes.set_yticks(list(rows), list(rows.values()))
+    axes.set_ylim(place - 0.6, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+    axes.axvline(1.0, color=GREY, linewidth=0.8)
+    compared_with = drawn["against"].unique()
+    whom = compared_with[0] if len(compared_with) == 1 else "the variant compared with"
+    axes.set_xlabel(f"times as fast as {whom}, log scale")
+    look: dict[str, Any] = {"color": "black", "marker": "|", "markersize": 7}
+    keys: list[Any] = [canvas.key(f"{100 * CONFIDENCE:.0f} % interval", **look)]
+    caption = (
+        f"CPU time of {names(compared_with)} over that of each variant, from calls that took turns."
+    )
+    if drawn["projected"].any():
+        label = "from a projection, not measured"
+        keys.append(Patch(facecolor="white", edgecolor=GREY, linestyle="--", label=label))
+        caption += (
+            " Outlined bars are no measurements: the call compared with was stopped, and its "
+            "projection is set over the variant's wall time."
+        )
+    canvas.legend_above(figure, *keys)
+    canvas.make_room(axes)
+    canvas.log_number(axes)
+    yield canvas.finish(
+        figure, f"{family.slug}-against", f"Times as fast as {whom}", caption, table
+    )
+
+
+def _draw_bar(axes: Axes, place: float, row: dict[str, Any], colour: str) -> None:
+    reached = row["times_as_fast"]
+    if math.isnan(reached):
+        canvas.write_beside(axes, 1.0, place, row["outcome"], color=VERMILION)
+        return
+    look: dict[str, Any] = {"color": colour, "edgecolor": colour}
+    if row["projected"]:
+        look = {"color": "white", "edgecolor": colour, "linestyle": "--", "linewidth": 1.2}
+    ends = (row["low"], row["high"])
+    said = factor(row)
+    canvas.draw_bar(axes, place, reached, ends, said, row["variant"], start=1, height=0.62, **look)

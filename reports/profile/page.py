@@ -1,0 +1,169 @@
+"""The page of a profile: flame graphs of one variant or two, their difference, and sentences."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from harness.measuring.profile.flame_graph import (
+    Comparer,
+    Frame,
+    Node,
+    PairedSeconds,
+    Profile,
+    Share,
+)
+from reports.core.formatting import percent, plural, seconds
+from reports.core.templating import render
+
+MOST_FRAMES = 5
+# Below this the whole time of a frame says no more than its own.
+_MUCH_MORE = 1.1
+
+
+def overview(profiles: Sequence[Profile]) -> list[str]:
+    """Return what was profiled, for each variant in a sentence, and what that cost."""
+    sentences = []
+    for profile in profiles:
+        sentence = (
+            f"{profile.variant}: {plural(profile.calls, 'call')} profiled, "
+            f"{_seconds(profile.seconds)} per call"
+        )
+        if profile.is_elsewhere:
+            sentence += (
+                ". It works in a process of its own: its profile shows this one waiting for it."
+            )
+        elif math.isnan(profile.overhead):
+            sentence += "."
+        else:
+            sentence += (
+                f" with the profiler and {_seconds(profile.unprofiled_s)} without: "
+                f"profiling made a call {profile.overhead:.1f} times as long."
+            )
+        sentences.append(sentence)
+    return sentences
+
+
+def explanation(profiles: Sequence[Profile]) -> list[str]:
+    """Return a sentence for each of the frames that explain most.
+
+    That is most of the difference between two variants, or most of the time of one. All times are
+    those under the profiler.
+    """
+    return _of_one(*profiles) if len(profiles) == 1 else _of_two(*profiles)
+
+
+def _of_one(profile: Profile) -> list[str]:
+    comparer = Comparer(profile, profile)
+    total = comparer.total().seconds
+    sentences = []
+    for share in comparer.shares()[:MOST_FRAMES]:
+        if not share.own.seconds > 0:
+            break
+        whole = ""
+        if share.whole.seconds > _MUCH_MORE * share.own.seconds:
+            part = percent(share.whole.seconds / total)
+            whole = f" With all that it calls it took {_seconds(share.whole.seconds)}, {part}."
+        sentences.append(
+            f"`{_name(share.frame)}` itself took {_of(share.own.seconds, total)} per call: "
+            f"{percent(share.own.seconds / total)}.{whole}"
+        )
+    return sentences
+
+
+def _of_two(profile: Profile, against: Profile) -> list[str]:
+    comparer = Comparer(profile, against)
+    total = comparer.total()
+    told = [share for share in comparer.shares() if share.own.stands_out][:MOST_FRAMES]
+    if not told:
+        return [
+            f"No frame stands out from the noise between {profile.variant} and {against.variant}."
+        ]
+    sentences = [_difference(share, total, profile.variant, against.variant) for share in told]
+    if not total.differs:
+        return [*sentences, "The calls as a whole differ by less than the noise."]
+    explained = math.fsum(share.own.difference for share in told) / total.difference
+    if len(told) > 1:
+        sentences.append(f"Together that is {percent(explained)} of the difference.")
+    return sentences
+
+
+def _difference(share: Share, total: PairedSeconds, variant: str, against: str) -> str:
+    own, whole = share.own, share.whole
+    sentence = (
+        f"`{_name(share.frame)}` itself took {_of(own.seconds, total.seconds)} per call in "
+        f"{variant} and {_of(own.against, total.against)} in {against}: "
+    )
+    if not total.differs:
+        more = "more" if own.difference > 0 else "less"
+        sentence += f"{_seconds(abs(own.difference))} {more}."
+    elif (own.difference > 0) == (total.difference > 0):
+        sentence += f"{percent(own.difference / total.difference)} of the difference."
+    else:
+        sentence += f"{_seconds(abs(own.difference))} the other way."
+    if max(whole.seconds, whole.against) > _MUCH_MORE * max(own.seconds, own.against):
+        sentence += f" With all that it calls it took {_of(whole.seconds)} and {_of(whole.against)}"
+        if total.differs and whole.difference / total.difference > 0:
+            sentence += f", {percent(whole.difference / total.difference)}"
+        sentence += "."
+    return sentence
+
+
+def _of(part: float, total: float | None = None) -> str:
+    if not part > 0:
+        return "none"
+    return _seconds(part) + (f" of {_seconds(total)}" if total is not None else "")
+
+
+def _seconds(value: float) -> str:
+    return seconds(value, trim=True)
+
+
+def _name(frame: Frame) -> str:
+    return frame.text.replace("`", "'")
+
+
+def flame_page(profiles: Sequence[Profile], problem: str) -> str:
+    """Return the page of one variant's profile, or of two, the second of which is set against.
+
+    It is one file that needs no network.
+    """
+    first, last = profiles[0], profiles[-1]
+    title = " against ".join(
+        [f"{first.family}/{first.variant}", *(each.variant for each in profiles[1:])]
+    )
+    return render(
+        "flames.html.j2",
+        generator="shardbench profile",
+        title=title,
+        problem=problem,
+        profiles=profiles,
+        overview=overview(profiles),
+        explanation=explanation(profiles),
+        data=_data(Comparer(first, last), [each.variant for each in profiles]),
+        measure=f"shardbench compare '{first.family}/{first.variant}@{problem}'"
+        + (f" --against {last.variant}" if len(profiles) > 1 else ""),
+    )
+
+
+def _data(comparer: Comparer, variants: list[str]) -> dict[str, Any]:
+    """Return the tree for the page's script.
+
+    A node is its frame, its parent, own and whole seconds of both variants, its width, and 1 where
+    the whole seconds differ.
+    """
+    nodes = comparer.tree()
+    frames = {frame: number for number, frame in enumerate({node.frame: 0 for node in nodes})}
+    return {
+        "variants": variants,
+        "frames": [[frame.module, frame.text] for frame in frames],
+        "nodes": [
+            [frames[node.frame], node.parent, *_figures(node), int(node.whole.differs)]
+            for node in nodes
+        ],
+    }
+
+
+def _figures(node: Node) -> list[float]:
+    own, whole = node.own, node.whole
+    figures = (own.seconds, own.against, whole.seconds, whole.against, node.width)
+    return [float(f"{value:.6g}") for value in figures]

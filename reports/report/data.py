@@ -1,0 +1,193 @@
+"""The rows that a report opens with: each system's published figure, what is left, and ours."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from harness.model.overview import OverviewRow
+from reports.family.data import FamilyView, rows_of
+from reports.family.variants import ladder
+
+_COLUMNS = [
+    *("system", "family", "slug", "problem", "today", "ours"),
+    *("published", "published_before", "published_after", "published_unit"),
+    *("measured", "measured_low", "measured_high", "measured_on"),
+    *("counter", "done", "enough", "rated_on"),
+    *("times_as_fast", "low", "high", "basis", "decision"),
+    *("best", "gap_today", "gap_ours"),
+]
+_NAN = math.nan
+
+
+class _Factor(NamedTuple):
+    """How many times as fast one variant is as another, with its interval."""
+
+    value: float = _NAN
+    low: float = _NAN
+    high: float = _NAN
+    basis: str = "measured"
+
+
+def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
+    """Return a row per system, in the order that families declare.
+
+    `published` and `measured` say how many times as fast the published change made a planner, there
+    and here; `times_as_fast` says it of ours over today's release. Its `basis` is `measured`, or
+    where that one was stopped `projected`, or `stopped` where all that is known is that it takes
+    longer than its budget. `done` is how often today's release does what `counter` counts, `enough`
+    how often will do. `decision` is `same`, `own`, `different`, or "" where one of the two made
+    none. `gap_today` and `gap_ours` are the proven gaps of today's decision and of our `best` one.
+    What is not known is NaN. A family that declares no row whose problem is there gets one that is
+    made up from its reference and the fastest variant with the same decision.
+    """
+    found = []
+    for family in families:
+        declared = [row for row in _declared(family) if row.problem in family.against]
+        found += [(row.place, _row(family, row)) for row in declared or _undeclared(family)]
+    found.sort(key=lambda each: each[0])  # stable, so that families stay together
+    table = pd.DataFrame([row for _, row in found], columns=_COLUMNS)
+    texts = table.select_dtypes(exclude="number").columns
+    numbers = ["published", "measured", "done", "enough", "times_as_fast", "gap_today", "gap_ours"]
+    return table.astype({**dict.fromkeys(texts, object), **dict.fromkeys(numbers, float)})
+
+
+def _declared(family: FamilyView) -> list[OverviewRow]:
+    return list(dict.fromkeys(row for cell in family.records for row in cell.overview))
+
+
+def _undeclared(family: FamilyView) -> list[OverviewRow]:
+    """Return a row for a family that declares none."""
+    problem = family.ladder_problem
+    against = family.against[problem]
+    here = family.cells[(family.cells["problem"] == problem) & (family.cells["decision"] == "same")]
+    fastest = here[here["ratio"].notna()].nsmallest(1, "ratio")["variant"].tolist()
+    claimed = family.cells[family.cells["claim_after"].notna()]["variant"].tolist()
+    rungs = [rung for rung in family.rungs if rung in claimed]
+    ours = str(fastest[0]) if fastest else against
+    name = f"{family.name}: {ours} against {against}" if fastest else family.name
+    last = rungs[-1] if rungs else ""
+    return [OverviewRow(name, problem, against, ours, 1000, published=last)]
+
+
+def _row(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
+    cells = family.on(row.problem)
+    reached = _factor(cells, row.ours, row.today)
+    rated_on = row.rated_on if row.rated_on in family.against else row.problem
+    rated = family.on(rated_on)
+    best = row.best if row.best in rated else row.ours
+    counted = _counted(family, row, rated_on)
+    return {
+        "system": row.system,
+        "family": family.name,
+        "slug": family.slug,
+        "problem": row.problem,
+        "today": row.today,
+        "ours": row.ours,
+        **_published(family, row),
+        **_measured(family, row),
+        "counter": row.counter if counted else "",
+        "done": counted[0] if counted else _NAN,
+        "enough": counted[1] if counted else _NAN,
+        "rated_on": rated_on,
+        "times_as_fast": reached.value,
+        "low": reached.low,
+        "high": reached.high,
+        "basis": reached.basis,
+        "decision": _decision(cells, row),
+        "best": best,
+        "gap_today": _gap(rated, row.today),
+        "gap_ours": _gap(rated, best),
+    }
+
+
+def _factor(cells: Mapping[str, Mapping[str, Any]], ours: str, today: str) -> _Factor:
+    """Return how many times as fast `ours` is as `today` on one problem.
+
+    Where both were compared with a third variant, the ends of the two intervals that are farthest
+    apart are set over each other.
+    """
+    if ours not in cells or today not in cells or ours == today:
+        return _Factor()
+    fast, slow = cells[ours], cells[today]
+    if slow["status"] == "over budget" and fast["wall_s"] > 0:
+        if slow["projection_s"] > 0:
+            return _Factor(slow["projection_s"] / fast["wall_s"], basis="projected")
+        return _Factor(slow["budget_s"] / fast["wall_s"], basis="stopped")
+    (a, a_low, a_high), (b, b_low, b_high) = map(_ratio, (slow, fast))
+    return _Factor(a / b, a_low / b_high, a_high / b_low if b_low else _NAN)
+
+
+def _ratio(cell: Mapping[str, Any]) -> tuple[float, float, float]:
+    if cell["outcome"] == "reference":
+        return 1.0, 1.0, 1.0
+    return cell["ratio"], cell["ratio_low"], cell["ratio_high"]
+
+
+def _published(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
+    """Return the published figure, from the start of a ladder where the variant is a rung of it."""
+    names = ("published", "published_before", "published_after", "published_unit")
+    claims = family.cells[family.cells["variant"] == row.published]
+    claims = claims[claims["claim_after"] > 0]
+    if claims.empty:
+        return dict(zip(names, (_NAN, _NAN, _NAN, ""), strict=True))
+    claim = rows_of(claims.tail(1))[0]
+    rungs = ladder(family).set_index("variant")["published_share"]
+    share = rungs.get(row.published, _NAN)
+    if row.before or math.isnan(share):
+        share = claim["claim_after"] / claim["claim_before"]
+    after, unit = claim["claim_after"], claim["claim_unit"]
+    return dict(zip(names, (1 / share, after / share, after, unit), strict=True))
+
+
+def _measured(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
+    """Return what the published change does here, on the first problem that has both sides."""
+    before = row.before or family.reference
+    for problem in dict.fromkeys((*row.problems, family.ladder_problem)):
+        if problem in family.against:
+            reached = _factor(family.on(problem), row.published, before)
+            if reached.value > 0 and reached.basis == "measured":
+                break
+    else:
+        reached, problem = _Factor(), ""
+    return {
+        "measured": reached.value,
+        "measured_low": reached.low,
+        "measured_high": reached.high,
+        "measured_on": problem,
+    }
+
+
+def _counted(family: FamilyView, row: OverviewRow, problem: str) -> tuple[float, float] | None:
+    """Return how often today's release does some work, and how often will do, if that is less.
+
+    What will do is what the family declares, or else what ours does.
+    """
+    table = family.counters
+    table = table[(table["problem"] == problem) & (table["name"] == row.counter)]
+    found = {each["variant"]: each for each in rows_of(table)}
+    today = found.get(row.today)
+    if today is None:
+        return None
+    others = [found[name]["value"] for name in (row.ours, row.best) if name in found]
+    enough = next(_known(today["enough"], *others), _NAN)
+    return (today["value"], enough) if today["value"] > enough else None
+
+
+def _known(*values: float) -> Iterator[float]:
+    return (value for value in values if not math.isnan(value))
+
+
+def _decision(cells: Mapping[str, Mapping[str, Any]], row: OverviewRow) -> str:
+    ours, today = cells.get(row.ours), cells.get(row.today)
+    if not ours or not today or not ours["fingerprint"] or not today["fingerprint"]:
+        return ""
+    if ours["fingerprint"] == today["fingerprint"]:
+        return "same"
+    return "different" if ours["decision"] == "different" else "own"
+
+
+def _gap(cells: Mapping[str, Mapping[str, Any]], variant: str) -> float:
+    cell = cells.get(variant)
+    return float(cell["gap"]) if cell and cell["status"] == "ok" else _NAN

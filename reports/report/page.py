@@ -1,0 +1,158 @@
+"""The report of a results file."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from harness.estimates.validation import Validation
+from harness.measuring.selftest.file import last_selftests
+from harness.model.errors import printable
+from reports.core.formatting import plural
+from reports.core.frames import Results, read_results
+from reports.core.page import (
+    CaptionedTable,
+    Opening,
+    Page,
+    PageChapter,
+    PageSection,
+    write_page,
+)
+from reports.estimates.page import read_validations, validation_chapter
+from reports.family.data import FamilyView, environments, families, rows_of
+from reports.family.flame_links import LadderStep, ladder_steps
+from reports.family.page import family_sections
+from reports.family.shortfalls import goals_in_a_line
+from reports.report.data import overview
+from reports.report.figure import draw_overview
+from reports.report.findings import family_findings, file_findings, findings
+from reports.report.provenance import environment_table, sources_table
+from reports.report.table import overview_table
+
+_VERSIONS = 4
+
+
+def write_report(
+    results: Path, out: Path, profiles: Path | None = None, validations: Path | None = None
+) -> Path:
+    """Write the report of a results file into the folder `out`; return the path of its page.
+
+    Flame graphs of the steps of a ladder that the folder `profiles` holds go with it, and a chapter
+    on what the folder `validations` holds. Raises
+    UsageError where the results are unreadable, or `out` is not to be written, see `write_page`.
+    """
+    held = read_results(results)
+    validated = read_validations(validations) if validations else []
+    return write_page(out, lambda: _page(held, results.name, profiles, validated))
+
+
+def _page(
+    results: Results, name: str, profiles: Path | None, validated: Sequence[Validation]
+) -> Page:
+    found = [(family, ladder_steps(family, profiles)) for family in families(results)]
+    chapters = [_chapter(family, results, steps) for family, steps in found]
+    if validated:
+        chapters.append(validation_chapter(validated))
+    table = overview([family for family, _ in found])
+    goals = goals_in_a_line(family for family, _ in found)
+    opening = Opening(
+        CaptionedTable(overview_table(table)),
+        list(draw_overview(table)),
+        " ".join([*([goals] if goals else []), *_warnings(results)]),
+        {chapter.slug: chapter.findings[0] for chapter in chapters},
+    )
+    how = PageChapter("how", "Guide", list(_terms(found)), template="glossary.html.j2")
+    return Page(
+        name=printable(name),
+        heading="shardbench report",
+        lead=[_measured_with(results)],
+        findings=findings(results),
+        opening=opening,
+        chapters=[*chapters, how, _provenance(results, name, [family for family, _ in found])],
+        data={
+            kind: getattr(results, kind) for kind in ("cells", "qualities", "counters", "phases")
+        },
+        files={
+            f"flames/{step.name}": step.page
+            for _, steps in found
+            for step in steps
+            if step.page is not None
+        },
+    )
+
+
+def _chapter(family: FamilyView, results: Results, steps: Sequence[LadderStep]) -> PageChapter:
+    told = [replace(finding, family="") for finding in family_findings(family)]
+    sections = list(family_sections(family, results, steps))
+    return PageChapter(family.slug, family.name, sections, family.compared_with, findings=told)
+
+
+def _warnings(results: Results) -> Iterator[str]:
+    """Yield what a reader must know of the whole file before anything else."""
+    yield from (finding.sentence for finding in file_findings(results))
+
+
+def _provenance(results: Results, name: str, found: Sequence[FamilyView]) -> PageChapter:
+    machine = CaptionedTable(environment_table(results))
+    machines = dict.fromkeys(each.get("machine") for each in environments(results))
+    told_of_it = [each.sentence() for name in machines if name for each in last_selftests(name)]
+    remarks = [*results.notes, *told_of_it]
+    sources = [
+        CaptionedTable(sources_table(family), f"The variants of {family.name}.") for family in found
+    ]
+    sections = [
+        PageSection("environment", "Environment", tables=[machine], remarks=remarks),
+        PageSection("sources", "Sources", tables=sources),
+    ]
+    lead = f"{printable(name)}: {_contents(results)}."
+    return PageChapter("provenance", "Provenance", sections, lead)
+
+
+def _terms(found: Iterable[tuple[FamilyView, object]]) -> Iterator[PageSection]:
+    """Yield for each family what its qualities and counters mean."""
+    for family, _ in found:
+        terms = [
+            (row["name"], row["meaning"], f"{row['unit'] or 'no unit'}, {row['better']} is better")
+            for row in rows_of(family.qualities)
+        ]
+        terms += [(row["name"], row["meaning"], "a counter") for row in rows_of(family.counters)]
+        if terms:
+            title = f"Qualities and counters of {family.name}"
+            terms = list(dict.fromkeys(terms))
+            yield PageSection(f"{family.slug}-terms", title, terms=terms, is_folded=True)
+
+
+def _measured_with(results: Results) -> str:
+    """Return machine and first versions in a line, those of the last environment if they differ."""
+    held = environments(results)
+    last = held[-1]
+    packages = dict(islice((last.get("packages") or {}).items(), _VERSIONS))
+    versions = {"python": last.get("python"), **packages}
+    parts = [
+        ", ".join(filter(None, (last.get("cpu"), _cores(last.get("cores"))))),
+        *(f"{name} {version}" for name, version in versions.items() if version),
+    ]
+    if len(held) > 1:
+        parts.append(f"and {plural(len(held) - 1, 'other environment')}")
+    return " · ".join(filter(None, parts))
+
+
+def _cores(amount: int | None) -> str:
+    return plural(amount, "core") if amount else ""
+
+
+def _contents(results: Results) -> str:
+    starts = sorted(start for each in environments(results) for start in each["starts"])
+    names = results.cells["family"].unique()
+    parts = [
+        plural(len(results.cells), "cell"),
+        plural(results.cells["problem"].nunique(), "problem"),
+        plural(len(names), "family") if len(names) > 1 else f"family {names[0]}",
+    ]
+    return ", ".join(parts) + (f"; measured from {_moment(starts[0])}" if starts else "")
+
+
+def _moment(text: str) -> str:
+    """Return an ISO 8601 time to the minute; other texts as they are."""
+    return re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:[\d.]+)?(Z|\+00:00)$", r"\1 \2 UTC", text)

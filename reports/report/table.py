@@ -1,0 +1,94 @@
+"""The table that a report opens with."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from reports.core.formatting import MISSING, count, gap, number, percent, quantity
+from reports.core.table import Entry, Table, numbers, table_of, text
+from reports.family.data import rows_of
+
+Row = Mapping[str, Any]
+
+_TIMES, _UP_TO = "\N{MULTIPLICATION SIGN}", "\N{EN DASH}"
+
+
+def overview_table(overview: pd.DataFrame) -> Table:
+    """Return a row per system: published, measured, repeated, ours, and the proven gaps."""
+    return table_of(
+        rows_of(overview),
+        text("system", lambda row: Entry(row["system"], link=f"#{row['slug']}")),
+        numbers("published", _published),
+        numbers("measured here", _measured),
+        numbers("repeated work → enough", _repeated),
+        numbers("ours, same decision", _ours),
+        numbers("proven gap, today → ours", _gaps),
+    )
+
+
+def factor(value: float) -> str:
+    """Write how many times as fast something is, with two digits: 14 or 1.2 times."""
+    return f"{number(float(value), 3 if value >= 100 else 2)}{_TIMES}"
+
+
+def factor_with_interval(value: float, low: float, high: float) -> str:
+    """Write a factor with its interval in brackets."""
+    if math.isnan(value):
+        return MISSING
+    if math.isnan(low) or math.isnan(high):
+        return factor(value)
+    digits = 3 if value >= 100 else 2
+    return f"{factor(value)} ({number(low, digits)}{_UP_TO}{number(high, digits)})"
+
+
+def published_text(row: Row) -> str:
+    """Write a published figure, and in brackets what it was before and after."""
+    if math.isnan(row["published"]):
+        return MISSING
+    before, after = (
+        quantity(row[f"published_{when}"], row["published_unit"]) for when in ("before", "after")
+    )
+    unit = after.partition(" ")[2]  # once is enough, where it is the same
+    return f"{factor(row['published'])} ({before.removesuffix(f' {unit}')} → {after})"
+
+
+def ours_text(row: Row) -> str:
+    """Write how many times as fast ours is, and whose decision it makes unless it is the same."""
+    if row["basis"] != "measured":
+        return f"≥ {factor(row['times_as_fast'])} ({row['basis']})"
+    told = factor_with_interval(row["times_as_fast"], row["low"], row["high"])
+    decides = {"own": ", deciding otherwise", "different": "different decision"}
+    return told + decides.get(row["decision"], "") if told != MISSING else told
+
+
+def _published(row: Row) -> Entry:
+    return Entry(published_text(row), row["published"])
+
+
+def _measured(row: Row) -> Entry:
+    ends = row["measured_low"], row["measured_high"]
+    return Entry(factor_with_interval(row["measured"], *ends), row["measured"])
+
+
+def _repeated(row: Row) -> Entry:
+    if not row["counter"]:
+        return Entry(MISSING)
+    work = row["counter"].replace("_", " ")
+    return Entry(f"{count(row['done'])} → {count(row['enough'])} {work}", row["done"])
+
+
+def _ours(row: Row) -> Entry:
+    return Entry(ours_text(row), row["times_as_fast"])
+
+
+def _gaps(row: Row) -> Entry:
+    if math.isnan(row["gap_today"]) and math.isnan(row["gap_ours"]):
+        return Entry(MISSING)
+    today, ours = (_gap(row[f"gap_{whose}"]) for whose in ("today", "ours"))
+    return Entry(f"{today} → {ours}", row["gap_ours"])
+
+
+def _gap(share: float) -> str:
+    return percent(share) if share >= 0.1 or share == 0 else gap(share)

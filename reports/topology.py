@@ -1,0 +1,105 @@
+"""Figures of machines: what joins their GPUs."""
+
+import math
+from itertools import combinations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+
+from harness.model.topology import Topology
+from harness.topologies.link_matrix import LinkMatrix
+from reports.core.drawing import canvas
+from reports.core.drawing.canvas import BLUE, GREEN, GREY, ORANGE, PALE, VERMILION, Drawing
+from reports.core.formatting import bandwidth, plural
+
+_PCIE_COLOURS = {"PIX": BLUE, "PXB": BLUE, "PHB": ORANGE, "NODE": ORANGE, "SYS": VERMILION}
+_MOST_DOMAINS, _MOST_HOSTS, _MOST_GPUS = 2, 4, 8
+
+
+def matrix_drawing(name: str, matrix: LinkMatrix) -> Drawing:
+    """Draw the GPUs of a host on a circle, with a line for each pair: the wider, the more links."""
+    title = f"What joins the GPUs of {name}"
+    turn = 2 * math.pi / len(matrix.gpus)
+    places = {gpu: (math.sin(turn * n), math.cos(turn * n)) for n, gpu in enumerate(matrix.gpus)}
+    pairs = list(combinations(matrix.gpus, 2))
+    most = max((matrix.nvlinks(*pair) for pair in pairs), default=0) or 1
+    with canvas.style():
+        figure, axes = _empty_figure(5.2, title)
+        seen: set[str] = set()
+        for one, other in pairs:
+            kind, links = matrix.link(one, other), matrix.nvlinks(one, other)
+            axes.plot(
+                *zip(places[one], places[other], strict=True),
+                color=GREEN if links else _PCIE_COLOURS.get(kind, GREY),
+                linewidth=0.8 + 2.4 * links / most,
+                linestyle="-" if links else ":",
+                zorder=1 + bool(links),
+                label=None if kind in seen else kind,
+            )
+            seen.add(kind)
+        for gpu, (x, y) in places.items():
+            axes.scatter([x], [y], s=700, color="white", edgecolor=GREY, zorder=3)
+            axes.text(x, y, gpu.removeprefix("GPU"), ha="center", va="center", zorder=4)
+        axes.set(xlim=(-1.9, 1.9), ylim=(-1.25, 1.25), aspect="equal")
+        if seen:
+            axes.legend(loc="center left", title="joined by")
+        return canvas.finish(figure, f"links-{name}", title, "", pd.DataFrame())
+
+
+def topology_drawing(found: Topology) -> Drawing:
+    """Draw the domains of a topology as boxes of hosts and GPUs, with the bandwidths between."""
+    title = f"{found.name}: {plural(found.gpus, 'GPU')}, {found.gpu or 'of a kind not named'}"
+    size, hosts = found.gpus_in_domain, found.hosts_in_domain
+    domains = min(found.domains, _MOST_DOMAINS)
+    tall = min(hosts, _MOST_HOSTS) + 1.6 + (hosts > _MOST_HOSTS)
+    with canvas.style():
+        figure, axes = _empty_figure(0.9 + 0.42 * tall * domains + 0.35 * (domains - 1), title)
+        for domain in range(domains):
+            top = -domain * (tall + 0.9)
+            _box(axes, -0.3, top - tall, 10.6, tall, GREEN)
+            inside = f"{bandwidth(found.intra_host_bw)} one way" if size > 1 else "alone"
+            axes.text(0, top - 0.55, f"domain {domain}: {size:,} GPUs, {inside}", color=GREEN)
+            for host in range(min(hosts, _MOST_HOSTS)):
+                _draw_host(axes, found, domain, host, top - 1.8 - host)
+            if hosts > _MOST_HOSTS:
+                axes.text(0, top - tall + 0.45, f"… {hosts - _MOST_HOSTS} more hosts", color=GREY)
+            if domain:
+                told = "bandwidth not told"
+                if found.inter_host_bw:
+                    told = f"{bandwidth(found.inter_host_bw)} for each GPU"
+                axes.plot([5, 5], [top, top + 0.9], color=ORANGE, linewidth=3)
+                axes.text(5.3, top + 0.45, f"network, {told}", va="center", color=VERMILION)
+        last = -(domains - 1) * (tall + 0.9) - tall
+        if (left := found.domains - domains) > 0:
+            axes.text(0, last - 0.55, f"… {plural(left, 'more domain')}", color=GREY)
+            last -= 0.7
+        axes.set(xlim=(-0.5, 10.5), ylim=(last - 0.2, 0.2))
+        return canvas.finish(figure, f"topology-{found.name}", title, "", pd.DataFrame())
+
+
+def _draw_host(axes: Axes, found: Topology, domain: int, host: int, low: float) -> None:
+    size, per_host = found.gpus_in_domain, min(found.gpus_per_host, found.gpus_in_domain)
+    label = f"host {domain * found.hosts_in_domain + host}"
+    axes.text(0, low + 0.3, label, va="center", fontsize=8)
+    first, count = host * per_host, min(per_host, _MOST_GPUS, size - host * per_host)
+    for at in range(count):
+        _box(axes, 1.6 + 1.05 * at, low, 0.9, 0.6, GREY)
+        gpu = f"{domain * size + first + at}"
+        axes.text(2.05 + 1.05 * at, low + 0.3, gpu, ha="center", va="center")
+    if per_host > count:
+        axes.text(1.6 + 1.05 * count, low + 0.3, "…", va="center")
+
+
+def _empty_figure(height: float, title: str) -> tuple[Figure, Axes]:
+    figure, axes = canvas.new_figure(height)
+    axes.set_axis_off()
+    axes.set_title(title, loc="left")
+    return figure, axes
+
+
+def _box(axes: Axes, x: float, y: float, width: float, height: float, colour: str) -> None:
+    shape, inside = "round,pad=0,rounding_size=0.15", "none" if colour == GREEN else PALE
+    patch = FancyBboxPatch((x, y), width, height, shape, fc=inside, ec=colour, linewidth=1.2)
+    axes.add_patch(patch)
