@@ -3,9 +3,12 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from reports.core.formatting import MISSING, interval, number
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Tone = Literal["", "bad", "good", "warn", "soft", "plain"]
 Value = Callable[[Any], Any] | str | int
@@ -56,6 +59,13 @@ class Table:
 def table_of(rows: Iterable[Any], *columns: TableColumn) -> Table:
     """Return a table with a row for each of `rows`."""
     return Table(columns, tuple(tuple(column.entry(row) for column in columns) for row in rows))
+
+
+def pivoted(title: str, frame: "pd.DataFrame", write: Callable[[float], str] = number) -> Table:
+    """Return a frame as a table: its index as a column with that title, then its numbers."""
+    rows = zip(map(str, frame.index), *(frame[name].astype(float) for name in frame), strict=True)
+    columns = (numbers(str(name), place, write) for place, name in enumerate(frame, start=1))
+    return table_of(rows, code(title, 0), *columns)
 
 
 def text(title: str, value: Value = "", least: int = 0) -> TableColumn:

@@ -16,7 +16,7 @@ from msgspec import to_builtins
 from harness.measuring.goals import Standing, standing
 from harness.model.cell import Cell, Goal, by_problem
 from harness.model.quality import Bound
-from reports.core.formatting import listing, plural
+from reports.core.formatting import listing, plural, progress
 from reports.core.frames import Results
 from reports.family.scaling import exponents, sweeps
 
@@ -203,3 +203,19 @@ def environments(results: Results) -> list[dict[str, Any]]:
         held["loads"] += [told["load"]] if "load" in told else []
         held["starts"] += [told["started"]] if "started" in told else []
     return list(found.values())
+
+
+def ratios(cells: pd.DataFrame) -> "pd.Series[float]":
+    """Return the measured ratio of each cell; the reference's is 1."""
+    return cells["ratio"].mask(cells["outcome"] == "reference", 1.0)
+
+
+def stopped_at(cell: Mapping[str, Any]) -> str:
+    """Say in brackets how far an over-budget cell came, and what that projects; "" if unknown."""
+    return progress(
+        cell["progress_done"],
+        cell["progress_total"],
+        cell["progress_unit"],
+        cell["progress_elapsed_s"],
+        cell["projection_s"],
+    )

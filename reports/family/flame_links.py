@@ -12,7 +12,7 @@ from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from reports.core.table import Entry, Table, code, table_of, text
 from reports.family.data import FamilyView
-from reports.family.variants import ladder
+from reports.family.ladder import ladder
 
 _MARK = b'content="shardbench profile"'
 _NOT_MADE = Entry("not made yet")

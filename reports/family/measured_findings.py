@@ -24,8 +24,11 @@ from reports.core.formatting import (
     with_interval,
 )
 from reports.family.data import FamilyView, rows_of
+from reports.family.ladder import ladder
+from reports.family.phases import phase_times
+from reports.family.quality import tradeoff
 from reports.family.scaling import LEAST_SIZES
-from reports.family.variants import ladder, phase_times, speedups, tradeoff
+from reports.family.speedups import speedups
 
 _UNATTRIBUTED = "other"
 _UNCHANGED = 0.9

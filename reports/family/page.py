@@ -3,28 +3,37 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from reports.core.drawing import canvas
+from reports.core.drawing.canvas import Drawing
 from reports.core.formatting import listing
 from reports.core.frames import Results
 from reports.core.page import CaptionedTable, PageSection
 from reports.family.data import FamilyView
-from reports.family.figures import figures
 from reports.family.flame_links import LadderStep, flames_table
-from reports.family.ranks import ranks
-from reports.family.ranks_table import loads_table, ranks_table
+from reports.family.front import draw_fronts
+from reports.family.growth import draw_growth, growth_table
+from reports.family.ladder import draw_ladder, ladder_by_problem_table, ladder_table
+from reports.family.phases import draw_phases, phases_table
+from reports.family.quality import draw_quality, quality_table
+from reports.family.ranks import draw_ranks, loads_table, ranks, ranks_table
 from reports.family.scaling import LEAST_SIZES
 from reports.family.shortfalls import shortcomings
-from reports.family.tables import (
-    cells_table,
-    counters_table,
-    goals_table,
-    growth_table,
-    ladder_by_problem_table,
-    ladder_table,
-    phases_table,
-    problems_table,
-    quality_table,
-    speedup_tables,
-)
+from reports.family.speedups import draw_speedups, speedup_tables
+from reports.family.tables import cells_table, counters_table, goals_table, problems_table
+
+
+def figures(family: FamilyView) -> dict[str, list[Drawing]]:
+    """Draw what the results allow, by section; `sizes` has a figure per sweep."""
+    with canvas.style():
+        return {
+            "ladder": list(draw_ladder(family)),
+            "against": list(draw_speedups(family)),
+            "sizes": list(draw_growth(family)),
+            "quality": list(draw_quality(family)),
+            "ranks": list(draw_ranks(family)),
+            "front": list(draw_fronts(family)),
+            "phases": list(draw_phases(family)),
+        }
 
 
 def family_sections(

@@ -8,8 +8,7 @@ from harness.model.cell import Cell, Goal
 from reports.core.finding import Finding
 from reports.core.formatting import count, listing, names, percent, plural, quantity
 from reports.core.frames import DIFFERENT
-from reports.family.data import FamilyView, rows_of
-from reports.family.variants import stopped_at
+from reports.family.data import FamilyView, rows_of, stopped_at
 
 _REASON_LENGTH = 160
 _MISSED = ("missed", "projected to be missed")

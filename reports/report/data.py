@@ -8,7 +8,7 @@ import pandas as pd
 
 from harness.model.overview import OverviewRow
 from reports.family.data import FamilyView, rows_of
-from reports.family.variants import ladder
+from reports.family.ladder import ladder
 
 _COLUMNS = [
     *("system", "family", "slug", "problem", "today", "ours"),

@@ -141,7 +141,7 @@ def _write_front(
     folder: Path,
 ) -> None:
     """Write plans that move more and more into a folder, with a table and a figure of them."""
-    from reports.family.front_figure import draw_front
+    from reports.family.front import draw_front
 
     check_folder(folder)
     made: list[Planned] = []

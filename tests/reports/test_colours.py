@@ -21,7 +21,7 @@ from reports.core.drawing.canvas import (
 from reports.core.drawing.contrast import contrast, luminance, text_colour_on
 from reports.core.frames import read_results
 from reports.family.data import families
-from reports.family.figures import figures
+from reports.family.page import figures
 
 STYLE = (Path(reports.__file__).parent / "core" / "templates" / "style.css").read_text()
 # Viénot, Brettel and Mollon (1999) for linear RGB: who lacks the cones for long waves (protan), for

@@ -8,13 +8,13 @@ from made_up_results import cell, family_lines, past_lines, write
 from matplotlib.text import Text
 
 import reports.core.drawing.canvas
-import reports.family.figures
+import reports.family.page
 from reports.core.drawing.canvas import finish, new_figure, style
 from reports.core.drawing.labels import label_points
 from reports.core.frames import read_results
 from reports.family.data import families
-from reports.family.growth_figure import draw_growth
-from reports.family.speedups_figure import draw_speedups
+from reports.family.growth import draw_growth
+from reports.family.speedups import draw_speedups
 
 
 def draw(folder, lines, kind=None):
@@ -32,7 +32,7 @@ def draw(folder, lines, kind=None):
             with style():
                 drawings = list(kind(family))
         else:
-            drawings = [d for some in reports.family.figures.figures(family).values() for d in some]
+            drawings = [d for some in reports.family.page.figures(family).values() for d in some]
     return {d.slug: (d, figure) for d, figure in zip(drawings, made, strict=True)}
 
 

@@ -5,7 +5,7 @@ from made_up_results import cell, family_lines, goal, over_budget, past_lines, w
 
 from reports.core.frames import read_results
 from reports.family.data import families
-from reports.family.variants import ladder, published_shares
+from reports.family.ladder import ladder, published_shares
 from reports.report.findings import KINDS, findings
 
 

@@ -9,9 +9,8 @@ import reports.core.drawing.canvas
 from reports.core.drawing.canvas import finish, style
 from reports.core.frames import read_results
 from reports.family.data import families
+from reports.family.ranks import draw_ranks, loads_table, ranks_table
 from reports.family.ranks import ranks as ranks_of
-from reports.family.ranks_figure import draw_ranks
-from reports.family.ranks_table import loads_table, ranks_table
 from reports.report.page import write_report
 
 

@@ -1,18 +1,71 @@
-"""The figure of speed-ups over another variant than the reference."""
+"""Variants compared with another one than the reference: speed-ups, as figure and tables."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from harness.measuring.timing.verdict import CONFIDENCE
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import GREY, LONGEST_NAME, VERMILION, Drawing
-from reports.core.formatting import names
-from reports.family.data import FamilyView, rows_of
-from reports.family.variants import factor, speedups
+from reports.core.formatting import (
+    names,
+    number,
+    seconds,
+)
+from reports.core.table import (
+    Entry,
+    Table,
+    code,
+    interval_column,
+    numbers,
+    outcome_column,
+    table_of,
+    text,
+)
+from reports.family.data import FamilyView, ratios, rows_of
+from reports.family.quality import quality_columns
+
+_SPEEDUPS = [
+    *("problem", "against", "variant", "cpu_s", "times_as_fast", "low", "high", "projected"),
+    *("outcome", "decision", "quality", "bound", "gap"),
+]
+
+
+def speedups(family: FamilyView) -> pd.DataFrame:
+    """Return how many times as fast each variant is where another than the reference is compared.
+
+    A row per cell of such problems. `low` and `high` are the interval; where the variant compared
+    with was stopped there is none, and `projected` says that the figure is from its projection.
+    """
+    cells = family.cells[family.cells["against"] != family.reference]
+    stopped = cells[(cells["variant"] == cells["against"]) & (cells["status"] == "over budget")]
+    # An empty column has the type of what it is mapped from, which cannot be divided.
+    projection = cells["problem"].map(stopped.set_index("problem")["projection_s"]).astype(float)
+    projected = (projection / cells["wall_s"]).where(
+        (cells["status"] == "ok") & (projection > 0) & (cells["wall_s"] > 0)
+    )
+    best = family.primary_qualities.set_index("cell")["value"]
+    table = cells.assign(
+        times_as_fast=projected.fillna(1 / ratios(cells)),
+        low=1 / cells["ratio_high"],
+        high=1 / cells["ratio_low"],
+        projected=projected.notna(),
+        decision=[family.whose_decision(row) for row in rows_of(cells)],
+        quality=cells["cell"].map(best).astype(float),
+    )
+    places = {problem: place for place, problem in enumerate(family.against)}
+    table = table.sort_values("problem", key=lambda names: names.map(places), kind="stable")
+    return table[_SPEEDUPS].reset_index(drop=True)
+
+
+def factor(row: Mapping[str, Any]) -> str:
+    """Write how many times as fast a row of `speedups` is, and whether that is projected."""
+    text = number(row["times_as_fast"])
+    return f"≥ {text} (projected)" if row["projected"] else text
 
 
 def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
@@ -77,3 +130,19 @@ def _draw_bar(axes: Axes, place: float, row: dict[str, Any], colour: str) -> Non
     ends = (row["low"], row["high"])
     said = factor(row)
     canvas.draw_bar(axes, place, reached, ends, said, row["variant"], start=1, height=0.62, **look)
+
+
+def speedup_tables(family: FamilyView) -> Iterator[tuple[str, Table]]:
+    """Yield for each problem compared with another variant a caption and a row per variant."""
+    for (problem, against), group in speedups(family).groupby(["problem", "against"], sort=False):
+        table = table_of(
+            rows_of(group),
+            code("variant"),
+            numbers("CPU time", "cpu_s", seconds),
+            numbers("times as fast", lambda row: Entry(factor(row), row["times_as_fast"])),
+            interval_column("interval", "low", "high"),
+            outcome_column(),
+            text("decision"),
+            *quality_columns(family, str(problem), first=True),
+        )
+        yield f"`{problem}`, compared with `{against}`.", table

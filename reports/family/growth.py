@@ -1,7 +1,7 @@
-"""The figure of time against size, with fitted exponents and where the budget ended."""
+"""Planning time against the size of a problem, as figure and table."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -10,7 +10,20 @@ from matplotlib.lines import Line2D
 
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import GREY, MARKERS, Drawing
-from reports.core.formatting import count, hundredths, seconds, with_interval
+from reports.core.formatting import (
+    count,
+    hundredths,
+    interval,
+    seconds,
+    with_interval,
+)
+from reports.core.table import (
+    Entry,
+    Table,
+    code,
+    numbers,
+    table_of,
+)
 from reports.family.data import FamilyView, rows_of
 
 
@@ -101,3 +114,30 @@ def _log_axes(axes: Axes, sizes: list[float]) -> None:
             shown.append(float(size))
     canvas.set_ticks(axes.xaxis, shown, count)
     axes.grid(True)
+
+
+Row = Mapping[str, Any]
+
+
+def growth_table(family: FamilyView) -> Table:
+    """Return the fitted exponents of every variant and sweep."""
+    return table_of(
+        rows_of(family.exponents),
+        code("variant"),
+        code("problems", "sweep"),
+        numbers("sizes", write=count),
+        numbers("range", lambda row: _range(row) if row["sizes"] else None),
+        numbers("exponent", write=hundredths),
+        numbers("95 % interval", _exponents),
+        numbers("over budget from", "over_budget", count),
+    )
+
+
+def _range(row: Row) -> Entry:
+    return Entry(f"{count(row['smallest'])} to {count(row['largest'])}", row["largest"])
+
+
+def _exponents(row: Row) -> Entry:
+    if row["exponent"] != row["exponent"]:
+        return Entry("too few sizes")
+    return Entry(interval(row["low"], row["high"], hundredths), row["low"])

@@ -1,0 +1,175 @@
+"""The ladder of published changes: claimed and measured shares, as figure and tables."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from reports.core.drawing import canvas
+from reports.core.drawing.canvas import BLUE, GREY, PALE, VERMILION, Drawing
+from reports.core.formatting import (
+    change,
+    listing,
+    number,
+    seconds,
+)
+from reports.core.table import (
+    Entry,
+    Table,
+    code,
+    interval_column,
+    numbers,
+    outcome_column,
+    pivoted,
+    table_of,
+)
+from reports.family.data import FamilyView, ratios, rows_of
+from reports.family.quality import quality_columns
+
+
+def published_shares(claims: Iterable[Mapping[str, Any]]) -> list[float]:
+    """Return what claims leave of their ladder's start, rung by rung; NaN where there is none.
+
+    A rung's share is the product of after / before over the claims so far, or after / before
+    itself where the claim counts from the ladder's start again. A claim of other conditions than
+    the first has no share: it was measured on something else.
+    """
+    start: tuple[float, str] | None = None
+    conditions = None
+    share = 1.0
+    shares = []
+    for claim in claims:
+        before, after, unit = claim["claim_before"], claim["claim_after"], claim["claim_unit"]
+        if not (before > 0 and after > 0) or (
+            start is not None and claim["claim_conditions"] != conditions
+        ):
+            shares.append(math.nan)
+            continue
+        if start is None:
+            start, conditions = (before, unit), claim["claim_conditions"]
+        share = (1.0 if (before, unit) == start else share) * after / before
+        shares.append(share)
+    return shares
+
+
+def ladder(family: FamilyView) -> pd.DataFrame:
+    """Return the ladder on its problem: published figures beside the measured ratio, by rung.
+
+    For `published_share` see `published_shares`; the reference is the start, with a share of 1,
+    where any rung has a claim. Ratios are of CPU time, lower is better.
+    """
+    rungs, cells = family.rungs, family.cells
+    claims = cells.drop_duplicates("variant", keep="last").set_index("variant").loc[rungs]
+    on_it = (cells["problem"] == family.ladder_problem) & (cells["against"] == family.reference)
+    found = cells[on_it].set_index("variant").reindex(rungs)
+    shares = pd.Series(published_shares(rows_of(claims)), index=rungs, dtype=float)
+    if shares.notna().any() and family.reference in shares:
+        shares = shares.fillna({family.reference: 1.0})
+    published = claims[["claim_before", "claim_after", "claim_unit", "claim_conditions"]]
+    table = published.rename(columns=lambda name: name.replace("claim", "published")).assign(
+        published_share=shares,
+        source=claims["source"],
+        cpu_s=found["cpu_s"],
+        ratio=ratios(found),
+        low=found["ratio_low"],
+        high=found["ratio_high"],
+        pairs=found["pairs"],
+        outcome=found["outcome"].fillna("not run"),
+        decision=found["decision"].fillna(""),
+    )
+    return table.reset_index()
+
+
+def ladder_by_problem(family: FamilyView) -> pd.DataFrame:
+    """Return the ratio of every rung but the reference, a row per problem compared with it."""
+    steps = [rung for rung in family.rungs if rung != family.reference]
+    cells = family.cells[family.cells["against"] == family.reference]
+    cells = cells[cells["variant"].isin(steps)]
+    table = cells.pivot(index="problem", columns="variant", values="ratio")
+    return table.reindex(index=list(cells["problem"].unique()), columns=steps)
+
+
+def draw_ladder(family: FamilyView) -> Iterator[Drawing]:
+    """Draw published and measured shares of the ladder, where two or more were measured."""
+    table = ladder(family)
+    if table["ratio"].notna().sum() < 2:
+        return
+    figure, axes = canvas.new_figure(0.9 + 0.62 * len(table))
+    claimed = table["published_share"].notna().any()
+    for place, row in enumerate(rows_of(table)):
+        if claimed and math.isnan(row["published_share"]):
+            canvas.write_beside(axes, 0.0, place - 0.2, _beside_the_ladder(row), color=GREY)
+        elif claimed:
+            bars = axes.barh(place - 0.2, row["published_share"], 0.34, color=PALE, edgecolor=GREY)
+            canvas.mark(bars[0], f"{row['variant']}, published: {_claim(row)}")
+            canvas.write_beside(axes, row["published_share"], place - 0.2, _claim(row), color=GREY)
+        middle = place + 0.2 if claimed else place
+        if math.isnan(row["ratio"]):
+            canvas.write_beside(axes, 0.0, middle, row["outcome"], color=VERMILION)
+            continue
+        said = "1, the reference" if row["outcome"] == "reference" else number(row["ratio"])
+        ends = (row["low"], row["high"])
+        look: dict[str, Any] = {"height": 0.34, "color": BLUE, "edgecolor": BLUE}
+        canvas.draw_bar(axes, middle, row["ratio"], ends, said, row["variant"], **look)
+    canvas.name_rows(axes, table["variant"].tolist())
+    axes.grid(axis="x")
+    axes.set_xlabel(f"share of {family.reference}'s cost (lower is better)")
+    caption = f"Measured on `{family.ladder_problem}`."
+    if claimed:
+        measured = canvas.key("measured CPU time, with interval", linewidth=7, color=BLUE)
+        canvas.legend_above(figure, canvas.key("published", linewidth=7, color=PALE), measured)
+        told = listing(list(dict.fromkeys(filter(None, table["published_conditions"]))))
+        caption += (
+            " Published shares are what is left of the ladder's start, step by step; they were "
+            f"obtained elsewhere{f': {told}' if told else ''}."
+        )
+    canvas.make_room(axes)
+    yield canvas.finish(figure, f"{family.slug}-ladder", "Claimed and measured", caption, table)
+
+
+def _beside_the_ladder(row: dict[str, Any]) -> str:
+    """Return what stands where nothing published counts from the ladder's start."""
+    if not math.isnan(row["published_after"]):
+        step = change(row["published_before"], row["published_after"], row["published_unit"])
+        return f"{step} published, on another problem"
+    if row["source"] == "shardbench":
+        return "ours, not upstream"
+    return f"no figure published ({row['source']})" if row["source"] else "no figure published"
+
+
+def _claim(row: dict[str, Any]) -> str:
+    if math.isnan(row["published_after"]):
+        return "the published start"
+    step = change(row["published_before"], row["published_after"], row["published_unit"])
+    return f"{number(row['published_share'])} ({step})"
+
+
+Row = Mapping[str, Any]
+
+
+def ladder_table(family: FamilyView) -> Table:
+    """Return the ladder on its problem: claims, measurements, and the first quality."""
+    return table_of(
+        rows_of(ladder(family)),
+        code("variant"),
+        numbers("published step", _published),
+        numbers("published share", "published_share"),
+        numbers("measured share", "ratio"),
+        interval_column("interval", "low", "high"),
+        numbers("CPU time", "cpu_s", seconds),
+        outcome_column(),
+        *quality_columns(family, family.ladder_problem, first=True),
+    )
+
+
+def _published(row: Row) -> Entry | None:
+    after = row["published_after"]
+    if after != after:
+        return None
+    return Entry(change(row["published_before"], after, row["published_unit"]), after)
+
+
+def ladder_by_problem_table(family: FamilyView) -> Table:
+    """Return the ladder's measured shares on every problem."""
+    return pivoted("problem", ladder_by_problem(family))

@@ -1,0 +1,137 @@
+"""Time against the quality of decisions, as figure and tables."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from reports.core.drawing import canvas
+from reports.core.drawing.canvas import GREY, Drawing
+from reports.core.drawing.labels import label_points
+from reports.core.formatting import (
+    gap,
+    quantity,
+    seconds,
+)
+from reports.core.frames import DIFFERENT
+from reports.core.table import (
+    Table,
+    TableColumn,
+    code,
+    numbers,
+    table_of,
+    text,
+)
+from reports.family.data import FamilyView, ratios, rows_of
+
+_TRADEOFF = [
+    *("variant", "cpu_s", "ratio", "decision", "quality", "bound", "gap"),
+    *("name", "unit", "better"),
+]
+
+
+def tradeoff(family: FamilyView) -> pd.DataFrame:
+    """Return time beside the first quality on one problem: a row per variant that has both.
+
+    Variants with a different decision are left out: their time buys something else.
+    """
+    cells = family.cells[family.cells["problem"] == family.quality_problem]
+    cells = cells[(cells["cpu_s"] > 0) & (cells["outcome"] != DIFFERENT)]
+    best = family.primary_qualities[["cell", "value", "name", "unit", "better"]]
+    table = cells.merge(best.rename(columns={"value": "quality"}), on="cell")
+    whose = [family.whose_decision(row) for row in rows_of(table)]
+    return table.assign(ratio=ratios(table), decision=whose)[_TRADEOFF]
+
+
+def draw_quality(family: FamilyView) -> Iterator[Drawing]:
+    """Draw the first quality against planning time, where variants differ in quality."""
+    table = tradeoff(family)
+    if table["quality"].nunique() < 2:
+        return
+    first = rows_of(table)[0]
+    figure, axes = canvas.new_figure(4.0)
+    for row in rows_of(table):
+        index = family.variants.index(row["variant"])
+        (point,) = axes.plot(
+            row["cpu_s"],
+            row["quality"],
+            marker="o" if row["decision"] in ("reference", "same") else "D",
+            markersize=7,
+            color=canvas.colour_of(index),
+            markeredgecolor="black",
+            markeredgewidth=0.6,
+        )
+        told = quantity(row["quality"], row["unit"])
+        canvas.mark(point, f"{row['variant']}: {seconds(row['cpu_s'])}, {row['name']} {told}")
+    bounds = sorted(table["bound"].dropna(), reverse=first["better"] == "lower")[:1]
+    for strongest in bounds:
+        axes.axhline(strongest, color="black", linestyle="--", linewidth=1)
+    axes.margins(x=0.22, y=0.18)
+    canvas.log_time(axes, "x")
+    axes.set_xlabel("planning time (CPU), log scale")
+    unit = f" [{first['unit']}]" if first["unit"] else ""
+    axes.set_ylabel(f"{first['name']}{unit}, {first['better']} is better")
+    axes.grid(True)
+    look = {"linestyle": "none", "color": GREY}
+    dashes = [canvas.key("proven bound", linestyle="--", color="black") for _ in bounds]
+    own = canvas.key("another decision", marker="D", **look)
+    canvas.legend_above(
+        figure, canvas.key("the reference's decision", marker="o", **look), own, *dashes
+    )
+    gaps = table["gap"].map(lambda share: "" if math.isnan(share) else f" ({gap(share)})")
+    points = zip(table["cpu_s"], table["quality"], table["variant"] + gaps, strict=True)
+    label_points(axes, list(points), bounds)
+    caption = f"On `{family.quality_problem}`. Variants that decide the same stand on one line."
+    if bounds:
+        caption += " In brackets the gap to the bound, which no decision can pass."
+    yield canvas.finish(figure, f"{family.slug}-quality", "Time against quality", caption, table)
+
+
+Row = Mapping[str, Any]
+
+
+def quality_table(family: FamilyView) -> Table:
+    """Return time and every quality on the problem with most decisions of their own."""
+    rated = set(family.primary_qualities["cell"])
+    on_it = family.on(family.quality_problem).values()
+    return table_of(
+        (cell for cell in on_it if cell["cell"] in rated),
+        code("variant"),
+        text("decision"),
+        numbers("CPU time", "cpu_s", seconds),
+        numbers("share", "ratio"),
+        *quality_columns(family, family.quality_problem),
+    )
+
+
+def quality_columns(
+    family: FamilyView, problem: str = "", first: bool = False
+) -> list[TableColumn]:
+    """Return columns of all qualities of a family, on one problem or all, and of the gap.
+
+    `first` takes in the first quality, its bound and the gap only. Rows need a `variant`, and a
+    `problem` unless one is named.
+    """
+    held = family.qualities
+    if problem:
+        held = held[held["problem"] == problem]
+    units = dict(zip(held["name"], held["unit"], strict=True))
+    bound = family.bound
+    if first:
+        shown = {next(iter(units), ""), bound.name if bound else ""}
+        units = {name: unit for name, unit in units.items() if name in shown}
+    if bound:  # a gap that the family gives is the one that is shown anyway, in per cent
+        units.pop("gap", None)
+    values = held.set_index(["problem", "variant", "name"])["value"].to_dict()
+    gaps = family.cells.set_index(["problem", "variant"])["gap"].to_dict()
+
+    def place(row: Row) -> tuple[str, str]:
+        return problem or row["problem"], row["variant"]
+
+    def column(name: str, unit: str) -> TableColumn:
+        title = f"{name} [{unit}]" if unit else name
+        return numbers(title, lambda row: values.get((*place(row), name)))
+
+    gap_column = numbers("gap", lambda row: gaps.get(place(row)), gap)
+    return [*(column(*each) for each in units.items()), *[gap_column] * bool(bound)]
