@@ -1,4 +1,4 @@
-"""Figures of machines: what joins their GPUs."""
+"""Figures of machines and the links between their GPUs."""
 
 import math
 from itertools import combinations
@@ -66,11 +66,11 @@ def topology_drawing(found: Topology) -> Drawing:
             if hosts > _MOST_HOSTS:
                 axes.text(0, top - tall + 0.45, f"… {hosts - _MOST_HOSTS} more hosts", color=GREY)
             if domain:
-                told = "bandwidth not told"
+                speed = "bandwidth unknown"
                 if found.inter_host_bw:
-                    told = f"{bandwidth(found.inter_host_bw)} for each GPU"
+                    speed = f"{bandwidth(found.inter_host_bw)} for each GPU"
                 axes.plot([5, 5], [top, top + 0.9], color=ORANGE, linewidth=3)
-                axes.text(5.3, top + 0.45, f"network, {told}", va="center", color=VERMILION)
+                axes.text(5.3, top + 0.45, f"network, {speed}", va="center", color=VERMILION)
         last = -(domains - 1) * (tall + 0.9) - tall
         if (left := found.domains - domains) > 0:
             axes.text(0, last - 0.55, f"… {plural(left, 'more domain')}", color=GREY)

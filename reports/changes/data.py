@@ -34,7 +34,7 @@ _CELLS = [
 
 @dataclass(frozen=True)
 class Changes:
-    """Two results files; A is what was before, B what is now."""
+    """Two results files: A was measured before, B now."""
 
     a: Results
     b: Results
@@ -47,7 +47,7 @@ class Changes:
         of the two has no fingerprint. `ratio_*`, `low_*`, `high_*` are shares of the time of the
         variant compared with, `moved` is how they changed: `less` or `more` time where the two
         intervals have nothing in common, `within` where they have, "" where they cannot be set
-        beside each other. `cpu_s_*` are CPU seconds, NaN unless one machine measured both.
+        next to each other. `cpu_s_*` are CPU seconds, NaN unless one machine measured both.
         """
         found = pd.concat([_side(self.a, "a"), _side(self.b, "b")], axis=1)
         found = found.fillna({f"{name}_{file}": "" for name in _TEXTS for file in "ab"})
@@ -94,8 +94,8 @@ class Changes:
         """
         rows = []
         for a, b in self._pairs():
-            known = {each.name: each for each in (*b.qualities, *a.qualities)}
-            better = {name: each.better for name, each in known.items()}
+            known = {quality.name: quality for quality in (*b.qualities, *a.qualities)}
+            better = {name: quality.better for name, quality in known.items()}
             found = compare_qualities(a.quality, b.quality, better, _ROUNDING)
             for kind, name, was, now in _figures(found):
                 effect = "better" if kind == "win" else "worse"
@@ -123,7 +123,7 @@ class Changes:
 
 
 def _side(results: Results, file: str) -> pd.DataFrame:
-    """Return what is compared of a file's cells, by cell; the columns' names end in `file`."""
+    """Return the compared columns of a file's cells, by cell; their names end in `file`."""
     held = results.cells.rename(columns={"ratio_low": "low", "ratio_high": "high"})
     held["machine"] = [cell.environment.machine or "" for cell in results.records]
     return held.set_index("cell")[[*_TEXTS, *_NUMBERS]].add_suffix(f"_{file}")
@@ -140,7 +140,7 @@ def _moved(row: dict[str, Any]) -> str:
     before, now = ((row[f"low_{file}"], row[f"high_{file}"]) for file in "ab")
     if row["against_a"] != row["against_b"] or any(map(math.isnan, (*before, *now))):
         return ""
-    kinds = {each.kind for each in compare_ratios(before, now)}
+    kinds = {deviation.kind for deviation in compare_ratios(before, now)}
     return "less" if "win" in kinds else "more" if "regression" in kinds else "within"
 
 
@@ -160,10 +160,10 @@ def _measured_with(results: Results) -> dict[str, str]:
 
 
 def _facts(cell: Cell) -> dict[str, Any]:
-    told = to_builtins(cell.environment)
-    versions = {name: told[name] for name in ("shardbench", "code", "python") if name in told}
+    stored = to_builtins(cell.environment)
+    versions = {name: stored[name] for name in ("shardbench", "code", "python") if name in stored}
     machine = ("system", "machine", "cpu", "cores", "memory_gib")
-    facts = versions | cell.environment.packages | {n: told[n] for n in machine if n in told}
+    facts = versions | cell.environment.packages | {n: stored[n] for n in machine if n in stored}
     if cell.settings:
         facts["budget of a call [s]"] = f"{cell.settings.budget:g}"
         facts["seconds of timing a problem"] = f"{cell.settings.sampling.seconds:g}"

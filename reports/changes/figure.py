@@ -36,7 +36,7 @@ def draw_ratios(changes: Changes) -> Iterator[Drawing]:
         canvas.log_number(axes)
         canvas.name_rows(axes, [_name(row) for row in rows_of(drawn)])
         axes.grid(axis="x")
-        axes.set_xlabel("share of the time of what it is compared with, log scale")
+        axes.set_xlabel("share of the compared variant's time, log scale")
         keys = (
             canvas.key(f"{file}, with interval", color=c, marker=m) for _, c, m, _, file in _MARKS
         )

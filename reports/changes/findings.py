@@ -47,13 +47,13 @@ def _summary(changes: Changes) -> Finding:
         (len(changes.qualities) - worse, "quality", "got better"),
     )
     found = [f"{plural(amount, noun)} {verb}" for amount, noun, verb in amounts if amount]
-    told = int((both["decision"] != "").sum())
+    decided = int((both["decision"] != "").sum())
     return Finding(
         "verdict",
         f"Of {plural(len(both), 'cell')} that both files hold, "
         f"{listing(found, most=6) or 'none decides, counts or rates anything otherwise'}.",
-        f"{count(told - different)} of {plural(told, 'decision')} that both fingerprint are the "
-        f"same; {count(int(both['moved'].isin(['less', 'more']).sum()))} of "
+        f"{count(decided - different)} of {plural(decided, 'decision')} that both fingerprint are "
+        f"the same; {count(int(both['moved'].isin(['less', 'more']).sum()))} of "
         f"{plural(int((both['moved'] != '').sum()), 'ratio')} moved beyond both intervals.",
     )
 
@@ -125,7 +125,7 @@ def _times(changes: Changes) -> Iterator[Finding]:
         yield Finding(
             "time",
             f"{plural(within, 'ratio')} stayed within the intervals.",
-            "That says nothing against a change that is smaller than them.",
+            "A smaller change would not be seen.",
         )
 
 
@@ -137,14 +137,14 @@ def _listed(
     write: Callable[[dict[str, Any]], str],
     detail: str = "",
 ) -> Iterator[Finding]:
-    """Say how many rows there are, and what the first ones are."""
+    """Say how many rows there are, and name the first ones."""
     if len(found):
-        told = listing([write(row) for row in rows_of(found)], _MOST)
-        yield Finding(kind, f"{plural(len(found), noun)} {verb}: {told}.", detail)
+        first = listing([write(row) for row in rows_of(found)], _MOST)
+        yield Finding(kind, f"{plural(len(found), noun)} {verb}: {first}.", detail)
 
 
 def _files(changes: Changes) -> Iterator[Finding]:
-    """Say what only one file holds, with what each was measured, and what is wrong with it."""
+    """Name cells of one file only, differences of environment, and notes on each file."""
     for file in "AB":
         cells = changes.cells["cell"][changes.cells["where"] == f"only {file}"]
         if len(cells):
@@ -152,8 +152,10 @@ def _files(changes: Changes) -> Iterator[Finding]:
             yield Finding("cells", f"{alone}: {names(cells, _MOST)}.")
     differ = changes.settings[changes.settings["a"] != changes.settings["b"]]
     if len(differ):
-        told = [f"{r['what']} {r['a'] or MISSING} → {r['b'] or MISSING}" for r in rows_of(differ)]
-        yield Finding("measured with", f"Measured with something else: {listing(told, most=8)}.")
+        changed = [
+            f"{r['what']} {r['a'] or MISSING} → {r['b'] or MISSING}" for r in rows_of(differ)
+        ]
+        yield Finding("measured with", f"Measured with something else: {listing(changed, most=8)}.")
     if not changes.both.empty and not changes.both["one_machine"].any():
         yield Finding(
             "measured with",

@@ -10,7 +10,7 @@ _NUMBER = re.compile(r"(?P<whole>[-—]|\D*\d[\d,]*)(?P<rest>.*)", re.DOTALL)
 
 
 def by_the_point(table: Table) -> Table:
-    """Return a table whose columns of numbers are as wide as they are shown, points in line."""
+    """Pad a table's numbers so that their decimal points stand in one line."""
     columns = [list(entries) for entries in zip(*table.rows, strict=True)]
     for place, column in enumerate(table.columns[: len(columns)]):
         if column.kind == "number":
@@ -27,7 +27,7 @@ def aligned(texts: Sequence[str], width: int = 0) -> list[str]:
     What has no number ends where whole numbers end, or where it has to.
     """
     found = [_NUMBER.fullmatch(text) for text in texts]
-    after = max((len(each["rest"]) for each in found if each), default=0)
+    after = max((len(match["rest"]) for match in found if match), default=0)
     padded = [
         each["whole"] + each["rest"].ljust(after) if each else text
         for text, each in zip(texts, found, strict=True)

@@ -25,7 +25,7 @@ def sources(text: str) -> Markup:
 
 
 def markdown(text: str) -> str:
-    """Return Markdown that shows a text as it is, but for names in backticks, which are code."""
+    """Return Markdown that shows a text unchanged; names in backticks become code."""
     parts = _CODE.split(" ".join(text.split()))  # every other one stood in backticks
     return "".join(
         code_in_table(part) if place % 2 else _plain(part) for place, part in enumerate(parts)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A sentence that stands alone, and the figures behind it; `family` is what it is about."""
+    """A sentence that stands alone, its figures, and the family that it is about."""
 
     kind: str
     sentence: str

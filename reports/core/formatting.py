@@ -6,7 +6,7 @@ from typing import Any
 
 MISSING = "—"
 
-# Below so many seconds a time is written in this unit.
+# Times below this many seconds are written in this unit.
 _UNITS = ((1e-6, "ns"), (1e-3, "µs"), (1.0, "ms"), (120.0, "s"), (7200.0, "min"), (math.inf, "h"))
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _BYTES = (" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB")
@@ -14,7 +14,7 @@ _AMOUNTS = ("", " k", " M", " G", " T", " P")
 
 
 def number(value: float, digits: int = 3, *, trim: bool = False) -> str:
-    """Write a number with so many significant digits; whole numbers given as int stay exact.
+    """Write a number with this many significant digits; whole numbers given as int stay exact.
 
     `trim` drops zeros that end the decimals, for sentences; tables keep them.
     """
@@ -129,7 +129,7 @@ def percent(share: float) -> str:
 
 
 def gap(share: float) -> str:
-    """Write how far a quality is from its bound as a percentage, so that small ones are told."""
+    """Write the gap of a quality to its bound as a percentage that keeps small gaps visible."""
     if not math.isfinite(share):
         return MISSING
     if share < 1e-8:  # proven best; a bound may also pass its quality by a rounding
@@ -138,16 +138,16 @@ def gap(share: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """Write a cost ratio (after / before) as a factor: 0.125 gives `8 times faster`."""
+    """Write a cost ratio (after / before) as a factor: 0.125 gives `8 times as fast`."""
     if ratio <= 1:
-        return f"{number(1 / ratio, trim=True)} times faster"
-    return f"{number(float(ratio), trim=True)} times slower"
+        return f"{number(1 / ratio, trim=True)} times as fast"
+    return f"{number(float(ratio), trim=True)} times as slow"
 
 
 def progress(done: float, total: float, unit: str, after: float, projection: float) -> str:
     """Write how far a stopped call came, and what that projects; "" where neither is known.
 
-    `after` and `projection` are seconds; what is not known is NaN.
+    `after` and `projection` are seconds; unknown values are NaN.
     """
     parts = []
     if done >= 0:

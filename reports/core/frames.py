@@ -15,11 +15,11 @@ from harness.store.results import Damage, read_cells
 
 DIFFERENT = "different decision"
 _EARLIER = (
-    "What was compared with {others} on `{problem}` is left out, because the last comparison "
-    "there is with `{kept}`."
+    "Comparisons with {others} on `{problem}` are left out, because the last one there is "
+    "with `{kept}`."
 )
 _ELSEWHERE = (
-    "What another machine measured on `{problem}` is left out, because machine {kept} did so last."
+    "Cells of other machines on `{problem}` are left out, because machine {kept} measured it last."
 )
 
 _NUMBERS = (
@@ -45,11 +45,11 @@ class Results:
     `cells` has a row per cell: missing text is "" and missing numbers are NaN. Times are in
     seconds. `outcome` is the status, or the verdict where the cell is ok. A cell with a different
     decision has no ratio here, so that nothing can present it as a speed-up. `against` is the
-    variant that a cell is compared with, one for all cells of a problem, and `machine` what
-    measured them, "" where it is one machine for all; `bound` is the proven
-    bound on its first quality, and `gap` how far that is from it, as a share of 1.
+    variant that all cells of a problem are compared with. `machine` measured them; it is "" where
+    one machine measured all. `bound` is the proven bound on the first quality, and `gap` the
+    distance between the two, as a share of the bound.
     `qualities`, `counters` and `phases` (CPU seconds) are long tables with a row per figure.
-    `records` are the cells themselves, `notes` what a reader must know about the file.
+    `records` are the cells themselves, `notes` warnings about the file.
     """
 
     cells: pd.DataFrame
@@ -77,9 +77,9 @@ def read_results(path: Path) -> Results:
         if cell.environment.machine:
             machine[cell.family, cell.problem] = cell.environment.machine
     notes = [
-        f"Line {each.line} of '{each.path.name}' {'was cut short' if each.torn else each.why} and "
+        f"Line {line.line} of '{line.path.name}' {'was cut short' if line.torn else line.why} and "
         "is left out."
-        for each in damaged
+        for line in damaged
     ]
     if not cells:
         raise UsageError(f"Results file '{path}' holds no cell; {_why_empty(damaged)}.")
@@ -109,15 +109,15 @@ def _keep_last(
     of: Callable[[Cell], str | None],
     note: str,
 ) -> Iterator[str]:
-    """Drop the cells of each problem of which `of` is not its last one; note which ones go."""
+    """Keep each problem's cells where `of` gives its last value; yield a note on the others."""
     for (family, problem), kept in last.items():
         others = {
             cell.id: of(cell)
             for cell in cells.values()
             if (cell.family, cell.problem) == (family, problem) and of(cell) not in (None, "", kept)
         }
-        for each in others:
-            del cells[each]
+        for cell_id in others:
+            del cells[cell_id]
         if others:
             names = " and ".join(sorted({f"`{name}`" for name in others.values()}))
             yield note.format(others=names, problem=problem, kept=kept)
@@ -175,7 +175,7 @@ def _frame_of_cells(rows: list[dict[str, Any]]) -> pd.DataFrame:
     outcome = outcome.where(~differs, DIFFERENT)
     cells["outcome"] = outcome.where(cells["status"] == "ok", cells["status"])
     cells.loc[cells["outcome"] == "", "outcome"] = "not compared"
-    # A call that was stopped tells nothing of its problem; the others on it know how large it is.
+    # A stopped call does not know its problem's size; the problem's other cells do.
     problems = cells.groupby(["family", "problem"])
     cells["size"] = problems["size"].transform("first")
     cells["size_name"] = problems["size_name"].transform("max")
@@ -197,10 +197,10 @@ def _frame(
 
 
 def _qualities(cell: Cell) -> Iterator[tuple[Any, ...]]:
-    for place, each in enumerate(cell.qualities):
-        if each.name in cell.quality:
-            value = cell.quality[each.name]
-            yield each.name, value, each.unit, each.better, place == 0, each.meaning
+    for place, quality in enumerate(cell.qualities):
+        if (name := quality.name) in cell.quality:
+            value = cell.quality[name]
+            yield name, value, quality.unit, quality.better, place == 0, quality.meaning
 
 
 def _counters(cell: Cell) -> Iterator[tuple[Any, ...]]:

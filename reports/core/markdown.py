@@ -5,7 +5,7 @@ from reports.core.table import Entry, Table
 
 
 def as_markdown(table: Table) -> str:
-    """Return the lines of a table; what it holds stays text in its field."""
+    """Return a table's lines as Markdown, every field escaped."""
     kinds = [column.kind for column in table.columns]
     rules = ("---:" if kind == "number" else "---" for kind in kinds)
     lines = [map(markdown, (column.title for column in table.columns)), rules]

@@ -35,10 +35,10 @@ class CaptionedTable:
 
 @dataclass(frozen=True, slots=True)
 class PageSection:
-    """Figures, tables, and remarks on them; `note` says why something is not there.
+    """Figures, tables, and remarks on them; `note` says why something is missing.
 
-    `terms` are explained: a name, its meaning, and what kind of figure it is. Without a title it is
-    all of its chapter. What `is_folded` is shown when it is asked for.
+    `terms` are explained: a name, its meaning, and its kind of figure. A section without a title is
+    the whole chapter. A folded section opens on a click.
     """
 
     slug: str
@@ -53,9 +53,9 @@ class PageSection:
 
 @dataclass(frozen=True, slots=True)
 class PageChapter:
-    """A chapter; `template` has what it says in HTML alone, such as a glossary.
+    """A chapter; `template` adds text in HTML only, such as a glossary.
 
-    It opens with its `findings`, of which all but the first few are folded away.
+    It opens with its first `findings`; the others are folded.
     """
 
     slug: str
@@ -68,9 +68,9 @@ class PageChapter:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The first screen of a page whose chapters are pages of their own: a table and a figure.
+    """The first screen of a page that shows one chapter at a time: a table and a figure.
 
-    `remark` is a line between the two, and `first_findings` has a finding of each chapter.
+    `remark` is a line between the two, and `first_findings` has one finding of each chapter.
     """
 
     table: CaptionedTable
@@ -100,7 +100,7 @@ def write_page(out: Path, build: Callable[[], Page]) -> Path:
     """Write a page into the folder `out`; return the path of its HTML.
 
     `out` gets index.html, report.md, figures/*.svg|png, data/*.csv, and the page's other files.
-    What an earlier call wrote there is replaced, other files stay. Nothing is touched unless the
+    Files of an earlier report are replaced, other files stay. Nothing is touched unless the
     whole page could be made. Raises UsageError where `out` cannot be written, or holds files of
     these names that are no report.
     """
@@ -125,7 +125,7 @@ def _check_target(out: Path) -> None:
     for name in _PARTS:
         if (out / name).exists() and not marked:
             raise UsageError(
-                f"Folder '{out}' holds '{name}', which is not of a shardbench report; name another."
+                f"Folder '{out}' holds '{name}', which no shardbench report wrote; name another."
             )
 
 

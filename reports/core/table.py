@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Tone = Literal["", "bad", "good", "warn", "soft", "plain"]
 Value = Callable[[Any], Any] | str | int
-"""What a column holds of a row: its value by key, place or attribute, or a function of the row."""
+"""A column's value in a row: a key, a place or an attribute of the row, or a function of it."""
 
 _TONES: dict[str, Tone] = {
     **dict.fromkeys(
@@ -26,7 +26,7 @@ _TONES: dict[str, Tone] = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A text in a table. `sort` orders numbers, and `link` is a file beside the page."""
+    """A text in a table. `sort` orders numbers, and `link` is a file next to the page."""
 
     text: str
     sort: float = math.nan
@@ -69,7 +69,7 @@ def pivoted(title: str, frame: "pd.DataFrame", write: Callable[[float], str] = n
 
 
 def text(title: str, value: Value = "", least: int = 0) -> TableColumn:
-    """Return a column of texts; its value is the row's of that title unless told otherwise."""
+    """Return a column of texts; by default its value is the row's entry of that title."""
     return TableColumn(title, "text", _entries(title if value == "" else value), least)
 
 

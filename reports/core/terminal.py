@@ -27,8 +27,8 @@ def as_terminal(table: Table, title: str = "") -> RenderableType:
 class _Fitted:
     """A table as wide as there is room: texts are wrapped, and no number is ever cut.
 
-    Columns that do not fit beside the first follow below, with the first again. A table with bars
-    stays in one piece: names that are too long are cut, and bars get what is left.
+    Columns that do not fit follow below, next to the first one again. A table with bars stays in
+    one piece: long names are cut, and bars get the remaining width.
     """
 
     table: Table
@@ -44,7 +44,7 @@ class _Fitted:
 
 
 def _groups(table: Table, most: int) -> Iterator[list[int]]:
-    """Yield the places of columns that fit beside each other in so many of a terminal."""
+    """Yield groups of columns, by place, that fit next to each other into `most` characters."""
     first, *widths = (_least_width(table, place) for place in range(len(table.columns)))
     group, taken = [0], first
     for place, width in enumerate(widths, start=1):
@@ -97,7 +97,7 @@ def _drawn(table: Table, title: str, most: int) -> RichTable:
 
 
 def _fit(table: Table, shown: RichTable, most: int) -> int:
-    """Let texts share what numbers leave of the terminal; return what is left for a bar."""
+    """Share the width that numbers leave among texts; return the remaining width for a bar."""
     widths = {}
     for place, column in enumerate(table.columns):
         if column.kind != "bar":

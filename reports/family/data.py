@@ -47,7 +47,7 @@ class FamilyView(Results):
 
     @property
     def reference(self) -> str:
-        """The family's reference, which the others are compared with unless it is said."""
+        """The family's reference, which the others are compared with by default."""
         return str(self.cells["reference"].iloc[-1])
 
     @cached_property
@@ -58,14 +58,16 @@ class FamilyView(Results):
 
     @property
     def compared_with(self) -> str:
-        """A sentence that says what the ratios of this family are over."""
+        """A sentence that names the variant compared with."""
         others = Counter(name for name in self.against.values() if name != self.reference)
         if not others:
             return f"Everything is compared with `{self.reference}`."
-        told = [f"with `{name}` on {plural(amount, 'problem')}" for name, amount in others.items()]
+        compared = [
+            f"with `{name}` on {plural(amount, 'problem')}" for name, amount in others.items()
+        ]
         if sum(others.values()) < len(self.against):
-            told.append(f"with `{self.reference}` on all others")
-        return f"The variants are compared {listing(told)}."
+            compared.append(f"with `{self.reference}` on all others")
+        return f"The variants are compared {listing(compared)}."
 
     @cached_property
     def bound(self) -> Bound | None:
@@ -99,9 +101,9 @@ class FamilyView(Results):
         return name
 
     def whose_decision(self, cell: Mapping[str, Any]) -> str:
-        """Say whose decision a cell's is; "same" is that of the variant that it is compared with.
+        """Return a cell's decision; "same" means the same as the variant that it is compared with.
 
-        Where another variant is the model, it is named: "as NAME".
+        Where it must equal another variant's, that one is named: "as NAME".
         """
         decision = str(cell["decision"])
         if decision == "same" and self._root(cell["variant"]) != self._root(cell["against"]):
@@ -195,13 +197,13 @@ def environments(results: Results) -> list[dict[str, Any]]:
     """
     found: dict[str, dict[str, Any]] = {}
     for cell in results.records:
-        told = to_builtins(cell.environment)
-        fixed = {name: told[name] for name in _ENVIRONMENT if name in told}
+        stored = to_builtins(cell.environment)
+        fixed = {name: stored[name] for name in _ENVIRONMENT if name in stored}
         key = json.dumps(fixed, sort_keys=True)
         held = found.setdefault(key, fixed | {"cells": [], "loads": [], "starts": []})
         held["cells"].append(str(cell.id))
-        held["loads"] += [told["load"]] if "load" in told else []
-        held["starts"] += [told["started"]] if "started" in told else []
+        held["loads"] += [stored["load"]] if "load" in stored else []
+        held["starts"] += [stored["started"]] if "started" in stored else []
     return list(found.values())
 
 

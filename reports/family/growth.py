@@ -28,7 +28,7 @@ from reports.family.data import FamilyView, rows_of
 
 
 def draw_growth(family: FamilyView) -> Iterator[Drawing]:
-    """Draw a figure per sweep: CPU time against size, with exponents and where the budget ended."""
+    """Draw CPU time against size, a figure per sweep, with exponents and stopped calls."""
     points = family.sweep_points
     for place, (sweep, group) in enumerate(points.groupby("sweep", sort=False), start=1):
         fits = family.exponents[family.exponents["sweep"] == sweep].set_index("variant")
@@ -76,7 +76,7 @@ def _fit_label(variant: str, fit: "pd.Series[float]") -> str:
 
 
 def _draw_line(axes: Axes, line: pd.DataFrame, index: int, series: int, label: str) -> Line2D:
-    """Draw a variant's line, point by point so that each can tell what it is."""
+    """Draw a variant's line, point by point, so that each point has a tooltip."""
     colour, marker = canvas.colour_of(index), MARKERS[index % len(MARKERS)]
     style = "-." if index >= len(canvas.PALETTE) else "-"
     over = line["projected"].astype(bool) | line["stopped"].astype(bool)
@@ -95,13 +95,13 @@ def _draw_line(axes: Axes, line: pd.DataFrame, index: int, series: int, label: s
             "markersize": 5,
             "linestyle": "none",
         }
-        told = f"{name} at {count(row['size'])}: {seconds(row['seconds'])}"
+        tooltip = f"{name} at {count(row['size'])}: {seconds(row['seconds'])}"
         if row["projected"] or row["stopped"]:
             shape = "^" if row["stopped"] else marker
             look |= {"marker": shape, "markersize": 6, "markerfacecolor": "white"}
-            told += ", stopped there" if row["stopped"] else ", projected"
+            tooltip += ", stopped there" if row["stopped"] else ", projected"
         (point,) = axes.plot(row["size"], row["seconds"], **look)
-        canvas.mark(point, told, series)
+        canvas.mark(point, tooltip, series)
     return canvas.key(label, color=colour, marker=marker, markersize=5, linestyle=style)
 
 

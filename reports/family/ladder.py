@@ -29,7 +29,7 @@ from reports.family.quality import quality_columns
 
 
 def published_shares(claims: Iterable[Mapping[str, Any]]) -> list[float]:
-    """Return what claims leave of their ladder's start, rung by rung; NaN where there is none.
+    """Return the remaining share of the ladder's start by the claims, rung by rung; NaN if unknown.
 
     A rung's share is the product of after / before over the claims so far, or after / before
     itself where the claim counts from the ladder's start again. A claim of other conditions than
@@ -54,7 +54,7 @@ def published_shares(claims: Iterable[Mapping[str, Any]]) -> list[float]:
 
 
 def ladder(family: FamilyView) -> pd.DataFrame:
-    """Return the ladder on its problem: published figures beside the measured ratio, by rung.
+    """Return the ladder on its problem: published figures and measured ratios, a row per rung.
 
     For `published_share` see `published_shares`; the reference is the start, with a share of 1,
     where any rung has a claim. Ratios are of CPU time, lower is better.
@@ -99,14 +99,16 @@ def draw_ladder(family: FamilyView) -> Iterator[Drawing]:
     claimed = table["published_share"].notna().any()
     for place, row in enumerate(rows_of(table)):
         if claimed and math.isnan(row["published_share"]):
-            canvas.write_beside(axes, 0.0, place - 0.2, _beside_the_ladder(row), color=GREY)
+            canvas.write_right_of(axes, 0.0, place - 0.2, _beside_the_ladder(row), color=GREY)
         elif claimed:
             bars = axes.barh(place - 0.2, row["published_share"], 0.34, color=PALE, edgecolor=GREY)
             canvas.mark(bars[0], f"{row['variant']}, published: {_claim(row)}")
-            canvas.write_beside(axes, row["published_share"], place - 0.2, _claim(row), color=GREY)
+            canvas.write_right_of(
+                axes, row["published_share"], place - 0.2, _claim(row), color=GREY
+            )
         middle = place + 0.2 if claimed else place
         if math.isnan(row["ratio"]):
-            canvas.write_beside(axes, 0.0, middle, row["outcome"], color=VERMILION)
+            canvas.write_right_of(axes, 0.0, middle, row["outcome"], color=VERMILION)
             continue
         said = "1, the reference" if row["outcome"] == "reference" else number(row["ratio"])
         ends = (row["low"], row["high"])
@@ -119,17 +121,17 @@ def draw_ladder(family: FamilyView) -> Iterator[Drawing]:
     if claimed:
         measured = canvas.key("measured CPU time, with interval", linewidth=7, color=BLUE)
         canvas.legend_above(figure, canvas.key("published", linewidth=7, color=PALE), measured)
-        told = listing(list(dict.fromkeys(filter(None, table["published_conditions"]))))
+        conditions = listing(list(dict.fromkeys(filter(None, table["published_conditions"]))))
         caption += (
-            " Published shares are what is left of the ladder's start, step by step; they were "
-            f"obtained elsewhere{f': {told}' if told else ''}."
+            " Published shares are what remains of the ladder's start, step by step; they were "
+            f"measured elsewhere{f': {conditions}' if conditions else ''}."
         )
     canvas.make_room(axes)
     yield canvas.finish(figure, f"{family.slug}-ladder", "Claimed and measured", caption, table)
 
 
 def _beside_the_ladder(row: dict[str, Any]) -> str:
-    """Return what stands where nothing published counts from the ladder's start."""
+    """Return the text for a step without a published share."""
     if not math.isnan(row["published_after"]):
         step = change(row["published_before"], row["published_after"], row["published_unit"])
         return f"{step} published, on another problem"

@@ -1,4 +1,4 @@
-"""Sentences on what was measured: the ladder, where the time goes, quality, growth with size."""
+"""Sentences on measurements: the ladder, phases, quality, growth with size."""
 
 import math
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ _WHOSE = {"same": " with the same decision", "own": " with a decision of its own
 
 
 def effects(family: FamilyView) -> Iterator[Finding]:
-    """Say what the variants of a family do to time and quality; the first is the verdict."""
+    """Yield the effects of a family's variants on time and quality; the first is the verdict."""
     yield _verdict(family)
     for tell in (_speedups, _phases, _quality, _gaps, _growth):
         yield from tell(family)
@@ -74,12 +74,12 @@ def _interval(row: dict[str, Any]) -> str:
 
 
 def _effect(row: dict[str, Any], reference: str) -> str:
-    """Say by outcome and ratio what a variant does to the time of another."""
+    """Say how a variant's time compares with another's."""
     if row["outcome"] == "same":
         return f"takes the same time as `{reference}`"
     if row["outcome"] in ("faster", "slower"):
-        return f"is {times(row['ratio'])} than `{reference}`"
-    return f"cannot be told from `{reference}` in time"
+        return f"is {times(row['ratio'])} as `{reference}`"
+    return f"cannot be distinguished from `{reference}` in time"
 
 
 def _sameness(family: FamilyView, row: dict[str, Any]) -> str:
@@ -129,18 +129,18 @@ def _speedups(family: FamilyView) -> Iterator[Finding]:
             for row in rows_of(fastest[fastest["decision"] == decision].head(1))
         ]
         if shown:
-            told = listing([_speedup(row, str(name)) for row in shown])
+            compared = listing([_speedup(row, str(name)) for row in shown])
             detail = "No verdict stands on a projection." if shown[0]["projected"] else ""
-            yield Finding("verdict", f"On `{problem}`, {told}.", detail)
+            yield Finding("verdict", f"On `{problem}`, {compared}.", detail)
 
 
 def _speedup(row: dict[str, Any], name: str) -> str:
     if row["projected"]:
         factor = number(row["times_as_fast"])
-        told = f"is projected to be at least {factor} times as fast as `{name}`"
+        effect = f"is projected to be at least {factor} times as fast as `{name}`"
     else:
-        told = _effect({"outcome": row["outcome"], "ratio": 1 / row["times_as_fast"]}, name)
-    return f"`{row['variant']}` {told}{_WHOSE.get(row['decision'], '')}"
+        effect = _effect({"outcome": row["outcome"], "ratio": 1 / row["times_as_fast"]}, name)
+    return f"`{row['variant']}` {effect}{_WHOSE.get(row['decision'], '')}"
 
 
 def _phases(family: FamilyView) -> Iterator[Finding]:
@@ -166,7 +166,7 @@ def _phases(family: FamilyView) -> Iterator[Finding]:
     fastest = str(reached.nsmallest(1, "ratio")["variant"].iloc[0])
     last_claimed = str(claimed["variant"].iloc[-1]) if len(claimed) else fastest
     for rung in dict.fromkeys((last_claimed, fastest)):
-        # Time that is not attributed says nothing of where it went, and no time has no shares.
+        # Unattributed time names no phase, and a total of zero has no shares.
         if spent[rung].sum() > 0 and (before - spent[rung]).idxmax() != _UNATTRIBUTED:
             yield _shrinkage(family, rung, before, spent[rung])
 
@@ -195,10 +195,10 @@ def _shrinkage(
     effect = f"From `{family.reference}` to `{last}`, `{phase}` {gone}"
     if part > whole * _UNCHANGED or after[phase] > rest.sum():
         sentence = f"{effect}, and the whole {times(whole)} with it."
-        return Finding("phases", sentence, f"{detail}; beside it remain {shares}.")
+        return Finding("phases", sentence, f"{detail}; the rest goes to {shares}.")
     if untouched := [n for n in rest.head(3).index if after[n] >= _UNCHANGED * before[n] > 0]:
         detail += f"; {names(untouched)} cost as much as before, or more"
-    why = f"because most of what is left is elsewhere: {shares}"
+    why = f"because most of the remaining time is elsewhere: {shares}"
     return Finding("phases", f"{effect} but the whole only {times(whole)}, {why}.", f"{detail}.")
 
 
@@ -217,7 +217,7 @@ def _quality(family: FamilyView) -> Iterator[Finding]:
     which = f"`{best['variant']}` decides on its own: its `{best['name']}` is"
     detail = f"On `{family.quality_problem}`: {figure}"
     if reference:
-        detail += f" beside {quantity(reference['quality'], best['unit'])} for `{name}`"
+        detail += f" against {quantity(reference['quality'], best['unit'])} for `{name}`"
     if len(own) > 1:
         which = (
             f"Of the {len(own)} variants that decide on their own, `{best['variant']}` has the "

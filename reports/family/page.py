@@ -39,9 +39,9 @@ def figures(family: FamilyView) -> dict[str, list[Drawing]]:
 def family_sections(
     family: FamilyView, results: Results, steps: Sequence[LadderStep] = ()
 ) -> Iterator[PageSection]:
-    """Yield all that results, and profiles of the ladder's steps, hold about a family.
+    """Yield all results of a family, with the profiles of its ladder's steps.
 
-    First come the figures, then what is there to check them, folded.
+    Figures come first; the tables to check them follow, folded.
     """
     drawn = figures(family)
 
@@ -80,7 +80,7 @@ def family_sections(
     if drawn["front"]:
         yield section("front", "What moving little wins")
     checks = _checks(family, results, section, where_drawn)
-    yield from (replace(each, is_folded=True) for each in checks)
+    yield from (replace(check, is_folded=True) for check in checks)
 
 
 def _checks(
@@ -89,10 +89,12 @@ def _checks(
     section: Callable[..., PageSection],
     where_drawn: Callable[..., PageSection],
 ) -> Iterator[PageSection]:
-    """Yield what is there to check the figures: problems, goals, phases, counters, all cells."""
-    problems = CaptionedTable(problems_table(family, results), "What was planned, and why.")
+    """Yield the sections that check the figures: problems, goals, phases, counters, all cells."""
+    problems = CaptionedTable(
+        problems_table(family, results), "The planned problems, and why they are here."
+    )
     yield section("problems", "Problems", problems)
-    goals = CaptionedTable(goals_table(family), "What was to be reached, and whether it was.")
+    goals = CaptionedTable(goals_table(family), "Every goal, and whether it is met.")
     if goals.table.rows:
         yield replace(section("goals", "Goals", goals), remarks=shortcomings(family))
     yield where_drawn(

@@ -33,7 +33,7 @@ def phase_times(family: FamilyView) -> pd.DataFrame:
     """Return phases on one problem in CPU seconds of a timed call, by variant and phase.
 
     Shares come from one observed call, which is slower and was made at another moment, so they are
-    scaled to what the timed calls took; `observed_s` is what was observed. Variants with a
+    scaled to the timed calls; `observed_s` are the observed seconds. Variants with a
     different decision are left out, as in `tradeoff`.
     """
     cells = family.cells[family.cells["problem"] == family.phase_problem]
@@ -50,7 +50,7 @@ def phase_times(family: FamilyView) -> pd.DataFrame:
 def _timed(cells: pd.DataFrame) -> "pd.Series[float]":
     """Return CPU seconds of a timed call by cell, from the ratio where there is one.
 
-    A ratio is paired, so what it makes of the reference's time is free of the machine's drift.
+    A ratio is paired, so the reference's time multiplied by it is free of the machine's drift.
     """
     reference = cells.loc[cells["outcome"] == "reference", "cpu_s"]
     paired = cells["ratio"] * (reference.iloc[0] if len(reference) else math.nan)
@@ -98,7 +98,7 @@ def draw_phases(family: FamilyView) -> Iterator[Drawing]:
             text.set_bbox({"facecolor": colour, "edgecolor": "none", "pad": 1.0})
         left = left + spent[phase]
     for place, total in enumerate(totals):
-        canvas.write_beside(axes, total, place, seconds(total))
+        canvas.write_right_of(axes, total, place, seconds(total))
     canvas.name_rows(axes, list(spent.index))
     axes.grid(axis="x")
     axes.set_xlabel("CPU time of a call")
@@ -107,10 +107,10 @@ def draw_phases(family: FamilyView) -> Iterator[Drawing]:
     canvas.linear_time(axes)
     caption = (
         f"On `{family.phase_problem}`. The shares were observed in one call each, and are scaled "
-        "to what the timed calls took; small ones stand in the table."
+        "to the timed calls; small ones are in the table."
     )
     if left_out:
-        caption += f" Too long to be drawn beside the others: {listing(left_out)}."
+        caption += f" Too long to draw next to the others: {listing(left_out)}."
     yield canvas.finish(figure, f"{family.slug}-phases", "Where the time goes", caption, table)
 
 

@@ -32,7 +32,7 @@ _TRADEOFF = [
 
 
 def tradeoff(family: FamilyView) -> pd.DataFrame:
-    """Return time beside the first quality on one problem: a row per variant that has both.
+    """Return time and the first quality on one problem: a row per variant that has both.
 
     Variants with a different decision are left out: their time buys something else.
     """
@@ -40,8 +40,8 @@ def tradeoff(family: FamilyView) -> pd.DataFrame:
     cells = cells[(cells["cpu_s"] > 0) & (cells["outcome"] != DIFFERENT)]
     best = family.primary_qualities[["cell", "value", "name", "unit", "better"]]
     table = cells.merge(best.rename(columns={"value": "quality"}), on="cell")
-    whose = [family.whose_decision(row) for row in rows_of(table)]
-    return table.assign(ratio=ratios(table), decision=whose)[_TRADEOFF]
+    decisions = [family.whose_decision(row) for row in rows_of(table)]
+    return table.assign(ratio=ratios(table), decision=decisions)[_TRADEOFF]
 
 
 def draw_quality(family: FamilyView) -> Iterator[Drawing]:
@@ -62,8 +62,8 @@ def draw_quality(family: FamilyView) -> Iterator[Drawing]:
             markeredgecolor="black",
             markeredgewidth=0.6,
         )
-        told = quantity(row["quality"], row["unit"])
-        canvas.mark(point, f"{row['variant']}: {seconds(row['cpu_s'])}, {row['name']} {told}")
+        value = quantity(row["quality"], row["unit"])
+        canvas.mark(point, f"{row['variant']}: {seconds(row['cpu_s'])}, {row['name']} {value}")
     bounds = sorted(table["bound"].dropna(), reverse=first["better"] == "lower")[:1]
     for strongest in bounds:
         axes.axhline(strongest, color="black", linestyle="--", linewidth=1)
@@ -134,4 +134,4 @@ def quality_columns(
         return numbers(title, lambda row: values.get((*place(row), name)))
 
     gap_column = numbers("gap", lambda row: gaps.get(place(row)), gap)
-    return [*(column(*each) for each in units.items()), *[gap_column] * bool(bound)]
+    return [*(column(*unit) for unit in units.items()), *[gap_column] * bool(bound)]

@@ -49,13 +49,13 @@ class RankView:
 
 
 def ranks(family: FamilyView) -> RankView | None:
-    """Return what each rank gets on the problem of the qualities, or on the largest one told of.
+    """Return the loads of all ranks on the problem of the qualities, else on the largest problem.
 
-    The plans are that of the variant compared with and the best one that is another; one of them
-    alone where there is no other. None where no plan says what its ranks get.
+    The plans are the compared variant's and the best one that differs from it, if there is one.
+    None if no plan states the loads of its ranks.
     """
-    told = {str(each.id): each.ranks for each in family.records if each.ranks and each.ranks.rows}
-    cells = family.cells[family.cells["cell"].isin(list(told))]
+    loads = {str(cell.id): cell.ranks for cell in family.records if cell.ranks and cell.ranks.rows}
+    cells = family.cells[family.cells["cell"].isin(list(loads))]
     if cells.empty:
         return None
     problem = family.quality_problem
@@ -63,7 +63,7 @@ def ranks(family: FamilyView) -> RankView | None:
         largest = cells.sort_values(["size", "gpus"], ascending=False, kind="stable")
         problem = str(largest["problem"].iloc[0])
     plans = _two_plans(family, rows_of(cells[cells["problem"] == problem]))
-    figures = [_figures(plan["variant"], told[plan["cell"]]) for plan in plans]
+    figures = [_figures(plan["variant"], loads[plan["cell"]]) for plan in plans]
     return RankView(problem, tuple(plan["variant"] for plan in plans), pd.concat(figures))
 
 
@@ -83,16 +83,16 @@ def _two_plans(family: FamilyView, cells: list[dict[str, Any]]) -> list[dict[str
     return [first, others[0]]
 
 
-def _figures(variant: str, told: RankTable) -> pd.DataFrame:
-    held = pd.DataFrame(told.rows, columns=told.columns, dtype=float).reset_index(names="rank")
+def _figures(variant: str, loads: RankTable) -> pd.DataFrame:
+    held = pd.DataFrame(loads.rows, columns=loads.columns, dtype=float).reset_index(names="rank")
     held = held.melt("rank", var_name="figure").assign(variant=variant)
-    capacities = dict(zip(told.columns, told.capacities, strict=True))
+    capacities = dict(zip(loads.columns, loads.capacities, strict=True))
     capacity = held["figure"].map(capacities).astype(float)
-    return held.assign(capacity=capacity, is_bar=held["figure"] == told.bar)[_COLUMNS]
+    return held.assign(capacity=capacity, is_bar=held["figure"] == loads.bar)[_COLUMNS]
 
 
 def ranks_table(view: RankView) -> Table:
-    """Return a row per rank, with the figures of the plans beside each other."""
+    """Return a row per rank, with the figures of both plans."""
 
     def column(name: str, variant: str) -> TableColumn:
         found = view.of(variant, name)
@@ -105,7 +105,7 @@ def ranks_table(view: RankView) -> Table:
 
 
 def loads_table(view: RankView) -> Table:
-    """Return a row per plan and figure: the heaviest rank, the mean, and what is left."""
+    """Return a row per plan and figure: the heaviest rank, the mean, and the capacity used."""
     rows = [_loads(view, name, variant) for name in view.names for variant in view.variants]
     return table_of(
         rows,
@@ -160,7 +160,7 @@ def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
             plan = f"{canvas.short(variant, _LONGEST_NAME)}\n" if place == 0 else ""
             axes.set_title(f"{plan}{said}", loc="left")
             axes.grid(axis="y")
-        # Once for the row, whose axes are shared: a limit that is set stops them from growing.
+        # Once for the row: its axes are shared, and a limit that is set stops them from growing.
         lows = [float(view.of(variant, name)["value"].min()) for variant in view.variants]
         row[0].set_ylim(bottom=min(0.0, *lows))
         row[0].set_ylabel(canvas.short(name, _LONGEST_NAME))
@@ -195,12 +195,12 @@ def _draw_bars(axes: Axes, held: pd.DataFrame) -> None:
 
 
 def _caption(view: RankView) -> str:
-    """Say what is drawn, and that it is an estimate."""
+    """Describe the figure, and say that it shows estimates."""
     plans = " and ".join(f"`{name}`" for name in view.variants)
     text = f"The plans of {plans} on `{view.problem}`, by the planner's own estimate."
     amount = int(view.figures["rank"].max()) + 1
     if amount > _MOST_STEPS:
         text += f" A step is the heaviest of {math.ceil(amount / _MOST_STEPS)} neighbours."
     if len(view.variants) == 1:
-        text += " No variant has another plan to be set beside it."
+        text += " No variant has a different plan to compare it with."
     return text

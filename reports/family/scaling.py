@@ -91,7 +91,7 @@ def exponents(points: pd.DataFrame) -> pd.DataFrame:
         found = group[~over]
         fit = fit_exponent(found["size"].tolist(), found["seconds"].tolist())
         sizes = found["size"]
-        told = (sizes.nunique(), sizes.min(), sizes.max(), group["size"][over].min())
-        rows.append((*key, *told, *(fit or PowerLaw(math.nan, math.nan, math.nan))))
+        found_sizes = (sizes.nunique(), sizes.min(), sizes.max(), group["size"][over].min())
+        rows.append((*key, *found_sizes, *(fit or PowerLaw(math.nan, math.nan, math.nan))))
     columns = [*keys, "sizes", "smallest", "largest", "over_budget", *PowerLaw._fields]
     return pd.DataFrame(rows, columns=columns)

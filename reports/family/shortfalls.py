@@ -1,4 +1,4 @@
-"""Sentences on what falls short: decisions, failures, calls cut short, work repeated, goals."""
+"""Sentences on shortfalls: decisions, failures, stopped calls, repeated work, goals."""
 
 from collections.abc import Iterable, Iterator
 
@@ -16,14 +16,14 @@ _GOALS = ("missed", "inconclusive", "projected to be missed", "projected to be m
 
 
 def shortfalls(family: FamilyView) -> Iterator[Finding]:
-    """Say what of a family is not to be compared, and why."""
+    """Yield the cells that cannot be compared, and why."""
     for variant, cells in _by_variant(family, DIFFERENT):
         target = cells["same_as"].iloc[0] or cells["against"].iloc[0]
         yield Finding(
             "different decisions",
             f"`{variant}` decides differently from `{target}`, which it must reproduce, on "
             f"{plural(len(cells), 'problem')}.",
-            f"Its times there are compared with nothing: {names(cells['problem'], most=3)}.",
+            f"Its times are not compared there: {names(cells['problem'], most=3)}.",
         )
     for variant, cells in _by_variant(family, "failed"):
         reason = " ".join(str(cells["reason"].iloc[0]).split())
@@ -58,7 +58,7 @@ def shortfalls(family: FamilyView) -> Iterator[Finding]:
 
 
 def repetition(family: FamilyView) -> Iterator[Finding]:
-    """Say in one line for each counter who goes beyond what is enough, where most variants do."""
+    """Name, for each counter, the variants that do more work than is sufficient, on one problem."""
     counters = family.counters.assign(excess=family.counters["value"] - family.counters["enough"])
     for name, beyond in counters[counters["excess"] > 0].groupby("name", sort=False):
         excess = beyond.groupby("problem", sort=False)["excess"].agg(["count", "max"])
@@ -66,15 +66,15 @@ def repetition(family: FamilyView) -> Iterator[Finding]:
         there = counters[(counters["name"] == name) & (counters["problem"] == problem)]
         is_over = there["excess"] > 0
         over = there[is_over].sort_values("value", ascending=False, kind="stable")
-        told = [f"{count(row['value'])} in `{row['variant']}`" for row in rows_of(over)]
+        excesses = [f"{count(row['value'])} in `{row['variant']}`" for row in rows_of(over)]
         detail = f"Counted on `{problem}`: {str(over['meaning'].iloc[0]).rstrip('.')}"
         fine = there["variant"][~is_over]
         if len(fine):
             do = "does" if len(fine) == 1 else "do"
-            detail += f"; {names(fine)} {do} with no more than is enough"
+            detail += f"; {names(fine)} {do} with no more than that"
         yield Finding(
             "repeated work",
-            f"`{name}`: {listing(told)}, where {count(over['enough'].max())} is enough.",
+            f"`{name}`: {listing(excesses)}, where {count(over['enough'].max())} is sufficient.",
             f"{detail}.",
         )
 
@@ -89,8 +89,8 @@ def goals(family: FamilyView) -> Iterator[Finding]:
         whole = (
             f"{met} of {plural(len(family.standings), 'goal')} {'is' if met == 1 else 'are'} met"
         )
-        told = [f"{each}: {listing(by_outcome[each])}" for each in _GOALS if each in by_outcome]
-        yield Finding("goals", "; ".join([whole, *told]) + ".")
+        unmet = [f"{name}: {listing(by_outcome[name])}" for name in _GOALS if name in by_outcome]
+        yield Finding("goals", "; ".join([whole, *unmet]) + ".")
 
 
 def goals_in_a_line(families: Iterable[FamilyView]) -> str:
@@ -98,7 +98,7 @@ def goals_in_a_line(families: Iterable[FamilyView]) -> str:
 
     It is "" where there are none.
     """
-    standings = [each for family in families for each in family.standings]
+    standings = [standing for family in families for standing in family.standings]
     if not standings:
         return ""
     met = sum(found.outcome == "met" for _, _, found in standings)
@@ -122,8 +122,10 @@ def _phases(family: FamilyView, goal: Goal, cell: Cell) -> str:
         return ""
     phases = family.phases[family.phases["cell"] == str(cell.id)]
     rows = rows_of(phases.sort_values("share", ascending=False, kind="stable"))
-    told = [f"`{row['name']}` {percent(row['share'])}" for row in rows if row["share"] > 0][:3]
-    return f"; the time of `{goal.variant}` goes to {listing(told)}" if told else ""
+    phases_shown = [f"`{row['name']}` {percent(row['share'])}" for row in rows if row["share"] > 0][
+        :3
+    ]
+    return f"; the time of `{goal.variant}` goes to {listing(phases_shown)}" if phases_shown else ""
 
 
 def _by_variant(family: FamilyView, outcome: str) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -36,14 +36,14 @@ _SPEEDUPS = [
 
 
 def speedups(family: FamilyView) -> pd.DataFrame:
-    """Return how many times as fast each variant is where another than the reference is compared.
+    """Return each variant's speed-up on problems that are not compared with the reference.
 
     A row per cell of such problems. `low` and `high` are the interval; where the variant compared
     with was stopped there is none, and `projected` says that the figure is from its projection.
     """
     cells = family.cells[family.cells["against"] != family.reference]
     stopped = cells[(cells["variant"] == cells["against"]) & (cells["status"] == "over budget")]
-    # An empty column has the type of what it is mapped from, which cannot be divided.
+    # An empty column keeps its texts' type, which cannot be divided.
     projection = cells["problem"].map(stopped.set_index("problem")["projection_s"]).astype(float)
     projected = (projection / cells["wall_s"]).where(
         (cells["status"] == "ok") & (projection > 0) & (cells["wall_s"] > 0)
@@ -69,7 +69,7 @@ def factor(row: Mapping[str, Any]) -> str:
 
 
 def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
-    """Draw all such problems below one another, where anything is to be compared."""
+    """Draw these problems below one another, if there are any."""
     table = speedups(family)
     drawn = table[table["variant"] != table["against"]]
     if not drawn["times_as_fast"].notna().any():
@@ -84,7 +84,7 @@ def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
     place = 0.0
     for problem, group in groups:
         at_left: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "fontsize": 8}
-        canvas.write_beside(axes, 0, place, str(problem), color=GREY, **at_left)
+        canvas.write_right_of(axes, 0, place, str(problem), color=GREY, **at_left)
         place += 0.9
         for row in rows_of(group):
             _draw_bar(axes, place, row, canvas.colour_of(family.variants.index(row["variant"])))
@@ -122,7 +122,7 @@ def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
 def _draw_bar(axes: Axes, place: float, row: dict[str, Any], colour: str) -> None:
     reached = row["times_as_fast"]
     if math.isnan(reached):
-        canvas.write_beside(axes, 1.0, place, row["outcome"], color=VERMILION)
+        canvas.write_right_of(axes, 1.0, place, row["outcome"], color=VERMILION)
         return
     look: dict[str, Any] = {"color": colour, "edgecolor": colour}
     if row["projected"]:

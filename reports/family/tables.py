@@ -40,7 +40,7 @@ def problems_table(family: FamilyView, results: Results) -> Table:
     several = bool((results.cells["machine"] != "").any())
     found: dict[str, Row] = {}
     for cell, row in zip(results.records, rows_of(results.cells), strict=True):
-        facts = "; ".join(fact(*each) for each in cell.facts.items())
+        facts = "; ".join(fact(*item) for item in cell.facts.items())
         if row["family"] == family.name and (facts or row["problem"] not in found):
             found[row["problem"]] = row | {"facts": facts}
     machine = [code("machine")] * several
@@ -49,7 +49,7 @@ def problems_table(family: FamilyView, results: Results) -> Table:
 
 
 def goals_table(family: FamilyView) -> Table:
-    """Return every goal with its limit, what was measured, and whether it is met."""
+    """Return every goal with its limit, the measurement, and whether it is met."""
     return table_of(
         family.standings,
         text("goal", lambda row: row[0].text),

@@ -19,7 +19,7 @@ UNFINISHED = "## Error: the gate did not finish, so nothing is judged\n"
 _LONGEST = 300
 _MOST_ROWS = 500
 
-# For each kind: its name, what so many of all cells are, and a word for one thing of a cell.
+# For each kind: its name, a phrase for counts of cells, and a noun for one value of a cell.
 _WORDS: dict[Kind, tuple[str, str, str]] = {
     "not measured": ("Error", "could not be measured", "not measured"),
     "regression": ("Regression", "worse than expected", "worse"),
@@ -68,7 +68,7 @@ def rows(judged: Iterable[Judged]) -> Iterator[DeviationText]:
 
 
 def notes(verdict: GateVerdict, renamed: Iterable[tuple[CellId, CellId]] = ()) -> list[str]:
-    """Say what a reader must know beside the deviations: other versions, other problems."""
+    """Return notes that belong to the deviations: other versions, other problems."""
     said = []
     if verdict.versions:
         changes = (

@@ -16,12 +16,12 @@ from reports.core.formatting import percent, plural, seconds
 from reports.core.templating import render
 
 MOST_FRAMES = 5
-# Below this the whole time of a frame says no more than its own.
+# Below this, a frame's total time says no more than its own time.
 _MUCH_MORE = 1.1
 
 
 def overview(profiles: Sequence[Profile]) -> list[str]:
-    """Return what was profiled, for each variant in a sentence, and what that cost."""
+    """Return a sentence per variant on its profile, and on the profiler's cost."""
     sentences = []
     for profile in profiles:
         sentence = (
@@ -73,16 +73,16 @@ def _of_one(profile: Profile) -> list[str]:
 def _of_two(profile: Profile, against: Profile) -> list[str]:
     comparer = Comparer(profile, against)
     total = comparer.total()
-    told = [share for share in comparer.shares() if share.own.stands_out][:MOST_FRAMES]
-    if not told:
+    distinct = [share for share in comparer.shares() if share.own.stands_out][:MOST_FRAMES]
+    if not distinct:
         return [
             f"No frame stands out from the noise between {profile.variant} and {against.variant}."
         ]
-    sentences = [_difference(share, total, profile.variant, against.variant) for share in told]
+    sentences = [_difference(share, total, profile.variant, against.variant) for share in distinct]
     if not total.differs:
         return [*sentences, "The calls as a whole differ by less than the noise."]
-    explained = math.fsum(share.own.difference for share in told) / total.difference
-    if len(told) > 1:
+    explained = math.fsum(share.own.difference for share in distinct) / total.difference
+    if len(distinct) > 1:
         sentences.append(f"Together that is {percent(explained)} of the difference.")
     return sentences
 
@@ -123,13 +123,13 @@ def _name(frame: Frame) -> str:
 
 
 def flame_page(profiles: Sequence[Profile], problem: str) -> str:
-    """Return the page of one variant's profile, or of two, the second of which is set against.
+    """Return the page of one variant's profile, or of two and their difference.
 
     It is one file that needs no network.
     """
     first, last = profiles[0], profiles[-1]
     title = " against ".join(
-        [f"{first.family}/{first.variant}", *(each.variant for each in profiles[1:])]
+        [f"{first.family}/{first.variant}", *(profile.variant for profile in profiles[1:])]
     )
     return render(
         "flames.html.j2",
@@ -139,7 +139,7 @@ def flame_page(profiles: Sequence[Profile], problem: str) -> str:
         profiles=profiles,
         overview=overview(profiles),
         explanation=explanation(profiles),
-        data=_data(Comparer(first, last), [each.variant for each in profiles]),
+        data=_data(Comparer(first, last), [profile.variant for profile in profiles]),
         measure=f"shardbench compare '{first.family}/{first.variant}@{problem}'"
         + (f" --against {last.variant}" if len(profiles) > 1 else ""),
     )

@@ -1,4 +1,4 @@
-"""The rows that a report opens with: each system's published figure, what is left, and ours."""
+"""The rows of a report's first table: per system, the published and measured figures and ours."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,14 +39,14 @@ def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
     longer than its budget. `done` is how often today's release does what `counter` counts, `enough`
     how often will do. `decision` is `same`, `own`, `different`, or "" where one of the two made
     none. `gap_today` and `gap_ours` are the proven gaps of today's decision and of our `best` one.
-    What is not known is NaN. A family that declares no row whose problem is there gets one that is
-    made up from its reference and the fastest variant with the same decision.
+    Unknown values are NaN. A family without a declared row on a measured problem gets one
+    from its reference and the fastest variant with the same decision.
     """
     found = []
     for family in families:
         declared = [row for row in _declared(family) if row.problem in family.against]
         found += [(row.place, _row(family, row)) for row in declared or _undeclared(family)]
-    found.sort(key=lambda each: each[0])  # stable, so that families stay together
+    found.sort(key=lambda placed: placed[0])  # stable, so that families stay together
     table = pd.DataFrame([row for _, row in found], columns=_COLUMNS)
     texts = table.select_dtypes(exclude="number").columns
     numbers = ["published", "measured", "done", "enough", "times_as_fast", "gap_today", "gap_ours"]
@@ -142,7 +142,7 @@ def _published(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
 
 
 def _measured(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
-    """Return what the published change does here, on the first problem that has both sides."""
+    """Return the measured effect of the published change, on the first problem with both sides."""
     before = row.before or family.reference
     for problem in dict.fromkeys((*row.problems, family.ladder_problem)):
         if problem in family.against:
@@ -160,13 +160,13 @@ def _measured(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
 
 
 def _counted(family: FamilyView, row: OverviewRow, problem: str) -> tuple[float, float] | None:
-    """Return how often today's release does some work, and how often will do, if that is less.
+    """Return how often today's release does some work, and the sufficient count, if that is less.
 
-    What will do is what the family declares, or else what ours does.
+    The sufficient count is the one that the family declares, or else ours.
     """
     table = family.counters
     table = table[(table["problem"] == problem) & (table["name"] == row.counter)]
-    found = {each["variant"]: each for each in rows_of(table)}
+    found = {row_["variant"]: row_ for row_ in rows_of(table)}
     today = found.get(row.today)
     if today is None:
         return None

@@ -48,8 +48,8 @@ def draw_overview(table: pd.DataFrame) -> Iterator[Drawing]:
         caption = (
             f"Lines are {100 * CONFIDENCE:.0f} % intervals. Published figures are of other "
             "machines and problems. Ours makes the decision of today's release where both were "
-            "run. Repeated work is what today's release does in one call, beside how often will "
-            "do; the gap is that of its decision to a proven bound, beside our best decision's."
+            "run. Repeated work counts one call of today's release against the sufficient count; "
+            "gaps to the proven bound are those of its decision and of our best one."
         )
         if (drawn["basis"] != "measured").any():
             caption += (
@@ -71,12 +71,12 @@ def _draw_row(axes: Axes, place: int, row: dict[str, Any]) -> None:
         (row["measured"], (row["measured_low"], row["measured_high"]), ""),
         (row["times_as_fast"], (row["low"], row["high"]), ours_text(row)),
     )
-    for step, ((name, look), (value, ends, told)) in enumerate(
+    for step, ((name, look), (value, ends, text)) in enumerate(
         zip(_KINDS.items(), values, strict=True), start=-1
     ):
         if not math.isnan(value):
             hollow = step == 1 and row["basis"] != "measured"
-            hint = f"{row['system']}, {name}: {told or factor(value)}"
+            hint = f"{row['system']}, {name}: {text or factor(value)}"
             _draw_mark(axes, place + step * _STEP, value, ends, look, hollow, hint)
 
 
@@ -97,4 +97,4 @@ def _draw_mark(
     (mark,) = axes.plot(value, place, markersize=5.5, markerfacecolor=face, **look)
     canvas.mark(mark, hint)
     said = f"{'≥ ' if hollow else ''}{factor(value)}"
-    canvas.write_beside(axes, end, place, said, fontsize=8)
+    canvas.write_right_of(axes, end, place, said, fontsize=8)

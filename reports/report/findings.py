@@ -1,4 +1,4 @@
-"""All that results say, in sentences with numbers, the most important first."""
+"""All findings on results, the most important first."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,13 +16,13 @@ KINDS = (
 
 
 def findings(results: Results) -> list[Finding]:
-    """Return what the results say; the first one is the verdict on the first family."""
+    """Return all findings; the first one is the verdict on the first family."""
     found = [finding for family in families(results) for finding in family_findings(family)]
     return sorted([*found, *file_findings(results)], key=_importance)
 
 
 def family_findings(family: FamilyView) -> list[Finding]:
-    """Return what the results say of a family: the first of each kind, then all others."""
+    """Return a family's findings: the first of each kind, then all others."""
     found = [
         replace(finding, family=family.name)
         for tell in (effects, goals, repetition, shortfalls)
@@ -38,7 +38,7 @@ def _importance(finding: Finding) -> int:
 
 
 def file_findings(results: Results) -> Iterator[Finding]:
-    """Yield what must be known of a results file as a whole."""
+    """Yield the findings on a results file as a whole."""
     held = environments(results)
     if len(held) > 1:
         yield Finding(

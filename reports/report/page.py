@@ -38,9 +38,9 @@ def write_report(
 ) -> Path:
     """Write the report of a results file into the folder `out`; return the path of its page.
 
-    Flame graphs of the steps of a ladder that the folder `profiles` holds go with it, and a chapter
-    on what the folder `validations` holds. Raises
-    UsageError where the results are unreadable, or `out` is not to be written, see `write_page`.
+    It links the flame graphs of ladders in the folder `profiles`, and has a chapter on the folder
+    `validations`. Raises UsageError where the results are unreadable, or `out` cannot be written,
+    see `write_page`.
     """
     held = read_results(results)
     validated = read_validations(validations) if validations else []
@@ -83,21 +83,21 @@ def _page(
 
 
 def _chapter(family: FamilyView, results: Results, steps: Sequence[LadderStep]) -> PageChapter:
-    told = [replace(finding, family="") for finding in family_findings(family)]
+    found = [replace(finding, family="") for finding in family_findings(family)]
     sections = list(family_sections(family, results, steps))
-    return PageChapter(family.slug, family.name, sections, family.compared_with, findings=told)
+    return PageChapter(family.slug, family.name, sections, family.compared_with, findings=found)
 
 
 def _warnings(results: Results) -> Iterator[str]:
-    """Yield what a reader must know of the whole file before anything else."""
+    """Yield the warnings that come before everything else."""
     yield from (finding.sentence for finding in file_findings(results))
 
 
 def _provenance(results: Results, name: str, found: Sequence[FamilyView]) -> PageChapter:
     machine = CaptionedTable(environment_table(results))
     machines = dict.fromkeys(each.get("machine") for each in environments(results))
-    told_of_it = [each.sentence() for name in machines if name for each in last_selftests(name)]
-    remarks = [*results.notes, *told_of_it]
+    selftests = [test.sentence() for name in machines if name for test in last_selftests(name)]
+    remarks = [*results.notes, *selftests]
     sources = [
         CaptionedTable(sources_table(family), f"The variants of {family.name}.") for family in found
     ]
@@ -110,7 +110,7 @@ def _provenance(results: Results, name: str, found: Sequence[FamilyView]) -> Pag
 
 
 def _terms(found: Iterable[tuple[FamilyView, object]]) -> Iterator[PageSection]:
-    """Yield for each family what its qualities and counters mean."""
+    """Yield the meanings of each family's qualities and counters."""
     for family, _ in found:
         terms = [
             (row["name"], row["meaning"], f"{row['unit'] or 'no unit'}, {row['better']} is better")
@@ -143,7 +143,7 @@ def _cores(amount: int | None) -> str:
 
 
 def _contents(results: Results) -> str:
-    starts = sorted(start for each in environments(results) for start in each["starts"])
+    starts = sorted(start for held in environments(results) for start in held["starts"])
     names = results.cells["family"].unique()
     parts = [
         plural(len(results.cells), "cell"),

@@ -1,4 +1,4 @@
-"""The tables of where results are from: environments of measurements, sources of variants."""
+"""Tables of provenance: environments of measurements, sources of variants."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,18 +12,18 @@ from reports.family.data import FamilyView, environments, rows_of
 def environment_table(results: Results) -> Table:
     """Return versions, machine, load and seed, a column per environment."""
     held = environments(results)
-    packages = [each.get("packages") or {} for each in held]
+    packages = [found.get("packages") or {} for found in held]
 
     def row(name: str, found: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-        return (name, *(str(each.get(name, MISSING)) for each in found))
+        return (name, *(str(values.get(name, MISSING)) for values in found))
 
     rows = [
-        ("cells", *(count(len(each["cells"])) for each in held)),
+        ("cells", *(count(len(found["cells"])) for found in held)),
         *(row(name, held) for name in ("shardbench", "python")),
-        *(row(name, packages) for name in dict.fromkeys(n for each in packages for n in each)),
+        *(row(name, packages) for name in dict.fromkeys(n for found in packages for n in found)),
         *(row(name, held) for name in ("machine", "cpu", "cores", "seed")),
-        ("load", *(_range(each["loads"]) for each in held)),
-        ("started", *(_range(each["starts"]) for each in held)),
+        ("load", *(_range(found["loads"]) for found in held)),
+        ("started", *(_range(found["starts"]) for found in held)),
     ]
     titles = [f"environment {n}" if len(held) > 1 else "value" for n in range(1, len(held) + 1)]
     columns = (text(title, place) for place, title in enumerate(titles, start=1))
@@ -38,7 +38,7 @@ def _range(values: Sequence[float] | Sequence[str]) -> str:
 
 
 def sources_table(family: FamilyView) -> Table:
-    """Return the source of every variant, and what it must decide."""
+    """Return the source of every variant, and the decision that it must reproduce."""
     last = {row["variant"]: row for row in rows_of(family.cells)}
     must = text("must decide", _must)
     columns = (code("variant"), text("what it does", "summary"), must, text("source"))

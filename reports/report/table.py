@@ -22,7 +22,7 @@ def overview_table(overview: pd.DataFrame) -> Table:
         text("system", lambda row: Entry(row["system"], link=f"#{row['slug']}")),
         numbers("published", _published),
         numbers("measured here", _measured),
-        numbers("repeated work → enough", _repeated),
+        numbers("repeated work → sufficient", _repeated),
         numbers("ours, same decision", _ours),
         numbers("proven gap, today → ours", _gaps),
     )
@@ -44,7 +44,7 @@ def factor_with_interval(value: float, low: float, high: float) -> str:
 
 
 def published_text(row: Row) -> str:
-    """Write a published figure, and in brackets what it was before and after."""
+    """Write a published speed-up, with the figures before and after in brackets."""
     if math.isnan(row["published"]):
         return MISSING
     before, after = (
@@ -55,12 +55,12 @@ def published_text(row: Row) -> str:
 
 
 def ours_text(row: Row) -> str:
-    """Write how many times as fast ours is, and whose decision it makes unless it is the same."""
+    """Write our speed-up, and say if the decision is not the same."""
     if row["basis"] != "measured":
         return f"≥ {factor(row['times_as_fast'])} ({row['basis']})"
-    told = factor_with_interval(row["times_as_fast"], row["low"], row["high"])
+    text = factor_with_interval(row["times_as_fast"], row["low"], row["high"])
     decides = {"own": ", deciding otherwise", "different": "different decision"}
-    return told + decides.get(row["decision"], "") if told != MISSING else told
+    return text + decides.get(row["decision"], "") if text != MISSING else text
 
 
 def _published(row: Row) -> Entry:

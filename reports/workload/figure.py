@@ -1,4 +1,4 @@
-"""The figure of what a workload holds."""
+"""The figure of a workload's contents."""
 
 from collections.abc import Sequence
 
@@ -55,10 +55,10 @@ def _draw_largest(
 
 
 def _draw_bars(axes: Axes, bars: Sequence[tuple[float, str]], title: str, size: float) -> None:
-    """Draw a bar for each value, with its text beside it, and no x axis."""
+    """Draw a bar for each value, with its text to the right, and no x axis."""
     axes.barh(range(len(bars)), [value for value, _ in bars], height=0.78, color=BLUE)
     for place, (value, text) in enumerate(bars):
-        canvas.write_beside(axes, value, place, text, color=GREY, fontsize=size)
+        canvas.write_right_of(axes, value, place, text, color=GREY, fontsize=size)
     axes.set_xlim(0, 1.18 * max((value for value, _ in bars), default=1.0) or 1.0)
     axes.xaxis.set_major_locator(NullLocator())
     axes.spines["bottom"].set_visible(False)

@@ -1,4 +1,4 @@
-"""Texts of what a workload holds, for people and as CSV."""
+"""A workload's contents as text and as CSV."""
 
 import csv
 import io

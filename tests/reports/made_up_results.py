@@ -41,6 +41,14 @@ VARIANTS: dict[str, tuple[Any, ...]] = {
 }
 
 
+def assert_in_order(text: str, *parts: str) -> None:
+    """Assert that a text has these parts, one after the other."""
+    place = 0
+    for part in parts:
+        assert part in text[place:], f"{part!r} not in order in {text!r}"
+        place = text.index(part, place) + len(part)
+
+
 def cell(
     variant: str = "slow-copy",
     /,

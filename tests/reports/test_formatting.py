@@ -52,8 +52,8 @@ def test_quantities():
 
 
 def test_factors_say_their_direction():
-    assert formatting.times(0.125) == "8 times faster"
-    assert formatting.times(1.5) == "1.5 times slower"
+    assert formatting.times(0.125) == "8 times as fast"
+    assert formatting.times(1.5) == "1.5 times as slow"
 
 
 def test_shares_and_intervals():

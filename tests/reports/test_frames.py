@@ -2,7 +2,15 @@ import json
 import math
 
 import pytest
-from made_up_results import BOUNDED, cell, family_lines, over_budget, past_lines, write
+from made_up_results import (
+    BOUNDED,
+    assert_in_order,
+    cell,
+    family_lines,
+    over_budget,
+    past_lines,
+    write,
+)
 
 from harness.model.errors import UsageError
 from reports.core.frames import read_results
@@ -129,7 +137,7 @@ class TestMachines:
         results = read_results(write(tmp_path / "r.jsonl", [other, *variants]))
         assert results.cells["variant"].tolist() == ["slow-copy", "slow-copy"]
         assert results.cells["machine"].tolist() == ["aa", "bb"]
-        assert "What another machine measured on " in results.notes[0]
+        assert "machine aa" in results.notes[0]
 
 
 def test_a_different_decision_has_no_ratio(tmp_path):
@@ -167,10 +175,8 @@ def test_a_later_comparison_with_another_variant_replaces_the_earlier_one(tmp_pa
     assert set(results.cells["variant"]) == {"no-copy", "compiled", "certified", "sorted"}
     assert set(results.cells["against"]) == {"no-copy"}
     assert len(results.records) == len(results.cells) == 4
-    assert results.notes == (
-        "What was compared with `slow-copy` on `crates[boxes=400,seed=1]/toy_rack:4` is left out, "
-        "because the last comparison there is with `no-copy`.",
-    )
+    (note,) = results.notes
+    assert_in_order(note, "`slow-copy`", "boxes=400", "`no-copy`")
 
 
 def test_the_gap_to_the_bound_is_known(tmp_path):

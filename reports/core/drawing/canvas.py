@@ -35,7 +35,7 @@ HATCHES = ("", "///", "\\\\\\\\\\\\", "---", "|||", "xxx", "+++", "/|/|", "-\\\\
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">")
 WIDTH = 7.4
 
-# What turns around in dark mode, by the variable of the page's style that it becomes there.
+# Neutral colours, inverted in dark mode, and the variable of the page's style for each.
 _NEUTRAL = {
     "#000000": "ink",
     "#ffffff": "card",
@@ -88,12 +88,12 @@ class Drawing:
     png: bytes
 
     def as_file(self, suffix: str) -> str | bytes:
-        """Return what a file of that suffix holds, `.svg` or `.png`."""
+        """Return the content of a file with this suffix, `.svg` or `.png`."""
         return self.svg if suffix.lower() == ".svg" else self.png
 
     @property
     def inline(self) -> str:
-        """The SVG for use inside an HTML page, whose style sheet says what is light and dark."""
+        """The SVG for use inside an HTML page, where a style sheet sets light and dark colours."""
         body = self.svg[self.svg.index("<svg") :]
         head, rest = body.split(">", 1)
         head = re.sub(r'\s(?:xmlns(?::xlink)?|version|width|height)="[^"]*"', "", head)
@@ -130,7 +130,7 @@ def finish(figure: Figure, slug: str, title: str, caption: str, data: pd.DataFra
     """Write a figure as SVG and PNG, the same bytes every time."""
     _shorten_texts(figure)
     figure.draw_without_rendering()
-    figure.set_layout_engine(None)  # all has its place, which each file would seek anew, twice
+    figure.set_layout_engine(None)  # places are final; each file would lay them out twice more
     svg, png = io.StringIO(), io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": slug}):
         empty = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -140,21 +140,21 @@ def finish(figure: Figure, slug: str, title: str, caption: str, data: pd.DataFra
     return Drawing(slug, title, caption, data, written, png.getvalue())
 
 
-def mark(artist: Artist, told: str, series: int | None = None) -> None:
-    """Let an artist tell something when it is pointed at, and be hidden with its series."""
-    plain = told.replace('"', "'")  # so that the SVG has it between double quotes
+def mark(artist: Artist, tooltip: str, series: int | None = None) -> None:
+    """Attach a tooltip to an artist, and hide the artist with its series."""
+    plain = tooltip.replace('"', "'")  # so that the SVG has it between double quotes
     artist.set_gid(f"mark:{'' if series is None else series}:{plain}")
 
 
 def _with_marks(svg: str) -> str:
-    """Turn what `mark` and `make_switches` noted into titles and attributes of the SVG."""
+    """Turn the notes of `mark` and `make_switches` into titles and attributes of the SVG."""
     places = itertools.count(1)
 
     def written(found: re.Match[str]) -> str:
-        kind, series, told = found.groups()  # the text was escaped for an attribute
+        kind, series, tooltip = found.groups()  # the text was escaped for an attribute
         name = "series" if kind == "mark" else "key"
         of = f' data-{name}="{series}"' if series else ""
-        title = f"<title>{told}</title>" if told else ""
+        title = f"<title>{tooltip}</title>" if tooltip else ""
         return f'<g id="{kind}-{next(places)}"{of}>{title}'
 
     return _MARKED.sub(written, svg)
@@ -235,7 +235,7 @@ def linear_time(axes: Axes) -> None:
 
 
 def key(label: str, **look: Any) -> Line2D:
-    """Return what stands for lines or points of a look in a legend."""
+    """Return a legend entry for lines or points with this look."""
     return Line2D([], [], label=label, **look)
 
 
@@ -267,9 +267,9 @@ def draw_bar(
     start: float = 0.0,
     **look: Any,
 ) -> None:
-    """Draw a bar with its interval where it has one, and beside it a text and that interval.
+    """Draw a bar with its interval, if it has one, and write `text` to its right.
 
-    The bar tells `name` and that text when it is pointed at.
+    The bar's tooltip is `name` and the same text.
     """
     (bar,) = axes.barh(place, value - start, left=start, **look)
     end = max(value, start)
@@ -277,10 +277,10 @@ def draw_bar(
         draw_interval(axes, place, value, ends, color="black", linewidth=1)
         end, text = max(ends[1], start), f"{text} ({interval(*ends)})"
     mark(bar, f"{name}: {text}")
-    write_beside(axes, end, place, text)
+    write_right_of(axes, end, place, text)
 
 
-def write_beside(axes: Axes, x: float, y: float, text: str, **look: Any) -> None:
+def write_right_of(axes: Axes, x: float, y: float, text: str, **look: Any) -> None:
     """Write a text to the right of (x, y), on white so that no grid line crosses it."""
     white = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
     look = {"va": "center", "fontsize": 8.5, "bbox": white, **look}
@@ -288,7 +288,7 @@ def write_beside(axes: Axes, x: float, y: float, text: str, **look: Any) -> None
 
 
 def make_room(axes: Axes) -> None:
-    """Let the x axis run on to where every text beside a bar still fits; from 0 if it is linear."""
+    """Extend the x axis until every text next to a bar fits; a linear axis starts at 0."""
     settle(axes)
     width = axes.get_window_extent().width
     low, high = axes.get_xlim()
@@ -303,7 +303,7 @@ def make_room(axes: Axes) -> None:
 
 
 def settle(axes: Axes) -> None:
-    """Shorten texts, and put everything in its place, so that it can be measured."""
+    """Shorten texts and lay the figure out, so that it can be measured."""
     figure = axes.figure
     assert isinstance(figure, Figure)
     _shorten_texts(figure)
@@ -311,7 +311,7 @@ def settle(axes: Axes) -> None:
 
 
 def short(text: str, most: int = _LONGEST_LINE) -> str:
-    """Leave out the middle of a text's lines that would not fit a figure, and join many lines."""
+    """Shorten lines that would not fit a figure in their middle, and join many lines."""
     lines = text.split("\n")
     if len(lines) > _MOST_LINES:
         lines = [" ".join(lines)]

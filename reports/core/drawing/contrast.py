@@ -2,7 +2,7 @@
 
 from reports.core.drawing.canvas import BLACK, PALE
 
-# Black and white that stay, because they stand on a colour that stays.
+# Black and white that dark mode leaves alone, as it leaves the colour below them.
 _WHITE_ON_COLOUR, _BLACK_ON_COLOUR = "#FEFEFE", "#010101"
 
 
@@ -20,7 +20,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def text_colour_on(colour: str) -> str:
-    """Black or white, whichever reads better on a colour, in the dark as by day."""
-    if colour in (BLACK, PALE):  # these turn around in the dark, and so must what stands on them
+    """Black or white, whichever reads better on a colour, in both modes."""
+    if colour in (BLACK, PALE):  # dark mode inverts these, and must invert the text on them
         return "#FFFFFF" if colour == BLACK else "#000000"
-    return max(_WHITE_ON_COLOUR, _BLACK_ON_COLOUR, key=lambda each: contrast(each, colour))
+    return max(_WHITE_ON_COLOUR, _BLACK_ON_COLOUR, key=lambda text: contrast(text, colour))

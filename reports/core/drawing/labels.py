@@ -1,4 +1,4 @@
-"""Labels beside points, where they cover nothing."""
+"""Labels next to points, where they cover nothing."""
 
 from collections.abc import Sequence
 
@@ -17,10 +17,10 @@ _OFFSETS = (
 def label_points(
     axes: Axes, points: Sequence[tuple[float, float, str]], lines: Sequence[float] = ()
 ) -> list[Annotation]:
-    """Write a label beside each point (x, y, label), where it covers no point and no label.
+    """Write each label next to its point (x, y, label), where it covers no point and no label.
 
-    Nor does it cover the horizontal `lines`, given by their y. Labels that have to go far get a
-    thin line to their point. Call when the axes are complete.
+    It does not cover the horizontal `lines` either, given by their y. Labels that have to go far
+    get a thin line to their point. Call when the axes are complete.
     """
     settle(axes)
     marks = [axes.transData.transform((x, y)) for x, y, _ in points]
