@@ -1,4 +1,4 @@
-"""The names for programs of your own; the command line is beside them, in `shardbench.cli`.
+"""Names to import in your own programs; the command line is in `shardbench.cli`.
 
 from shardbench import Planner, accelerate, capture
 
@@ -43,7 +43,7 @@ _PACKAGES = {"fbgemm_gpu": "fbgemm-gpu, or fbgemm-gpu-cpu where there is no CUDA
 
 
 def __getattr__(name: str) -> Any:
-    """Return what a name stands for, and keep it.
+    """Import the object of a name, and keep it.
 
     Raises:
         AttributeError: there is no such name.

@@ -1,4 +1,4 @@
-"""What every command does: refuse empty options, and say what an interrupt leaves."""
+"""Common behaviour of commands: they refuse empty options and explain interrupts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,29 +13,29 @@ INTERRUPTED = 130  # as a shell ends for SIGINT
 
 
 class InterruptedCommand(KeyboardInterrupt):
-    """An interrupt whose text says what was kept."""
+    """An interrupt with a text on the results kept."""
 
 
 @contextmanager
 def resumable(results: Path, fresh: bool = False) -> Iterator[None]:
-    """Say of an interrupt in the block that what is in a file is kept, and how to go on."""
+    """On an interrupt in the block, say that the results in a file are kept and how to go on."""
     try:
         yield
     except KeyboardInterrupt:
         how = "the same command without --fresh goes on" if fresh else "the same command goes on"
-        raise InterruptedCommand(f"what was measured is kept in {results}; {how}.") from None
+        raise InterruptedCommand(f"the results so far are kept in {results}; {how}.") from None
 
 
 def what_is_left(interrupt: KeyboardInterrupt) -> str:
-    """Say in a sentence what an interrupted command leaves."""
+    """Describe in a sentence the state that an interrupted command leaves."""
     known = isinstance(interrupt, InterruptedCommand)
     return (
-        f"Interrupted: {interrupt if known else 'nothing is kept; the same command begins anew.'}"
+        f"Interrupted: {interrupt if known else 'nothing is kept; the same command starts again.'}"
     )
 
 
 class Command(TyperCommand):
-    """A command whose options are not empty: `--variants "$NAMES"` is not meant to be for all."""
+    """A command that refuses empty options: an unset `"$NAMES"` must not mean all variants."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; raises UsageError for an option that is given without a value."""

@@ -12,11 +12,11 @@ from harness.topologies.lookup import presets
 _KINDS = ("families", "variants", "workloads", "topologies")
 
 Found = Iterable[tuple[str, str]]
-"""Names with what they are, which some shells show beside them."""
+"""Names with descriptions, which some shells show next to them."""
 
 
 def kinds(incomplete: str) -> Iterator[str]:
-    """Complete what can be listed."""
+    """Complete the kinds of `shardbench list`."""
     return (kind for kind in _KINDS if kind.startswith(incomplete))
 
 
@@ -27,8 +27,8 @@ def families(incomplete: str) -> Found:
 
 
 def families_and_suites(incomplete: str) -> Found:
-    """Complete what a sweep measures."""
-    suites = [("default", "what the families study"), ("large", "their large problems")]
+    """Complete the name of a suite or a family."""
+    suites = [("default", "the families' own problems"), ("large", "their large problems")]
     return [*_beginning(suites, incomplete), *families(incomplete)]
 
 
@@ -47,7 +47,7 @@ def cells(incomplete: str) -> Found:
 
 def variant(context: typer.Context, incomplete: str) -> Found:
     """Complete the name of a variant of the family that the command names, or of any."""
-    found = (each for family in _families(_named(context)) for each in _variants(family))
+    found = (found for family in _families(_named(context)) for found in _variants(family))
     return _beginning(found, incomplete)
 
 
@@ -100,8 +100,8 @@ def _families(name: str) -> list[Family[Any, Any]]:
 
 
 def _variants(family: Family[Any, Any]) -> Iterator[tuple[str, str]]:
-    for each in family.variants.values():
-        yield each.name, each.summary
+    for found in family.variants.values():
+        yield found.name, found.summary
 
 
 def _beginning(found: Found, incomplete: str) -> list[tuple[str, str]]:

@@ -17,10 +17,10 @@ _USAGE = 2
 
 
 class GateCommand(Command):
-    """A command that ends with 3 where others end with 1 or 2, which mean something else here."""
+    """A command that ends with 3 where others end with 1 or 2: those are verdicts here."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        """Read the arguments; what is wrong with them is no verdict."""
+        """Read the arguments; wrong ones are no verdict."""
         try:
             return super().make_context(*args, **kwargs)
         except Exception as error:
@@ -29,7 +29,7 @@ class GateCommand(Command):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run; every error is one of the harness. An interrupt stays what it is."""
+        """Run; every error counts as one of the harness. An interrupt stays an interrupt."""
         try:
             return super().invoke(ctx)
         except typer.Exit:
@@ -56,7 +56,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def write_out(text: str) -> None:
-    """Write to standard output, or raise ShardbenchError; who has closed it has seen enough."""
+    """Write to standard output, or raise ShardbenchError; a closed pipe is no error."""
     output = sys.stdout
     if output is None:  # closed before the start
         return
@@ -74,7 +74,7 @@ def write_out(text: str) -> None:
 
 
 def _empty_buffers() -> None:
-    """Write what is left now: where the interpreter fails to at its end, it exits with 120."""
+    """Flush the buffers now: if that fails at the interpreter's end, it exits with 120."""
     for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             if stream is not None:
@@ -84,7 +84,7 @@ def _empty_buffers() -> None:
 
 
 def _discard_the_rest(descriptor: int) -> None:
-    """Have what is left in a buffer go nowhere."""
+    """Send the rest of a buffer to the null device."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)

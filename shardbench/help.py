@@ -16,7 +16,7 @@ Three commands to try:
   shardbench compare reshard@transformer[layers=2]/dgx_h100:4 --quick
   shardbench plan -w "synthetic[tables=40,seed=7]" -t dgx_h100 -n 16
 
-shardbench --help lists all commands; shardbench doctor says what works here.
+shardbench --help lists all commands; shardbench doctor shows what works here.
 """
 
 MEASURE, LOOK, PLAN, CI = "Measure", "Look", "Plan", "For CI"
@@ -25,10 +25,10 @@ PANELS = (MEASURE, LOOK, PLAN, CI, OWN, MACHINE)
 
 
 class GroupedCommands(TyperGroup):
-    """A group that lists its commands by their panels, and says what an interrupt leaves."""
+    """A group that lists its commands by panel, and explains an interrupt."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command of it; an interrupt ends it as a shell would, with what was kept."""
+        """Run a command; an interrupt ends it with a shell's exit code, and says what was kept."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
@@ -49,7 +49,7 @@ class GroupedCommands(TyperGroup):
 
 
 def examples(*lines: str) -> str:
-    """Return what to write below a help text: commands to type, whose lines stay as they are."""
+    """Return the end of a help text: commands to type, with their own line breaks."""
     return "\n".join(["\b", "For example:", *(f"  {line}" for line in lines)])
 
 

@@ -16,8 +16,8 @@ def profile_ladders(
 ) -> None:
     """Profile the steps of each ladder in a results file, and write the pages into a folder.
 
-    Each variant is profiled for so many `seconds` at least, in turns with the others of its ladder.
-    A family that cannot be profiled is told of, and the others go on.
+    Each variant is profiled for at least `seconds`, in turns with the others of its ladder. A
+    family that cannot be profiled gets a warning, and the others go on.
     """
     from reports.core.frames import read_results
     from reports.family.data import families

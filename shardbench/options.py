@@ -1,4 +1,4 @@
-"""Options that several commands share, and what is asked of their values."""
+"""Options that several commands share, and the checks of their values."""
 
 import errno
 import os
@@ -42,7 +42,7 @@ SUITE_SECONDS = 4.0
 
 
 def warn(text: str) -> None:
-    """Say on standard error what a user should know, and go on."""
+    """Print a warning on standard error."""
     messages.print(text, style="yellow")
 
 
@@ -59,7 +59,7 @@ def settings_of(
 ) -> Settings:
     """Return the settings; raises UsageError where a time or memory is not positive and finite.
 
-    Whoever lets calls take long lets what is beside them take long, too.
+    A longer budget for calls also gives set-up more time.
     """
     check_seconds("--budget", budget)
     check_seconds("--seconds", seconds)
@@ -92,7 +92,7 @@ def file_named(option: str) -> Path | None:
 
 
 def check_writable(path: Path | None) -> None:
-    """Find out before measuring for minutes whether a file can be written, where one is named."""
+    """Raise UsageError unless a named file can be written: better now than after minutes."""
     if path is None:
         return
     if not path.parent.is_dir():

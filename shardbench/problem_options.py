@@ -104,11 +104,11 @@ def find_problem(
     topology: str | None = None,
     gpus: int | None = None,
 ) -> NamedProblem:
-    """Find what a command is about.
+    """Find the problem, and the variant if one is named, that a command's arguments name.
 
-    `name` is a family or `family/variant`, and the options give the problem; or it is an id, which
-    says all, and the options stay away: `family/variant@workload/topology:gpus`, the same without a
-    variant, or a benchmark as asv prints it, with its parameters. Raises UsageError where it is
+    `name` is a family or `family/variant`, with the problem in the options; or it is one id for
+    all, without options: `family/variant@workload/topology:gpus`, the same without a variant, or a
+    benchmark as asv prints it, with its parameters. Raises UsageError where it is
     malformed, names something unknown, or gives the problem twice or never.
     """
     if "@" in name or "(" in name:
@@ -159,7 +159,7 @@ def _of_benchmark(
 
 
 def _as_given(family: Family[Any, Any], workload: WorkloadSpec) -> WorkloadSpec:
-    """Return how to read the workload that results call so: a file, without its hash."""
+    """Return the workload to read for an id in results: for a file, its name without the hash."""
     match = _FILE.fullmatch(workload.name)
     if match is None or not Path(match["name"]).is_file():
         return workload
@@ -168,5 +168,5 @@ def _as_given(family: Family[Any, Any], workload: WorkloadSpec) -> WorkloadSpec:
     if label == given:
         return workload
     if label != workload:
-        raise UsageError(f"{given.name} is not what it was: it is now called '{label}'.")
+        raise UsageError(f"{given.name} has changed: its name is now '{label}'.")
     return given

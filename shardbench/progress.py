@@ -12,28 +12,28 @@ from rich.table import Column
 
 from harness.measuring.monitor import Event
 
-_BESIDE = 34  # characters beside the text: the bar, the time, and what is between
+_OTHER_COLUMNS = 34  # characters of the bar, the time, and the spaces between
 
 
 class TimeLeft:
-    """Guesses how long what is left will take, from what has ended; each has a kind.
+    """Estimates the remaining time from the problems that have ended.
 
-    Problems of one kind, of a family, tend to take as long as one another.
+    Problems of one kind, such as a family, tend to take equally long.
     """
 
     def __init__(self, kinds: Sequence[str], at_once: int = 1) -> None:
-        """Begin with all of them left; `at_once` of them run at a time."""
+        """Start with a kind for each problem; `at_once` of them run at a time."""
         self._left = Counter(kinds)
         self._took: dict[str, list[float]] = {}
         self._at_once = max(1, at_once)
 
     def ended(self, kind: str, seconds: float) -> None:
-        """Take in one that ended after so many seconds."""
+        """Record that a problem of this kind ended after `seconds`."""
         self._left[kind] -= 1
         self._took.setdefault(kind, []).append(seconds)
 
     def seconds(self) -> float | None:
-        """Return the guess in seconds; None where none has ended, or none is left."""
+        """Return the estimate in seconds; None if no problem has ended, or none is left."""
         every = [seconds for took in self._took.values() for seconds in took]
         left = {kind: count for kind, count in self._left.items() if count > 0}
         if not every or not left:
@@ -44,7 +44,7 @@ class TimeLeft:
 
 
 def roughly(seconds: float) -> str:
-    """Write a time that is a guess."""
+    """Write an estimated time."""
     if seconds < 90:
         return "about a minute"
     if seconds < 90 * 60:
@@ -91,13 +91,13 @@ class ProgressDisplay:
         self._bar.console.print(text, markup=False, soft_wrap=True, highlight=False)
 
     def running(self, names: Sequence[str]) -> None:
-        """Show which problems are being measured, beside the events that come of them."""
+        """Show the names of the problems that are running."""
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         self._running = names[0] + more if names else ""
         self._bar.update(self._call, description=f"measuring {self._running}", total=None)
 
     def finished(self, text: str, kind: str = "", seconds: float = 0.0, failures: int = 0) -> None:
-        """Say that a problem is done: what came of it, its kind, how long it took, what failed."""
+        """Report a finished problem: its outcome, kind, seconds and failures."""
         self._done += 1
         self._failures += failures
         if self._left is not None:
@@ -125,7 +125,7 @@ def _step(event: Event) -> str:
 
 
 def _left(event: Event) -> str:
-    """Guess what is left of a single comparison, in tens of seconds where that says something."""
+    """Write the estimated remaining time of a comparison; "" if unknown."""
     if event.left_s is None:
         return ""
     if event.left_s < 60:
@@ -139,7 +139,7 @@ def progress_display(
 ) -> Iterator[ProgressDisplay]:
     """Show progress on standard error while the block runs.
 
-    With `left` the lines are numbered, and the time that is left is guessed.
+    With `left`, lines are numbered and the remaining time is estimated.
     """
     console = Console(stderr=True)
     if title and console.is_terminal:
@@ -156,7 +156,7 @@ def progress_bar(console: Console) -> Progress:
             "{task.description}",
             markup=False,
             table_column=Column(
-                no_wrap=True, overflow="ellipsis", max_width=max(20, console.width - _BESIDE)
+                no_wrap=True, overflow="ellipsis", max_width=max(20, console.width - _OTHER_COLUMNS)
             ),
         ),
         BarColumn(bar_width=20),

@@ -1,4 +1,4 @@
-"""A results file that a command measures into: held, without damaged lines, and what is in it."""
+"""A results file that a command appends to: locked, with damaged lines moved out."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,13 +24,13 @@ def measuring_into(results: Path) -> Iterator[None]:
 
 
 def keep_earlier(results: Path) -> None:
-    """Set what was measured before aside, and say where it is kept."""
+    """Set earlier results aside, and say where they are kept."""
     if kept := set_aside(results):
-        messages.print(f"What was measured before is kept in {kept}.")
+        messages.print(f"Earlier results are kept in {kept}.")
 
 
 def tell_damaged(results: Path) -> None:
-    """Say which lines of a results file are damaged, and are left out."""
+    """Warn of the damaged lines of a results file, which are left out."""
     damaged: list[Damage] = []
     list(read_cells(results, damaged.append))
     _tell(damaged)

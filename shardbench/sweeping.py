@@ -1,4 +1,4 @@
-"""A sweep as a user follows it: what is measured already, what is over, what is left."""
+"""A sweep as a user follows it: problems measured before, finished and remaining."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,10 +23,10 @@ def measure(
     fresh: bool,
     workers: Workers | None = None,
 ) -> tuple[list[Request], list[Finished]]:
-    """Measure what is left of a suite, and tell how it goes on standard error.
+    """Measure the remaining problems of a suite, with progress on standard error.
 
-    What other code or settings have measured is set aside, and where it is to be `fresh`, all is.
-    Returns the requests with what was measured of them already, and those measured now.
+    Results of other code or settings are set aside; with `fresh`, all results are. Returns the
+    requests with their stored cells, and the problems measured now.
     """
     site = workers.site if workers else None
     if fresh or is_outdated(results, settings, site):
@@ -39,26 +39,27 @@ def measure(
             f"measured already in {results}; --fresh measures {'it' if stored == 1 else 'them'} "
             "again."
         )
-    guess = TimeLeft([request.family.name for request in left], workers.at_once() if workers else 1)
+    kinds = [request.family.name for request in left]
+    left_time = TimeLeft(kinds, workers.at_once() if workers else 1)
     done: list[Finished] = []
     running: dict[str, None] = {}
-    with progress_display("", total=len(left), left=guess) as show:
+    with progress_display("", total=len(left), left=left_time) as show:
 
         def begun(request: Request) -> None:
             running[title_of(request)] = None
             show.running(list(running))
 
-        for each in sweep(left, results, settings, show, workers=workers, begun=begun):
-            done.append(each)
-            failures = sum(cell.status == "failed" for cell in each.cells) + bool(each.refused)
-            show.finished(_outcome(each), each.request.family.name, each.seconds, failures)
-            running.pop(title_of(each.request), None)
+        for problem in sweep(left, results, settings, show, workers=workers, begun=begun):
+            done.append(problem)
+            failed = sum(cell.status == "failed" for cell in problem.cells) + bool(problem.refused)
+            show.finished(_outcome(problem), problem.request.family.name, problem.seconds, failed)
+            running.pop(title_of(problem.request), None)
             show.running(list(running))
     return requests, done
 
 
 def _outcome(finished: Finished) -> str:
-    """Say in a line what came of a problem."""
+    """Describe a problem's outcome in one line."""
     ended = ", ".join(
         f"{cell.variant} {cell.status}" + (f" ({short(cell)})" if cell.status == "failed" else "")
         for cell in finished.cells

@@ -1,4 +1,4 @@
-"""`shardbench doctor`: what works on this machine, what is skipped, and what would change that."""
+"""`shardbench doctor`: working and skipped parts on this machine, and commands that change it."""
 
 from typing import Annotated
 
@@ -40,7 +40,7 @@ def doctor(
     ] = 3.0,
     json: Json = "",
 ) -> None:
-    """Say what works here, what is skipped, and what would change that.
+    """Show what works here, what is skipped, and how to change that.
 
     Lists libraries, releases, GPUs and cores, and measures how noisy the machine is: equal calls
     are compared with each other for some seconds.
@@ -64,14 +64,14 @@ def _releases(registry: Registry) -> list[LibraryReleases]:
     """Return which releases of each library can be measured without installing any."""
     declared = (load(family.abilities.releases) for family in registry.families)
     return [
-        LibraryReleases(each.library, [INSTALLED, *kept_releases(each.library, DEFAULT_FOLDER)])
-        for each in declared
-        if each
+        LibraryReleases(found.library, [INSTALLED, *kept_releases(found.library, DEFAULT_FOLDER)])
+        for found in declared
+        if found
     ]
 
 
 def _skipped(registry: Registry) -> list[Skipped]:
-    """Return what is skipped by what it needs, each with the command that installs that."""
+    """Return skipped variants and families by their need, each with the command that meets it."""
     by_need: dict[str, list[str]] = {}
     for family in registry.families:
         for variant in family.variants.values():
@@ -83,7 +83,7 @@ def _skipped(registry: Registry) -> list[Skipped]:
 
 
 def _remedy(need: str) -> tuple[str, str]:
-    """Return what is needed and the command to type; none for what no command installs."""
+    """Split a need into its name and the command that installs it, "" if there is none."""
     what, _, command = need.removesuffix(")").partition(" (")
     if command:
         return what, command
@@ -91,7 +91,7 @@ def _remedy(need: str) -> tuple[str, str]:
 
 
 def _noise(settings: Settings) -> Tally:
-    """Compare equal calls of some milliseconds for so long as the settings say."""
+    """Compare equal calls of some milliseconds, for the time in the settings."""
     settings = replace(settings, sampling=replace(settings.sampling, warmup_seconds=0.5))
     with progress_display("") as listen:
         rounds = list(selftest(1, settings, listen=listen, added=(0,)))

@@ -1,4 +1,4 @@
-"""`shardbench explain`: why a variant's decision is as it is."""
+"""`shardbench explain`: the reasons for a variant's decision."""
 
 from pathlib import Path
 from typing import Annotated
@@ -34,7 +34,7 @@ def explain(
     against: Annotated[
         str,
         typer.Option(
-            help="Another variant: what it decides otherwise, and what that makes.",
+            help="Another variant, to show where the two decisions differ and the effect of that.",
             autocompletion=completion.variant,
         ),
     ] = "",
@@ -46,7 +46,7 @@ def explain(
         Path | None, typer.Option("--out", "-o", help="Write it to a file, .md or .json.")
     ] = None,
 ) -> None:
-    """Say why a decision is as it is, and what alternatives would cost."""
+    """Explain a decision, and show what alternatives would cost."""
     question = find_problem(found_registry(), cell, workload, topology, gpus)
     if not question.variant:
         raise UsageError(f"Name the variant to explain: FAMILY/VARIANT, or one id, {ID}.")

@@ -1,4 +1,4 @@
-"""`shardbench gate`: measured cells against a committed file of what is expected of them."""
+"""`shardbench gate`: measured cells against a committed file of expectations."""
 
 import io
 import shlex
@@ -70,14 +70,14 @@ def gate(
     new: Annotated[
         Path | None,
         typer.Option(
-            help="Write new expectations here if something differs; beside the old ones by default."
+            help="Write new expectations here if something differs; by default next to the old."
         ),
     ] = None,
     budget: Budget = 60.0,
     seconds: Seconds = 10.0,
     seed: Seed = 0,
 ) -> None:
-    """Judge what planners decide and cost by a file of expectations.
+    """Judge decisions, counters and times by a file of expectations.
 
     Decisions, counters, qualities and ratios are measured, and compared with the committed file.
 
@@ -132,7 +132,7 @@ def _check_distinct(*paths: Path | None) -> None:
 
 @contextmanager
 def _told_in_markdown(page: Path | None, on_standard_output: bool) -> Iterator[None]:
-    """Have Markdown that says so where there is no verdict, also after a kill."""
+    """Keep the Markdown file truthful: without a verdict, also after a kill, it says so."""
     check_writable(page)
     if page is not None and (page.is_file() or not page.exists()):
         write(page, words.UNFINISHED)
@@ -156,7 +156,7 @@ def _propose(target: Path, judge: Path | None) -> None:
     check_writable(target)
     verdict = judge_cells(Expectations(), read_whole(judge))
     write(target, to_toml(renewed(Expectations(), verdict)))
-    for cell in (each.cell for each in verdict.judged if each.kind == "regression"):
+    for cell in (judged.cell for judged in verdict.judged if judged.kind == "regression"):
         warn(f"{cell} failed or decides otherwise than it must; it stands there without figures.")
     write_out(f"Wrote {target} with {plural(len(verdict.judged), 'cell')}.\n")
 
@@ -194,20 +194,18 @@ def _next_steps(
         write(new, to_toml(proposed))
         kept = sum(
             found is None or kind == "not measured" or not is_as_it_must_be(found)
-            for found, kind in ((each.measured, each.kind) for each in verdict.judged)
+            for found, kind in ((judged.measured, judged.kind) for judged in verdict.judged)
             if kind
         )
-        but = f", but for {plural(kept, 'cell')} that keep what is expected" if kept else ""
+        but = f", except {plural(kept, 'cell')} that keep their expectations" if kept else ""
         steps.append((f"To accept what differs{but}:", (shlex.join(["mv", str(new), str(path)]),)))
     elif verdict.kind != "inconclusive":
-        steps.append(
-            ("There is nothing to accept: repair what is wrong, or take its cells out.", ())
-        )
+        steps.append(("There is nothing to accept: repair the failing cells, or remove them.", ()))
     if verdict.count("inconclusive"):
         longer = ["shardbench", "gate", str(path), "--seconds"]
         longer.append(f"{3 * settings.sampling.seconds:g}")
-        steps.append(("To time longer what is inconclusive:", (shlex.join(longer),)))
-    worst = next(each for each in verdict.judged if each.kind == verdict.kind)
+        steps.append(("To time inconclusive ratios longer:", (shlex.join(longer),)))
+    worst = next(judged for judged in verdict.judged if judged.kind == verdict.kind)
     if commands := words.look_closer(worst):
         steps.append(("To look at the first of them:", commands))
     return steps
@@ -221,7 +219,7 @@ def _in_terminal(
     width = max(40, shutil.get_terminal_size((80, 24)).columns) if is_terminal else 80
     console = Console(file=buffer, width=width, force_terminal=is_terminal, highlight=False)
     console.print(Text(words.headline(verdict), style=_STYLES.get(verdict.kind, "bold red")))
-    deviating = [each for each in verdict.judged if each.kind]
+    deviating = [judged for judged in verdict.judged if judged.kind]
     for each in deviating[:_MOST_CELLS]:
         rows = list(words.rows([each]))
         table = Table.grid(padding=(0, 2, 0, 0))

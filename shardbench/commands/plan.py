@@ -1,4 +1,4 @@
-"""`shardbench plan`: a plan by the best variant, for whoever carries it out."""
+"""`shardbench plan`: a plan by the best variant, as a file for a job."""
 
 import math
 import re
@@ -79,8 +79,8 @@ def plan(
 ) -> None:
     """Plan with the best variant, and write the plan as JSON.
 
-    Shows what each rank gets, and how far the plan can be from the best one. With --from it moves
-    little of another plan.
+    Shows the load of each rank and a proven limit on the gap to the best plan. With --from, the
+    plan moves little of another plan.
     """
     if seconds is not None:
         check_seconds("--seconds", seconds)
@@ -148,9 +148,9 @@ def _write_front(
     with progress_display("") as listen:
         if messages.is_terminal:
             listen(Event("planning", "the family's choice", 1, 1))
-        for each in front(family, workload, topology, near, seconds):
-            made.append(each)
-            write(folder / f"plan-{len(made)}.json", to_json(each.document, indent=2) + "\n")
+        for planned in front(family, workload, topology, near, seconds):
+            made.append(planned)
+            write(folder / f"plan-{len(made)}.json", to_json(planned.document, indent=2) + "\n")
     if not made:
         raise ShardbenchError("No plan was found.")
     drawing = draw_front(made)

@@ -43,7 +43,7 @@ def profile(
     against: Annotated[
         str,
         typer.Option(
-            help="Another variant of the family, to profile beside it and compare.",
+            help="Another variant of the family, to profile too and compare.",
             autocompletion=completion.variant,
         ),
     ] = "",
@@ -69,18 +69,18 @@ def profile(
     if against == name:
         raise UsageError(f"--against takes another variant than '{name}' itself.")
     check_seconds("--seconds", seconds)
-    names = [question.family.find(each).name for each in (name, against) if each]
+    names = [question.family.find(text).name for text in (name, against) if text]
     request = question.request(names)
     check_folder(out)  # whether it can be written is better known before
     settings = settings_of(budget, budget, 0, memory)
     with progress_display(str(request.problem)) as listen:
         profiled = profile_variants(request, settings, seconds, listen)
-    profiles = [profiled[each].profile for each in names]
+    profiles = [profiled[variant_].profile for variant_ in names]
     pair = CellId(question.family.name, "-against-".join(names), request.problem)
     files = {
-        out / f"{request.cell_id(each).file_stem}.{suffix}": text
-        for each in names
-        for suffix, text in profiled[each].files.items()
+        out / f"{request.cell_id(profiled_name).file_stem}.{suffix}": text
+        for profiled_name in names
+        for suffix, text in profiled[profiled_name].files.items()
     }
     files[out / f"{pair.file_stem}.flames.html"] = flame_page(profiles, str(request.problem))
     for path, text in files.items():

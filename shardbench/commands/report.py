@@ -47,14 +47,12 @@ def report(
         ),
     ] = False,
     profiles: Annotated[
-        Path, typer.Option(help="Folder of what was profiled, to link flame graphs from.")
+        Path, typer.Option(help="Folder of profiles, to link flame graphs from.")
     ] = Path("profiles"),
     validations: Annotated[
-        Path, typer.Option(help="Folder of what `validate` found, to show in a chapter.")
+        Path, typer.Option(help="Folder of the results of `validate`, to show in a chapter.")
     ] = Path("validations"),
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Measure again what is measured already.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything again.")] = False,
     large: Annotated[
         bool, typer.Option("--large", help="Measure the large problems of the suite too.")
     ] = False,
@@ -65,15 +63,15 @@ def report(
 ) -> None:
     """Write the report, one offline page; or what changed between two.
 
-    Writes Markdown, figures and their data beside the page.
+    Writes Markdown, figures and their data next to the page.
     """
     if results is not None and other is not None:
         if large or fresh or flames:
             raise UsageError("A report of two files takes no --large, --fresh or --flames.")
         from reports.changes.page import write_comparison
 
-        for each in (results, other):
-            tell_damaged(each)
+        for file in (results, other):
+            tell_damaged(file)
         _tell(write_comparison(results, other, out or Path("comparison")))
         return
     from reports.report.page import write_report  # pandas and matplotlib take seconds to import

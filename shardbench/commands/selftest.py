@@ -1,4 +1,4 @@
-"""`shardbench selftest`: what this machine can resolve."""
+"""`shardbench selftest`: the slow-downs that this machine can resolve."""
 
 import time
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ from shardbench.progress import progress_display
 _MOST_FALSE_ALARMS = 1
 _LEAST_FOUND = 95
 _NAMED = ", ".join(str(percent) for percent in ADDED if percent)
-# A round lasts so long at least, and at least so many long calls of each; starting them takes time.
+# The shortest round: seconds, or this many long calls of each variant plus their start-up share.
 _SECONDS, _CALLS, _OVERHEAD = 30.0, 12, 1.6
 
 
@@ -90,7 +90,7 @@ def selftest_command(
     reports, rules = [], []
     for length in lengths:
         usual = LONG_SLOWDOWNS if 1000 * length > LONG else SLOWDOWNS
-        percents = (0, *dict.fromkeys(each for each in added if each)) if added else usual
+        percents = (0, *dict.fromkeys(percent for percent in added if percent)) if added else usual
         enough = max(_SECONDS, _CALLS * _OVERHEAD * (1 + len(percents)) * length)
         settings = settings_of(max(60.0, 20 * length), enough if seconds is None else seconds, seed)
         rule = replace(
@@ -104,7 +104,7 @@ def selftest_command(
         rules.append(rule)
         note_selftest(reports[-1][0])
     document = {
-        "selftests": [to_builtins(told) for told, _ in reports],
+        "selftests": [to_builtins(result) for result, _ in reports],
         "sampling": [to_builtins(rule) for rule in rules],
         "environment": to_builtins(environment(seed)),
     }
@@ -123,11 +123,11 @@ def _measured(
             listen.finished(f"{len(measured)}/{rounds}: {ended}")
     found = tallies(measured)
     round_seconds = (time.monotonic() - started) / rounds
-    told = self_test(measured, length, round_seconds)
-    return told, _table(found, settings.sampling, told)
+    result = self_test(measured, length, round_seconds)
+    return result, _table(found, settings.sampling, result)
 
 
-def _table(found: Sequence[Tally], rule: SamplingRule, told: SelfTest) -> RenderableType:
+def _table(found: Sequence[Tally], rule: SamplingRule, result: SelfTest) -> RenderableType:
     def count(verdict: str) -> TableColumn:
         return numbers(verdict, lambda tally: tally.verdicts.get(verdict, 0))
 
@@ -140,8 +140,8 @@ def _table(found: Sequence[Tally], rule: SamplingRule, told: SelfTest) -> Render
         numbers("interval", lambda tally: f"±{tally.reach * 100:.1f} %"),
     )
     title = (
-        f"Verdicts of {told.rounds} rounds, {told.round_seconds:.0f} s each; calls of "
-        f"{1000 * told.call_seconds:g} ms, {told.way}\n"
+        f"Verdicts of {result.rounds} rounds, {result.round_seconds:.0f} s each; calls of "
+        f"{1000 * result.call_seconds:g} ms, {result.way}\n"
     )
     varies = f"A pair varies by {100 * found[0].pair_spread:.1f} %"
     if found[0].processes > 1 and found[0].pairs > found[0].processes:

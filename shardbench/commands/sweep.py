@@ -72,9 +72,7 @@ def sweep_command(
     seconds: Seconds = SUITE_SECONDS,
     seed: Seed = 0,
     memory: Memory = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Measure again what is measured already.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything again.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would run, and measure nothing.")
     ] = False,
@@ -140,7 +138,7 @@ def _warn_of_neighbours(machines: Mapping[str, str]) -> None:
 
 
 def _suite(name: str, registry: Registry) -> tuple[str, Sequence[Request]]:
-    """Return what results are called, and the problems."""
+    """Return the name of the results file, and the requests."""
     if name.endswith(".toml"):
         suite = read_suite(Path(name), registry)
         return suite.name, suite.requests
@@ -150,9 +148,9 @@ def _suite(name: str, registry: Registry) -> tuple[str, Sequence[Request]]:
     if not names:
         raise UsageError("Name a suite: a .toml file, default, large, or families.")
     known = {family.name for family in registry.families}
-    if unheard := [each for each in names if each not in {*known, *registry.failures}]:
+    if unheard := [text for text in names if text not in {*known, *registry.failures}]:
         raise unknown("suite or family", unheard[0], [*known, *_REGISTERED])
-    families = [registry.find(each) for each in dict.fromkeys(names)]
+    families = [registry.find(text) for text in dict.fromkeys(names)]
     called = "-".join(re.sub(r"[^A-Za-z0-9_.-]", "-", family.name) for family in families)
     return called, registered_requests(families)
 
@@ -170,19 +168,19 @@ def _list(requests: Sequence[Request], path: Path, settings: Settings, fresh: bo
 
 
 def _summarise(requests: Sequence[Request], finished: Sequence[Finished], path: Path) -> None:
-    """Say what the suite holds now; exits with 1 where no cell of it is ok."""
-    held = Counter(each.status for request in requests for each in request.stored)
-    held.update(cell.status for each in finished for cell in each.cells)
-    counts = ", ".join(f"{held[each]} {each}" for each in get_args(Status) if held[each])
+    """Print counts by status, failures and refusals; exits with 1 if no cell is ok."""
+    held = Counter(cell.status for request in requests for cell in request.stored)
+    held.update(cell.status for problem in finished for cell in problem.cells)
+    counts = ", ".join(f"{held[status]} {status}" for status in get_args(Status) if held[status])
     print(f"{plural(held.total(), 'cell')}: {counts}.")
-    bad = [cell for each in finished for cell in each.cells if cell.status == "failed"]
+    bad = [cell for problem in finished for cell in problem.cells if cell.status == "failed"]
     for cell in bad[:_MOST_FAILED]:
         print(f"Failed: {printable(str(cell.id))}: {short(cell)}")
     if len(bad) > _MOST_FAILED:
         print(f"Failed: {len(bad) - _MOST_FAILED} more.")
-    for each in finished:
-        if each.refused:
-            print(f"Not measured: {title_of(each.request)}: {each.refused}")
+    for problem in finished:
+        if problem.refused:
+            print(f"Not measured: {title_of(problem.request)}: {problem.refused}")
     print(f"The results are in {path}; a report of them: shardbench report {quote(str(path))}")
     if not held["ok"]:
         raise typer.Exit(1)

@@ -92,7 +92,7 @@ def capture_command(
 
 
 def _saved_host(file: Path, gpu: str) -> Host:
-    """Return the host of a saved matrix: of the machine at hand nothing is taken."""
+    """Return the host of a saved matrix; nothing is read from this machine."""
     matrix = _read_matrix(file)
     if not gpu:
         raise UsageError(f"{file} does not tell which GPUs it joins: name them with --gpu.")
@@ -104,7 +104,7 @@ def _saved_host(file: Path, gpu: str) -> Host:
 
 
 def _this_host(gpu: str) -> Host:
-    """Return the machine at hand, and say line by line what can be seen of it and what not."""
+    """Return this machine as a host, and report line by line what could be read of it."""
     if gpu:
         raise UsageError("--gpu goes with --from-topo; on this machine the GPUs name themselves.")
     nvml = probe.read_gpus()
@@ -150,7 +150,7 @@ def show(
         Path | None, typer.Option("--out", help="Write a figure, too (.svg or .png).")
     ] = None,
 ) -> None:
-    """Draw the links of a topology: what joins its GPUs, and how fast."""
+    """Draw the links between a topology's GPUs and their speed."""
     check_out(out, ".svg", ".png")
     path = Path(topology)
     is_topology = path.suffix == ".csv" or ".csv#" in topology or topology in presets()
@@ -192,12 +192,12 @@ def check(
     ],
     gpus: Gpus = None,
 ) -> None:
-    """Find the traps of a topology, and say what to write instead.
+    """Find the traps of a topology, and the values to write instead.
 
     Exits with 0 where it is clean, with 1 where something was found, with 2 if it cannot be read.
     """
-    told = (load(family.abilities.topology) for family in found_registry().families)
-    libraries: list[LibraryTopology] = list(filter(None, told))
+    declared = (load(family.abilities.topology) for family in found_registry().families)
+    libraries: list[LibraryTopology] = list(filter(None, declared))
     is_json = topology.endswith(".json")
     rows = [_read_arguments(topology, libraries)] if is_json else find_rows(topology)
     found = [(row, find_traps(row, gpus, libraries)) for row in rows]

@@ -1,4 +1,4 @@
-"""`shardbench workload`: what a workload holds, and workloads from what was written for others."""
+"""`shardbench workload`: a workload's contents, and workloads imported from other formats."""
 
 import shlex
 from pathlib import Path
@@ -21,14 +21,14 @@ from shardbench.help import GroupedCommands, examples
 from shardbench.options import check_out, check_writable, found_registry, messages, write
 from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family
 
-# What the command to go on with names; any topology would do.
+# The topology of the suggested next command; any would do.
 _EXAMPLE = "-t dgx_h100 -n 16"
 
 workload_app = typer.Typer(
     cls=GroupedCommands,
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Draw what a workload holds, or import one from other tools.",
+    help="Draw a workload's contents, or import one from other tools.",
     epilog=examples("shardbench workload show dlrm-856"),
 )
 
@@ -54,13 +54,13 @@ def show(
         typer.Option("--out", "-o", help="Write a figure (.svg, .png) or every part (.csv)."),
     ] = None,
 ) -> None:
-    """Draw what a workload holds: distributions and the largest parts."""
+    """Draw a workload's contents: distributions and the largest parts."""
     check_out(out, ".svg", ".png", ".csv")
     spec = WorkloadSpec.parse(workload)
     found = _family_of(found_registry(), spec, family)
     inventory = load(found.abilities.inventory)
     if inventory is None:
-        raise UsageError(f"What a workload of family '{found.name}' holds cannot be shown.")
+        raise UsageError(f"The contents of workloads of family '{found.name}' cannot be shown.")
     if topology is None and gpus is None:
         placed = found.brings(spec)
     else:
@@ -87,15 +87,18 @@ def _family_of(registry: Registry, spec: WorkloadSpec, name: str) -> Family[Any,
         family = registry.find(name)
         family.label(spec)
         return family
-    known = {each.name: {held.name for held in each.workloads()} for each in registry.families}
-    if named := [each for each in registry.families if spec.name in known[each.name]]:
+    known = {
+        family.name: {workload.name for workload in family.workloads()}
+        for family in registry.families
+    }
+    if named := [family for family in registry.families if spec.name in known[family.name]]:
         return _only(named, spec)
     able: list[Family[Any, Any]] = []
     errors: list[UsageError] = []
     for family in registry.families:
         try:
             family.label(spec)
-            family.brings(spec)  # reads whose captured file it is
+            family.brings(spec)  # reads which family captured the file
             able.append(family)
         except UnknownName:
             pass
@@ -132,11 +135,11 @@ def import_workload(
     ] = None,
     assume: Annotated[
         list[str] | None,
-        typer.Option(help="FIELD=VALUE: what a field is where the source lacks it; repeatable."),
+        typer.Option(help="FIELD=VALUE: a field's value where the source lacks it; repeatable."),
     ] = None,
     family: Annotated[str, typer.Option(help="The family to import for, if several can.")] = "",
 ) -> None:
-    """Import a workload that was written for others."""
+    """Import a workload from another tool's format."""
     found = able_family(found_registry(), family, "importing", "import")
     importing: Importing | None = load(found.abilities.importing)
     if importing is None:
@@ -157,7 +160,7 @@ def import_workload(
 
 
 def _check_target(source: str, out: Path) -> None:
-    """Refuse a target that no workload can be called, or that is the source itself."""
+    """Refuse a target that is no workload's name, or the source itself."""
     check_writable(out)
     try:
         named = WorkloadSpec.parse(str(out))

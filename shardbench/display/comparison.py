@@ -60,11 +60,11 @@ def _facts(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def shown(cells: Sequence[Cell], details: bool) -> RenderableType:
-    """Show a comparison: time and decision, what went wrong, and on request what was counted."""
+    """Show a comparison: times, decisions and failures, with `details` the counts too."""
     first = cells[0]
     parts: list[RenderableType] = [
         Text(f"{first.family} on {first.problem}", style="bold"),
-        Text(", ".join(fact(*each) for each in _facts(cells).items() if each[1] != "")),
+        Text(", ".join(fact(name, value) for name, value in _facts(cells).items() if value != "")),
         "",
         as_terminal(_times_and_qualities(cells)),
         *_decisions(cells),
@@ -72,7 +72,7 @@ def shown(cells: Sequence[Cell], details: bool) -> RenderableType:
         *_proven(cells),
     ]
     tables = {"Goals": _goals(cells)}
-    parts += [Text(each.sentence(), style="dim") for each in _self_test(cells)]
+    parts += [Text(test.sentence(), style="dim") for test in _self_test(cells)]
     if details:
         tables |= {
             "Seconds of a call": _seconds(cells),
@@ -89,7 +89,7 @@ def shown(cells: Sequence[Cell], details: bool) -> RenderableType:
 
 
 def _times_and_qualities(cells: Sequence[Cell]) -> Table:
-    """Return a row for each variant, no wider than a terminal of 80 columns."""
+    """Return a row per variant, no wider than a terminal of 80 columns."""
     first = cells[0]
     bound, quality = first.bound, first.qualities[0].name
     stopped = next((cell for cell in cells if cell.variant == first.against), None)
@@ -166,13 +166,13 @@ def _decisions(cells: Sequence[Cell]) -> list[RenderableType]:
     for cell in cells:
         if cell.fingerprint:
             alike.setdefault(cell.fingerprint, []).append(cell.variant)
-    names = text("of the decision of", lambda each: ", ".join(each[1]))
+    names = text("of the decision of", lambda row: ", ".join(row[1]))
     table = table_of(alike.items(), code("fingerprint", 0), names)
     return ["", as_terminal(table), ""] if alike else []
 
 
 def _notes(cells: Sequence[Cell]) -> Iterator[RenderableType]:
-    """Say why a variant has no time or no verdict, and the last that a failed one printed."""
+    """Say why a variant has no time or verdict, and show the last lines of a failed one."""
     notes: dict[str, list[str]] = {}
     for cell in cells:
         if note := _note(cell):
@@ -194,16 +194,16 @@ def _note(cell: Cell) -> str:
         said = progress(held.done, held.total or 0, held.unit, after, projection)
         return (cell.reason or "").rstrip(".") + said
     if cell.decision == "different":
-        return f"decides otherwise than {cell.same_as}, so it was not timed"
+        return f"decides differently from {cell.same_as}, so it was not timed"
     return cell.verdict_reason if cell.verdict == "inconclusive" else ""
 
 
 def _self_test(cells: Sequence[Cell]) -> list[SelfTest]:
-    """Return the last self-test of this machine whose calls were about as long, if there is one."""
+    """Return this machine's last self-test with calls of similar length, if there is one."""
     machine = next((cell.environment.machine for cell in cells if cell.environment), None)
     longest = max((cell.cpu_s.median for cell in cells if cell.cpu_s and cell.ratio), default=0)
     found = last_selftests(machine) if machine and longest else []
-    nearest = min(found, key=lambda each: abs(math.log(each.call_seconds / longest)), default=None)
+    nearest = min(found, key=lambda test: abs(math.log(test.call_seconds / longest)), default=None)
     return [nearest] if nearest else []
 
 

@@ -1,4 +1,4 @@
-"""What `shardbench doctor` found: tables for people, or one document."""
+"""The findings of `shardbench doctor`, as tables or as one document."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class LibraryReleases:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What is skipped, what it needs, and the command that installs that; empty where none does."""
+    """Skipped names, their need, and the command that installs it, "" if there is none."""
 
     names: list[str]
     needs: str
@@ -36,7 +36,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What works on a machine: `no_gpu` says why no GPU is seen, `noise` is of equal calls."""
+    """The state of a machine; `no_gpu` says why no GPU is seen, `noise` compares equal calls."""
 
     environment: Environment
     gpus: list[str]
@@ -47,12 +47,12 @@ class Diagnosis:
 
 
 def document(found: Diagnosis) -> dict[str, Any]:
-    """Return what was found as one JSON document."""
+    """Return a diagnosis as one JSON document."""
     return {
         "environment": to_builtins(found.environment),
         "gpus": found.gpus,
         "no_gpu": found.no_gpu,
-        "releases": {each.library: each.releases for each in found.releases},
+        "releases": {known.library: known.releases for known in found.releases},
         "skipped": to_builtins(found.skipped),
         "noise": {
             "call_seconds": SHORT / 1000,
@@ -64,11 +64,11 @@ def document(found: Diagnosis) -> dict[str, Any]:
 
 
 def shown(found: Diagnosis) -> RenderableType:
-    """Show what was found, the machine first."""
+    """Show a diagnosis, the machine first."""
     libraries = found.environment.packages.items()
     releases = [
-        (each.library, ", ".join(each.releases), f"shardbench releases {each.library} RELEASE")
-        for each in found.releases
+        (known.library, ", ".join(known.releases), f"shardbench releases {known.library} RELEASE")
+        for known in found.releases
     ]
     parts: list[RenderableType] = [
         as_terminal(table_of(_machine(found), text("machine", 0), text("", 1))),
@@ -83,9 +83,9 @@ def shown(found: Diagnosis) -> RenderableType:
     if not found.skipped:
         return Group(*parts, "Nothing is skipped.")
     columns = [
-        text("skipped", lambda each: "\n".join(each.names), least=_LONGEST_NAME),
+        text("skipped", lambda skipped: "\n".join(skipped.names), least=_LONGEST_NAME),
         text("needs", "needs"),
-        code("command that changes it", lambda each: each.command or "-"),
+        code("command that changes it", lambda skipped: skipped.command or "-"),
     ]
     return Group(*parts, as_terminal(table_of(found.skipped, *columns)))
 
@@ -95,11 +95,11 @@ def _machine(found: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "shardbench", f"{here.shardbench}, Python {here.python}, {here.system}"
     yield "processor", f"{here.cpu}, {plural(here.cores or 1, 'core')}, {here.memory_gib:g} GiB"
     yield "GPU", ", ".join(found.gpus) or f"none: {found.no_gpu.rstrip('.')}"
-    busy = "" if (here.load or 0) < _LOADED else "; others are at work, so times will be noisy"
+    busy = "" if (here.load or 0) < _LOADED else "; it is busy, so times will be noisy"
     yield "load", f"{here.load:.2f} a core{busy}"
     yield (
         "noise",
         f"two equal calls of {SHORT:g} ms differ by {100 * noise.pair_spread:.1f} %, and "
-        f"{noise.pairs:.0f} pairs tell their ratio to ±{100 * noise.reach:.1f} %; "
-        "shardbench selftest says more",
+        f"{noise.pairs:.0f} pairs give their ratio to ±{100 * noise.reach:.1f} %; "
+        "see shardbench selftest",
     )

@@ -1,4 +1,4 @@
-"""The outcome of `shardbench workload`: what a workload holds, and what became of an import."""
+"""The output of `shardbench workload`: a workload's contents, and the outcome of an import."""
 
 from collections.abc import Iterator, Sequence
 
@@ -28,7 +28,7 @@ def shown(held: Inventory, sort: str, most: int) -> RenderableType:
 
 
 def outcome(imported: Imported, sort: str) -> RenderableType:
-    """Show what an import brought, and what was assumed, changed and left out."""
+    """Show an imported workload, with the values assumed, changed and left out."""
     held = imported.inventory
     return Group(
         *_heading(held),
@@ -51,14 +51,14 @@ def _said(title: str, sentences: Sequence[str]) -> Iterator[RenderableType]:
 
 
 def _distributions(held: Inventory) -> Iterator[RenderableType]:
-    """Yield the histograms, two beside each other."""
+    """Yield the histograms, two to a row."""
     drawn = [_histogram(held, column) for column in held.drawn]
     for place in range(0, len(drawn), 2):
-        beside = RichTable.grid(padding=(0, _BESIDE, 0, 0))
+        pair = RichTable.grid(padding=(0, _BESIDE, 0, 0))
         for _ in drawn[place : place + 2]:
-            beside.add_column(width=_WIDTH)
-        beside.add_row(*drawn[place : place + 2])
-        yield from (beside, "")
+            pair.add_column(width=_WIDTH)
+        pair.add_row(*drawn[place : place + 2])
+        yield from (pair, "")
 
 
 def _histogram(held: Inventory, column: Column) -> RichTable:
@@ -67,17 +67,17 @@ def _histogram(held: Inventory, column: Column) -> RichTable:
     table.title, table.title_justify, table.title_style = with_unit(column), "left", "bold"
     for _ in range(2):
         table.add_column(justify="right", no_wrap=True)
-    most = max((each.parts for each in bars), default=1)
-    for each in bars:
-        drawn = Bar(most, 0, each.parts, color="blue")
-        table.add_row(range_of(each, column), f"{each.parts:,}", drawn)
+    most = max((found.parts for found in bars), default=1)
+    for found in bars:
+        drawn = Bar(most, 0, found.parts, color="blue")
+        table.add_row(range_of(found, column), f"{found.parts:,}", drawn)
     return table
 
 
 def _largest(held: Inventory, sort: str, most: int) -> RenderableType:
     rows = held.largest(sort, most)
     by = held.place_of_bars(sort)
-    shown = [place for place, each in enumerate(held.columns) if each.is_shown or place == by]
+    shown = [place for place, column in enumerate(held.columns) if column.is_shown or place == by]
 
     def column(place: int) -> TableColumn:
         of = held.columns[place]

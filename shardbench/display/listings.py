@@ -28,7 +28,7 @@ def families(registry: Registry) -> Iterator[RenderableType]:
         code("family", "name"),
         code("reference", lambda family: family.reference.name),
         numbers("variants", lambda family: len(family.variants)),
-        text("what it plans", "summary"),
+        text("plans", "summary"),
     )
     yield from (as_terminal(table, "Families"), "")
 
@@ -40,7 +40,7 @@ def variants(registry: Registry, sources: bool) -> Iterator[RenderableType]:
         for family in registry.families
         for variant in family.variants.values()
     )
-    columns = [text("decides", 1), text("what it is", 2)]
+    columns = [text("decides", 1), text("description", 2)]
     if sources:
         columns = [text("source", 3)]
     yield from (as_terminal(table_of(rows, _name("variant", 0), *columns), "Variants"), "")
@@ -59,7 +59,7 @@ def _summary(variant: Variant[Any, Any]) -> str:
 
 def workloads(registry: Registry, sources: bool) -> Iterator[RenderableType]:
     """List the workloads of every family, and on request where their figures are from."""
-    columns = [_name("workload", "name"), text("what it is", "summary")]
+    columns = [_name("workload", "name"), text("description", "summary")]
     columns += [text("source")] * sources
     for family in registry.families:
         table = table_of(family.workloads(), *columns)

@@ -1,4 +1,4 @@
-"""The outcome of `shardbench plan`: how good the plan is, and what each rank gets."""
+"""The output of `shardbench plan`: the plan's quality and the load of each rank."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ def shown(plan: Planned, all_ranks: bool) -> RenderableType:
 
 
 def front_shown(plans: Sequence[Planned]) -> RenderableType:
-    """Show plans that move more and more: what each moves, how good it is and can be."""
+    """Show plans that move more and more: GiB moved, quality and bound of each."""
     first, bound = plans[0].first, plans[0].bound
 
     def of(name: str) -> Callable[[tuple[int, Planned]], float]:
@@ -54,15 +54,15 @@ def _headline(plan: Planned) -> str:
     def figure_of(name: str) -> str:
         return f"{number(float(plan.quality[name]), 5, trim=True)}{unit}"
 
-    told = [f"{first.name} {figure_of(first.name)}"]
+    parts = [f"{first.name} {figure_of(first.name)}"]
     if plan.bound and not math.isnan(share := plan.bound.gap(plan.quality)):
-        told += [f"bound {figure_of(plan.bound.name)}", f"gap {gap(share)}"]
+        parts += [f"bound {figure_of(plan.bound.name)}", f"gap {gap(share)}"]
         if plan.bound.is_reached(plan.quality):
-            told.append("proven best")
+            parts.append("proven best")
     if plan.moved_gib is not None:
-        told.append(f"moves {figure(plan.moved_gib)} GiB")
-    told.append(f"in {seconds(plan.planning_s, trim=True)}")
-    return f"{', '.join(told)} (set-up {seconds(plan.whole_s - plan.planning_s, trim=True)})"
+        parts.append(f"moves {figure(plan.moved_gib)} GiB")
+    parts.append(f"in {seconds(plan.planning_s, trim=True)}")
+    return f"{', '.join(parts)} (set-up {seconds(plan.whole_s - plan.planning_s, trim=True)})"
 
 
 def _ranks(ranks: RankTable, all_ranks: bool) -> Table:

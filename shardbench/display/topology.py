@@ -50,7 +50,7 @@ def probed(
     """Say line by line what can be seen of the machine at hand, and what not and why."""
     lines = [f"Seen: host memory, {memory / 2**30:,.1f} GiB"]
     for nic in nics:
-        speed = f"{nic.gbits:g} Gbit/s" if nic.gbits else "no speed told, or no link"
+        speed = f"{nic.gbits:g} Gbit/s" if nic.gbits else "speed unknown, or no link"
         kind = "InfiniBand or RoCE" if nic.is_rdma else "Ethernet"
         lines.append(f"Seen: network device {nic.name} ({kind}), {speed}")
     for position, gpu in enumerate(gpus):
@@ -93,7 +93,7 @@ def topology(found: Topology) -> RenderableType:
     """Draw a topology: domains, the hosts in each, their GPUs, and what joins them."""
     gpu = printable(found.gpu) or "GPU not named"
     head = f"{printable(found.name)}: {gpu}, {plural(found.gpus, 'GPU')}"
-    speed = "not told: the planner's default"
+    speed = "unknown: the planner's default"
     if found.inter_host_bw:
         speed = f"{bandwidth(found.inter_host_bw)} for each GPU"
     title = Text(f"{head} in {plural(found.domains, 'domain')}", style="bold")
@@ -101,9 +101,9 @@ def topology(found: Topology) -> RenderableType:
     if found.domains > _MOST_DOMAINS:
         drawn.append(f"    … {plural(found.domains - _MOST_DOMAINS, 'more domain')}")
     between = Text(f"    ║ network, {speed}", style="yellow")
-    drawn[1:] = (each for one in drawn[1:] for each in (between, one))
+    drawn[1:] = (part for host in drawn[1:] for part in (between, host))
     figures = table_of(
-        (each for each in asdict(found).items() if each[0].endswith("_bytes") or "_bw" in each[0]),
+        (item for item in asdict(found).items() if item[0].endswith("_bytes") or "_bw" in item[0]),
         text("for each GPU", 0),
         numbers("", lambda each: _for_people(*each)),
         numbers("stored", lambda each: _stored(*each)),
@@ -138,14 +138,16 @@ def _domain(found: Topology, domain: int) -> RenderableType:
 
 
 def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType:
-    """Draw a saved matrix: what joins each pair of GPUs, what is near them, and what follows."""
+    """Draw a saved matrix: the links of each pair of GPUs, nearby devices, and bandwidths."""
     shape = shape_of(links, kind.nvlinks if kind else None)
     title = Text(f"{printable(name)}: {plural(len(links.gpus), 'GPU')}, {shape.how}", style="bold")
     parts: list[RenderableType] = [title, "", _pairs(links), ""]
     kinds = set(links.gpu_links())
-    says = ["NV# so many NVLinks"] if any(map(nvlinks_of, kinds)) else []
-    says += [f"{kind} {meaning}" for kind, meaning in _MEANINGS.items() if kind in kinds]
-    parts.append(Text(f"Joined by: {'; '.join(says)}." if says else "A single GPU.", style="dim"))
+    meanings = ["NV# that number of NVLinks"] if any(map(nvlinks_of, kinds)) else []
+    meanings += [f"{kind} {meaning}" for kind, meaning in _MEANINGS.items() if kind in kinds]
+    parts.append(
+        Text(f"Joined by: {'; '.join(meanings)}." if meanings else "A single GPU.", style="dim")
+    )
     if 1 < len(shape.islands) < len(links.gpus):
         groups = (", ".join(island) for island in shape.islands)
         parts.append(Text("NVLink joins: " + "; ".join(groups) + "."))
@@ -160,7 +162,7 @@ def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType
 
 
 def _pairs(links: LinkMatrix) -> RenderableType:
-    """Show what joins each pair of GPUs, in short where there are many."""
+    """Show the link of each pair of GPUs, abbreviated where there are many."""
     is_wide = 6 * len(links.gpus) + 6 > _WIDTH
 
     def link(one: str, other: str) -> Entry:
@@ -193,7 +195,7 @@ def _nics(links: LinkMatrix) -> Iterator[RenderableType]:
 
 
 def traps(found: Sequence[tuple[TopologyRow, Sequence[TopologyTrap]]]) -> RenderableType:
-    """Show the traps of each topology, or that there are none and what was compared."""
+    """Show the traps of each topology, or the data that found none."""
     parts: list[RenderableType] = []
     clean = []
     for row, wrong in found:

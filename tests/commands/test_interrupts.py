@@ -51,9 +51,9 @@ def interrupted(*_, **__):
 @pytest.mark.parametrize(
     ("command", "measures", "sentence"),
     [
-        ("sweep dimspec --results r.jsonl", "sweep.measure", "is kept in r.jsonl; the same"),
+        ("sweep dimspec --results r.jsonl", "sweep.measure", "kept in r.jsonl; the same"),
         ("sweep dimspec --results r.jsonl --fresh", "sweep.measure", "command without --fresh"),
-        ("report", "report.measure", "is kept in results/report.jsonl; the same command goes on"),
+        ("report", "report.measure", "kept in results/report.jsonl; the same command goes on"),
         ("compare dimspec@random[conversions=5]/dgx_h100:8", "compare.Comparison", "nothing is"),
         ("topology show dgx_h100 -n 8", "topology.find_topology", "Interrupted: nothing is kept"),
     ],

@@ -148,5 +148,5 @@ class TestAsked:
         assert str(label) != "mine.csv"
         assert self.ask(f"embedding@{label}/dgx_h100:8").workload == given
         (tmp_path / "mine.csv").write_text("rows,dim,pooling_factor\n2000,8,1\n")
-        with pytest.raises(Exception, match=r"^mine.csv is not what it was: it is now called"):
+        with pytest.raises(Exception, match=r"^mine.csv has changed"):
             self.ask(f"embedding@{label}/dgx_h100:8")

@@ -114,7 +114,7 @@ def test_results_of_other_settings_are_kept_beside(shardbench, tmp_path):
     before = (tmp_path / "results" / "tiny.jsonl").read_bytes()
     code, _, err = shardbench("sweep", "tiny.toml", *QUICK, "--seed", "1")
     assert code == 0
-    (kept,) = re.findall(r"^What was measured before is kept in (\S+)\.$", err, re.MULTILINE)
+    (kept,) = re.findall(r"^Earlier results are kept in (\S+)\.$", err, re.MULTILINE)
     assert (tmp_path / kept).read_bytes() == before
 
 

@@ -228,7 +228,7 @@ class TestMeasuring:
         assert found[CellId.parse(self.CELL)].counters["dealt"] == 4
         code, out, err = gate("e.toml", *self.QUICK)
         assert code in (0, 2), out  # the ratio of calls of microseconds
-        assert "What was measured before is kept in" in err
+        assert "Earlier results are kept in" in err
         assert len(list((tmp_path / "results").glob("*.jsonl"))) == 2
 
     def test_a_variant_that_fails_is_a_regression(self, gate: Run, toys, tmp_path: Path):
