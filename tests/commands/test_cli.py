@@ -11,28 +11,12 @@ from harness.contract.registry import load_registry
 from harness.measuring.comparison import Comparison
 from harness.suites.sweep import sweep
 from harness.topologies.lookup import presets
-from shardbench.cli import main
 
 PROBLEM = ["-w", "synthetic[tables=2,seed=1]", "-t", "dgx_a100_80gb", "-n", "8"]
 # A family that needs no library, for what does not depend on which it is.
 QUICK_ID = "dimspec@random[conversions=5]/dgx_a100_80gb:8"
 FOR_CAPTURED = {"unlike_recorded"}  # a quality of what was recorded alone
 QUICK = ["--seconds", "0.1"]
-
-
-@pytest.fixture
-def shardbench(capsys, monkeypatch, tmp_path):
-    """Run a command in an empty folder; returns exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as exit_info:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(exit_info.value.code or 0), out, err
-
-    return run
 
 
 def test_hosts_that_are_not_full_are_noted(shardbench):

@@ -7,20 +7,16 @@ import pytest
 
 from harness.contract.registry import load_registry
 from harness.model.versions import installed_versions
-from shardbench.cli import main
 
 
 @pytest.fixture
-def doctor(capsys, monkeypatch, tmp_path):
-    """Run the command in an empty folder; returns standard output."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
+def doctor(shardbench):
+    """Run the command; returns standard output."""
 
     def run(*arguments: str) -> str:
-        with pytest.raises(SystemExit) as ended:
-            main(["doctor", "--seconds", "0.1", *arguments])
-        assert not ended.value.code
-        return capsys.readouterr().out
+        code, out, _ = shardbench("doctor", "--seconds", "0.1", *arguments)
+        assert code == 0
+        return out
 
     return run
 
@@ -56,8 +52,7 @@ def test_each_thing_that_is_skipped_has_its_remedy(doctor, monkeypatch):
     assert all("/" in name for each in upstreams for name in each["names"])
 
 
-def test_the_time_must_be_positive(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["doctor", "--seconds", "0"])
-    assert ended.value.code == 2
-    assert "--seconds must be a positive" in capsys.readouterr().err
+def test_the_time_must_be_positive(shardbench):
+    code, _, err = shardbench("doctor", "--seconds", "0")
+    assert code == 2
+    assert "--seconds must be a positive" in err

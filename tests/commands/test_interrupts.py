@@ -10,8 +10,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shardbench.cli import main
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -58,10 +56,8 @@ def interrupted(*_, **__):
         ("topology show dgx_h100 -n 8", "topology.find_topology", "Interrupted: nothing is kept"),
     ],
 )
-def test_it_is_said_what_was_kept(command, measures, sentence, monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_it_is_said_what_was_kept(command, measures, sentence, monkeypatch, shardbench):
     monkeypatch.setattr(f"shardbench.commands.{measures}", interrupted)
-    with pytest.raises(SystemExit) as ended:
-        main(command.split())
-    assert ended.value.code == 130
-    assert sentence in " ".join(capsys.readouterr().err.split())
+    code, _, err = shardbench(*command.split())
+    assert code == 130
+    assert sentence in " ".join(err.split())

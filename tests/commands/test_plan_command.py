@@ -14,7 +14,6 @@ from harness.model.cell import RankTable
 from harness.model.ids import CellId
 from harness.model.quality import find_bound
 from harness.planning.plan import Planned
-from shardbench import cli
 from shardbench.display import plan as display
 
 HARNESS = Path(__file__).parents[1] / "harness"
@@ -30,15 +29,9 @@ def toy(monkeypatch):
 
 
 @pytest.fixture
-def plan(toy, capsys, monkeypatch, tmp_path):
-    """Plan in an empty folder; returns exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-
+def plan(toy, shardbench):
     def run(*arguments: str, gpus: int = 8) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as exit_info:
-            cli.main(["plan", "-t", "dgx_a100_80gb", "-n", str(gpus), *arguments])
-        out, err = capsys.readouterr()
-        return int(exit_info.value.code or 0), out, err
+        return shardbench("plan", "-t", "dgx_a100_80gb", "-n", str(gpus), *arguments)
 
     return run
 

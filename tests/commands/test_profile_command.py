@@ -5,7 +5,6 @@ import json
 import pytest
 
 from harness.contract.registry import load_registry
-from shardbench.cli import main
 from shardbench.problem_options import find_problem
 
 PROBLEM = ["-w", "synthetic[tables=2,seed=1]", "-t", "dgx_a100_80gb", "-n", "8"]
@@ -13,21 +12,6 @@ PROBLEM = ["-w", "synthetic[tables=2,seed=1]", "-t", "dgx_a100_80gb", "-n", "8"]
 QUICK_ID = "random[conversions=5]/dgx_a100_80gb:8"
 QUICK_STEM = "random-conversions=5-dgx_a100_80gb-8"
 ID = "synthetic[tables=2,seed=1]/dgx_a100_80gb:8"
-
-
-@pytest.fixture
-def shardbench(capsys, monkeypatch, tmp_path):
-    """Run a command in an empty folder; returns exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as exit_info:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(exit_info.value.code or 0), out, err
-
-    return run
 
 
 def test_two_variants_by_one_id(shardbench, tmp_path):

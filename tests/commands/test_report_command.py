@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from harness.model.errors import UsageError
-from shardbench.cli import app, main
+from shardbench.cli import app
 
 SMALL = ["reshard", "-w", "micro[ops=50,inserts=5]", "-t", "dgx_a100_80gb", "-n", "4"]
 SOME = ["--variants", "sync-once,delta-sync", "--seconds", "0.05"]
@@ -51,9 +51,7 @@ def test_what_measures_is_not_for_two_files(results, option, tmp_path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_second_file_is_one_sentence(results, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        main(["report", str(results), "missing.jsonl"])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == "missing.jsonl cannot be read: No such file or directory.\n"
+def test_a_missing_second_file_is_one_sentence(results, shardbench):
+    code, _, err = shardbench("report", str(results), "missing.jsonl")
+    assert code == 2
+    assert err == "missing.jsonl cannot be read: No such file or directory.\n"

@@ -11,7 +11,6 @@ from rich.console import Console
 
 from harness.store.lock import hold
 from harness.suites.sweep import sweep
-from shardbench.cli import main
 from shardbench.progress import ProgressDisplay, TimeLeft, progress_bar, roughly
 
 SUITE = """
@@ -28,24 +27,15 @@ QUICK = ("--seconds", "0.01", "--budget", "30")
 
 
 @pytest.fixture
-def shardbench(capsys, monkeypatch, tmp_path):
-    """Run a command in an empty folder with the toy family; code, standard output and error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
+def shardbench(shardbench, monkeypatch, tmp_path):
+    """Run a command with the toy family and a suite of it."""
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "harness")
     import toy
 
     monkeypatch.setattr("shardbench.options.load_registry", toy.toy_registry)
     monkeypatch.setattr("shardbench.sweeping.sweep", partial(sweep, registry=toy.toy_registry))
     (tmp_path / "tiny.toml").write_text(SUITE)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as exit_info:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(exit_info.value.code or 0), out, err
-
-    return run
+    return shardbench
 
 
 def cells(path: Path) -> list[str]:

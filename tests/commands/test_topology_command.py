@@ -1,6 +1,7 @@
 """`shardbench topology`: what a user types, sees, and finds in files."""
 
 import io
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ from harness.topologies.devices import GpuDevice, NetworkDevice
 from harness.topologies.gpu_kinds import require_gpu_kind
 from harness.topologies.link_matrix import parse_matrix
 from harness.topologies.lookup import find_topology, presets
-from shardbench import cli
 from shardbench.display import topology as topology_views
 
 ROOT = Path(__file__).parents[2]
@@ -20,17 +20,8 @@ EXAMPLES = ROOT / "docs/examples/topologies"
 
 
 @pytest.fixture
-def topology(capsys, monkeypatch, tmp_path):
-    """Run in an empty folder; returns exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as exit_info:
-            cli.main(["topology", *arguments])
-        out, err = capsys.readouterr()
-        return int(exit_info.value.code or 0), out, err
-
-    return run
+def topology(shardbench):
+    return partial(shardbench, "topology")
 
 
 class TestCapture:

@@ -2,6 +2,7 @@
 
 import io
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from harness.topologies.lookup import find_topology
 from planners.embedding.problem import build
 from planners.embedding.tables.files import read_tables
 from planners.embedding.workloads.catalog import WorkloadSpec, load_tables
-from shardbench.cli import main
 from shardbench.display import inventory as inventory_display
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -22,17 +22,8 @@ ON_MACHINES = ["-t", "dgx_h100", "-n", "16"]
 
 
 @pytest.fixture
-def workload(capsys, monkeypatch, tmp_path):
-    """Run `shardbench workload` in an empty folder; returns exit code, output, errors."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as exit_info:
-            main(["workload", *arguments])
-        out, err = capsys.readouterr()
-        return int(exit_info.value.code or 0), out, err
-
-    return run
+def workload(shardbench):
+    return partial(shardbench, "workload")
 
 
 def refused(result: tuple[int, str, str]) -> str:

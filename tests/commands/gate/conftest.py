@@ -1,26 +1,16 @@
 """`shardbench gate` in an empty folder, and expectations that are met there."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 from gated import Run
 from made_up_cells import line, write
 
-from shardbench.cli import main
-
 
 @pytest.fixture
-def gate(capsys, monkeypatch, tmp_path) -> Run:
-    """Run `shardbench gate` in an empty folder; returns exit code, standard output and error."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as exit_info:
-            main(["gate", *arguments])
-        out, err = capsys.readouterr()
-        return int(exit_info.value.code or 0), out, err
-
-    return run
+def gate(shardbench: Run) -> Run:
+    return partial(shardbench, "gate")
 
 
 @pytest.fixture
