@@ -4,9 +4,9 @@ import json
 import re
 from dataclasses import replace
 from html import unescape
-from html.parser import HTMLParser
 
 import pytest
+from page_parser import Page
 
 from harness.measuring.profile.flame_graph import Frame, Profile, Stack, Weight
 from reports.profile.page import explanation, flame_page, overview
@@ -29,27 +29,8 @@ UPSTREAM = profile({(): 0.05, (PLAN,): 0.9, (PLAN, COPY): 2.1})
 COMPILED = profile({(): 0.05, (PLAN,): 1.17}, "compiled")
 
 
-class Page(HTMLParser):
-    """The elements of a page, with their attributes, and the text of its scripts."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.elements and self.elements[-1][0] == "script":
-            self.scripts[-1] += data
-
-    @property
-    def data(self) -> dict:
-        return json.loads(self.scripts[0])
+def data_of(page: Page) -> dict:
+    return json.loads(page.scripts[0])
 
 
 def test_the_sentences_say_which_frames_explain_the_difference():
@@ -119,7 +100,7 @@ def test_the_page_says_it_all_in_words(profiles: list[Profile]):
 
 
 def test_the_data_hold_the_merged_tree():
-    data = Page(flame_page([UPSTREAM, COMPILED], PROBLEM)).data
+    data = data_of(Page(flame_page([UPSTREAM, COMPILED], PROBLEM)))
     assert data["variants"] == ["upstream", "compiled"]
     assert data["frames"] == [
         ["", "toy/upstream against compiled"],
@@ -140,26 +121,26 @@ def test_no_name_can_break_out_of_the_page(name: str):
     page = Page(flame_page([odd, COMPILED], f"{name}/dgx_h100:8"))
     assert len(page.scripts) == 2
     assert not set("<>&") & set(page.scripts[0]), "what browsers may take for markup"
-    assert {tag for tag, _ in page.elements} == {tag for tag, _ in plain.elements}
-    assert page.data["frames"][1] == [name, f"{name}.{name}"]
-    assert page.data["variants"] == [name, "compiled"]
+    assert {tag for tag, _ in page.tags} == {tag for tag, _ in plain.tags}
+    assert data_of(page)["frames"][1] == [name, f"{name}.{name}"]
+    assert data_of(page)["variants"] == [name, "compiled"]
 
 
 def test_the_page_needs_no_network():
     text = flame_page([UPSTREAM, COMPILED], PROBLEM)
     page = Page(text)
     assert not re.search(r"https?:|//\w+\.\w|@import|url\(", text)
-    assert not [1 for _, attributes in page.elements if {"src", "href"} & attributes.keys()]
-    (policy,) = (a["content"] for _, a in page.elements if "http-equiv" in a)
+    assert not [1 for _, attributes in page.tags if {"src", "href"} & attributes.keys()]
+    (policy,) = (a["content"] for _, a in page.tags if "http-equiv" in a)
     assert policy is not None
     assert "default-src 'none'" in policy
 
 
 def test_nothing_sampled_makes_a_page_all_the_same():
     page = Page(flame_page([profile({}), profile({}, "compiled")], PROBLEM))
-    assert len(page.data["nodes"]) == 1
+    assert len(data_of(page)["nodes"]) == 1
 
 
 def test_seconds_are_never_nan():
-    data = Page(flame_page([profile({(PLAN,): 1e-9}), profile({}, "compiled")], PROBLEM)).data
+    data = data_of(Page(flame_page([profile({(PLAN,): 1e-9}), profile({}, "compiled")], PROBLEM)))
     assert all(value == value for node in data["nodes"] for value in node)

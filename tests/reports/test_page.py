@@ -1,7 +1,6 @@
 import base64
 import re
 import shutil
-from html.parser import HTMLParser
 from typing import get_args
 
 import pandas as pd
@@ -15,50 +14,12 @@ from made_up_results import (
     past_lines,
     write,
 )
+from page_parser import Page
 
 import reports.report.page
 from harness.model.cell import Decision, Status
 from harness.model.errors import UsageError
 from reports.report.page import write_report
-
-VOID = {"meta", "input", "link", "img", "br", "hr"}
-
-
-class Page(HTMLParser):
-    """What a page holds: its text, its tags with attributes, and the rows of every table."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.open, self.tables, self.words = [], [], {}, []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        attrs = dict(attrs)
-        self.tags.append((tag, attrs))
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "table":
-            self.rows = self.tables.setdefault(attrs["id"], [])
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.words.append(data)
-        if "td" in self.open or "th" in self.open:
-            self.rows[-1][-1] += data.strip("\n")
-
-    @property
-    def text(self):
-        return " ".join("".join(self.words).split())
 
 
 @pytest.fixture(scope="module")

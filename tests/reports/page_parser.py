@@ -1,0 +1,52 @@
+"""A parser of pages, for tests."""
+
+from html.parser import HTMLParser
+
+VOID = {"meta", "input", "link", "img", "br", "hr"}
+
+
+class Page(HTMLParser):
+    """What a page holds: its text, its tags with attributes, and the rows of every table."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.tables, self.words, self.scripts = [], [], {}, [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.tags.append((tag, attrs))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.rows = self.tables.setdefault(attrs["id"], [])
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+        if self.open[-1:] == ["script"]:
+            self.scripts.append(data)
+        if "td" in self.open or "th" in self.open:
+            self.rows[-1][-1] += data.strip("\n")
+
+    @property
+    def text(self):
+        return " ".join("".join(self.words).split())
+
+    @property
+    def attributes(self):
+        return [pair for _, attrs in self.tags for pair in attrs.items()]
+
+    @property
+    def names(self):
+        return [tag for tag, _ in self.tags]
