@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from harness.execution.upstream import is_ready
 from harness.model.cell import Claim
-from harness.model.errors import RegistryError
+from harness.model.errors import RegistryError, ShardbenchError
 
 P = TypeVar("P")
 D = TypeVar("D")
@@ -86,3 +86,8 @@ class Variant(Generic[P, D]):
         if self.upstream and not is_ready(self.upstream):
             missing.append(f"{self.upstream} (make upstreams)")
         return tuple(missing)
+
+    def check_installed(self) -> None:
+        """Raise ShardbenchError where something is missing that the variant needs."""
+        if missing := self.missing():
+            raise ShardbenchError(f"'{self.name}' is not installed: it needs {', '.join(missing)}.")

@@ -13,7 +13,6 @@ from harness.measuring.check import Checked
 from harness.measuring.environment import environment
 from harness.measuring.filling import fill_from_check, fill_from_failure, fill_from_times
 from harness.measuring.jobs import (
-    BUILDING,
     TOGETHER,
     run_check,
     run_figures,
@@ -22,7 +21,7 @@ from harness.measuring.jobs import (
 )
 from harness.measuring.monitor import CHECKING, Event, Listener, OverBudget, run_job
 from harness.measuring.remaining import Remaining
-from harness.measuring.request import Request
+from harness.measuring.request import BUILDING, Request
 from harness.measuring.timing.sampling import Limits
 from harness.measuring.timing.times import Times
 from harness.model.cell import Cell
@@ -74,7 +73,7 @@ class Comparison:
             if request.given in [ProblemId.parse(problem) for problem in row.problems]
         ]
         self._settings = settings or Settings()
-        self._job = request.job(self._settings, registry)
+        self._job = with_fields(request, stored=()).job(self._settings, registry)
         self._listen: Listener = _no_listener
         self._settled: Callable[[Cell], None] = _no_taker
         self._given = set(self._stored)

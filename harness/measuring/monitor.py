@@ -1,4 +1,4 @@
-"""Run a job in a child process, and tell how far it has come."""
+"""Run a job in a child process, and report how far it has come."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,8 @@ from harness.contract import Progress
 from harness.execution.child import run
 from harness.execution.memory import shared_limit_gib
 from harness.execution.messages import Failed, Stage
-from harness.measuring.jobs import BUILDING, CALL, BlockTimed, Job, Reported
+from harness.measuring.jobs import Reported
+from harness.measuring.request import BUILDING, CALL, Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,8 @@ def run_job(
                     event = replace(event, variant=message.subject, progress=None)
                 else:
                     return
-            case BlockTimed(block):
-                event = replace(event, step=block + 1)
+            case Reported(Progress(done=blocks)) if event.stage != CHECKING:
+                event = replace(event, step=blocks)
                 return
             case Reported(progress):
                 over.peak_memory_bytes = message.peak_memory_bytes

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from harness.model.ids import ProblemId
 from harness.model.settings import Settings
 from harness.store.results import append_cells, read_cells
 from harness.suites.executors import WORKER_DIED, outcomes
-from harness.suites.tasks import Task, code_of, measure
+from harness.suites.tasks import code_of, measure
 from harness.topologies.lookup import placed_on
 
 
@@ -240,14 +241,15 @@ def _over(
     begun: Callable[[Request], None],
 ) -> Iterator[Finished]:
     site = workers.site
-    tasks = [_task(request, settings, site, registry) for request in requests]
+    call = partial(measure, code=code_of(site.environment))
+    jobs = [request.job(settings, registry) for request in requests]
     started: dict[int, float] = {}
 
-    def task_begins(number: int) -> None:
+    def job_begins(number: int) -> None:
         started.setdefault(number, time.monotonic())
         begun(requests[number])
 
-    for number, outcome in outcomes(executor, measure, tasks, workers.at_once, task_begins):
+    for number, outcome in outcomes(executor, call, jobs, workers.at_once, job_begins):
         request, cells, refused = requests[number], [], ""
         if isinstance(outcome, ShardbenchError):
             refused = str(outcome)
@@ -262,20 +264,3 @@ def _over(
             cells = outcome
         append_cells(results, cells)
         yield Finished(request, cells, time.monotonic() - started[number], refused)
-
-
-def _task(
-    request: Request, settings: Settings, site: Site, registry: Callable[[], Registry]
-) -> Task:
-    return Task(
-        registry,
-        request.family.name,
-        str(request.workload),
-        request.topology,
-        request.variants,
-        request.against,
-        request.purpose,
-        settings,
-        request.stored,
-        code_of(site.environment),
-    )

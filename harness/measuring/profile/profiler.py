@@ -16,7 +16,7 @@ from harness.contract import Measured, Prepared
 from harness.measuring.profile.flame_graph import NOTHING, Profile, Profiled, Stack, Weight
 from harness.measuring.profile.frame_names import FrameNames
 from harness.measuring.timing.clock import Clock
-from harness.measuring.timing.turns import timed_turn
+from harness.measuring.timing.turns import Observer, timed_turn
 
 _INTERVAL_SECONDS = 0.001
 # A turn lasts about this long, by repeating short calls, unless that is more than was asked for.
@@ -41,22 +41,21 @@ def profile(
     prepared: Mapping[str, Prepared[Any]],
     clock: Clock,
     seconds: float,
-    turn_begins: Callable[[str], None] = lambda name: None,
-    turn_ended: Callable[[str], None] = lambda name: None,
+    observer: Observer | None = None,
 ) -> dict[str, Profiled]:
-    """Profile calls of a family's variants by name, for so many seconds each at least.
+    """Profile calls of a family's variants by name, for at least these seconds each.
 
     They take the turns that are timed (`timed_turn`), one without the profiler and then one with
     it. Profiling slows dense Python code two- to threefold: read shares from it, never times.
-    `turn_begins` and `turn_ended` are called with a variant's name around each of its turns.
     """
+    observer = observer or Observer()
     turn_seconds = min(_TURN_SECONDS, seconds / _LEAST_TURNS)
     recordings = {name: _Recording(each, clock, turn_seconds) for name, each in prepared.items()}
 
     def in_turn(name: str, step: Callable[[], None]) -> None:
-        turn_begins(name)
+        observer.turn_begins(name)
         step()
-        turn_ended(name)
+        observer.turn_ended(name, None)
 
     for name, recording in recordings.items():
         in_turn(name, recording.warm_up)
