@@ -22,13 +22,13 @@ D = TypeVar("D")
 class Counter:
     """A deterministic count of work done in one call.
 
-    `enough` is what the count need not go beyond: a number, or the name of the counter that tells
-    it; None where that is not known. What goes beyond it is work that is repeated.
+    `sufficient` is a count that suffices: a number, or the name of the counter with that number;
+    None where it is not known. All work beyond it is repeated work.
     """
 
     name: str
     meaning: str
-    enough: int | str | None = None
+    sufficient: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,13 @@ def check_qualities(family: str, qualities: Sequence[Quality]) -> None:
 
 
 def check_counters(family: str, counters: Sequence[Counter]) -> None:
-    """Raise RegistryError where what is enough of a counter is told by none."""
+    """Raise RegistryError where the sufficient count is a counter that the family lacks."""
     names = {counter.name for counter in counters}
     for counter in counters:
-        if isinstance(counter.enough, str) and counter.enough not in names:
+        if isinstance(counter.sufficient, str) and counter.sufficient not in names:
             raise RegistryError(
-                f"Counter '{counter.name}' of family '{family}' has enough at "
-                f"'{counter.enough}', which is no counter of it."
+                f"For counter '{counter.name}' of family '{family}', '{counter.sufficient}' is "
+                "sufficient, which is no counter of it."
             )
 
 

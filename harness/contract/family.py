@@ -1,7 +1,7 @@
 """The contract between planners and harness: a family of variants, and what is declared of it."""
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import wraps
@@ -28,6 +28,7 @@ from harness.contract.declarations import (
 from harness.contract.recorder import Recorder
 from harness.contract.variants import Prepared, Variant
 from harness.model.cell import Claim, Goal
+from harness.model.decisions import models_of
 from harness.model.errors import RegistryError, unknown
 from harness.model.ids import WorkloadSpec
 from harness.model.overview import OverviewRow
@@ -262,11 +263,13 @@ class Family(Generic[P, D]):
             raise unknown(f"variant of family '{self.name}',", name, self.variants)
         return self.variants[name]
 
-    def models_of(self, variant: Variant[P, D]) -> Iterator[Variant[P, D]]:
-        """Yield the variants that this one must decide the same as, nearest first."""
-        while variant.same_as is not None:
-            variant = self.variants[variant.same_as]
-            yield variant
+    def models_of(self, variant: Variant[P, D]) -> list[Variant[P, D]]:
+        """Return the variants that this one must decide the same as, nearest first."""
+        return [self.variants[name] for name in models_of(variant.name, self._same_as)]
+
+    @property
+    def _same_as(self) -> dict[str, str | None]:
+        return {name: variant.same_as for name, variant in self.variants.items()}
 
     def check(self) -> None:
         """Raise RegistryError where the family contradicts itself, e.g. has no reference."""
@@ -282,13 +285,10 @@ class Family(Generic[P, D]):
             raise RegistryError(
                 f"Family '{self.name}' plans with '{planning.variant}', which is not registered."
             )
-        for variant in self.variants.values():
-            must = f"Variant '{self.name}/{variant.name}' must decide the same as"
-            seen, target = {variant.name}, variant.same_as
-            while target is not None:
-                if target not in self.variants:
-                    raise RegistryError(f"{must} '{target}', which is not registered.")
-                if target in seen:
-                    raise RegistryError(f"{must} itself.")
-                seen.add(target)
-                target = self.variants[target].same_as
+        for name in self.variants:
+            must = f"Variant '{self.name}/{name}' must decide the same as"
+            last = [name, *models_of(name, self._same_as)][-1]
+            if last not in self.variants:
+                raise RegistryError(f"{must} '{last}', which is not registered.")
+            if self._same_as[last] is not None:  # it stands in the chain already
+                raise RegistryError(f"{must} itself.")

@@ -170,9 +170,9 @@ class Comparison:
             overview=self._overview,
             counter_meanings={counter.name: counter.meaning for counter in family.counters},
             counter_enough={
-                counter.name: counter.enough
+                counter.name: counter.sufficient
                 for counter in family.counters
-                if counter.enough is not None
+                if counter.sufficient is not None
             },
             settings=self._settings,
         )
