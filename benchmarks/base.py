@@ -14,11 +14,11 @@ from benchmarks.outline import Figure, Outline
 from harness.contract import Family, Prepared
 from harness.contract.registry import Registry
 from harness.measuring.check import Checked
+from harness.measuring.counting import count_work
 from harness.measuring.timing.clock import SystemClock
 from harness.measuring.timing.sampling import SamplingRequest, sample
 from harness.measuring.timing.times import Times
 from harness.measuring.timing.turns import timed_turn
-from harness.measuring.work.count import count_work
 from harness.model.settings import SamplingRule
 
 # A sample lasts about this long at least, by repeating a short call, so that the clock resolves it.

@@ -19,8 +19,14 @@ from harness.measuring.jobs import (
     run_sampling,
     start_server_for,
 )
-from harness.measuring.monitor import CHECKING, Event, Listener, OverBudget, run_job
-from harness.measuring.remaining import Remaining
+from harness.measuring.monitor import (
+    CHECKING,
+    Event,
+    Listener,
+    OverBudget,
+    Remaining,
+    run_job,
+)
 from harness.measuring.request import BUILDING, Request
 from harness.measuring.timing.sampling import Limits
 from harness.measuring.timing.times import Times
@@ -28,14 +34,6 @@ from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import Settings
-
-
-def _no_listener(event: Event) -> None:
-    pass
-
-
-def _no_taker(cell: Cell) -> None:
-    pass
 
 
 class Comparison:
@@ -74,8 +72,6 @@ class Comparison:
         ]
         self._settings = settings or Settings()
         self._job = with_fields(request, stored=()).job(self._settings, registry)
-        self._listen: Listener = _no_listener
-        self._settled: Callable[[Cell], None] = _no_taker
         self._given = set(self._stored)
         self._checked: dict[str, Checked] = {}
         self._unbuilt: Failed | None = None
@@ -94,8 +90,8 @@ class Comparison:
 
     def run(
         self,
-        listen: Listener = _no_listener,
-        settled: Callable[[Cell], None] = _no_taker,
+        listen: Listener = lambda event: None,
+        settled: Callable[[Cell], None] = lambda cell: None,
     ) -> list[Cell]:
         """Measure; returns one cell for each variant, in the order they are registered.
 

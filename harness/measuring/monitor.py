@@ -1,8 +1,9 @@
-"""Run a job in a child process, and report how far it has come."""
+"""Run a job in a child process, and report how far it and the whole comparison have come."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from msgspec import structs
@@ -34,6 +35,9 @@ class Event:
 
 
 CHECKING = "checking"
+# A variant that passed its check is called at least once to warm up, four times to be timed, and
+# once more where the first shares of the core were wrong.
+_LEAST_CALLS = 6
 
 Listener = Callable[[Event], None]
 
@@ -123,3 +127,40 @@ def run_job(
         over.elapsed_s, over.subject = outcome.elapsed_s, outcome.subject
         return over
     return outcome
+
+
+class Remaining:
+    """Guesses how many seconds a comparison still takes, from the checks that have ended."""
+
+    def __init__(
+        self, checks: int, timing_seconds: float, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin with the number of checks, and the seconds for timing."""
+        self._left, self._timing_seconds, self._now = checks, timing_seconds, now
+        self._took: list[float] = []
+        self._calls: list[float] = []
+        self._began = now()
+
+    def check_begins(self) -> None:
+        """Record that a check begins."""
+        self._began = self._now()
+
+    def check_ended(self, call_seconds: float | None) -> None:
+        """Record that a check has ended, with the seconds of its call if that is to be timed."""
+        self._took.append(self._now() - self._began)
+        self._left -= 1
+        if call_seconds is not None:
+            self._calls.append(call_seconds)
+        self._began = self._now()
+
+    def seconds(self) -> float | None:
+        """Return the guess in seconds; None before a check has ended."""
+        if not self._took:
+            return None
+        spent, mean = self._now() - self._began, fmean(self._took)
+        per_call = fmean(self._calls) if self._calls else 0.0
+        calls = sum(self._calls) + self._left * per_call
+        timing = max(self._timing_seconds, _LEAST_CALLS * calls) if calls else 0.0
+        if not self._left:
+            return max(0.0, timing - spent)
+        return max(0.0, mean - spent) + (self._left - 1) * mean + timing

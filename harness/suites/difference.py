@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.model.cell import CountedWork
+from harness.model.quality import Place, place
 
 Kind = Literal["not measured", "regression", "missing", "changed", "win", "new", "inconclusive"]
 """How a cell deviates, worst first."""
@@ -89,17 +90,11 @@ def compare_work(expected: int, measured: CountedWork | None) -> Iterator[Deviat
 def compare_ratios(
     expected: tuple[float, float], measured: tuple[float, float], note: str = ""
 ) -> Iterator[Deviation]:
-    """Yield how an interval of a ratio stands to the expected one, unless it lies below its end."""
-    kind: Kind
-    if measured[0] > expected[1]:
-        kind = "regression"
-    elif measured[1] < expected[0]:
-        kind = "win"
-    elif measured[1] > expected[1]:
-        kind = "inconclusive"
-    else:
-        return
-    yield Deviation("ratio", kind, expected, measured, note if kind == "inconclusive" else "")
+    """Yield how an interval of a ratio deviates from the expected one, unless it may be faster."""
+    kinds: dict[Place, Kind] = {"above": "regression", "below": "win", "across": "inconclusive"}
+    kind = kinds.get(place(measured, expected))
+    if kind and not (kind == "inconclusive" and measured[1] <= expected[1]):
+        yield Deviation("ratio", kind, expected, measured, note if kind == "inconclusive" else "")
 
 
 def _pairs(

@@ -8,8 +8,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from harness.contract import Measured, Prepared
+from harness.contract.calls import collection_off
 from harness.execution.forks import Fork, Send
-from harness.measuring.garbage import collection_off, long_lived_objects_left_alone
+from harness.measuring.counting import count_work
+from harness.measuring.garbage import long_lived_objects_left_alone
 from harness.measuring.timing.clock import Clock, SystemClock
 from harness.measuring.timing.times import Times
 from harness.measuring.timing.turns import Observer, Sample
@@ -22,7 +24,6 @@ from harness.measuring.timing.ways import (
     cores,
     in_turns,
 )
-from harness.measuring.work.count import count_work
 from harness.model.cell import CountedWork, Way
 from harness.model.settings import SamplingRule
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from harness.contract import Measured, Prepared
+from harness.contract.calls import collection_off
 from harness.execution.bootstrap import Report
-from harness.measuring.garbage import collection_off
 from harness.measuring.timing.clock import Clock
 
 
