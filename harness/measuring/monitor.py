@@ -18,7 +18,7 @@ from harness.measuring.request import BUILDING, CALL, Job
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a progress display shows: a stage of the comparison, and how far it has come.
+    """A stage of the comparison and how far it has come, for a progress display.
 
     `step` counts variants while checking and blocks while timing; `steps` is 0 where how many
     there will be is not known. `doing` is the part of a check that the child process is at, and
@@ -44,7 +44,7 @@ Listener = Callable[[Event], None]
 
 @dataclass(slots=True)
 class OverBudget:
-    """A call of variant `subject` that was stopped, and what it had reported, with when.
+    """A stopped call of variant `subject`, with its first and last report and their times.
 
     `peak_memory_bytes` is the peak until then: the whole call would have had that much or more.
     """
@@ -56,7 +56,7 @@ class OverBudget:
     last: tuple[float, Progress] | None = None
 
     def report(self, seconds: float, progress: Progress) -> None:
-        """Take a report; where it counts something else, or begins again, the pace is a new one."""
+        """Record a report; where it counts another unit, or begins again, the pace is a new one."""
         last, self.last = self.last, (seconds, progress)
         if last is None or last[1].unit != progress.unit or last[1].done > progress.done:
             self.first = self.last
@@ -64,7 +64,7 @@ class OverBudget:
     def projection(self) -> float | None:
         """Project the call in seconds from the pace between first and last progress.
 
-        Where more follows after what it counts, that is the least that the whole call takes.
+        Where more steps follow, it is the least that the whole call takes.
         """
         if self.first is None or self.last is None:
             return None
@@ -87,7 +87,7 @@ def run_job(
     """Run a job's work in a child process; returns its result, or why there is none.
 
     `listen` is called with the event, and again with whatever changes of it. The child process
-    holds so many variants, each with `memory_gib`.
+    holds `held` variants, each with `memory_gib`.
     """
     over = OverBudget()
     began = time.monotonic()

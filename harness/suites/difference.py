@@ -20,7 +20,7 @@ class Deviation:
     """One thing about a cell that is not as expected.
 
     `what` is `cell`, `against`, `status`, `decision`, `fingerprint`, `ratio`, `python_calls`,
-    `quality.NAME` or `counters.NAME`; `note` says more, where there is more to say.
+    `quality.NAME` or `counters.NAME`; `note` may add a reason.
     """
 
     what: str
@@ -46,7 +46,7 @@ def compare_qualities(
 ) -> Iterator[Deviation]:
     """Yield the qualities that differ by more than the share `tolerance`.
 
-    `better` says by name whether `lower` or `higher` is better.
+    `better` is `lower` or `higher` by name.
     """
     for name, before, now in _pairs(expected, measured):
         what = f"quality.{name}"
@@ -71,10 +71,10 @@ def compare_counters(
         for name, before, now in _pairs(expected, measured)
         if before != now
     ]
-    mixed = {"win", "regression"} <= {each.kind for each in found}
-    for each in found:
-        moved = each.kind in ("win", "regression")
-        yield replace(each, kind="changed") if mixed and moved else each
+    mixed = {"win", "regression"} <= {deviation.kind for deviation in found}
+    for deviation in found:
+        moved = deviation.kind in ("win", "regression")
+        yield replace(deviation, kind="changed") if mixed and moved else deviation
 
 
 def compare_work(expected: int, measured: CountedWork | None) -> Iterator[Deviation]:

@@ -27,9 +27,9 @@ _MOST_TURNS = 1000
 _MOST_CALLS_OF_TURN = 100_000
 # A call that takes longer needs no other one to warm up, and is made once under the profiler.
 _LONG_SECONDS = 5.0
-# Where a variant uses up what it works on, making it anew may take most of the time.
+# Where a variant uses up its input, making a new one may take most of the time.
 _MOST_TIMES_AS_LONG = 5
-# The machine may give a moment of this length to others; it counts for whoever runs, by chance.
+# The machine may give a moment of this length to others; by chance it counts for any frame.
 _SLICE_SECONDS = 0.01
 # Frames below this share of the whole are left out of the text tree.
 _SMALLEST_SHARE = 0.02
@@ -158,7 +158,7 @@ class _Recording:
         sampled = math.fsum(seconds for _, seconds in self.records) / calls
         per_call = fmean(self.profiled_s)
         # What passed between a record and the end of the call is known by the clock only. Where a
-        # call is timed elsewhere, the clock here tells nothing of what it waited.
+        # call is timed elsewhere, the clock here does not show its waiting.
         scale = per_call / sampled if sampled > 0 and not self.is_elsewhere else 1.0
         stacks: dict[Stack, Weight] = {} if self.records else {(): Weight(per_call, per_call**2)}
         for infos, seconds in self.records:
@@ -204,7 +204,7 @@ class _Recording:
         tree = ConsoleRenderer(
             unicode=True, processor_options={"filter_threshold": _SMALLEST_SHARE}
         )
-        # The frames of libraries are shown too: they are what is profiled here.
+        # The frames of libraries are shown too: they are profiled here.
         tree.processors.remove(processors.group_library_frames_processor)
         return {
             # pyinstrument's page asks for two fonts from the network; it does as well without.

@@ -1,4 +1,4 @@
-"""A turn: one or several calls of a prepared variant, timed together; and who observes turns."""
+"""A turn: one or several calls of a prepared variant, timed together; and observers of turns."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from harness.measuring.timing.clock import Clock
 
 
 class Observer:
-    """Learns what is timed, while it is timed; this one does nothing.
+    """Receives the events of timing; this one does nothing.
 
     `report` is the connection through which forks reach the parent process, if there is one.
     """
@@ -21,7 +21,7 @@ class Observer:
         """A variant's turn begins."""
 
     def turn_ended(self, name: str, decision: Any) -> None:
-        """A variant's turn has ended with a decision; what is done here is not timed."""
+        """A variant's turn has ended with a decision; this is not timed."""
 
     def together(self, processes: int) -> None:
         """Several processes begin to run side by side."""
@@ -47,7 +47,7 @@ class Sample(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Mean wall and CPU seconds of a call, and what it decided.
+    """Mean wall and CPU seconds of a call, and its decision.
 
     CPU seconds are of all threads, so that work which is moved to another one is not a speed-up;
     `thread_cpu_s`, of the calling thread alone, is None for a call that was measured elsewhere.

@@ -21,7 +21,7 @@ from harness.measuring.timing.clock import Clock
 from harness.measuring.timing.turns import Observer, Sample, Turn, timed_turn
 
 BLOCK_SECONDS = 0.3
-"""How long a forked process is worth being used."""
+"""Seconds of timing in one forked process."""
 
 _LOOK_SECONDS = 0.1
 _MOST_NICE = 19
@@ -139,9 +139,9 @@ class SideBySide:
         return statistics.median(took) if took else variants.seconds[name]
 
     def _shares(self, variants: Variants, names: Sequence[str]) -> dict[str, int]:
-        """Return for each how many steps of niceness make all end at about the same time.
+        """Return by name the steps of niceness that make all end at about the same time.
 
-        None have those that sleep between turns.
+        Short turns, which sleep in between, have 0.
         """
         if self._each_its_own:
             return dict.fromkeys(names, 1)
@@ -236,7 +236,7 @@ class SideBySide:
         return samples
 
     def _take_share(self, place: int, steps: int) -> None:
-        """Move this process to its core, where it gets less of the time by so many steps."""
+        """Move this process to its core, and lower its priority by some steps of niceness."""
         at = self._blocks + place if self._each_its_own else self._blocks
         os.sched_setaffinity(0, {self._cores[at % len(self._cores)]})
         os.nice(steps)
@@ -251,7 +251,7 @@ def _samples(heard: Sequence[tuple[str, Any]]) -> list[Sample]:
 
 
 def _shifted_memory(rng: random.Random) -> list[bytearray]:
-    """Take some memory, other in each process, so that what comes after it lies elsewhere."""
+    """Allocate memory of random sizes, so that later objects lie elsewhere in each process."""
     return [
         bytearray(rng.randrange(1, _MOST_PIECE_BYTES)) for _ in range(rng.randrange(_MOST_PIECES))
     ]

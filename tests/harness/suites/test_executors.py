@@ -145,11 +145,6 @@ class CountingExecutor(ThreadPoolExecutor):
 
 
 class TestAnyExecutor:
-    def test_threads_will_do(self, tmp_path: Path):
-        with ThreadPoolExecutor(2) as executor:
-            swept(tmp_path / "results.jsonl", run_sweep.requests(), executor)
-        assert set(ids(tmp_path / "results.jsonl")) == expected()
-
     def test_it_never_has_more_tasks_than_asked_for(self):
         with CountingExecutor() as executor:
             found = dict(outcomes(executor, work_on, [str(n) for n in range(20)], lambda: 3))
