@@ -14,11 +14,11 @@ from benchmarks.outline import Figure, Outline
 from harness.contract import Family, Prepared
 from harness.contract.registry import Registry
 from harness.measuring.check import Checked
+from harness.measuring.counting import count_work
 from harness.measuring.timing.clock import SystemClock
-from harness.measuring.timing.sampling import Forks, sample
+from harness.measuring.timing.sampling import SamplingRequest, sample
 from harness.measuring.timing.times import Times
 from harness.measuring.timing.turns import timed_turn
-from harness.measuring.work.count import count_work
 from harness.model.settings import SamplingRule
 
 # A sample lasts about this long at least, by repeating a short call, so that the clock resolves it.
@@ -147,7 +147,8 @@ def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[fl
     reference = family.reference.name
     prepared = {name: family.find(name).prepared(problem) for name in (reference, variant)}
     try:
-        times = sample(prepared, reference, SystemClock(), _RATIOS, forks=Forks())[variant]
+        request = SamplingRequest(prepared, reference, _RATIOS, may_fork=True)
+        times = sample(request)[variant]
     finally:
         for each in prepared.values():
             each.close()

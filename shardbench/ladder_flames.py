@@ -1,5 +1,6 @@
 """Flame graphs of the steps of each family's ladder, as `shardbench report --flames` takes them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from harness.contract.registry import Registry
@@ -31,7 +32,7 @@ def profile_ladders(
         names = [variant for variant, _ in steps]
         try:
             found = find_problem(registry, f"{family.name}@{problem}")
-            request = found.request(names)
+            request = replace(found, variants=tuple(names))
             with progress_display(str(request.problem)) as listen:
                 profiled = profile_variants(request, settings, seconds, listen)
             for variant, before in steps:

@@ -2,8 +2,6 @@
 
 import ast
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,20 +49,6 @@ _BENCHMARK = re.compile(r"(?:\w+\.)*(?P<family>\w+)\.\w+(?P<parameters>\(.*\))",
 _FILE = re.compile(r"(?P<name>.+)#[0-9a-f]{8}")
 
 
-@dataclass(frozen=True, slots=True)
-class NamedProblem:
-    """A problem of a family, and a variant where one is named, else an empty string."""
-
-    family: Family[Any, Any]
-    variant: str
-    workload: WorkloadSpec
-    topology: Topology
-
-    def request(self, variants: Sequence[str], against: str = "") -> Request:
-        """Return the request for these variants on the problem, for all where none is named."""
-        return Request(self.family, self.workload, self.topology, tuple(variants), against)
-
-
 def able_family(registry: Registry, name: str, ability: str, verb: str) -> Family[Any, Any]:
     """Return the family of a name, else the only one with an ability; raises UsageError."""
     if name:
@@ -103,8 +87,8 @@ def find_problem(
     workload: str | None = None,
     topology: str | None = None,
     gpus: int | None = None,
-) -> NamedProblem:
-    """Find the problem, and the variant if one is named, that a command's arguments name.
+) -> Request:
+    """Find the problem, and the variant if one is named, in a command's arguments.
 
     `name` is a family or `family/variant`, with the problem in the options; or it is one id for
     all, without options: `family/variant@workload/topology:gpus`, the same without a variant, or a
@@ -128,7 +112,8 @@ def find_problem(
                 f"{ID}."
             )
         given = WorkloadSpec.parse(workload)
-    return NamedProblem(family, variant, given, placed_with_note(family, given, topology, gpus))
+    placed = placed_with_note(family, given, topology, gpus)
+    return Request(family, given, placed, (variant,) if variant else ())
 
 
 def _of_id(registry: Registry, name: str) -> tuple[Family[Any, Any], str, ProblemId]:

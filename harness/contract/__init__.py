@@ -1,6 +1,12 @@
-"""The contract between planners and the harness: all that the author of a planner needs."""
+"""The contract between planners and the harness: all that the author of a planner imports."""
 
-from harness.contract.abilities.captured_file import Names
+from harness.contract.abilities.captured_file import (
+    Names,
+    check_workload,
+    is_captured_file,
+    labelled,
+    read_captured,
+)
 from harness.contract.abilities.explanation import Explanation, Question, Section
 from harness.contract.abilities.history import History
 from harness.contract.abilities.inventory import (
@@ -12,6 +18,19 @@ from harness.contract.abilities.inventory import (
 )
 from harness.contract.abilities.releases import Releases
 from harness.contract.abilities.topology import LibraryTopology, TopologyRow, TopologyTrap
+from harness.contract.abilities.validation import (
+    Bench,
+    Candidate,
+    CandidatesOnBench,
+    FittedFigure,
+    FittedMachine,
+    FormError,
+    Measurable,
+    RankWork,
+    SweepOnBench,
+    TimedWork,
+)
+from harness.contract.calls import count_calls
 from harness.contract.declarations import Counter, Moving, Planning, Study, Workload
 from harness.contract.family import Abilities, Family, Implementation
 from harness.contract.recorder import Recorder, is_observing
@@ -19,25 +38,38 @@ from harness.contract.supported_releases import SupportedReleases
 from harness.contract.variants import Measured, Prepared
 from harness.execution.upstream import Upstream
 from harness.model.cell import Claim, Goal, Progress, RankTable
+from harness.model.declared import checked
 from harness.model.errors import (
     InfeasibleDecision,
     NotApplicable,
     RegistryError,
     ShardbenchError,
     UsageError,
+    one_line,
+    printable,
+    unknown,
 )
-from harness.model.ids import WorkloadSpec
+from harness.model.files import read_file, read_json
+from harness.model.ids import WorkloadSpec, at_most, one_of, whole_number
+from harness.model.machine import default_memory_gib
 from harness.model.overview import OverviewRow
 from harness.model.quality import Quality
-from harness.model.topology import Topology
+from harness.model.topology import CAPTURED, Topology, captured_topology
 
 __all__ = [
+    "CAPTURED",
     "Abilities",
+    "Bench",
+    "Candidate",
+    "CandidatesOnBench",
     "Claim",
     "Column",
     "Counter",
     "Explanation",
     "Family",
+    "FittedFigure",
+    "FittedMachine",
+    "FormError",
     "Goal",
     "History",
     "Implementation",
@@ -47,6 +79,7 @@ __all__ = [
     "InfeasibleDecision",
     "Inventory",
     "LibraryTopology",
+    "Measurable",
     "Measured",
     "Moving",
     "Names",
@@ -58,6 +91,7 @@ __all__ = [
     "Quality",
     "Question",
     "RankTable",
+    "RankWork",
     "Recorder",
     "RegistryError",
     "Releases",
@@ -65,6 +99,8 @@ __all__ = [
     "ShardbenchError",
     "Study",
     "SupportedReleases",
+    "SweepOnBench",
+    "TimedWork",
     "Topology",
     "TopologyRow",
     "TopologyTrap",
@@ -72,5 +108,21 @@ __all__ = [
     "UsageError",
     "Workload",
     "WorkloadSpec",
+    "at_most",
+    "captured_topology",
+    "check_workload",
+    "checked",
+    "count_calls",
+    "default_memory_gib",
+    "is_captured_file",
     "is_observing",
+    "labelled",
+    "one_line",
+    "one_of",
+    "printable",
+    "read_captured",
+    "read_file",
+    "read_json",
+    "unknown",
+    "whole_number",
 ]

@@ -1,43 +1,59 @@
-"""Count the calls that a function makes, by the function making them: exact everywhere."""
+"""Calls counted under a profiler, by the function making them: exact everywhere."""
 
 import cProfile
 import gc
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import PurePath
 from types import CodeType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 R = TypeVar("R")
 
 
-def count_calls(function: Callable[[], R]) -> tuple[R, dict[str, int]]:
-    """Call a function, and count the calls that are made meanwhile, by the function making them.
-
-    Python functions and built-in ones are counted alike, and each call has one maker, so that the
-    counts add up to all calls. A function is called by the last part of its module's name and its
-    own name in there, e.g. `annotations._get_annotated_method`. The garbage collector is off, since
-    what it calls comes at other times in each run.
-
-    Returns:
-        What the function returned, and the counts; those that make none are left out.
-    """
-    made: Counter[str] = Counter()
-    profile = cProfile.Profile()
+@contextmanager
+def collection_off() -> Iterator[None]:
+    """Collect garbage now, and not again until this is left."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def profiled(function: Callable[[], R]) -> tuple[R, list[Any]]:
+    """Call a function under cProfile; returns its result and the profiler's entries.
+
+    The garbage collector is off, since it makes calls at other times in each run.
+    """
+    profile = cProfile.Profile()
+    with collection_off():
         profile.enable()
         try:
             result = function()
         finally:
             profile.disable()
-    finally:
-        if was_enabled:
-            gc.enable()
-    for entry in profile.getstats():
+    return result, profile.getstats()
+
+
+def count_calls(function: Callable[[], R]) -> tuple[R, dict[str, int]]:
+    """Call a function, and count all calls until it returns, by the function making them.
+
+    Python functions and built-in ones are counted alike, and each call has one maker, so that the
+    counts add up to all calls. A function is named by the last part of its module's name and its
+    own name in there, e.g. `annotations._get_annotated_method`.
+
+    Returns:
+        What the function returned, and the counts without those of 0.
+    """
+    result, entries = profiled(function)
+    made: Counter[str] = Counter()
+    for entry in entries:
         calls = sum(called.callcount for called in entry.calls or ())
         if calls and isinstance(entry.code, CodeType):
             made[_name(entry.code)] += calls

@@ -1,7 +1,7 @@
-"""The contract between planners and harness: a family of variants, and what is declared of it."""
+"""A family of variants: its declaration, its implementation and its abilities."""
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import wraps
@@ -28,6 +28,7 @@ from harness.contract.declarations import (
 from harness.contract.recorder import Recorder
 from harness.contract.variants import Prepared, Variant
 from harness.model.cell import Claim, Goal
+from harness.model.decisions import models_of
 from harness.model.errors import RegistryError, unknown
 from harness.model.ids import WorkloadSpec
 from harness.model.overview import OverviewRow
@@ -42,7 +43,7 @@ Prepare = Callable[[P], Prepared[Any]]
 
 
 class Declared(TypedDict, total=False):
-    """What is declared of a variant beside its name."""
+    """The declaration of a variant, without its name."""
 
     summary: str
     source: str
@@ -61,7 +62,7 @@ class Implementation(Protocol[P, D_contra]):
         ...
 
     def facts(self, problem: P) -> Mapping[str, float | str]:
-        """Return what to say about a problem; the first fact is its size, a number."""
+        """Return facts about a problem for reports; the first one is its size, a number."""
         ...
 
     def fingerprint(self, decision: D_contra) -> str:
@@ -89,25 +90,25 @@ Capturing = Callable[[Names], AbstractContextManager[Callable[[], Mapping[str, A
 
 @dataclass(frozen=True, slots=True)
 class Abilities(Generic[P, D]):
-    """What a family can do beyond being compared, each as it is or as "module:name".
+    """What a family can do beyond comparing variants: objects, or their names, "module:name".
 
     Attributes:
-        planning: how `shardbench plan` plans with it.
-        explain: why a decision is as it is, for `shardbench explain`.
-        capture: a context manager for `shardbench.capture`. It is given how names are written, and
-            gives a function that returns what was captured so far, as plain JSON types, or None
-            where another process captures it; that raises ShardbenchError where it cannot be
-            written down.
-        inventory: what a workload holds, part by part, for `shardbench workload show`; raises
-            UsageError where that depends on the machines and none are given.
-        importing: how `shardbench workload import` reads what was written for others.
+        planning: how `shardbench plan` plans.
+        explain: explains a decision, for `shardbench explain`.
+        capture: a context manager for `shardbench.capture`. It takes the writer of names, and
+            yields a function that returns the content captured so far as plain JSON types, or None
+            where another process captures it. The function raises ShardbenchError for content that
+            no file can hold.
+        inventory: returns the parts of a workload, for `shardbench workload show`; raises
+            UsageError where they depend on the machines and none are given.
+        importing: how `shardbench workload import` reads files of other programs.
         releases: the library whose releases `shardbench releases` measures.
         history: the library whose commits `shardbench history` measures.
-        figures: what holds for every decision on a problem, such as a proven bound. It is given
-            the figures that are worked out already, keeps them for `quality`, works out the others
-            and returns them all. With it a comparison works them out once, before any variant runs.
-        measuring: how its decisions are measured on this machine, and machines calibrated.
-        topology: the arguments that its library takes a topology by, and the traps there, for
+        figures: figures that hold for every decision on a problem, such as a proven bound. The
+            function takes the known figures, keeps them for `quality`, works out the others and
+            returns all. A comparison calls it once, before any variant runs.
+        measuring: how decisions are measured on this machine, and machines calibrated.
+        topology: the library's arguments for a topology, and their traps, for
             `shardbench topology check` and `show`.
     """
 
@@ -124,7 +125,7 @@ class Abilities(Generic[P, D]):
 
 
 def load(named: Any) -> Any:
-    """Return what "module" or "module:name" names, imported now; anything else as it is."""
+    """Import and return the object of "module" or "module:name"; return others unchanged."""
     if not isinstance(named, str):
         return named
     module, _, name = named.partition(":")
@@ -137,21 +138,20 @@ class Family(Generic[P, D]):
     """One planning job with several implementations.
 
     Attributes:
-        implementation: its work on problems and decisions, or the name of the module that has it,
-            which is imported when it is first needed: listing must be quick, and must work where
-            heavy libraries are missing.
-        workloads: what `shardbench list workloads` shows.
-        label: how a workload is called in ids, where that differs from how it is given (a file);
+        implementation: its work on problems and decisions, or the name of the module with it, which
+            is imported when first needed: listing must be quick, and work without heavy libraries.
+        workloads: lists the workloads for `shardbench list workloads`.
+        label: returns a workload's name in ids, where it differs from the given one (a file);
             raises UsageError for a workload that does not exist, before anything is built.
-        brings: the topology that a workload brings with it, named `captured`, or None where it must
-            be placed on one; raises UsageError for a file that cannot be read.
+        brings: returns the topology of a captured workload, named `captured`, or None where a
+            workload has none; raises UsageError for a file that cannot be read.
         requires: modules that all of its variants need.
-        preload: modules worth importing once before child processes start, beside its own.
+        preload: other modules worth importing once before child processes start.
         benchmarks: ids of the problems that asv runs.
         studies: the family's part of the report.
-        goals: what its variants are to reach, and the report says whether they do.
+        goals: the goals of its variants, which reports judge.
         overview: its rows of the table that a report opens with.
-        abilities: what it can do beyond being compared.
+        abilities: what it can do beyond comparing variants.
     """
 
     name: str
@@ -187,9 +187,9 @@ class Family(Generic[P, D]):
     def decider(
         self, name: str, **declared: Unpack[Declared]
     ) -> Callable[[Callable[[P], D]], Callable[[P], D]]:
-        """Register the decorated function, `problem -> decision`: all that it does is timed.
+        """Register the decorated function, `problem -> decision`, whose whole call is timed.
 
-        For what it declares, and for errors, see `variant`.
+        Arguments and errors are those of `variant`.
         """
 
         def register(decide: Callable[[P], D]) -> Callable[[P], D]:
@@ -262,11 +262,13 @@ class Family(Generic[P, D]):
             raise unknown(f"variant of family '{self.name}',", name, self.variants)
         return self.variants[name]
 
-    def models_of(self, variant: Variant[P, D]) -> Iterator[Variant[P, D]]:
-        """Yield the variants that this one must decide the same as, nearest first."""
-        while variant.same_as is not None:
-            variant = self.variants[variant.same_as]
-            yield variant
+    def models_of(self, variant: Variant[P, D]) -> list[Variant[P, D]]:
+        """Return the variants that this one must decide the same as, nearest first."""
+        return [self.variants[name] for name in models_of(variant.name, self._same_as)]
+
+    @property
+    def _same_as(self) -> dict[str, str | None]:
+        return {name: variant.same_as for name, variant in self.variants.items()}
 
     def check(self) -> None:
         """Raise RegistryError where the family contradicts itself, e.g. has no reference."""
@@ -282,13 +284,10 @@ class Family(Generic[P, D]):
             raise RegistryError(
                 f"Family '{self.name}' plans with '{planning.variant}', which is not registered."
             )
-        for variant in self.variants.values():
-            must = f"Variant '{self.name}/{variant.name}' must decide the same as"
-            seen, target = {variant.name}, variant.same_as
-            while target is not None:
-                if target not in self.variants:
-                    raise RegistryError(f"{must} '{target}', which is not registered.")
-                if target in seen:
-                    raise RegistryError(f"{must} itself.")
-                seen.add(target)
-                target = self.variants[target].same_as
+        for name in self.variants:
+            must = f"Variant '{self.name}/{name}' must decide the same as"
+            last = [name, *models_of(name, self._same_as)][-1]
+            if last not in self.variants:
+                raise RegistryError(f"{must} '{last}', which is not registered.")
+            if self._same_as[last] is not None:  # it stands in the chain already
+                raise RegistryError(f"{must} itself.")

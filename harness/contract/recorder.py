@@ -18,7 +18,7 @@ _observed_calls = 0
 
 @contextmanager
 def observed_call() -> Iterator[None]:
-    """Enclose a call that is observed, so that `is_observing` says so."""
+    """Enclose an observed call: inside, `is_observing` returns True."""
     global _observed_calls
     _observed_calls += 1
     try:
@@ -28,7 +28,7 @@ def observed_call() -> Iterator[None]:
 
 
 def is_observing() -> bool:
-    """Whether a call is observed just now: what runs in another process is told to count then."""
+    """Whether a call is observed just now; then work in another process must be counted too."""
     return _observed_calls > 0
 
 

@@ -10,7 +10,7 @@ _said: set[str] = set()
 
 
 class UnsupportedRelease(UserWarning):
-    """A drop-in leaves the work to upstream, of whose release it promises nothing."""
+    """A drop-in leaves the work to upstream, since it was not tested with that release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class SupportedReleases:
     releases: Sequence[str]
 
     def include(self, installed: str) -> bool:
-        """Return whether a release is among them, whoever built it (`2.13.0+cpu` is `2.13.0`)."""
+        """Return whether a release is among them; a build such as `2.13.0+cpu` is `2.13.0`."""
         try:
             return Version(installed).public in self.releases
         except InvalidVersion:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from harness.execution.upstream import is_ready
 from harness.model.cell import Claim
-from harness.model.errors import RegistryError
+from harness.model.errors import RegistryError, ShardbenchError
 
 P = TypeVar("P")
 D = TypeVar("D")
@@ -34,7 +34,7 @@ class Prepared(Generic[D]):
 
     `installed` is entered around each turn of this variant and left after it, also on errors: a
     variant that changes the process does so there. `renew` is called before each call of `run`,
-    untimed: a variant that uses up what it works on makes it anew there. `close` frees what was
+    untimed: a variant that uses up its input makes a new one there. `close` frees what was
     prepared.
     """
 
@@ -81,8 +81,13 @@ class Variant(Generic[P, D]):
         return prepared
 
     def missing(self) -> tuple[str, ...]:
-        """Return what is required and not installed: modules, the folder of a real upstream."""
+        """Return the requirements that are not installed: modules, a real upstream's folder."""
         missing = [name for name in self.requires if not _is_installed(name)]
         if self.upstream and not is_ready(self.upstream):
             missing.append(f"{self.upstream} (make upstreams)")
         return tuple(missing)
+
+    def check_installed(self) -> None:
+        """Raise ShardbenchError where something is missing that the variant needs."""
+        if missing := self.missing():
+            raise ShardbenchError(f"'{self.name}' is not installed: it needs {', '.join(missing)}.")

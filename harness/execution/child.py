@@ -134,7 +134,7 @@ class Child:
         return Failed(f"{reason}.")
 
     def wait_until_closed(self) -> None:
-        """Let the work close what it has to; that it cannot changes nothing of the outcome."""
+        """Wait for the work's cleanup; its failure is ignored."""
         until = time.monotonic() + _CLOSING_SECONDS
         while time.monotonic() < until:
             if isinstance(self.receive(_POLL_SECONDS), Closed | Failed):

@@ -59,8 +59,8 @@ class Fork:
     def read(self) -> list[Message]:
         """Read the messages that have come; waits where there are none.
 
-        Where the fork has ended without a result this process ends as it did, so that whoever
-        started it is told the same as if it had done the work itself.
+        Where the fork has ended without a result, this process ends in the same way: its parent
+        sees the same as if this process had done the work itself.
 
         Raises:
             ForkFailedError: the fork says that it has no result, or what nobody understands.
@@ -112,7 +112,7 @@ class Fork:
 
 
 def listen(forks: Mapping[str, Fork], seconds: float) -> list[tuple[str, Message]]:
-    """Return the messages that come within so many seconds from some forks, by name.
+    """Return the messages that arrive from some forks within some seconds, by name.
 
     Errors are those of `Fork.read`.
     """

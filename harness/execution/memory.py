@@ -90,7 +90,7 @@ def mentions_memory_error(text: str) -> bool:
 
 
 def has_more_than(pid: int, limit: float) -> bool:
-    """Whether a process and all that it started have more than so many bytes resident.
+    """Whether a process and all that it started have more resident bytes than `limit`.
 
     Memory that forks share counts once, where the system tells; since that takes it long, it is
     asked only where the sum of what each has is over the limit.

@@ -18,11 +18,11 @@ from harness.model.quality import find_bound
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What one observed call showed. Its time includes the observing, so it is no measurement.
+    """The result of one observed call. Its time includes the observing, so it is no measurement.
 
     `peak_memory_bytes` is the most resident memory during the call and `memory_before_bytes` what
-    there was just before; both are None for a call that was made elsewhere. `ranks` says what each
-    rank gets, where the family can plan, and `front` what is better and moves little of it.
+    there was just before; both are None for a call that was made elsewhere. `ranks` has each rank's
+    part, where the family can plan, and `front` better decisions that move little of this one.
     """
 
     fingerprint: str
@@ -45,9 +45,9 @@ def check(
     call_ended: Callable[[], None] = lambda: None,
     with_front: bool = False,
 ) -> Checked:
-    """Call a variant once under the family's observer, and check what it decided.
+    """Call a variant once under the family's observer, and check its decision.
 
-    With a front it also says what decisions are like that move more and more of this one.
+    `with_front` adds the front of better decisions by how much they move of this one.
 
     Raises:
         InfeasibleDecision: the decision cannot be carried out.
@@ -108,7 +108,7 @@ def check(
 def _front(
     family: Family[Any, Any], planning: Planning[Any, Any] | None, problem: Any, decision: Any
 ) -> tuple[FrontPoint, ...]:
-    """Return what decisions are like that move more and more of one, if that is soon known."""
+    """Return the move-budget front near a decision, if the family finds one within seconds."""
     moving = planning.moving if planning else None
     near = moving.near(problem, decision) if moving else None
     if moving is None or near is None:

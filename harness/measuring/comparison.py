@@ -13,30 +13,27 @@ from harness.measuring.check import Checked
 from harness.measuring.environment import environment
 from harness.measuring.filling import fill_from_check, fill_from_failure, fill_from_times
 from harness.measuring.jobs import (
-    BUILDING,
     TOGETHER,
     run_check,
     run_figures,
     run_sampling,
     start_server_for,
 )
-from harness.measuring.monitor import CHECKING, Event, Listener, OverBudget, run_job
-from harness.measuring.remaining import Remaining
-from harness.measuring.request import Request
+from harness.measuring.monitor import (
+    CHECKING,
+    Event,
+    Listener,
+    OverBudget,
+    Remaining,
+    run_job,
+)
+from harness.measuring.request import BUILDING, Request
 from harness.measuring.timing.sampling import Limits
 from harness.measuring.timing.times import Times
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import Settings
-
-
-def _no_listener(event: Event) -> None:
-    pass
-
-
-def _no_taker(cell: Cell) -> None:
-    pass
 
 
 class Comparison:
@@ -57,16 +54,15 @@ class Comparison:
         self._request = request
         names = request.names()
         self._against = request.reference
-        self._stored = {each.variant: each for each in request.stored}
+        self._stored = {cell.variant: cell for cell in request.stored}
         if (held := self._stored.get(self._against.name)) and held.status == "not applicable":
             self._against = family.variants.get(held.against, self._against)
         self.problem = request.problem
-        chosen = [each for each in family.variants.values() if each.name in names]
         self._variants = self._left_to_run(
-            [each for each in family.variants.values() if each in chosen or each is self._against]
+            [v for v in family.variants.values() if v.name in names or v is self._against]
         )
-        # First the one that all are compared with: until its check is over, no cell is final.
-        self._order = sorted(self._variants, key=lambda each: each is not self._against)
+        # The variant to compare with is first: until its check is over, no cell is final.
+        self._order = sorted(self._variants, key=lambda variant: variant is not self._against)
         self._goals = [g for g in family.goals if ProblemId.parse(g.problem) == request.given]
         self._overview = [
             row
@@ -74,16 +70,14 @@ class Comparison:
             if request.given in [ProblemId.parse(problem) for problem in row.problems]
         ]
         self._settings = settings or Settings()
-        self._job = request.job(self._settings, registry)
-        self._listen: Listener = _no_listener
-        self._settled: Callable[[Cell], None] = _no_taker
+        self._job = with_fields(request, stored=()).job(self._settings, registry)
         self._given = set(self._stored)
         self._checked: dict[str, Checked] = {}
         self._unbuilt: Failed | None = None
         self._remaining = Remaining(len(self._order), self._settings.sampling.seconds)
 
     def _left_to_run(self, variants: Sequence[Variant[Any, Any]]) -> list[Variant[Any, Any]]:
-        """Leave out what is stored, but for the one that what is left is compared with."""
+        """Leave out stored variants, except the one that the others are compared with."""
         left = [variant for variant in variants if variant.name not in self._stored]
         held = self._stored.get(self._against.name)
         again = self._against if left and held and held.status == "ok" else None
@@ -95,12 +89,12 @@ class Comparison:
 
     def run(
         self,
-        listen: Listener = _no_listener,
-        settled: Callable[[Cell], None] = _no_taker,
+        listen: Listener = lambda event: None,
+        settled: Callable[[Cell], None] = lambda cell: None,
     ) -> list[Cell]:
         """Measure; returns one cell for each variant, in the order they are registered.
 
-        `settled` is given each of them as soon as nothing more can change it.
+        `settled` gets each cell as soon as it is final.
         """
         self._listen, self._settled = listen, settled
         start_server_for([self.family])
@@ -112,7 +106,7 @@ class Comparison:
             checked = self._checked.get(variant.name)
             self._remaining.check_ended(checked.wall_s if checked else None)
             if not self._waits_for_stand_in(cells):
-                done = (cells[each.name] for each in self._order[:step])
+                done = (cells[checked.name] for checked in self._order[:step])
                 self._settle(cell for cell in done if cell.variant not in self._checked)
         self._stand_in(cells)
         self._compare_decisions(cells)
@@ -150,7 +144,7 @@ class Comparison:
         return cells
 
     def _waits_for_stand_in(self, cells: Mapping[str, Cell]) -> bool:
-        """Whether another variant will have to be compared with, since this one has no part."""
+        """Whether another variant must stand in for the one to compare with, which has no part."""
         against = cells.get(self._against.name)
         return against is not None and against.status == "not applicable"
 
@@ -171,15 +165,15 @@ class Comparison:
             overview=self._overview,
             counter_meanings={counter.name: counter.meaning for counter in family.counters},
             counter_enough={
-                counter.name: counter.enough
+                counter.name: counter.sufficient
                 for counter in family.counters
-                if counter.enough is not None
+                if counter.sufficient is not None
             },
             settings=self._settings,
         )
 
     def _work_out_figures(self) -> None:
-        """Work out once what holds for every decision; what fails here fails in the checks too."""
+        """Work out the figures of every decision once; an error here shows in the checks too."""
         able = [variant for variant in self._order if not variant.missing()]
         if self.family.abilities.figures is None or len(able) < 2:
             return
@@ -210,7 +204,7 @@ class Comparison:
     def _run(
         self, work: Callable[..., Any], *arguments: Any, event: Event, held: int = 1
     ) -> Any | Failed | OverBudget:
-        """Run a job in a child process that holds so many variants."""
+        """Run a job in a child process that holds `held` variants."""
         gib = self._settings.memory_gib
 
         def listen(event: Event) -> None:
@@ -221,7 +215,7 @@ class Comparison:
         )
 
     def _stand_in(self, cells: dict[str, Cell]) -> None:
-        """Compare with the first variant that has a part in this problem, if the reference none."""
+        """Compare with the first applicable variant, if the one to compare with is not."""
         if not self._waits_for_stand_in(cells):
             return
         applicable = [v for v in self._variants if v.name in self._checked]
@@ -248,7 +242,7 @@ class Comparison:
         return [variant, *self.family.models_of(variant)][-1]
 
     def _is_like_against(self, variant: Variant[Any, Any]) -> bool:
-        """Whether it and the variant compared with must decide the same as one and the same."""
+        """Whether it and the variant to compare with share a root, so that they decide the same."""
         return self._root(variant) is self._root(self._against)
 
     def _must_reproduce(self, variant: Variant[Any, Any]) -> bool:
@@ -257,14 +251,14 @@ class Comparison:
     def _expected_fingerprint(self, variant: Variant[Any, Any]) -> str | None:
         """Return the fingerprint of the last checked variant that it must decide the same as.
 
-        A nearer one may decide otherwise itself. Where none of them is here, the variant compared
-        with stands for them, if it must decide the same too.
+        A nearer one may itself decide differently. Where none of them was checked, the variant to
+        compare with stands for them, if it shares their root.
         """
-        decided = {name: each.fingerprint for name, each in self._stored.items()}
+        decided = {name: cell.fingerprint for name, cell in self._stored.items()}
         decided |= {name: checked.fingerprint for name, checked in self._checked.items()}
-        models = [each for each in self.family.models_of(variant) if decided.get(each.name)]
+        models = [model for model in self.family.models_of(variant) if decided.get(model.name)]
         if not models and self._is_like_against(variant):
-            models = [each for each in (self._against,) if decided.get(each.name)]
+            models = [self._against] if decided.get(self._against.name) else []
         return decided[models[-1].name] if models else None
 
     def _time(self, cells: dict[str, Cell]) -> None:
@@ -288,10 +282,10 @@ class Comparison:
                 times = outcome
                 break
             if isinstance(outcome, Failed) and outcome.stage.what == TOGETHER:
-                # In turns it will be known whose failure it is.
+                # In turns it will be known which variant failed.
                 rule = replace(rule, way="turns in one process")
                 continue
-            # Where it is not known whose failure it is, it is that of all.
+            # Where it is not known which variant failed, all have.
             failed = [outcome.subject] if outcome.subject else names
             for name in failed:
                 fill_from_failure(cells[name], outcome)
@@ -300,7 +294,7 @@ class Comparison:
             fill_from_times(cells[name], times[name], self._settings.sampling)
 
     def _limits(self) -> Limits:
-        """Return by variant the ratios that a goal or a limit of this comparison is about."""
+        """Return by variant the ratios of this comparison's goals and limits."""
         limits = {name: [limit] for name, limit in self._request.limits.items()}
         for goal in self._goals:
             against = goal.against or self.family.reference.name

@@ -1,4 +1,4 @@
-"""Fill a cell from its check, its times, or the reason why there are none."""
+"""Fill a cell from its check, its times, or the reason for having none."""
 
 from msgspec.structs import replace
 
@@ -38,7 +38,7 @@ def fill_from_failure(cell: Cell, outcome: Failed | OverBudget) -> None:
             elapsed_s, progress = outcome.last
             cell.progress = replace(progress, elapsed_s=elapsed_s)
     else:
-        # One that passed its check has a part in this, whatever it says later.
+        # A variant that passed its check has a part in the problem, whatever it raises later.
         has_no_part = outcome.cause == "not applicable" and cell.fingerprint is None
         cell.status = "not applicable" if has_no_part else "failed"
         cell.reason = outcome.reason

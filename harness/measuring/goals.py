@@ -7,6 +7,7 @@ from typing import Literal
 
 from harness.contract.declarations import OTHERS
 from harness.model.cell import Cell, Goal, Measure, projected_speedup
+from harness.model.quality import Place, place
 
 MIB = 2**20
 # Two sums of the same figures in different orders may differ by this share.
@@ -22,10 +23,12 @@ Outcome = Literal[
     "not measured",
 ]
 
+Sign = Literal["", "≥", "<", ">"]
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a goal stands: `value` beside `limit`, both in `unit`, or in words why there is none.
+    """How a goal stands: `value` and `limit`, both in `unit`, or in words why there is none.
 
     `low` and `high` are the interval of the value; NaN where there is none. `sign` says that the
     true value is above or below.
@@ -37,15 +40,15 @@ class Standing:
     unit: str = ""
     low: float = math.nan
     high: float = math.nan
-    sign: Literal["", "≥", "<", ">"] = ""
+    sign: Sign = ""
     reason: str = ""
 
     def measured(self, write: Callable[[float, str], str]) -> str:
-        """Say what was measured, with numbers as `write` writes a value in its unit."""
+        """Return what was measured in words, with numbers as `write` writes a value in its unit."""
         if self.outcome == "not measured":
             return self.reason
-        told = f"{self.sign} {write(self.value, self.unit)}".strip()
-        return told + (" (projected)" if self.outcome.startswith("projected") else "")
+        text = f"{self.sign} {write(self.value, self.unit)}".strip()
+        return text + (" (projected)" if self.outcome.startswith("projected") else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,31 +56,37 @@ class _GoalCase:
     """A goal with the cells of its problem: of its variant, of the `other` it is set against."""
 
     goal: Goal
-    cell: Cell | None
+    cell: Cell
     other: Cell | None
     other_name: str
     cells: Mapping[str, Cell]
+
+    def stands(self, value: float, limit: float, unit: str, sign: Sign = "") -> Standing:
+        """Return whether a value is at most a limit, both in `unit`."""
+        return Standing("met" if value <= limit else "missed", value, limit, unit, sign=sign)
 
 
 def standing(goal: Goal, cells: Mapping[str, Cell]) -> Standing:
     """Return how a goal stands by the cells of its problem, which are given by variant.
 
-    A goal in time is met or missed where the whole interval says so, else it is inconclusive.
+    A goal in time is met or missed where the whole interval is on one side, else inconclusive.
     """
     cell = cells.get(goal.variant)
     other = goal.against or ("" if goal.quality or cell is None else cell.reference)
-    return MEASURES[goal.measure](_GoalCase(goal, cell, cells.get(other), other, cells))
+    found = None
+    if cell is not None:
+        found = _MEASURES[goal.measure](_GoalCase(goal, cell, cells.get(other), other, cells))
+    return found or _not_measured({goal.variant: cell, other: cells.get(other)})
 
 
-def _faster(case: _GoalCase) -> Standing:
+def _faster(case: _GoalCase) -> Standing | None:
     cell, other, limit = case.cell, case.other, case.goal.limit
-    if cell is None:
-        return _not_measured(case)
     ratio = cell.ratio
     if ratio and cell.against == case.other_name and cell.decision != "different":
-        low, high = 1 / ratio.high, 1 / ratio.low if ratio.low else math.inf
-        outcome = _is(low >= limit) if low >= limit or high < limit else "inconclusive"
-        return Standing(outcome, 1 / ratio.value, limit, "times", low, high)
+        times = 1 / ratio.high, 1 / ratio.low if ratio.low else math.inf
+        outcomes: dict[Place, Outcome] = {"within": "met", "below": "missed"}
+        outcome = outcomes.get(place(times, (limit, math.inf)), "inconclusive")
+        return Standing(outcome, 1 / ratio.value, limit, "times", *times)
     if other and (projected := projected_speedup(cell, other)):
         if projected >= limit:
             return Standing("projected to be met", projected, limit, "times", sign="≥")
@@ -86,46 +95,44 @@ def _faster(case: _GoalCase) -> Standing:
     budget, spent = _budget(cell), _median(other)
     if budget and spent and spent / budget < limit:
         return Standing("missed", spent / budget, limit, "times", sign="<")
-    return _not_measured(case)
+    return None
 
 
-def _seconds(case: _GoalCase) -> Standing:
+def _seconds(case: _GoalCase) -> Standing | None:
     limit = case.goal.limit
     if spent := _median(case.cell):
-        return Standing(_is(spent <= limit), spent, limit, "s")
+        return case.stands(spent, limit, "s")
     budget = _budget(case.cell)
-    if budget and budget >= limit:
-        return Standing("missed", budget, limit, "s", sign=">")
-    return _not_measured(case)
+    return Standing("missed", budget, limit, "s", sign=">") if budget and budget >= limit else None
 
 
-def _memory(case: _GoalCase) -> Standing:
-    """Compare peaks; that of a call over budget is the least that the whole call would have had."""
+def _memory(case: _GoalCase) -> Standing | None:
+    """Compare peaks; the peak of a call over budget is the least that the whole call would need."""
     cell, other = case.cell, case.other
-    if cell and other and cell.peak_memory_bytes and other.peak_memory_bytes:
+    if cell.peak_memory_bytes and other and other.peak_memory_bytes:
         value, limit = cell.peak_memory_bytes / MIB, case.goal.limit * other.peak_memory_bytes / MIB
         whole, other_is_whole = cell.status == "ok", other.status == "ok"
         if (whole and value <= limit) or (other_is_whole and value > limit):
-            return Standing(_is(value <= limit), value, limit, "MiB", sign="" if whole else "≥")
-    return _not_measured(case)
+            return case.stands(value, limit, "MiB", "" if whole else "≥")
+    return None
 
 
-def _quality(case: _GoalCase) -> Standing:
+def _quality(case: _GoalCase) -> Standing | None:
     name, limit = case.goal.quality, case.goal.limit
     value = _value(case.cell, name)
+    rest = [case.other] if case.other else []
     if case.other_name == OTHERS:
         rest = [cell for variant, cell in case.cells.items() if variant != case.goal.variant]
-    else:
-        rest = [case.other] if case.other else []
     found = [other for cell in rest if (other := _value(cell, name)) is not None]
-    if case.cell is None or value is None or (case.other_name and not found):
-        return _not_measured(case)
+    if value is None or (case.other_name and not found):
+        return None
     limit *= min(found) if case.other_name else 1
     unit = next((each.unit for each in case.cell.qualities if each.name == name), "")
-    return Standing(_is(value <= limit * (1 + _ROUNDING)), value, limit, unit)
+    outcome: Outcome = "met" if value <= limit * (1 + _ROUNDING) else "missed"
+    return Standing(outcome, value, limit, unit)
 
 
-MEASURES: Mapping[Measure, Callable[[_GoalCase], Standing]] = {
+_MEASURES: Mapping[Measure, Callable[[_GoalCase], Standing | None]] = {
     "times faster": _faster,
     "seconds": _seconds,
     "peak memory": _memory,
@@ -133,12 +140,8 @@ MEASURES: Mapping[Measure, Callable[[_GoalCase], Standing]] = {
 }
 
 
-def _is(holds: bool) -> Outcome:
-    return "met" if holds else "missed"
-
-
-def _not_measured(case: _GoalCase) -> Standing:
-    for name, cell in ((case.goal.variant, case.cell), (case.other_name, case.other)):
+def _not_measured(cells: Mapping[str, Cell | None]) -> Standing:
+    for name, cell in cells.items():
         if cell and cell.decision == "different":
             return Standing("not measured", reason=f"{name}: different decision")
         if name not in ("", OTHERS) and (cell is None or cell.status != "ok"):
@@ -147,8 +150,8 @@ def _not_measured(case: _GoalCase) -> Standing:
     return Standing("not measured", reason="nothing to compare it with")
 
 
-def _value(cell: Cell | None, quality: str) -> float | None:
-    return cell.quality.get(quality) if cell and cell.status == "ok" else None
+def _value(cell: Cell, quality: str) -> float | None:
+    return cell.quality.get(quality) if cell.status == "ok" else None
 
 
 def _median(cell: Cell | None) -> float | None:
@@ -156,8 +159,6 @@ def _median(cell: Cell | None) -> float | None:
     return cell.wall_s.median if cell and cell.status == "ok" and cell.wall_s else None
 
 
-def _budget(cell: Cell | None) -> float | None:
+def _budget(cell: Cell) -> float | None:
     """Wall seconds that a call took at least, where it was stopped over its budget."""
-    if cell is None or cell.status != "over budget" or cell.settings is None:
-        return None
-    return cell.settings.budget
+    return cell.settings.budget if cell.status == "over budget" and cell.settings else None

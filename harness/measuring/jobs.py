@@ -1,110 +1,65 @@
-"""The jobs of child processes: check one variant, time several in turns, profile some."""
+"""The work of child processes: check one variant, time several in turns, profile some."""
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct
 
-from harness.contract import Family, Prepared, Progress, Recorder
+from harness.contract import Family, Progress, Recorder
 from harness.contract.family import load
-from harness.contract.registry import Registry, family_modules
+from harness.contract.registry import family_modules
 from harness.execution.bootstrap import Report
 from harness.execution.memory import peak
 from harness.execution.messages import Note, Stage
 from harness.execution.server import start_server
 from harness.measuring.check import Checked, check
+from harness.measuring.request import CALL, SET_UP, Job
 from harness.measuring.timing.clock import SystemClock
-from harness.measuring.timing.sampling import Forks, Limits, sample
+from harness.measuring.timing.sampling import Limits, SamplingRequest, sample
 from harness.measuring.timing.times import Times
+from harness.measuring.timing.turns import Observer, Sample
 from harness.model.errors import ShardbenchError
-from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule
-from harness.model.topology import Topology
 
-BUILDING = "building the problem"
-CALL = "the call"
 TOGETHER = "the calls side by side"
-_SET_UP = "its set-up"
 _AFTER_CALL = "what followed its call"
 _BOUND = "proving a bound"
 _COUNTING = "counting its work"
 _REPORT_SECONDS = 0.2
-_INTERVALS = "scipy.special"  # what the interval of a ratio imports
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A problem to build in a child process, and how many seconds its stages may take.
-
-    `registry` must be importable by name. A call may take `budget`; each of the rest may take
-    `setup_budget`: building the problem, setting a variant up, and what follows a call. `figures`
-    hold for every decision, and are worked out already. `against` is what the others are
-    compared with.
-    """
-
-    registry: Callable[[], Registry]
-    family: str
-    workload: WorkloadSpec
-    topology: Topology
-    budget: float
-    setup_budget: float
-    figures: Mapping[str, float] = field(default_factory=dict)
-    against: str = ""
-
-    def build(self) -> tuple[Family[Any, Any], Any]:
-        """Return the family and the problem."""
-        family = self.registry().find(self.family)
-        return family, family.work.build(self.workload, self.topology)
-
-    def stage(self, what: str, variant: str = "") -> Stage:
-        """Return a stage of the work for a variant."""
-        return Stage(what, self.budget if what == CALL else self.setup_budget, variant)
-
-    def prepare(
-        self, family: Family[Any, Any], problem: Any, variants: Iterable[str], report: Report
-    ) -> dict[str, Prepared[Any]]:
-        """Set variants up, to be closed once the parent has the result."""
-        prepared = {}
-        for name in variants:
-            report.send(self.stage(_SET_UP, name))
-            prepared[name] = family.find(name).prepared(problem)
-            report.closing.append(prepared[name].close)
-        return prepared
+_INTERVALS = "scipy.special"  # the interval of a ratio imports it
 
 
 class Reported(Struct, frozen=True):
-    """How far the checked call has come, where it tells, and its peak memory in bytes so far."""
+    """How far the work has come, where it reports that.
+
+    `peak_memory_bytes` is the peak of a checked call so far.
+    """
 
     progress: Progress | None
-    peak_memory_bytes: int
-
-
-class BlockTimed(Struct, frozen=True):
-    """The block with this number has been timed."""
-
-    block: int
+    peak_memory_bytes: int | None = None
 
 
 def start_server_for(families: Iterable[Family[Any, Any]]) -> None:
-    """Start the server with what every job imports, and with what the families want of it."""
+    """Start the server with the modules that every job imports, and those the families name."""
     wanted = (module for family in families for module in family.modules)
     start_server((__name__, _INTERVALS, *family_modules(), *wanted))
 
 
 def run_figures(job: Job, report: Report) -> Mapping[str, float]:
-    """Work out what holds for every decision, where no variant has run that could change it."""
-    family, problem = job.build()
+    """Work out the figures of every decision, where no variant has run that could change them."""
+    request = job.request()
+    problem = request.build()
     report.send(job.stage(_BOUND))
-    return dict(load(family.abilities.figures)(problem, {}))
+    return dict(load(request.family.abilities.figures)(problem, {}))
 
 
 def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str, float | str]]:
     """Check one variant, and report progress while it runs; returns the problem's facts as well."""
-    family, problem = job.build()
+    request = job.request()
+    family, problem = request.family, request.build()
     if job.figures:
         load(family.abilities.figures)(problem, job.figures)
 
@@ -112,7 +67,7 @@ def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str
         report.send(job.stage(CALL, variant))
         threading.Thread(target=_report_progress, args=(recorder, report), daemon=True).start()
 
-    report.send(job.stage(_SET_UP, variant))
+    report.send(job.stage(SET_UP, variant))
     checked = check(
         family,
         family.find(variant),
@@ -120,7 +75,7 @@ def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str
         SystemClock(),
         call_begins,
         call_ended=lambda: report.send(job.stage(_AFTER_CALL, variant)),
-        with_front=variant == job.against,
+        with_front=variant == request.reference.name,
     )
     return checked, dict(family.work.facts(problem))
 
@@ -128,10 +83,49 @@ def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str
 def _report_progress(recorder: Recorder, report: Report) -> None:
     wait = threading.Event()
     while not wait.wait(_REPORT_SECONDS):
-        with suppress(Exception):  # it looks at what another thread changes; the next may do
+        with suppress(Exception):  # another thread changes what it reads; the next look may do
             progress = recorder.progress()
             is_known = isinstance(progress, Progress)
             report.send(Note(Reported(progress if is_known else None, peak())))
+
+
+class Reporting(Observer):
+    """Reports the stages of timing, each with its limit in seconds, to the parent process.
+
+    `check` is given each turn's variant and decision.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        report: Report,
+        check: Callable[[str, Any], None] = lambda name, decision: None,
+    ) -> None:
+        self.report: Report = report
+        self._job, self._check = job, check
+        self._folder = os.open(".", os.O_PATH)  # whatever its name, even if it was removed
+
+    def turn_begins(self, name: str) -> None:
+        """Report that a variant's calls begin, in the folder that all began in."""
+        os.fchdir(self._folder)  # the last variant may have changed it
+        self.report.send(self._job.stage(CALL, name))
+
+    def turn_ended(self, name: str, decision: Any) -> None:
+        """Report that a variant's calls have ended, and check their decision."""
+        self.report.send(self._job.stage(_AFTER_CALL, name))
+        self._check(name, decision)
+
+    def together(self, processes: int) -> None:
+        """Report that calls begin side by side; together they may take as long as one by one."""
+        self.report.send(Stage(TOGETHER, processes * self._job.settings.budget))
+
+    def counting(self, name: str) -> None:
+        """Report that the work of a call is counted."""
+        self.report.send(self._job.stage(_COUNTING, name))
+
+    def block_ended(self, block: int, turns: Sequence[Sample]) -> None:  # noqa: ARG002
+        """Report how many blocks have been timed."""
+        self.report.send(Note(Reported(Progress(block + 1, unit="blocks"))))
 
 
 def run_sampling(
@@ -144,49 +138,31 @@ def run_sampling(
 ) -> dict[str, Times]:
     """Set all variants up on one problem, and time them interleaved.
 
-    `fingerprints` are the checked decisions by variant: what is timed must go on deciding so.
+    `fingerprints` are the checked decisions by variant: the timed calls must decide the same.
     `limits` are the ratios to the reference that should be told apart, by variant.
     """
-    family, problem = job.build()
-    folder = os.open(".", os.O_PATH)  # whatever it is called, and whether it still is
+    request = job.request()
+    problem = request.build()
 
-    def turn_begins(name: str) -> None:
-        os.fchdir(folder)  # the one before may have changed it
-        report.send(job.stage(CALL, name))
-
-    def decided(name: str, decision: Any) -> None:
-        report.send(job.stage(_AFTER_CALL, name))
-        if family.work.fingerprint(decision) != fingerprints[name]:
+    def check_decision(name: str, decision: Any) -> None:
+        if request.family.work.fingerprint(decision) != fingerprints[name]:
             raise ShardbenchError("Its decision changed from one call to the next.")
 
-    def together(number: int) -> None:
-        report.send(Stage(TOGETHER, number * job.budget))
-
-    return sample(
-        job.prepare(family, problem, fingerprints, report),
-        reference,
-        SystemClock(),
-        rule,
-        turn_begins=turn_begins,
-        decided=decided,
-        block_ended=lambda block, _: report.send(Note(BlockTimed(block))),
-        limits=limits,
-        forks=Forks(report, together, lambda name: report.send(job.stage(_COUNTING, name))),
-    )
+    prepared = job.prepare(request, problem, fingerprints, report)
+    timing = SamplingRequest(prepared, reference, rule, limits, may_fork=True)
+    return sample(timing, Reporting(job, report, check_decision))
 
 
-def run_profile(
-    job: Job, variants: tuple[str, ...], seconds: float, report: Report
-) -> dict[str, Any]:
+def run_profile(job: Job, seconds: float, report: Report) -> dict[str, Any]:
     """Call variants in turns, without a profiler and with one; returns a `Profiled` by name."""
     from harness.measuring.profile.profiler import profile
 
-    family, problem = job.build()
+    request = job.request()
+    problem = request.build()
     return profile(
-        family.name,
-        job.prepare(family, problem, variants, report),
+        request.family.name,
+        job.prepare(request, problem, request.variants, report),
         SystemClock(),
         seconds,
-        turn_begins=lambda name: report.send(job.stage(CALL, name)),
-        turn_ended=lambda name: report.send(job.stage(_AFTER_CALL, name)),
+        Reporting(job, report),
     )

@@ -1,8 +1,9 @@
-"""Run a job in a child process, and tell how far it has come."""
+"""Run a job in a child process, and report how far it and the whole comparison have come."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from msgspec import structs
@@ -11,12 +12,13 @@ from harness.contract import Progress
 from harness.execution.child import run
 from harness.execution.memory import shared_limit_gib
 from harness.execution.messages import Failed, Stage
-from harness.measuring.jobs import BUILDING, CALL, BlockTimed, Job, Reported
+from harness.measuring.jobs import Reported
+from harness.measuring.request import BUILDING, CALL, Job
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a progress display shows: a stage of the comparison, and how far it has come.
+    """A stage of the comparison and how far it has come, for a progress display.
 
     `step` counts variants while checking and blocks while timing; `steps` is 0 where how many
     there will be is not known. `doing` is the part of a check that the child process is at, and
@@ -33,13 +35,16 @@ class Event:
 
 
 CHECKING = "checking"
+# A variant that passed its check is called at least once to warm up, four times to be timed, and
+# once more where the first shares of the core were wrong.
+_LEAST_CALLS = 6
 
 Listener = Callable[[Event], None]
 
 
 @dataclass(slots=True)
 class OverBudget:
-    """A call of variant `subject` that was stopped, and what it had reported, with when.
+    """A stopped call of variant `subject`, with its first and last report and their times.
 
     `peak_memory_bytes` is the peak until then: the whole call would have had that much or more.
     """
@@ -51,7 +56,7 @@ class OverBudget:
     last: tuple[float, Progress] | None = None
 
     def report(self, seconds: float, progress: Progress) -> None:
-        """Take a report; where it counts something else, or begins again, the pace is a new one."""
+        """Record a report; where it counts another unit, or begins again, the pace is a new one."""
         last, self.last = self.last, (seconds, progress)
         if last is None or last[1].unit != progress.unit or last[1].done > progress.done:
             self.first = self.last
@@ -59,7 +64,7 @@ class OverBudget:
     def projection(self) -> float | None:
         """Project the call in seconds from the pace between first and last progress.
 
-        Where more follows after what it counts, that is the least that the whole call takes.
+        Where more steps follow, it is the least that the whole call takes.
         """
         if self.first is None or self.last is None:
             return None
@@ -82,7 +87,7 @@ def run_job(
     """Run a job's work in a child process; returns its result, or why there is none.
 
     `listen` is called with the event, and again with whatever changes of it. The child process
-    holds so many variants, each with `memory_gib`.
+    holds `held` variants, each with `memory_gib`.
     """
     over = OverBudget()
     began = time.monotonic()
@@ -98,8 +103,8 @@ def run_job(
                     event = replace(event, variant=message.subject, progress=None)
                 else:
                     return
-            case BlockTimed(block):
-                event = replace(event, step=block + 1)
+            case Reported(Progress(done=blocks)) if event.stage != CHECKING:
+                event = replace(event, step=blocks)
                 return
             case Reported(progress):
                 over.peak_memory_bytes = message.peak_memory_bytes
@@ -122,3 +127,40 @@ def run_job(
         over.elapsed_s, over.subject = outcome.elapsed_s, outcome.subject
         return over
     return outcome
+
+
+class Remaining:
+    """Guesses how many seconds a comparison still takes, from the checks that have ended."""
+
+    def __init__(
+        self, checks: int, timing_seconds: float, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin with the number of checks, and the seconds for timing."""
+        self._left, self._timing_seconds, self._now = checks, timing_seconds, now
+        self._took: list[float] = []
+        self._calls: list[float] = []
+        self._began = now()
+
+    def check_begins(self) -> None:
+        """Record that a check begins."""
+        self._began = self._now()
+
+    def check_ended(self, call_seconds: float | None) -> None:
+        """Record that a check has ended, with the seconds of its call if that is to be timed."""
+        self._took.append(self._now() - self._began)
+        self._left -= 1
+        if call_seconds is not None:
+            self._calls.append(call_seconds)
+        self._began = self._now()
+
+    def seconds(self) -> float | None:
+        """Return the guess in seconds; None before a check has ended."""
+        if not self._took:
+            return None
+        spent, mean = self._now() - self._began, fmean(self._took)
+        per_call = fmean(self._calls) if self._calls else 0.0
+        calls = sum(self._calls) + self._left * per_call
+        timing = max(self._timing_seconds, _LEAST_CALLS * calls) if calls else 0.0
+        if not self._left:
+            return max(0.0, timing - spent)
+        return max(0.0, mean - spent) + (self._left - 1) * mean + timing

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from harness.contract.registry import Registry, load_registry
 from harness.execution.messages import Failed
-from harness.measuring.jobs import BUILDING, run_profile, start_server_for
+from harness.measuring.jobs import run_profile, start_server_for
 from harness.measuring.monitor import Event, Listener, OverBudget, run_job
 from harness.measuring.profile.flame_graph import Profiled
-from harness.measuring.request import Request
+from harness.measuring.request import BUILDING, Request
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.settings import Settings
 
@@ -19,18 +19,16 @@ def profile_variants(
     listen: Listener = lambda event: None,
     registry: Callable[[], Registry] = load_registry,
 ) -> dict[str, Profiled]:
-    """Profile a request's variants, each for so many seconds at least; returns them by name.
+    """Profile a request's variants, each for at least these seconds; returns them by name.
 
     Raises ShardbenchError where a variant is not installed, fails, or is over budget.
     """
     for name in request.variants:
-        if missing := request.family.find(name).missing():
-            raise ShardbenchError(f"'{name}' is not installed: it needs {', '.join(missing)}.")
+        request.family.find(name).check_installed()
     start_server_for([request.family])
     outcome = run_job(
         run_profile,
         request.job(settings, registry),
-        request.variants,
         seconds,
         event=Event("profiling", request.variants[0], 1, 1),
         listen=listen,

@@ -79,7 +79,7 @@ class CountedWork(Struct, frozen=True, omit_defaults=True):
 
     `python_calls` are calls of Python functions and of built-in ones, those of other threads left
     out. `spread` is by how much two such counts differed, None of one alone. `built_in_share` is
-    the share of the time that built-in functions took, of whose own work nothing is counted.
+    the share of the time in built-in functions; work inside of them is not counted.
     """
 
     python_calls: Count
@@ -97,12 +97,12 @@ class Claim(Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        """What is left of the cost: after / before, lower is better."""
+        """The remaining share of the cost: after / before, lower is better."""
         return self.after / self.before
 
 
 class Goal(Struct, frozen=True):
-    """What a variant is to reach on a problem; `text` is one clause that says so.
+    """A target of a variant on a problem; `text` is one clause that states it.
 
     `measure` is one of:
 
@@ -136,8 +136,8 @@ class Goal(Struct, frozen=True):
 class RankTable(Struct, frozen=True):
     """Figures of a decision by rank: `rows` has one for each rank, in the order of `columns`.
 
-    `capacities` says for each column what a rank has of it, None where that is no limit. `bar`
-    names the column that is drawn, and by which ranks are heavy or light.
+    `capacities` has for each column the most that a rank can have, None without a limit. `bar`
+    names the column that is drawn, and that makes ranks heavy or light.
     """
 
     columns: tuple[Name, ...]
@@ -157,7 +157,7 @@ class RankTable(Struct, frozen=True):
 
 
 class FrontPoint(Struct, frozen=True):
-    """A decision that moves so much of another one, its first quality, and the bound on that."""
+    """A decision near another one: GiB that it moves, its first quality, and the bound on that."""
 
     moved_gib: Amount
     value: Number
@@ -179,10 +179,10 @@ class Progress(Struct, frozen=True):
 
 
 class Environment(Struct, frozen=True, omit_defaults=True):
-    """The code, versions and machine of a measurement; None is what is not known.
+    """The code, versions and machine of a measurement; unknown fields are None.
 
-    `machine` tells machines apart without naming them: times are compared within one only. `load`
-    is the one-minute load average per core.
+    `machine` is a hash that distinguishes machines: times are compared within one only. `load` is
+    the one-minute load average per core.
     """
 
     shardbench: str | None = None
@@ -290,10 +290,10 @@ class Cell(Struct, kw_only=True):
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Cell":
-        """Take a cell from a stored record; null stands for what is not there.
+        """Return the cell of a stored record; null stands for an absent field.
 
         Texts get escapes for what has no glyph: no file and no terminal can hold all of them.
-        Raises ValueError where a field is missing or wrong, or the id says something else.
+        Raises ValueError where a field is missing or wrong, or the id contradicts the others.
         """
         held = legible(record)
         line = convert(held, _Identity)
@@ -323,7 +323,7 @@ def legible(value: Any, most_nested: int = _MOST_NESTED) -> Any:
     """Return a value of JSON without nulls in its objects, with escapes for what has no glyph.
 
     Among that are marks that turn the direction of writing around, and half surrogates, which no
-    file can hold. Line breaks stay. What is nested beyond all sense is left out.
+    file can hold. Line breaks stay. Values nested beyond all sense are left out.
     """
     if isinstance(value, str):
         return "\n".join(map(printable, value.split("\n")))
@@ -358,7 +358,7 @@ def by_problem(cells: Iterable[Cell]) -> dict[ProblemId, dict[str, Cell]]:
 
 
 def projected_speedup(cell: Cell, against: Cell) -> float | None:
-    """Return how many times as fast a cell is as one that was stopped over its budget.
+    """Return a cell's speed relative to one that was stopped over its budget, as a factor.
 
     It is the projection of that one over the median wall time of this one: no measurement, to be
     shown as a projection and never as a verdict. None where there is no projection.

@@ -17,7 +17,7 @@ _MOST_JSON_BYTES = 2**28
 
 
 def read_file(path: str | Path, called: str = "") -> bytes:
-    """Return the content of a file; `called` says what errors call it, its path otherwise.
+    """Return the content of a file; errors name it `called`, or by its path.
 
     Raises UsageError where it cannot be read, is a pipe or a device, which may never end, or holds
     more than 1 GiB.
@@ -40,7 +40,7 @@ def read_file(path: str | Path, called: str = "") -> bytes:
 
 
 def replace_file(path: Path, content: str | bytes) -> Path:
-    """Write a file whole or not at all; what is there and is no file, a device, is written to."""
+    """Write a file whole or not at all; write into a path that is no file, such as a device."""
     data = content.encode() if isinstance(content, str) else content
     if path.exists() and not path.is_file():
         path.write_bytes(data)

@@ -8,7 +8,7 @@ import psutil
 GIB = 2**30
 
 _SHARE_OF_MACHINE = 0.9
-# A container is killed when it passes its own limit, which the machine's memory says nothing of.
+# A container is killed when it passes its own limit, whatever the machine's memory.
 _CONTAINER_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),

@@ -1,4 +1,4 @@
-"""Qualities of a decision, and the bounds that are proven on them."""
+"""Qualities of a decision, the bounds that are proven on them, and figures set against limits."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,20 @@ from msgspec import Struct
 _ROUNDING = 1e-6
 # What is nearer to its bound than this share is proven best; no search tells such plans apart.
 _PROVEN = 1e-8
+
+
+Place = Literal["below", "within", "above", "across"]
+
+
+def place(interval: tuple[float, float], limits: tuple[float, float]) -> Place:
+    """Return where a figure lies by its whole interval; `across` where it may be on either side."""
+    if interval[1] < limits[0]:
+        return "below"
+    if interval[0] > limits[1]:
+        return "above"
+    if limits[0] <= interval[0] and interval[1] <= limits[1]:
+        return "within"
+    return "across"
 
 
 class Quality(Struct, frozen=True):

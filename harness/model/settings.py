@@ -1,4 +1,4 @@
-"""The settings of a measurement: what it may take, and when its timing stops."""
+"""The settings of a measurement: its limits, and when its timing stops."""
 
 from typing import Literal
 
@@ -43,7 +43,7 @@ class SamplingRule(Struct, frozen=True):
         )
 
     def why_ended(self, blocks: int) -> str:
-        """Say in words why no more than so many blocks were timed of what is undecided."""
+        """Return in words why the timing of an undecided ratio stopped after these blocks."""
         if blocks >= self.most_blocks:
             return f"{self.most_blocks} blocks are the most"
         return f"the {self.seconds:g} s for timing are spent"

@@ -89,7 +89,7 @@ class Topology:
         """Return a mesh over all GPUs: one dimension, or domains first and their GPUs in the rest.
 
         GPUs of a domain are split by the smallest factor first: 8 become 8, 2 x 4 or 2 x 2 x 2.
-        Raises UsageError where there are too few for so many dimensions.
+        Raises UsageError where there are too few GPUs for the dimensions.
         """
         if ndim == 1:
             return (self.gpus,)
@@ -106,7 +106,7 @@ class Topology:
         return (*shape, rest)
 
     def sized(self, gpus: int) -> "Topology":
-        """Return this machine with so many GPUs; raises UsageError where it cannot have them."""
+        """Return this machine with `gpus` GPUs; raises UsageError where it cannot have them."""
         if gpus < 1:
             raise UsageError(f"Topology '{self.name}' needs at least 1 GPU, not {gpus}.")
         if gpus > MOST_GPUS:
@@ -120,10 +120,10 @@ class Topology:
 
 
 def captured_topology(gpus: int, gpus_per_host: int, **figures: Any) -> Topology:
-    """Return the topology that a captured workload brings, with the figures that its file tells.
+    """Return the topology of a captured workload, with the figures in its file.
 
-    What it does not tell is 0. A family that needs more of its own machines reads it from its file
-    where it is given a topology of this name.
+    Missing figures are 0. A family that needs more reads it from the file where it gets a topology
+    of this name.
     """
     unknown = {"hbm_bytes": 0, "intra_host_bw": 0.0, "hbm_bw": 0.0, "hbm_to_ddr_bw": 0.0}
     return Topology(

@@ -13,16 +13,15 @@ from harness.measuring.request import Request
 from harness.measuring.timing.clock import Clock, SystemClock
 from harness.model.cell import RankTable
 from harness.model.errors import NotApplicable, ShardbenchError, UsageError, one_line
-from harness.model.ids import CellId, WorkloadSpec
+from harness.model.ids import CellId
 from harness.model.quality import Bound, Quality, find_bound
-from harness.model.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
 class Near:
     """A file with a decision that is carried out already, and GiB that may move at most.
 
-    `lost` are the ranks of that decision that went away, where they are not the last ones.
+    `lost` are the ranks of that decision that no longer exist, where they are not the last ones.
     """
 
     path: Path
@@ -32,9 +31,9 @@ class Near:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A decision for use. Times are wall seconds; `whole_s` is with building and setting up.
+    """A decision for use. Times are wall seconds; `whole_s` includes building and setting up.
 
-    `moved_gib` is what it moves of the decision that it is to stay near, None without one.
+    `moved_gib` is the amount it moves of the decision that it is to stay near, None without one.
     """
 
     cell: CellId
@@ -49,44 +48,42 @@ class Planned:
 
 
 def plan(
-    family: Family[Any, Any],
-    workload: WorkloadSpec,
-    topology: Topology,
-    variant: str = "",
+    request: Request,
     seconds: float | None = None,
-    clock: Clock | None = None,
     near: Near | None = None,
+    clock: Clock | None = None,
 ) -> Planned:
-    """Plan once in this process, with the family's own choice of a variant where none is named.
+    """Plan once in this process, with the request's variant or else the family's own choice.
+
+    Args:
+        request: the problem, and one variant at most.
+        seconds: limit on the search.
+        near: a decision to stay near.
+        clock: the clock to time with, by default the machine's.
 
     Raises:
         UsageError: the family does not plan, knows no such variant or no limit in `seconds`, or
-            cannot stay `near` what that names.
+            cannot stay `near` that decision.
         InfeasibleDecision: the decision cannot be carried out.
         ShardbenchError: the variant is not installed, or found no decision.
     """
-    job = _Job(family, workload, topology, variant, seconds, near, clock or SystemClock())
-    decision, started, ended = decide(family, job.variant, job.problem, job.clock)
+    job = _Job(request, seconds, near, clock or SystemClock())
+    decision, started, ended = decide(request.family, job.variant, job.problem, job.clock)
     return job.planned(job.problem, decision, ended - started, ended - job.began)
 
 
 def front(
-    family: Family[Any, Any],
-    workload: WorkloadSpec,
-    topology: Topology,
-    near: Near,
-    seconds: float | None = None,
-    clock: Clock | None = None,
+    request: Request, near: Near, seconds: float | None = None, clock: Clock | None = None
 ) -> Iterator[Planned]:
     """Yield decisions that move more and more, each better than the one before.
 
     The times of each are those since the one before. Raises as `plan`.
     """
-    job = _Job(family, workload, topology, "", seconds, near, clock or SystemClock())
+    job = _Job(request, seconds, near, clock or SystemClock())
     began = job.clock.wall()
     for problem, decision in job.moving.front(job.problem):
         ended = job.clock.wall()
-        family.work.validate(problem, decision)
+        request.family.work.validate(problem, decision)
         yield job.planned(problem, decision, ended - began, ended - job.began)
         began = job.began = job.clock.wall()
 
@@ -95,30 +92,24 @@ class _Job:
     """A problem to be planned for use, and how its family does it."""
 
     def __init__(
-        self,
-        family: Family[Any, Any],
-        workload: WorkloadSpec,
-        topology: Topology,
-        variant: str,
-        seconds: float | None,
-        near: Near | None,
-        clock: Clock,
+        self, request: Request, seconds: float | None, near: Near | None, clock: Clock
     ) -> None:
+        family = self._family = request.family
         planning: Planning[Any, Any] | None = load(family.abilities.planning)
         if planning is None:
             raise UsageError(
                 f"Family '{family.name}' does not plan; it only compares its variants."
             )
-        self._family, self._planning, self._near, self.clock = family, planning, near, clock
-        self.variant = family.find(variant or planning.variant)
-        self._cell = Request(family, workload, topology).cell_id(self.variant.name)
-        check_installed(self.variant)
+        self._planning, self._near, self.clock = planning, near, clock
+        self.variant = family.find(next(iter(request.variants), planning.variant))
+        self._cell = request.cell_id(self.variant.name)
+        self.variant.check_installed()
         if seconds is not None and planning.limited is None:
             raise UsageError(f"Planning with family '{family.name}' takes no limit in seconds.")
         if near is not None and self.variant.name != planning.variant:
             raise UsageError(f"Only '{planning.variant}' stays near another decision.")
         self.began = clock.wall()
-        self.problem = family.work.build(workload, topology)
+        self.problem = request.build()
         if seconds is not None and planning.limited is not None:
             self.problem = planning.limited(self.problem, seconds)
         if near is not None:
@@ -134,7 +125,7 @@ class _Job:
         return self._planning.moving
 
     def planned(self, problem: Any, decision: Any, planning_s: float, whole_s: float) -> Planned:
-        """Return a decision with all that is said of it."""
+        """Return a decision with its document, figures and times."""
         return Planned(
             self._cell,
             self._planning.document(problem, decision),
@@ -146,12 +137,6 @@ class _Job:
             whole_s,
             None if self._near is None else self.moving.moved(problem, decision),
         )
-
-
-def check_installed(variant: Variant[Any, Any]) -> None:
-    """Raise ShardbenchError where something is missing that a variant needs."""
-    if missing := variant.missing():
-        raise ShardbenchError(f"'{variant.name}' is not installed: it needs {', '.join(missing)}.")
 
 
 def decide(

@@ -1,4 +1,4 @@
-"""One writer at a time: who measures into a results file holds it, and others are refused."""
+"""One writer at a time: a process that measures into a results file locks out all others."""
 
 import fcntl
 import os
@@ -14,9 +14,9 @@ from harness.store.results import cannot_be_written, check_is_file
 def hold(results: Path) -> Iterator[None]:
     """Hold a results file for as long as the block runs.
 
-    The lock is the kernel's, on `FILE.lock` beside it, so that it ends with the process, however
-    that ends. The file itself is not touched, and need not be there yet. Raises ShardbenchError
-    where another process holds it, which is named, or it cannot be written.
+    The lock is the kernel's, on `FILE.lock` in the same folder, so that it ends with the process,
+    however that ends. The file itself is not touched, and need not be there yet. Raises
+    ShardbenchError where another process holds it, which is named, or it cannot be written.
     """
     check_is_file(results)
     results = results.resolve()

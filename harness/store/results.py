@@ -29,7 +29,7 @@ def parse_line(line: bytes) -> Cell:
 
     Raises:
         OtherSchema: the line is of another schema than the present one.
-        ValueError: the line is no cell; the text says why, as what follows "the line ...".
+        ValueError: the line is no cell; the text gives the reason, to follow "the line ...".
     """
     try:
         record = json.loads(line, parse_constant=_no_number, parse_float=_finite_number)
@@ -83,7 +83,7 @@ def append_cells(path: Path, cells: Sequence[Cell]) -> None:
     """Append cells to a results file, all or none of them, and wait until they are on the disk.
 
     A last line that an earlier kill left torn is dropped first. Raises ShardbenchError where the
-    file cannot be written; it then holds what it held before.
+    file cannot be written; it is then unchanged.
     """
     lines = "".join(to_json(cell.record()) + "\n" for cell in cells)
     # Of a path that is not UTF-8, the parts that are not are written as JSON's own escapes.
@@ -170,7 +170,7 @@ class Damage:
 def read_cells(path: Path, on_damage: Callable[[Damage], None] | None = None) -> Iterator[Cell]:
     """Yield the cells of a results file, line by line, or raise UsageError.
 
-    What is damaged is given to `on_damage` and left out. Without it a damaged line is an error,
+    Damaged lines are given to `on_damage` and left out. Without it a damaged line is an error,
     unless it is the last one and torn, which is all that a kill leaves.
     """
     lines = read_file(path).split(b"\n")

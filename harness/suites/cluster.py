@@ -29,10 +29,10 @@ def connected(address: str, code: str | None) -> Iterator[Workers]:
         raise UsageError(
             "--executor dask needs Dask, which is not installed; pip install 'shardbench[dask]'."
         ) from None
-    # What goes wrong is said in one sentence here, not by its logger beside it.
+    # Errors are reported in one sentence here, not also by its logger.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     try:
-        get_address_host(address)  # a client of what is no address would never be closed
+        get_address_host(address)  # a client with a wrong address would never be closed
         client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ShardbenchError(
@@ -43,13 +43,13 @@ def connected(address: str, code: str | None) -> Iterator[Workers]:
         described = _described(client, address)
         first = next(iter(described.values())).environment
         wanted = code_of(first)._replace(code=code)
-        for name, each in described.items():
-            check_worker(each, wanted, f"Worker {name}")
+        for name, found in described.items():
+            check_worker(found, wanted, f"Worker {name}")
         yield Workers(
             Site(first, several=True),
             client.get_executor(pure=False),
             lambda: _count(client, address),
-            {name: each.environment.machine or "" for name, each in described.items()},
+            {name: found.environment.machine or "" for name, found in described.items()},
         )
     finally:
         client.close(timeout=1)
@@ -64,7 +64,7 @@ def _described(client: Any, address: str) -> dict[str, Worker]:
         ) from None
     try:
         found: dict[str, Worker] = client.run(describe)
-    except Exception as error:  # raised in a worker, whose installation may be anything
+    except Exception as error:  # raised in a worker with any installation
         raise ShardbenchError(
             f"A worker of {address} cannot run shardbench, which must be installed there: "
             f"{type(error).__name__}."

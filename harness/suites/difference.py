@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.model.cell import CountedWork
+from harness.model.quality import Place, place
 
 Kind = Literal["not measured", "regression", "missing", "changed", "win", "new", "inconclusive"]
 """How a cell deviates, worst first."""
@@ -19,7 +20,7 @@ class Deviation:
     """One thing about a cell that is not as expected.
 
     `what` is `cell`, `against`, `status`, `decision`, `fingerprint`, `ratio`, `python_calls`,
-    `quality.NAME` or `counters.NAME`; `note` says more, where there is more to say.
+    `quality.NAME` or `counters.NAME`; `note` may add a reason.
     """
 
     what: str
@@ -45,7 +46,7 @@ def compare_qualities(
 ) -> Iterator[Deviation]:
     """Yield the qualities that differ by more than the share `tolerance`.
 
-    `better` says by name whether `lower` or `higher` is better.
+    `better` is `lower` or `higher` by name.
     """
     for name, before, now in _pairs(expected, measured):
         what = f"quality.{name}"
@@ -70,10 +71,10 @@ def compare_counters(
         for name, before, now in _pairs(expected, measured)
         if before != now
     ]
-    mixed = {"win", "regression"} <= {each.kind for each in found}
-    for each in found:
-        moved = each.kind in ("win", "regression")
-        yield replace(each, kind="changed") if mixed and moved else each
+    mixed = {"win", "regression"} <= {deviation.kind for deviation in found}
+    for deviation in found:
+        moved = deviation.kind in ("win", "regression")
+        yield replace(deviation, kind="changed") if mixed and moved else deviation
 
 
 def compare_work(expected: int, measured: CountedWork | None) -> Iterator[Deviation]:
@@ -89,17 +90,11 @@ def compare_work(expected: int, measured: CountedWork | None) -> Iterator[Deviat
 def compare_ratios(
     expected: tuple[float, float], measured: tuple[float, float], note: str = ""
 ) -> Iterator[Deviation]:
-    """Yield how an interval of a ratio stands to the expected one, unless it lies below its end."""
-    kind: Kind
-    if measured[0] > expected[1]:
-        kind = "regression"
-    elif measured[1] < expected[0]:
-        kind = "win"
-    elif measured[1] > expected[1]:
-        kind = "inconclusive"
-    else:
-        return
-    yield Deviation("ratio", kind, expected, measured, note if kind == "inconclusive" else "")
+    """Yield how an interval of a ratio deviates from the expected one, unless it may be faster."""
+    kinds: dict[Place, Kind] = {"above": "regression", "below": "win", "across": "inconclusive"}
+    kind = kinds.get(place(measured, expected))
+    if kind and not (kind == "inconclusive" and measured[1] <= expected[1]):
+        yield Deviation("ratio", kind, expected, measured, note if kind == "inconclusive" else "")
 
 
 def _pairs(

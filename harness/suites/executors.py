@@ -1,4 +1,4 @@
-"""Tasks over any `concurrent.futures` executor, and one that outlives the death of its workers."""
+"""Tasks over any `concurrent.futures` executor, and one that survives the death of its workers."""
 
 import multiprocessing
 import os
@@ -40,8 +40,8 @@ def outcomes(
 ) -> Iterator[tuple[int, R | Exception]]:
     """Yield the number of each task with what its call returned or raised, as they end.
 
-    No more than `at_once()` are with the executor at a time, so that what is cut short is little. A
-    task whose worker dies is tried once more. On leaving, what has not ended is cancelled. Raises
+    No more than `at_once()` are with the executor at a time, so that a stop loses little. A task is
+    tried once more where its worker dies. On leaving, unfinished tasks are cancelled. Raises
     ShardbenchError where `at_once()` was 0 for a minute, or the executor takes no more tasks.
     """
     waiting = deque(range(len(tasks)))
@@ -95,8 +95,8 @@ def _submitted(executor: Executor, call: Callable[[T], R], task: T) -> "Future[R
 class LocalProcesses(Executor):
     """Worker processes on this machine, each alone: the death of one costs the task it had.
 
-    (A `ProcessPoolExecutor` is broken for good by the death of any worker, so each has its own,
-    which is made anew.) The processes end with this one, however it ends, and on `shutdown`.
+    (The death of a worker breaks a `ProcessPoolExecutor` for good, so each has its own, which is
+    replaced.) The processes end with this one, however it ends, and on `shutdown`.
     """
 
     def __init__(self, workers: int) -> None:
@@ -123,7 +123,7 @@ class LocalProcesses(Executor):
         return result
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the workers, at once where not to `wait` for what they do."""
+        """End the workers, at once unless `wait` lets their tasks end."""
         if wait and not cancel_futures:
             self._threads.shutdown()
         # Before the workers end, so that the death of none is answered by trying its task again.

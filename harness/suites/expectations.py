@@ -29,15 +29,15 @@ _HEADING = """\
 
 
 class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is expected of one cell; what is None or empty has no expectation yet.
+    """The expectation of one cell; fields that are None or empty expect nothing yet.
 
     Attributes:
-        given: the problem as it is to be asked for, where the id does not say it (a file).
+        given: the problem as a user names it, where the id differs (a file).
         against: the variant that it is compared with; empty for the family's reference.
         quality_tolerance: by which share a quality may differ; None for the file's.
         ratio: lowest and highest share of the time of `against`.
         python_calls: calls of Python and built-in functions in one call, see `CountedWork`.
-        ignore: what is not judged: `ratio`, `decision`, `fingerprint`, `python_calls`,
+        ignore: aspects that are not judged: `ratio`, `decision`, `fingerprint`, `python_calls`,
             `quality.NAME`, `counters.NAME`.
     """
 
@@ -163,7 +163,7 @@ def to_toml(expectations: Expectations) -> str:
         "cell": {
             str(cell): to_builtins(expectations.cells[cell], order="deterministic")
             for cell in sorted(
-                expectations.cells, key=lambda each: (each.family, str(each.problem), each.variant)
+                expectations.cells, key=lambda cell: (cell.family, str(cell.problem), cell.variant)
             )
         },
     }

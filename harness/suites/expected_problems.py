@@ -24,7 +24,7 @@ from harness.topologies.lookup import placed_on
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of the file with its comparison, and what is expected by variant."""
+    """A problem of the file with its comparison, and the expectations by variant."""
 
     comparison: Comparison
     expected: Mapping[str, tuple[CellId, Expectation]]
@@ -65,10 +65,10 @@ def expected_problems(
 def _with_given(expectations: Expectations) -> Iterator[tuple[CellId, Expectation]]:
     """Yield the cells; how a problem is given holds for all of its cells that do not say it."""
     cells = expectations.cells.items()
-    given = {(cell.family, cell.problem): each.given for cell, each in cells if each.given}
+    given = {(cell.family, cell.problem): row.given for cell, row in cells if row.given}
     for cell, expected in cells:
-        said = expected.given or given.get((cell.family, cell.problem), "")
-        yield cell, replace(expected, given=said)
+        problem = expected.given or given.get((cell.family, cell.problem), "")
+        yield cell, replace(expected, given=problem)
 
 
 def _problem(
@@ -83,7 +83,7 @@ def _problem(
         if cell.variant in expected:
             raise UsageError(f"'{cell}' and '{expected[cell.variant][0]}' are the same cell.")
         expected[cell.variant] = cell, expectation
-    names = {each.against or family.reference.name for _, each in expected.values()}
+    names = {row.against or family.reference.name for _, row in expected.values()}
     if len(names) > 1:
         raise UsageError(
             f"'{given}' is compared with {' and '.join(sorted(names))}; the cells of one problem "
@@ -91,9 +91,9 @@ def _problem(
         )
     against = names.pop()
     limits = {
-        name: each.ratio[1]
-        for name, (_, each) in expected.items()
-        if each.ratio and "ratio" not in each.ignore
+        name: row.ratio[1]
+        for name, (_, row) in expected.items()
+        if row.ratio and "ratio" not in row.ignore
     }
     topology = placed_on(family, given.workload, given.topology, given.gpus)
     request = Request(family, given.workload, topology, tuple(expected), against, "gate", limits)
@@ -105,9 +105,8 @@ def as_results_name_them(
 ) -> tuple[Expectations, dict[CellId, CellId]]:
     """Return the expectations under the ids that results will have, and what changed its id.
 
-    A workload or a topology that is given as a file is named otherwise in results: by what the file
-    holds. Where an id had said so already, the file holds something else now, of which nothing is
-    expected yet.
+    Results name a workload or a topology of a file by its content. Where an id did so already, the
+    file has changed since, and nothing is expected of the new one yet.
     """
     cells: dict[CellId, Expectation] = {}
     changed: dict[CellId, CellId] = {}
@@ -132,7 +131,7 @@ def measure(
 ) -> Iterator[tuple[Problem, list[Cell]]]:
     """Measure each problem, storing its cells before the next one begins."""
     append_cells(results, [])  # whether it can be written is better known before measuring
-    start_server_for(each.comparison.family for each in problems)
+    start_server_for(problem.comparison.family for problem in problems)
     for problem in problems:
         cells = problem.comparison.run(listen)
         append_cells(results, cells)

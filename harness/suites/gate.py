@@ -1,4 +1,4 @@
-"""Judge cells by what is expected of them. Nothing here is measured, printed or written."""
+"""Judge cells by expectations. Nothing here is measured, printed or written."""
 
 import math
 from collections import Counter
@@ -65,11 +65,11 @@ class GateVerdict:
 
     def count(self, kind: Kind | None) -> int:
         """Return how many cells deviate so."""
-        return Counter(each.kind for each in self.judged)[kind]
+        return Counter(judged.kind for judged in self.judged)[kind]
 
     @property
     def exit_code(self) -> int:
-        """3 before 1 before 2 before 0: what was not measured, deviates, or may deviate."""
+        """3 if a cell was not measured, else 1 if one deviates, 2 if one may deviate, or 0."""
         if self.kind is None:
             return ALL_AS_EXPECTED
         codes = {"not measured": HARNESS_FAILED, "inconclusive": INCONCLUSIVE}
@@ -93,7 +93,7 @@ def judge_cells(expectations: Expectations, measured: Mapping[CellId, Cell]) -> 
 
 
 def _with_defaults(rules: Rules, expected: Expectation) -> Expectation:
-    """Return what is expected of a cell, with what the file says for all of them."""
+    """Return the expectation of a cell, completed by the rules for all cells of the file."""
     own = expected.quality_tolerance
     return replace(
         expected,
@@ -153,7 +153,7 @@ def _figures(expected: Expectation, measured: Cell) -> Iterator[Deviation]:
     yield from compare_qualities(
         judged("quality", expected.quality),
         judged("quality", measured.quality),
-        {each.name: each.better for each in measured.qualities},
+        {quality.name: quality.better for quality in measured.qualities},
         expected.quality_tolerance or 0.0,
     )
     yield from compare_counters(

@@ -1,4 +1,4 @@
-"""Propose new expectations: those that hold stay, those that do not are replaced."""
+"""Propose new expectations: those that hold stay, the others are replaced."""
 
 import math
 from collections.abc import Mapping
@@ -20,12 +20,11 @@ _SURE_DIGITS = 12
 def renewed(expectations: Expectations, verdict: GateVerdict) -> Expectations:
     """Return what the gate would expect if all that differs were accepted.
 
-    What is as expected, or may be, keeps its expectation to the letter, and so does what these
-    cells say nothing about: what is missing, not installed, failed, or decides otherwise than it
-    must. That cannot be accepted; it must be repaired, or leave the file.
+    Figures that are as expected, or may be, keep their expectation unchanged. So do failed,
+    missing, not installed or wrongly deciding cells: repair them, or delete them from the file.
     """
     cells = {judged.cell: _renewed(judged, expectations) for judged in verdict.judged}
-    last = [each.measured for each in verdict.judged if each.measured][-1].environment
+    last = [judged.measured for judged in verdict.judged if judged.measured][-1].environment
     made_with = MadeWith(last.python or "", last.packages)
     return Expectations(cells, replace(expectations.rules, made_with=made_with))
 
@@ -44,8 +43,8 @@ def _renewed(judged: Judged, expectations: Expectations) -> Expectation:
         return expected or Expectation(against=measured.against)
     fresh = _observed(measured, rules.ratio_slack)
     if expected is not None:
-        sure = (each for each in judged.deviations if each.kind != "inconclusive")
-        fresh = _merged(expected, fresh, {deviation.what for deviation in sure})
+        sure = {found.what for found in judged.deviations if found.kind != "inconclusive"}
+        fresh = _merged(expected, fresh, sure)
     ignored = (*rules.ignore, *fresh.ignore)
     return replace(
         fresh,

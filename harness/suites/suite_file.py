@@ -93,8 +93,8 @@ def read_suite(path: Path, registry: Registry) -> Suite:
         try:
             requests += checked(study, SuiteStudy, f"study {number}").requests(registry)
         except UsageError as error:
-            said = str(error).removeprefix(f"study {number}: ")
-            raise UsageError(f"{path}: study {number}: {said}") from None
+            reason = str(error).removeprefix(f"study {number}: ")
+            raise UsageError(f"{path}: study {number}: {reason}") from None
     try:
         return Suite(name, tuple(merged(requests)))
     except UsageError as error:

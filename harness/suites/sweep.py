@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from harness.model.ids import ProblemId
 from harness.model.settings import Settings
 from harness.store.results import append_cells, read_cells
 from harness.suites.executors import WORKER_DIED, outcomes
-from harness.suites.tasks import Task, code_of, measure
+from harness.suites.tasks import code_of, measure
 from harness.topologies.lookup import placed_on
 
 
@@ -37,14 +38,14 @@ class Site:
     def has_measured(self, cell: Cell, settings: Settings) -> bool:
         """Whether a stored cell can stand for what would be measured here."""
         here, there = self.environment, cell.environment
-        machine = [(each.machine, each.cpu, each.cores) for each in (here, there)]
+        machine = [(where.machine, where.cpu, where.cores) for where in (here, there)]
         same = code_of(here) == code_of(there) and (self.several or machine[0] == machine[1])
         return same and cell.settings == settings
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Who measures: an executor, of which `at_once()` tasks can run at a time, or this process.
+    """The measuring processes: an executor that runs `at_once()` tasks at a time, or this process.
 
     `machines` are those of the workers by name, where they have one.
     """
@@ -59,7 +60,7 @@ class Workers:
 class Finished:
     """A request that is over after `seconds`, and the cells that it added to the results.
 
-    `refused` says why there are none: the problem cannot be built, or not there.
+    `refused` is the reason for having none: the problem cannot be built, or not there.
     """
 
     request: Request
@@ -90,7 +91,7 @@ def registered_requests(families: Iterable[Family[Any, Any]], large: bool = Fals
 def merged(requests: Iterable[Request]) -> list[Request]:
     """Make one request of those of one problem, so that no cell is measured twice.
 
-    Raises UsageError where it is compared with two variants, whose cells no id would tell apart.
+    Raises UsageError where one is compared with two variants: their cells would have the same ids.
     """
     found: dict[tuple[str, ProblemId], Request] = {}
     for request in requests:
@@ -107,14 +108,14 @@ def merged(requests: Iterable[Request]) -> list[Request]:
 
 
 def _cells(results: Path) -> Iterable[Cell]:
-    """Read what there is; damaged lines count for nothing, `set_damaged_aside` tells of them."""
+    """Read the stored cells; damaged lines are left out, `set_damaged_aside` reports them."""
     return read_cells(results, lambda damage: None) if results.exists() else ()
 
 
 def is_outdated(results: Path, settings: Settings, site: Site | None = None) -> bool:
     """Whether a results file holds cells that other code, settings or machines have measured.
 
-    A report would show them beside the new ones as if they were comparable.
+    A report would show them with the new ones as if they were comparable.
     """
     site = site or Site(environment(settings.sampling.seed))
     return any(not site.has_measured(cell, settings) for cell in _cells(results))
@@ -150,8 +151,10 @@ def resumed(
         if site.has_measured(cell, settings):
             machines = held.setdefault((cell.family, str(cell.problem)), {})
             machines.setdefault(cell.environment.machine, {})[cell.variant] = cell
-    keys = [(each.family.name, legible(str(each.problem))) for each in requests]
-    return [_resumed(each, held.get(key, {})) for each, key in zip(requests, keys, strict=True)]
+    return [
+        _resumed(request, held.get((request.family.name, legible(str(request.problem))), {}))
+        for request in requests
+    ]
 
 
 def _resumed(request: Request, machines: Mapping[str | None, Mapping[str, Cell]]) -> Request:
@@ -159,7 +162,7 @@ def _resumed(request: Request, machines: Mapping[str | None, Mapping[str, Cell]]
     usable = [_usable(request, cells) for cells in machines.values()]
     return replace(
         request,
-        stored=tuple(each for cells in usable for each in cells.values()),
+        stored=tuple(cell for cells in usable for cell in cells.values()),
         is_measured=any(names <= cells.keys() for cells in usable),
     )
 
@@ -167,7 +170,7 @@ def _resumed(request: Request, machines: Mapping[str | None, Mapping[str, Cell]]
 def _usable(request: Request, cells: Mapping[str, Cell]) -> dict[str, Cell]:
     """Keep the cells of a request's variants that are compared as it wants it.
 
-    Where the variant to compare with has no part in the problem, its cell names who stood in.
+    Where the variant to compare with has no part in the problem, its cell names the stand-in.
     """
     names, against = request.names(), request.reference.name
     first = cells.get(against)
@@ -189,9 +192,9 @@ def sweep(
     workers: Workers | None = None,
     begun: Callable[[Request], None] = lambda request: None,
 ) -> Iterator[Finished]:
-    """Measure each request that is not measured yet; who calls holds the file.
+    """Measure each request that is not measured yet; the caller holds the file.
 
-    Without an executor they are measured here, one by one; `listen` is told how far each is, and
+    Without an executor they are measured here, one by one; `listen` gets their progress, and
     each cell is stored as soon as it is final, so that a kill loses those in flight alone. With
     one, a request is a task of it, and its cells are stored when it is over; where the worker of a
     task dies, it is tried once more, and then its cells are failed ones. Raises ShardbenchError
@@ -240,14 +243,15 @@ def _over(
     begun: Callable[[Request], None],
 ) -> Iterator[Finished]:
     site = workers.site
-    tasks = [_task(request, settings, site, registry) for request in requests]
+    call = partial(measure, code=code_of(site.environment))
+    jobs = [request.job(settings, registry) for request in requests]
     started: dict[int, float] = {}
 
-    def task_begins(number: int) -> None:
+    def job_begins(number: int) -> None:
         started.setdefault(number, time.monotonic())
         begun(requests[number])
 
-    for number, outcome in outcomes(executor, measure, tasks, workers.at_once, task_begins):
+    for number, outcome in outcomes(executor, call, jobs, workers.at_once, job_begins):
         request, cells, refused = requests[number], [], ""
         if isinstance(outcome, ShardbenchError):
             refused = str(outcome)
@@ -262,20 +266,3 @@ def _over(
             cells = outcome
         append_cells(results, cells)
         yield Finished(request, cells, time.monotonic() - started[number], refused)
-
-
-def _task(
-    request: Request, settings: Settings, site: Site, registry: Callable[[], Registry]
-) -> Task:
-    return Task(
-        registry,
-        request.family.name,
-        str(request.workload),
-        request.topology,
-        request.variants,
-        request.against,
-        request.purpose,
-        settings,
-        request.stored,
-        code_of(site.environment),
-    )

@@ -1,27 +1,23 @@
-"""Tasks for an executor: one problem each, measured by a worker on its own machine."""
+"""The work of an executor's workers: each measures one problem at a time on its own machine."""
 
 import multiprocessing
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from harness.contract.registry import Registry
 from harness.measuring.comparison import Comparison
 from harness.measuring.environment import environment
-from harness.measuring.request import Request
+from harness.measuring.request import Job
 from harness.model.cell import Cell, Environment
 from harness.model.errors import ShardbenchError
-from harness.model.ids import WorkloadSpec
-from harness.model.settings import Settings
-from harness.model.topology import Topology
 
 # A worker may have several threads, and two measurements at once disturb each other.
 _ONE_AT_A_TIME = threading.Lock()
 
 
 class Code(NamedTuple):
-    """What must be the same for results to be compared: our code, the libraries', Python's."""
+    """The code that compared results must have in common: ours, the libraries', Python's."""
 
     code: str | None
     packages: Mapping[str, str]
@@ -33,48 +29,26 @@ def code_of(environment: Environment) -> Code:
     return Code(environment.code, environment.packages, environment.python)
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A problem and how to measure it, in plain records; `registry` must be importable by name.
+def measure(job: Job, code: Code) -> list[Cell]:
+    """Measure a problem in this process and its children; returns its cells.
 
-    `stored` are cells that the results hold, of any machine; `code` is what the environment of the
-    worker must have as well.
-    """
-
-    registry: Callable[[], Registry]
-    family: str
-    workload: str
-    topology: Topology
-    variants: tuple[str, ...]
-    against: str
-    purpose: str
-    settings: Settings
-    stored: tuple[Cell, ...]
-    code: Code
-
-
-def measure(task: Task) -> list[Cell]:
-    """Measure a task in this process and its children; returns its cells.
+    Of the cells that the results hold already, those of this machine are not measured again. `code`
+    must be the code that is installed here.
 
     Raises:
         UsageError: the problem cannot be built.
         ShardbenchError: this process cannot measure, or other code is installed here.
     """
-    check_worker(describe(task.settings.sampling.seed), task.code)
+    seed = job.settings.sampling.seed
+    check_worker(describe(seed), code)
     with _ONE_AT_A_TIME:
-        here = environment(task.settings.sampling.seed).machine
+        here = environment(seed).machine
+        request = job.request()
+        stored = tuple(cell for cell in request.stored if cell.environment.machine == here)
         cells: list[Cell] = []
-        request = Request(
-            task.registry().find(task.family),
-            WorkloadSpec.parse(task.workload),
-            task.topology,
-            task.variants,
-            task.against,
-            task.purpose,
-            stored=tuple(each for each in task.stored if each.environment.machine == here),
-        )
         # In this order an earlier cell never depends on a later one, should writing be cut short.
-        Comparison(request, task.settings, task.registry).run(settled=cells.append)
+        comparison = Comparison(replace(request, stored=stored), job.settings, job.registry)
+        comparison.run(settled=cells.append)
     return cells
 
 

@@ -1,4 +1,4 @@
-"""From what is known of a host to the row of a topology file, each figure with its origin."""
+"""The row of a topology file for a host, each figure with its origin."""
 
 import csv
 import io
@@ -18,11 +18,11 @@ QUERIED, SHEET, ASSUMED, GIVEN, UNKNOWN = "queried", "data sheet", "assumed", "g
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host, as far as it is known, and where that is from.
+    """One host, as far as it is known.
 
     `nic_gbits` is the speed of each network device by the matrix's name, Gbit/s; one that is
-    missing has no link. `memory` is bytes. `source` says where all this was found, `remarks` what
-    else the file should tell.
+    missing has no link. `memory` is bytes. `source` is the origin of all this, and `remarks` are
+    further comments for the file.
     """
 
     gpus: tuple[GpuDevice, ...]
@@ -34,7 +34,7 @@ class Host:
 
 
 class SourcedFigure(NamedTuple):
-    """A field of the row: its value, None for a blank, where it is from and what it is."""
+    """A field of the row: its value, None for a blank, its origin and its explanation."""
 
     value: float | None
     basis: str
@@ -102,10 +102,10 @@ def capture(
     nic_gbits: float | None = None,
     memory_gib: float | None = None,
 ) -> HostTopology:
-    """Decide the row of a host; what is given stands in place of what is known of it.
+    """Decide the row of a host; given figures replace the known ones.
 
     Raises UsageError without a GPU, for GPUs of several kinds, or where a figure that a row must
-    have cannot be found; it says what would give it.
+    have cannot be found, with a way to give it.
     """
     if not host.gpus:
         raise UsageError("There is no GPU to write a topology for.")
@@ -239,7 +239,7 @@ def _intra(
     together = (len(gpu.links) or shape.links_per_gpu) * nvlink_bw
     if value < 0.9 * together:
         whole += f" (its NVLinks together carry {together / GB:.4g} GB/s)"
-    basis = SHEET if SHEET in (each.basis for each in used) else QUERIED
+    basis = SHEET if SHEET in (link.basis for link in used) else QUERIED
     return SourcedFigure(value, basis, f"{whole}: {why}")
 
 

@@ -1,4 +1,4 @@
-"""Topology files: CSV whose rows become topologies, or one sentence on the field that is wrong."""
+"""Topology files in CSV: each row is a topology, or an error that names the wrong field."""
 
 import csv
 import io
@@ -90,9 +90,9 @@ def read_topologies(text: str, file: str) -> dict[str, Topology]:
 
 
 def read_values(texts: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, tuple[str, str]]]:
-    """Return the values of the filled fields that are sound, and what is wrong with the others.
+    """Return the values of the valid fields, and by column the faults of the others.
 
-    That is a reason, and what to write if only the unit is wrong, else nothing.
+    A fault is a reason, and the text to write if only the unit is wrong, else nothing.
     """
     values: dict[str, Any] = {}
     refused: dict[str, tuple[str, str]] = {}

@@ -76,7 +76,7 @@ def matrix_of(
     """Build the matrix of a host: NVLinks where there are, PCIe paths otherwise.
 
     `levels` is NVML's common ancestor of each pair of GPUs, by their positions; where it is
-    missing, the places tell.
+    missing, the places decide.
     """
     gpu_names = tuple(f"GPU{position}" for position in range(len(gpus)))
     nic_names = {f"NIC{position}": nic.name for position, nic in enumerate(nics)}
@@ -98,8 +98,8 @@ def matrix_of(
 def _nvlinks(one: GpuDevice, other: GpuDevice) -> int:
     """Return how many NVLinks join two GPUs, from one to the other or through a switch.
 
-    A link whose end NVML does not tell, as in some virtual machines, leads to a switch: so NCCL
-    takes it, too (NVIDIA/nccl#1182).
+    A link without a known end, as in some virtual machines, counts as one to a switch, as NCCL does
+    (NVIDIA/nccl#1182).
     """
     direct = sum(1 for end in one.links if end and end == other.address)
     return direct or min(sum(end in ("switch", "") for end in gpu.links) for gpu in (one, other))

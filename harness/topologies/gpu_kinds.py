@@ -53,7 +53,7 @@ def pcie_bw(generation: int, width: int) -> float:
 
 @cache
 def gpu_kinds() -> tuple[GpuKind, ...]:
-    """Return the kinds of GPUs whose data sheets are known."""
+    """Return the kinds of GPUs with known data sheets."""
     kinds = []
     for row in read_table(data_text("gpus.csv"), "gpus.csv"):
         filled = {
@@ -83,18 +83,18 @@ def find_gpu_kind(name: str) -> GpuKind | None:
 
 def _words(name: str) -> Iterator[str]:
     for word in re.findall(r"[A-Z0-9]+", name.upper()):
-        # `SXM5` is an SXM, whatever its generation, where a row says no more than that.
+        # `SXM5` is an SXM of any generation, for rows that do not name one.
         yield word
         if form := re.fullmatch(r"(SXM)\d", word):
             yield form[1]
 
 
 def require_gpu_kind(name: str) -> GpuKind:
-    """Return the kind that a GPU's name means; raises UsageError, which says what is known."""
+    """Return the kind that a GPU's name means; raises UsageError, which lists the known ones."""
     if kind := find_gpu_kind(name):
         return kind
     words = set(_words(name))
-    if near := [each.name for each in gpu_kinds() if words & set(_words(each.name))]:
+    if near := [kind.name for kind in gpu_kinds() if words & set(_words(kind.name))]:
         raise UsageError(f"A GPU '{name}' may be any of {', '.join(near)}: say which.")
-    known = ", ".join(each.name for each in gpu_kinds())
+    known = ", ".join(kind.name for kind in gpu_kinds())
     raise UsageError(f"No data sheet is known for a GPU '{name}'; known are: {known}.")

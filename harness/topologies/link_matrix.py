@@ -25,7 +25,7 @@ class LinkMatrix:
     """What joins the devices of one host, by their names.
 
     `links` holds each ordered pair of different devices: `NV4` for four NVLinks, or one of
-    `PCIE_KINDS`. `nic_names` says what the system calls a network device (`NIC0` is `mlx5_0`).
+    `PCIE_KINDS`. `nic_names` has the system's name of a network device (`NIC0` is `mlx5_0`).
     """
 
     gpus: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The shape of a matrix of links: who is joined with whom, and how fast all at once."""
+"""The shape of a matrix of links: which GPUs are joined, and the bandwidth of all at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,8 +60,8 @@ def shape_of(matrix: LinkMatrix, gpu_links: int | None) -> LinkShape:
 def _islands(matrix: LinkMatrix) -> tuple[tuple[str, ...], ...]:
     islands: list[set[str]] = []
     for gpu in matrix.gpus:
-        joined = [each for each in islands if any(matrix.nvlinks(gpu, other) for other in each)]
-        islands = [each for each in islands if each not in joined] + [{gpu}.union(*joined)]
+        joined = [group for group in islands if any(matrix.nvlinks(gpu, other) for other in group)]
+        islands = [group for group in islands if group not in joined] + [{gpu}.union(*joined)]
     ordered = [tuple(gpu for gpu in matrix.gpus if gpu in island) for island in islands]
     return tuple(sorted(ordered, key=lambda island: matrix.gpus.index(island[0])))
 

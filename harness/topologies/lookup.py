@@ -29,7 +29,7 @@ def _text(path: str) -> str:
 def find_topology(name: str, gpus: int) -> Topology:
     """Return a preset, or the topology in a CSV file (`FILE.csv` or `FILE.csv#NAME`), sized.
 
-    Raises UsageError where there is none, or not with so many GPUs.
+    Raises UsageError where there is none, or not with `gpus` GPUs.
     """
     path, _, wanted = name.partition("#")
     if not path.endswith(".csv"):
@@ -50,7 +50,7 @@ def find_rows(name: str) -> list[TopologyRow]:
     """Return the rows that a preset, `FILE.csv` or `FILE.csv#NAME` means, or raise UsageError."""
     path, _, wanted = name.partition("#")
     if not path.endswith(".csv"):
-        find_topology(name, 1)  # an unknown name is told as everywhere
+        find_topology(name, 1)  # raises for an unknown name
         rows = read_rows(data_text("topologies.csv"), name)
         return [TopologyRow(name, row.texts) for row in rows if row.texts["name"] == name]
     rows = read_rows(_text(path), path)
@@ -70,7 +70,7 @@ def placed_on(
 
     A captured workload brings the machines that it was captured with, which are called `captured`.
     Raises UsageError where none is named and none brought, where `captured` is named with another
-    number of GPUs, or where what is named does not exist.
+    number of GPUs, or where the named one does not exist.
     """
     if name not in (None, CAPTURED):
         if gpus is None:
@@ -79,7 +79,7 @@ def placed_on(
     brought = family.brings(workload)
     if brought is None:
         if name is None:
-            family.label(workload)  # that there is none of that name is said first
+            family.label(workload)  # raises first where there is none of that name
             raise UsageError(
                 f"Workload '{workload}' of family '{family.name}' is placed on no machine yet: "
                 "name one with --topology, and with --gpus how many GPUs."

@@ -74,7 +74,7 @@ def _place(device: Path) -> PciPlace:
 class NvmlAnswers(NamedTuple):
     """The GPUs, NVML's common ancestor of each pair, and the pairs without peer-to-peer access.
 
-    `failure` says why there is no GPU.
+    `failure` is the reason for seeing no GPU.
     """
 
     gpus: tuple[GpuDevice, ...] = ()
@@ -84,7 +84,7 @@ class NvmlAnswers(NamedTuple):
 
 
 def read_gpus(system: Path = SYS) -> NvmlAnswers:
-    """Return what NVML tells of the GPUs, and where the kernel has them."""
+    """Return what NVML reports of the GPUs, and their places in the kernel's tree."""
     try:
         import pynvml
     except ImportError:
@@ -192,7 +192,7 @@ def _has_fabric(nvml: Any, handle: Any) -> bool:
 def with_torch(gpus: Sequence[GpuDevice]) -> tuple[Sequence[GpuDevice], str]:
     """Take over what torch's CUDA reports: the memory that programs get, clock and bus width.
 
-    The second value says why there is nothing to take over.
+    The second value is the reason for taking nothing over.
     """
     try:
         import torch

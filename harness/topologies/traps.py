@@ -1,4 +1,4 @@
-"""The traps of a topology, all at once: what is wrong with it, and what to write instead."""
+"""The traps of a topology, all at once, each with a correction."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -180,7 +180,7 @@ def _both_ways(case: _Case, kind: GpuKind) -> Iterator[TopologyTrap]:
 
 
 def _part_of_a_mesh(case: _Case, kind: GpuKind) -> Iterator[TopologyTrap]:
-    """A part of a machine whose GPUs each have their own links to each other, without a switch."""
+    """A part of a machine with direct links between its GPUs, without a switch."""
     gpus, count, column = case.gpus, case.local, "intra_host_bw"
     used = (kind.nvlink_bw or 0) * (gpus - 1)
     if kind.name == "MI300X" and 2 <= gpus < count and case.values.get(column, 0) > 1.03 * used:
@@ -216,6 +216,6 @@ def _host_link(case: _Case, kind: GpuKind) -> Iterator[TopologyTrap]:
         why = "both ways together" if value > 1.5 * link else "the whole link"
         whole = f"{link / GB:.4g} GB/s one way join {kind.name} with its host"
         wrong = f"{value / GB:.4g} GB/s is {why}: {whole}, and the network shares them"
-        sources = [each.sources[column] for each in case.libraries if column in each.sources]
+        sources = [lib.sources[column] for lib in case.libraries if column in lib.sources]
         cited = f" ({', '.join(sources)})" if sources else ""
         yield TopologyTrap(column, wrong, f"{link / 2:.0f}, half of it{cited}")

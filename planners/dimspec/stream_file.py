@@ -6,10 +6,7 @@ from typing import Annotated, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from harness.contract import UsageError
-from harness.contract.abilities.captured_file import read_captured
-from harness.model.declared import checked
-from harness.model.files import read_json
+from harness.contract import UsageError, checked, read_captured, read_json
 from planners.dimspec.conversion.costs import Cost
 from planners.dimspec.conversion.partition import (
     MOST_MESH_AXES,

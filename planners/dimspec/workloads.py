@@ -4,10 +4,17 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.contract import Topology, UsageError, Workload, WorkloadSpec
-from harness.contract.abilities.captured_file import check_workload, is_captured_file, labelled
-from harness.model.ids import at_most
-from harness.model.topology import captured_topology
+from harness.contract import (
+    Topology,
+    UsageError,
+    Workload,
+    WorkloadSpec,
+    at_most,
+    captured_topology,
+    check_workload,
+    is_captured_file,
+    labelled,
+)
 from planners.dimspec.conversion.partition import MOST_MESH_AXES
 from planners.dimspec.stream_file import read_mesh
 

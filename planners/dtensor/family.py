@@ -51,7 +51,7 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
         Counter("misses", "decisions that had to be made"),
         Counter("specs_built", "DTensor specs put together"),
         Counter("pytree_passes", "passes of pytree over arguments"),
-        Counter("strategies_expanded", "strategies put together to choose from", enough="misses"),
+        Counter("strategies_expanded", "strategies built to choose from", sufficient="misses"),
         Counter("cache_entries", "decisions kept after the call"),
         Counter("cache_bytes", "bytes of the Python objects that they hold"),
         Counter("objects_kept", "Python objects that outlive a step, for each of 50 steps"),

@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 
-from harness.contract import Prepared, Topology, WorkloadSpec
-from harness.contract.abilities.captured_file import is_captured_file
+from harness.contract import Prepared, Topology, WorkloadSpec, is_captured_file
 from planners.dtensor.capture.replay import replayed
 from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch

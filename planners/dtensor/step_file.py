@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from harness.contract.abilities.captured_file import read_captured
-from harness.model.declared import checked
+from harness.contract import checked, read_captured
 
 MOST_TEXT = 100
 

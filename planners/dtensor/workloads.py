@@ -4,10 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.contract import Topology, UsageError, Workload, WorkloadSpec
-from harness.contract.abilities.captured_file import check_workload, is_captured_file, labelled
-from harness.model.ids import one_of
-from harness.model.topology import captured_topology
+from harness.contract import (
+    Topology,
+    UsageError,
+    Workload,
+    WorkloadSpec,
+    captured_topology,
+    check_workload,
+    is_captured_file,
+    labelled,
+    one_of,
+)
 from planners.dtensor.step_file import read_step
 
 OPS = ("addmm", "mm", "mul", "relu", "add-scalar", "view", "view-sharded", "t")

@@ -9,8 +9,7 @@ from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType
 
-from harness.contract import Topology, UsageError
-from harness.model.topology import CAPTURED
+from harness.contract import CAPTURED, Topology, UsageError
 from planners.embedding.calibration.coefficients import Calibration
 from planners.embedding.capture.components import CapturedReservation
 from planners.embedding.capture.file import CapturedProblem, read_problem

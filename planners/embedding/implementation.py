@@ -2,8 +2,7 @@
 
 from operator import methodcaller
 
-from harness.contract import Topology, WorkloadSpec
-from harness.contract.abilities.captured_file import is_captured_file
+from harness.contract import Topology, WorkloadSpec, is_captured_file
 from planners.embedding import problem as problems
 from planners.embedding.captured_problem import build_captured
 from planners.embedding.decision import fingerprint, validate

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
-from harness.contract.abilities.captured_file import is_captured_file
+from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec, is_captured_file
 from planners.embedding.tables.files import Table
 from planners.embedding.workloads.catalog import assigned, load_tables, memory_setting
 

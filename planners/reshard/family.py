@@ -23,7 +23,7 @@ FAMILY: Family["ReshardProblem", "ReshardDecision"] = Family(
         Quality("inserted_ops", "", "lower", "ops that were inserted and stayed"),
     ),
     counters=(
-        Counter("syncs", "times that the whole block was looked at", enough="batches"),
+        Counter("syncs", "times that the whole block was looked at", sufficient="batches"),
         Counter("batches", "batches of insertions or removals"),
         Counter("ops_visited", "ops that were looked at to bring the block in line", "edits"),
         Counter("edits", "ops that were inserted or removed"),

@@ -15,6 +15,7 @@ from msgspec import to_builtins
 
 from harness.measuring.goals import Standing, standing
 from harness.model.cell import Cell, Goal, by_problem
+from harness.model.decisions import models_of
 from harness.model.quality import Bound
 from reports.core.formatting import listing, plural, progress
 from reports.core.frames import Results
@@ -87,18 +88,14 @@ class FamilyView(Results):
         return [str(name) for name in compared if self._root(str(name)) == self.reference]
 
     @cached_property
-    def _models(self) -> dict[str, str]:
+    def _models(self) -> dict[str, str | None]:
         """The variant that each variant must decide the same as, "" where there is none."""
         pairs = zip(self.cells["variant"], self.cells["same_as"], strict=True)
         return {str(variant): str(target) for variant, target in pairs}
 
     def _root(self, name: str) -> str:
         """The variant at the end of that chain, which decides for all of it."""
-        seen = {name}
-        while (target := self._models.get(name, "")) and target not in seen:
-            seen.add(target)
-            name = target
-        return name
+        return [name, *models_of(name, self._models)][-1]
 
     def whose_decision(self, cell: Mapping[str, Any]) -> str:
         """Return a cell's decision; "same" means the same as the variant that it is compared with.

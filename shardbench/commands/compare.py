@@ -1,6 +1,7 @@
 """`shardbench compare`: the variants of a family on one problem."""
 
 from contextlib import nullcontext
+from dataclasses import replace as with_fields
 from pathlib import Path
 from typing import Annotated
 
@@ -71,12 +72,12 @@ def compare(
     ] = False,
 ) -> None:
     """Compare the variants of a family on one problem."""
-    question = find_problem(found_registry(), family, workload, topology, gpus)
+    request = find_problem(found_registry(), family, workload, topology, gpus)
     settings = settings_of(budget, seconds, seed, memory)
     if quick:
         settings = replace(settings, sampling=settings.sampling.quick())
-    names = [name for name in (question.variant, *names_in(variants)) if name]
-    comparison = Comparison(question.request(names, against), settings)
+    names = (*request.variants, *names_in(variants))
+    comparison = Comparison(with_fields(request, variants=names, against=against), settings)
     check_writable(file_named(json))
     with measuring_into(results) if results else nullcontext():
         if results is not None:

@@ -1,5 +1,6 @@
 """`shardbench explain`: the reasons for a variant's decision."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -47,16 +48,13 @@ def explain(
     ] = None,
 ) -> None:
     """Explain a decision, and show what alternatives would cost."""
-    question = find_problem(found_registry(), cell, workload, topology, gpus)
-    if not question.variant:
+    request = find_problem(found_registry(), cell, workload, topology, gpus)
+    if not request.variants:
         raise UsageError(f"Name the variant to explain: FAMILY/VARIANT, or one id, {ID}.")
     check_out(out, ".md", ".json")
     with progress_display("") as listen:
-        listen(Event("planning", question.variant, 1, 1))
-        made = make_explanation(
-            question.family, question.variant, question.workload, question.topology,
-            against, rank, top,
-        )  # fmt: skip
+        listen(Event("planning", request.variants[0], 1, 1))
+        made = make_explanation(replace(request, against=against), rank, top)
     if out is None:
         display.show(shown(made))
         return

@@ -3,15 +3,14 @@
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from harness.contract import Family
 from harness.measuring.monitor import Event
+from harness.measuring.request import Request
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
-from harness.model.topology import Topology
 from harness.planning.plan import Near, Planned, front
 from harness.planning.plan import plan as make_plan
 from harness.store.results import to_json
@@ -88,16 +87,17 @@ def plan(
     found = able_family(found_registry(), family, "planning", "plan")
     workload = WorkloadSpec.parse(tables)
     placed = placed_with_note(found, workload, topology, gpus)
+    request = Request(found, workload, placed, (variant,) if variant else ())
     if near is not None and pareto is not None:
         if variant:
             raise UsageError("--pareto takes no --variant: the family's choice plans.")
-        _write_front(found, workload, placed, near, seconds, pareto)
+        _write_front(request, near, seconds, pareto)
         return
     check_writable(out)
     with progress_display("") as listen:
         if messages.is_terminal:  # elsewhere a refusal is one sentence, with no line before it
             listen(Event("planning", variant or "the family's choice", 1, 1))
-        made = make_plan(found, workload, placed, variant, seconds, near=near)
+        made = make_plan(request, seconds, near)
     write(out, to_json(made.document, indent=2) + "\n")
     display.show(shown(made, all_ranks))
     if near is not None and made.moved_gib is not None and made.moved_gib > near.gib:
@@ -132,14 +132,7 @@ def _near(
     return Near(previous, math.inf if move_gib is None else move_gib, frozenset(lost))
 
 
-def _write_front(
-    family: Family[Any, Any],
-    workload: WorkloadSpec,
-    topology: Topology,
-    near: Near,
-    seconds: float | None,
-    folder: Path,
-) -> None:
+def _write_front(request: Request, near: Near, seconds: float | None, folder: Path) -> None:
     """Write plans that move more and more into a folder, with a table and a figure of them."""
     from reports.family.front import draw_front
 
@@ -148,7 +141,7 @@ def _write_front(
     with progress_display("") as listen:
         if messages.is_terminal:
             listen(Event("planning", "the family's choice", 1, 1))
-        for planned in front(family, workload, topology, near, seconds):
+        for planned in front(request, near, seconds):
             made.append(planned)
             write(folder / f"plan-{len(made)}.json", to_json(planned.document, indent=2) + "\n")
     if not made:

@@ -1,5 +1,6 @@
 """`shardbench profile`: where a variant's time goes, or the difference between two variants."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -60,23 +61,23 @@ def profile(
     """
     from reports.profile.page import explanation, flame_page, overview
 
-    question = find_problem(found_registry(), family, workload, topology, gpus)
-    if question.variant and variant:
+    request = find_problem(found_registry(), family, workload, topology, gpus)
+    if request.variants and variant:
         raise UsageError(f"'{family}' names the variant already; leave out '{variant}'.")
-    name = question.variant or variant
+    name = next(iter(request.variants), variant)
     if not name:
         raise UsageError(f"Name the variant to profile: FAMILY VARIANT, or one id, {ID}.")
     if against == name:
         raise UsageError(f"--against takes another variant than '{name}' itself.")
     check_seconds("--seconds", seconds)
-    names = [question.family.find(text).name for text in (name, against) if text]
-    request = question.request(names)
+    names = tuple(request.family.find(text).name for text in (name, against) if text)
+    request = replace(request, variants=names)
     check_folder(out)  # whether it can be written is better known before
     settings = settings_of(budget, budget, 0, memory)
     with progress_display(str(request.problem)) as listen:
         profiled = profile_variants(request, settings, seconds, listen)
-    profiles = [profiled[variant_].profile for variant_ in names]
-    pair = CellId(question.family.name, "-against-".join(names), request.problem)
+    profiles = [profiled[profiled_name].profile for profiled_name in names]
+    pair = CellId(request.family.name, "-against-".join(names), request.problem)
     files = {
         out / f"{request.cell_id(profiled_name).file_stem}.{suffix}": text
         for profiled_name in names

@@ -118,10 +118,10 @@ class TestAsked:
             "embedding/compiled", "synthetic[tables=2,seed=1]", "dgx_a100_80gb", 8
         )
         assert by_id == by_options
-        assert by_id.variant == "compiled"
+        assert by_id.variants == ("compiled",)
 
     def test_a_problem_of_a_family_names_no_variant(self):
-        assert self.ask(f"embedding@{ID}").variant == ""
+        assert self.ask(f"embedding@{ID}").variants == ()
 
     def test_a_file_is_found_by_the_name_that_results_give_it(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

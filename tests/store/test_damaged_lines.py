@@ -45,24 +45,8 @@ class TestTornLines:
         append_cells(path, [cell("d")])
         assert variants(path) == [*["a", "b", "c"][:whole], "d"]
 
-    def test_every_cut_of_the_last_line_loses_that_line_alone(self, path: Path):
-        append_cells(path, [cell("a"), cell("b", reason="é" * 3)])
-        content = path.read_bytes()
-        first = content.index(b"\n") + 1
-        for cut in range(first, len(content)):
-            path.write_bytes(content[:cut])
-            append_cells(path, [cell("c")])
-            kept = ["b"] if cut == len(content) - 1 else []  # only its line end was missing
-            assert variants(path) == ["a", *kept, "c"]
-
     def test_a_file_of_one_torn_line_is_empty(self, path: Path):
         path.write_text('{"cell"')
-        assert variants(path) == []
-        append_cells(path, [cell("a")])
-        assert variants(path) == ["a"]
-
-    def test_an_empty_file_has_no_cells(self, path: Path):
-        path.touch()
         assert variants(path) == []
         append_cells(path, [cell("a")])
         assert variants(path) == ["a"]
@@ -122,38 +106,28 @@ class TestDamagedLines:
         ("changes", "why"),
         [
             ({"ratio": "x"}, "'ratio': Expected `object | null`, got `str`"),
-            ({"ratio": {"value": "x"}}, "'ratio.value': Expected `float`, got `str`"),
-            ({"ratio": {"value": None}}, "'ratio': Object missing required field `value`"),
             ({"ratio": {"value": 0}}, "'ratio.value': Expected `float` >= 1e-100"),
             ({"ratio": {"value": math.nan}}, None),
             ({"ratio": {"value": 2, "high": 1}}, "'ratio': a value must lie within its interval"),
-            ({"wall_s": {"median": math.inf}}, None),
             ({"wall_s": {"median": 1, "samples": ["x"]}}, "'wall_s.samples[0]': Expected `float`"),
             ({"wall_s": {"median": 1e-200}}, "'wall_s' must be 0 or from 1e-100 to 1e+100 in size"),
-            ({"cpu_s": {}}, "'cpu_s': Object missing required field `median`"),
             ({"cpu_s": {"median": -1}}, "'cpu_s.median': Expected `float` >= 0.0"),
-            ({"gpus": True}, "'gpus': Expected `int`, got `bool`"),
             ({"gpus": 0}, "'gpus': Expected `int` >= 1"),
             ({"size": 10**400}, "'size': Number out of range"),
             ({"size": 1e-200}, "'size' must be 0 or from 1e-100 to 1e+100 in size"),
             ({"counters": [1]}, "'counters': Expected `object`, got `array`"),
-            ({"counters": {"copies": "1"}}, "'counters[...]': Expected `int`, got `str`"),
             ({"counters": {"copies": 10**400}}, "'copies' must be 0 or from 1e-100 to 1e+100 in"),
             ({"facts": {"tables": 10**400}}, "'tables' must be 0 or from 1e-100 to 1e+100 in"),
             ({"peak_memory_bytes": 10**400}, "'peak_memory_bytes': Expected `int` <= 9223372036"),
             ({"status": "fine"}, "'status': Invalid enum value 'fine'; known are: ok, over budget"),
-            ({"status": None}, "Object missing required field `status`"),
             ({"status": "x" * 10**6}, "'status': Invalid enum value 'xxx"),
             ({"variant": None}, "Object missing required field `variant`"),
             ({"cell": "embedding/other@x"}, "Problem 'x' is malformed; write"),
             ({"variant": "other"}, "'cell' must be the id of what the line says, 'embedding/other"),
             ({"gpus": 8}, "'cell' must be the id of what the line says, 'embedding/upstream@"),
             ({"workload": "dlrm["}, "Workload 'dlrm[' is malformed"),
-            ({"qualities": [{}]}, "'qualities[0]': Object missing required field `name`"),
             ({"goals": [{"measure": "speed"}]}, "'goals[0]"),
             ({"environment": {"packages": []}}, "'environment.packages': Expected `object`, got"),
-            ({"settings": 3}, "'settings': Expected `object | null`, got `int`"),
-            ({"schema": "1"}, "'schema' must be 1"),
             ({"schema": True}, "'schema' must be 1"),
         ],
     )
@@ -178,15 +152,6 @@ class TestDamagedLines:
             with pytest.raises(UsageError) as refused:
                 list(read_cells(path, on_damage))
             assert str(refused.value) == f"{path}, line 2: it has schema 2; this reads 1."
-
-    def test_a_file_that_is_not_there_is_named(self, path: Path):
-        with pytest.raises(UsageError) as refused:
-            list(read_cells(path))
-        assert str(refused.value) == f"{path} cannot be read: No such file or directory."
-
-    def test_a_folder_is_named(self, tmp_path: Path):
-        with pytest.raises(UsageError, match="cannot be read: "):
-            list(read_cells(tmp_path))
 
 
 class TestSettingAside:

@@ -55,11 +55,6 @@ def test_figures_that_are_no_longer_counted_are_left_out(path: Path):
     assert list(read_cells(path)) == [written]
 
 
-def test_a_cell_knows_its_id():
-    assert cell().record()["cell"] == str(cell().id)
-    assert str(cell().problem) == "dlrm-856[tables=10,seed=1]/dgx_h100:16"
-
-
 def test_summary_of_nothing_is_nothing():
     assert Summary.of([]) is None
     assert Summary.of([2.0, 1.0]) == Summary(1.5, (2.0, 1.0))
@@ -139,11 +134,6 @@ with hold(Path(sys.argv[1])):
         other.symlink_to(path)
         with hold(path), pytest.raises(ShardbenchError, match="is measuring into"), hold(other):
             pass
-
-    def test_it_can_be_held_again(self, path: Path):
-        for _ in range(2):
-            with hold(path):
-                pass
 
     def test_what_is_no_file_is_said(self, tmp_path: Path):
         with pytest.raises(ShardbenchError, match="it is not a file"), hold(tmp_path):
@@ -282,13 +272,7 @@ RANKS = cell(ranks=RankTable(("ms",), ((1.5,), (2.0,)), (None,), "ms")).record()
         ({}, True),
         ({"rows": []}, True),
         ({"rows": [[1.0, 2.0]]}, False),
-        ({"rows": [["1"]]}, False),
-        ({"rows": [[True]]}, False),
-        ({"rows": [1.0]}, False),
-        ({"columns": ["a", "b"]}, False),
-        ({"capacities": []}, False),
         ({"capacities": ["x"]}, False),
-        ({"bar": "s"}, False),
         ({"bar": None}, False),
     ],
 )

@@ -123,25 +123,17 @@ class TestUnits:
                 "write 50000000 if GB/s were meant.",
             ),
             (
-                "hbm_to_ddr_bw",
-                "1e30",
-                "must be bytes per millisecond, from 1,000,000 to 1,000,000,000, not '1e30'.",
-            ),
-            (
                 "hbm_bytes",
                 "80",
                 "must be a whole number of bytes per GPU, from 1,073,741,824 to "
                 "4,398,046,511,104, not '80'; write 85899345920 if GiB were meant.",
             ),
-            ("hbm_bytes", "-80", "must be a whole number of bytes per GPU, "),
             ("hbm_bytes", "8e10.5", "must be a whole number of bytes per GPU, "),
-            ("ddr_bytes", "2e13", "must be a whole number of bytes per GPU, "),
             *(
                 ("intra_host_bw", text, "must be bytes per millisecond, from ")
                 for text in ("0", "NaN", "inf", "fast", "450 GB/s", "null", "1e400")
             ),
             ("gpus_per_host", "7.5", "must be a whole number, from 1 to 4,096, not '7.5'."),
-            ("gpus_per_host", "0", "must be a whole number, from 1 to 4,096, not '0'."),
             ("hosts_per_nvlink_domain", "-2", "must be a whole number, from 1 to 4,096, "),
             ("hosts_per_nvlink_domain", "1000", "times gpus_per_host must be at most 4,096."),
         ],
@@ -166,11 +158,6 @@ class TestUnits:
     def test_a_missing_field_is_refused(self, file, field: str, blank: str):
         path = file(as_csv({**MINE, field: blank}))
         with pytest.raises(UsageError, match=rf"row 1 \(.*\): {field} is missing\.$"):
-            find_topology(path, 8)
-
-    def test_a_short_row_lacks_its_last_fields(self, file):
-        path = file("name,gpus_per_host,hbm_bytes,intra_host_bw,hbm_bw,hbm_to_ddr_bw\nmine,8\n")
-        with pytest.raises(UsageError, match=r"row 1 \(mine\): hbm_bytes is missing\.$"):
             find_topology(path, 8)
 
     def test_what_is_not_required_may_be_blank(self, file):
@@ -237,22 +224,10 @@ class TestFiles:
             find_topology(f"{path}#mime", 8)
         assert str(refused.value) == f"Unknown topology in {path} 'mime'; did you mean mine?"
 
-    def test_a_name_listed_twice_is_refused(self, file):
-        path = file(as_csv(MINE, MINE))
-        with pytest.raises(UsageError) as refused:
-            find_topology(path, 8)
-        assert str(refused.value) == f"{path}: topology 'mine' is listed twice."
-
     @pytest.mark.parametrize("name", ["my/machine", "my:machine", "my@machine"])
     def test_a_name_that_would_make_an_ambiguous_problem_id_is_refused(self, file, name: str):
         path = file(as_csv({**MINE, "name": name}))
         with pytest.raises(UsageError, match="name"):
-            find_topology(path, 8)
-
-    @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n"])
-    def test_an_empty_file_is_refused(self, file, text: str):
-        path = file(text)
-        with pytest.raises(UsageError, match="column 'name' is missing"):
             find_topology(path, 8)
 
     def test_a_file_with_a_header_only_is_refused(self, file):
@@ -264,32 +239,6 @@ class TestFiles:
     def test_comments_and_more_columns_are_left_out(self, file):
         path = file("# a comment\n" + as_csv({**MINE, "remark": "cheap"}) + "# another\n")
         assert find_topology(path, 8).name == "mine"
-
-    def test_a_byte_order_mark_is_left_out(self, file):
-        assert find_topology(file(b"\xef\xbb\xbf" + as_csv(MINE).encode()), 8).name == "mine"
-
-    def test_a_file_that_is_not_there_is_refused(self, tmp_path: Path):
-        path = str(tmp_path / "nowhere.csv")
-        with pytest.raises(UsageError, match=r"cannot be read: .*No such file") as refused:
-            find_topology(path, 8)
-        assert str(refused.value).startswith(path)
-
-    def test_a_folder_is_refused(self, tmp_path: Path):
-        folder = tmp_path / "folder.csv"
-        folder.mkdir()
-        with pytest.raises(UsageError, match=r"cannot be read: .*directory"):
-            find_topology(str(folder), 8)
-
-    def test_a_file_that_is_no_text_is_refused(self, file):
-        path = file(b"name,\xff\xfe\x00\n")
-        with pytest.raises(UsageError, match="cannot be read: "):
-            find_topology(path, 8)
-
-    def test_a_field_beyond_all_bounds_is_refused(self, file):
-        path = file(as_csv({**MINE, "source": "x" * 200_000}))
-        with pytest.raises(UsageError) as refused:
-            find_topology(path, 8)
-        assert path in str(refused.value)
 
 
 def test_a_topology_says_all_that_its_file_said():

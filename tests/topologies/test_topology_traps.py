@@ -183,19 +183,3 @@ def test_in_another_unit_the_figure_is_told_in_the_right_one(column: str, factor
     row = H100 | {column: f"{float(H100[column]) * factor:g}"}
     (finding,) = found(row)
     assert finding.write.startswith(H100[column])
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "column 'name' is missing"),
-        ("# nothing\n", "column 'name' is missing"),
-        ("gpu,hbm_bw\nT4,1\n", "column 'name' is missing"),
-        ("name,gpu\n", "no topology is listed"),
-        ("x" * 2**18, "line 1: field larger than field limit"),
-    ],
-)
-def test_what_is_no_table_of_topologies_is_refused(text: str, said: str):
-    with pytest.raises(UsageError) as refused:
-        read_rows(text, "mine.csv")
-    assert said in str(refused.value)

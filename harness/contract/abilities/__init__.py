@@ -1,1 +1,1 @@
-"""The declarations of what a family may offer beside timing, one to a module."""
+"""The optional abilities of a family, one to a module."""

@@ -1,4 +1,4 @@
-"""The files that `shardbench.capture` writes: one JSON object, headed by what it is."""
+"""The files that `shardbench.capture` writes: one JSON object with a header."""
 
 import gzip
 import hashlib
@@ -57,9 +57,9 @@ def check_workload(
     parameters: Mapping[str, Collection[str]],
     of_file: Collection[str],
 ) -> None:
-    """Raise UsageError unless a family has a workload, or it is a file, that takes what is given.
+    """Raise UsageError for an unknown workload, or for a parameter that it does not take.
 
-    `parameters` are those of each of its workloads, `of_file` those of a captured file.
+    `parameters` are those of the family's workloads by name, `of_file` those of a captured file.
     """
     if is_captured_file(spec.name):
         spec.check_parameters(of_file)

@@ -32,7 +32,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[D]):
-    """What is asked of an explanation.
+    """A question about a decision.
 
     Attributes:
         rank: the rank to look at; the heaviest where it is None.

@@ -20,11 +20,11 @@ _FEW_STEPS = 3
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One thing that is told of every part.
+    """A column of an inventory: one figure or text of each part.
 
     Attributes:
-        name: what files and options call it.
-        title: what it is called above a table; `name` where it is empty.
+        name: its name in files and options.
+        title: its heading in a table; `name` where it is empty.
         unit: of its numbers, in words, such as `indices a sample`.
         kind: `text`, `count` (whole), `number` or `bytes`.
         scale: how its distribution over the parts is drawn, empty where it is not.
@@ -49,7 +49,7 @@ class Inventory:
     """What a workload holds: a row for each part, in the order of `columns`.
 
     Attributes:
-        title: what it is an inventory of.
+        title: the subject of the inventory.
         part: the word for one part, such as `table`.
         rows: a cell for each column; numbers are finite and at least 0.
         summary: all parts together in one line.
@@ -143,7 +143,7 @@ def _edges(distinct: list[float], column: Column) -> list[float]:
 
 
 def _round(edge: float) -> float:
-    """Return 3 for half a power of ten, and a whole number for what is near one."""
+    """Return 3 for half a power of ten, and the nearest whole number where it is close."""
     if edge >= 1 and abs(edge - round(edge)) < 1e-6 * edge:
         return float(round(edge))
     return float(f"{edge:.1g}") if edge > 1 else float(f"{edge:.12g}")
@@ -160,14 +160,14 @@ def _equal(low: float, high: float) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class ImportRequest:
-    """What is to be imported, and what to make of it.
+    """The request to import a workload from a file of another program.
 
     Attributes:
         source: a file, or `module:function`.
-        target: the file that will hold the workload; its suffix says how it is written.
+        target: the file for the workload; its suffix decides the format.
         format: one of the formats of `Importing`, empty to go by the source's name.
         columns: which column of the source holds a field, by field.
-        assumed: what a field is where the source does not say it, by field.
+        assumed: the value of a field that the source lacks, by field.
     """
 
     source: str
@@ -181,9 +181,9 @@ class ImportRequest:
 class Imported:
     """A workload that was read from elsewhere.
 
-    `content` is the file that holds it. `assumed` says what the source did not say, `changed` and
-    `left_out` what is not as the source has it or not there at all; a sentence each without a full
-    stop.
+    `content` is the content of its file. `assumed` names the values that the source lacked,
+    `changed` the values that differ from the source, and `left_out` the missing ones; a sentence
+    each without a full stop.
     """
 
     content: bytes
@@ -195,7 +195,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Importing:
-    """How a family reads what was written for others.
+    """How a family reads files of other programs.
 
     Attributes:
         formats: what it reads, by name, each in a few words.

@@ -1,4 +1,4 @@
-"""Topologies as users write them, the traps in them, and how libraries are told of machines."""
+"""Topologies as users write them, their traps, and the arguments of libraries for machines."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,22 +28,22 @@ class TopologyRow(Struct, frozen=True):
     gpus: int | None = None
 
     def called(self, column: str) -> str:
-        """Return what the one who wrote it calls a column."""
+        """Return the user's name of a column."""
         return self.library.arguments.get(column, column) if self.library else column
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryTopology:
-    """How a library is told of machines, for `shardbench topology check`.
+    """The arguments of a library that describe machines, for `shardbench topology check`.
 
     Attributes:
         library: its name, for messages.
         read: reads a JSON document of its arguments, given what errors call it; raises UsageError.
         traps: finds what misleads this library alone, given a row of its arguments, the values of
             the sound columns, and the number of GPUs where that is known.
-        arguments: what it calls a column; `gpus_per_host` is what it plans as one fast domain.
-        defaults: what it plans with where a column is left out.
-        sources: what says so, for the checks of a column that follow its rules.
+        arguments: its name of a column; it plans `gpus_per_host` as one fast domain.
+        defaults: its default of a column that is left out.
+        sources: the source of its rule for a column, for the checks that follow it.
     """
 
     library: str

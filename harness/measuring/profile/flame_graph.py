@@ -30,7 +30,7 @@ class Frame(NamedTuple):
 
     @property
     def is_part_of_caller(self) -> bool:
-        """Whether its time is better told as its caller's: a built-in, a comprehension."""
+        """Whether its time counts as its caller's: a built-in, a comprehension."""
         return self.module == BUILT_IN or self.name.endswith(_COMPREHENSIONS)
 
 
@@ -108,15 +108,15 @@ class PairedSeconds:
 
     @property
     def stands_out(self) -> bool:
-        """Whether it does so among hundreds, a few of which are beyond the noise by chance."""
+        """Whether it differs even among hundreds, where a few pass the noise by chance."""
         return abs(self.difference) > 2 * self.noise
 
 
 class Comparer:
     """Sets the time of two profiles' frames against each other; one profile may be both of them.
 
-    Where n samples fell by chance, 2 sqrt(n) more or less mean nothing. Nor does what is below the
-    noise floor, or what the turns of one and the same variant differ by.
+    A difference is noise below 2 sqrt(n) of n samples (counts of chance), below the noise floor, or
+    below the difference between turns of one variant.
     """
 
     def __init__(self, profile: Profile, against: Profile) -> None:
@@ -163,7 +163,7 @@ class Comparer:
     def tree(self) -> list["Node"]:
         """Return the stacks of both as one tree, each after its parent.
 
-        What is too narrow to be seen is left out; its time stays in that of its callers.
+        Stacks too narrow to be seen are left out; their time stays in that of their callers.
         """
         mine, theirs = (each.stacks for each in self.profiles)
         wider = {
@@ -196,7 +196,7 @@ class Comparer:
 class Share:
     """A frame's part in a call: `own` in itself, `whole` with all that it calls.
 
-    What it spends in built-in functions and comprehensions is its own.
+    Its time in built-in functions and comprehensions is its own.
     """
 
     frame: Frame
@@ -206,7 +206,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A stack in a tree: its last frame, the place of its parent, and what it took.
+    """A stack in a tree: its last frame, the place of its parent, and its seconds.
 
     The root is its own parent. `width` is the larger of both own times, in seconds, summed over
     all that it calls, so that children never take more room than their parent.

@@ -16,7 +16,7 @@ from harness.contract import Measured, Prepared
 from harness.measuring.profile.flame_graph import NOTHING, Profile, Profiled, Stack, Weight
 from harness.measuring.profile.frame_names import FrameNames
 from harness.measuring.timing.clock import Clock
-from harness.measuring.timing.turns import timed_turn
+from harness.measuring.timing.turns import Observer, timed_turn
 
 _INTERVAL_SECONDS = 0.001
 # A turn lasts about this long, by repeating short calls, unless that is more than was asked for.
@@ -27,9 +27,9 @@ _MOST_TURNS = 1000
 _MOST_CALLS_OF_TURN = 100_000
 # A call that takes longer needs no other one to warm up, and is made once under the profiler.
 _LONG_SECONDS = 5.0
-# Where a variant uses up what it works on, making it anew may take most of the time.
+# Where a variant uses up its input, making a new one may take most of the time.
 _MOST_TIMES_AS_LONG = 5
-# The machine may give a moment of this length to others; it counts for whoever runs, by chance.
+# The machine may give a moment of this length to others; by chance it counts for any frame.
 _SLICE_SECONDS = 0.01
 # Frames below this share of the whole are left out of the text tree.
 _SMALLEST_SHARE = 0.02
@@ -41,22 +41,21 @@ def profile(
     prepared: Mapping[str, Prepared[Any]],
     clock: Clock,
     seconds: float,
-    turn_begins: Callable[[str], None] = lambda name: None,
-    turn_ended: Callable[[str], None] = lambda name: None,
+    observer: Observer | None = None,
 ) -> dict[str, Profiled]:
-    """Profile calls of a family's variants by name, for so many seconds each at least.
+    """Profile calls of a family's variants by name, for at least these seconds each.
 
     They take the turns that are timed (`timed_turn`), one without the profiler and then one with
     it. Profiling slows dense Python code two- to threefold: read shares from it, never times.
-    `turn_begins` and `turn_ended` are called with a variant's name around each of its turns.
     """
+    observer = observer or Observer()
     turn_seconds = min(_TURN_SECONDS, seconds / _LEAST_TURNS)
     recordings = {name: _Recording(each, clock, turn_seconds) for name, each in prepared.items()}
 
     def in_turn(name: str, step: Callable[[], None]) -> None:
-        turn_begins(name)
+        observer.turn_begins(name)
         step()
-        turn_ended(name)
+        observer.turn_ended(name, None)
 
     for name, recording in recordings.items():
         in_turn(name, recording.warm_up)
@@ -159,7 +158,7 @@ class _Recording:
         sampled = math.fsum(seconds for _, seconds in self.records) / calls
         per_call = fmean(self.profiled_s)
         # What passed between a record and the end of the call is known by the clock only. Where a
-        # call is timed elsewhere, the clock here tells nothing of what it waited.
+        # call is timed elsewhere, the clock here does not show its waiting.
         scale = per_call / sampled if sampled > 0 and not self.is_elsewhere else 1.0
         stacks: dict[Stack, Weight] = {} if self.records else {(): Weight(per_call, per_call**2)}
         for infos, seconds in self.records:
@@ -205,7 +204,7 @@ class _Recording:
         tree = ConsoleRenderer(
             unicode=True, processor_options={"filter_threshold": _SMALLEST_SHARE}
         )
-        # The frames of libraries are shown too: they are what is profiled here.
+        # The frames of libraries are shown too: they are profiled here.
         tree.processors.remove(processors.group_library_frames_processor)
         return {
             # pyinstrument's page asks for two fonts from the network; it does as well without.

@@ -49,8 +49,8 @@ class SelfTest(Struct, frozen=True):
         identical = (
             f"identical variants were called different {self.differing} times of {self.rounds}"
         )
-        told = ", ".join([*slower, identical])
-        return f"Self-test of {day} on this machine, calls of {length}: {told}."
+        found = ", ".join([*slower, identical])
+        return f"Self-test of {day} on this machine, calls of {length}: {found}."
 
 
 def self_test(

@@ -1,4 +1,4 @@
-"""Measure which slow-downs this machine can resolve: equal variants and known ones.
+"""Measure which slow-downs this machine can resolve, by equal variants and known slower ones.
 
 It is a family of its own, with the whole way through child processes, blocks and verdicts. No entry
 point names it, so no list, suite or report holds it.
@@ -27,7 +27,7 @@ from harness.model.settings import Settings
 from harness.model.topology import Topology
 from harness.topologies.lookup import find_topology
 
-# What planners do most, copies of small objects; so many take about a second.
+# Planners mostly copy small objects; this many copies take about a second.
 _UNITS_IN_A_SECOND = 50_000
 _TABLES: list[dict[str, Any]] = [
     {
@@ -40,23 +40,23 @@ _TABLES: list[dict[str, Any]] = [
 ]
 
 SHORT = 2.0
-"""Milliseconds that a call takes about, unless told otherwise."""
+"""Default length of a call, in milliseconds, roughly."""
 
 LONG = 8.0
-"""Milliseconds from which on a call is long: it takes a turn of its own, side by side."""
+"""Length in milliseconds of a long call, which takes a turn of its own, side by side."""
 
 ADDED = (0, 1, 2, 3, 5, 10, 20)
 """Per cent that may be added to a call: the first is a variant that is equal to the reference."""
 
 SLOWDOWNS = (0, 2, 5, 10)
-"""Per cent that are added to short calls, unless told otherwise."""
+"""Default per cent of work added to short calls."""
 
 LONG_SLOWDOWNS = (0, 5)
-"""Per cent that are added to long calls, unless told otherwise: each takes its time."""
+"""Default per cent of work added to long calls: fewer, since each takes long."""
 
 
 def copies(milliseconds: float = SHORT, percent_more: int = 0) -> int:
-    """Copy some tables for about so long; the work is exactly so many per cent more."""
+    """Copy tables for about `milliseconds`, with exactly `percent_more` per cent more work."""
     units = 100 * max(1, round(milliseconds * _UNITS_IN_A_SECOND / 1e5))
     for _ in range(units + units * percent_more // 100):
         copy.deepcopy(_TABLES)
@@ -64,7 +64,7 @@ def copies(milliseconds: float = SHORT, percent_more: int = 0) -> int:
 
 
 class _Copies:
-    """Copies of the tables, for some milliseconds: there is nothing to rate or to record."""
+    """Copies of the tables, for some milliseconds, without qualities or counters."""
 
     def build(self, workload: WorkloadSpec, _: Topology) -> float:
         workload.check_known("selftest", {"copies": ("ms",)})
@@ -95,7 +95,7 @@ FAMILY: Family[float, int] = Family(
 
 
 def variant_of(percent: int) -> str:
-    """Return the name of the variant with so many per cent more work than the reference."""
+    """Return the name of the variant with `percent` per cent more work than the reference."""
     return f"slower-{percent}" if percent else "identical"
 
 
@@ -169,7 +169,7 @@ def selftest(
     listen: Callable[[Event], None] = lambda event: None,
     added: Sequence[int] = SLOWDOWNS,
 ) -> Iterator[list[Cell]]:
-    """Compare variants whose call takes about so long, each round with a seed of its own.
+    """Compare variants with calls of about `milliseconds`, each round with its own seed.
 
     `added` are the per cent by which they are slower, of those in `ADDED`.
 

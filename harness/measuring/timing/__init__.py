@@ -1,1 +1,1 @@
-"""Timing: turns of calls, the ways to put calls beside one another, ratios and verdicts."""
+"""Timing: turns of calls, the ways to run calls of several variants, ratios and verdicts."""

@@ -23,14 +23,6 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clocks."""
 
-    def wall(self) -> float:
-        """Seconds of wall time."""
-        return time.perf_counter()
-
-    def cpu(self) -> float:
-        """Seconds of CPU time of this process, all threads."""
-        return time.process_time()
-
-    def thread_cpu(self) -> float:
-        """Seconds of CPU time of the calling thread alone."""
-        return time.thread_time()
+    wall = staticmethod(time.perf_counter)
+    cpu = staticmethod(time.process_time)
+    thread_cpu = staticmethod(time.thread_time)

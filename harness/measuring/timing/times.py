@@ -20,8 +20,8 @@ class Times:
 
     CPU seconds are of all threads; `thread_cpu_s` is empty for calls that were measured elsewhere.
     `way` is how they were taken, and `reference` what was timed with them to compare with. Calls
-    side by side share a core, so that their wall time says nothing: there `wall_s` is that of a
-    call before, alone. `work` is what a call does, where that was counted.
+    side by side share a core, so that their wall time means nothing: there `wall_s` is that of a
+    call before, alone. `work` is the counted work of a call, if any.
     """
 
     way: Way = "turns in one process"
@@ -50,8 +50,8 @@ class Times:
     def ratio_to(self, reference: "Times", confidence: float = CONFIDENCE) -> Ratio | None:
         """Estimate the ratio over the blocks that hold both; None where there is none.
 
-        Pairs of one process have its memory layout in common, so what is estimated from is one
-        figure for each process. Where there is one alone it is the pairs.
+        Pairs of one process share its memory layout, so the estimate uses one figure for each
+        process, or the pairs where there is only one process.
 
         Raises:
             ValueError: a time is not positive and finite.
@@ -87,9 +87,9 @@ class Times:
     def _pair_ratios(self, reference: "Times") -> list[list[float]]:
         """Return the ratios of pairs, by the blocks that hold both.
 
-        In turns the first ones of a block make a pair, and so do the next: since a block runs back
-        the way it came, a drift of the machine is in one pair what it is in the other, reversed.
-        Side by side a block is one pair, of what a call took there on average.
+        In turns the first turns of a block make a pair, and so do the next: since a block runs back
+        in reverse order, a drift of the machine has opposite signs in the two pairs. Side by side a
+        block is one pair, of the mean times of calls.
 
         Raises:
             ValueError: a time is not positive and finite.

@@ -1,14 +1,53 @@
-"""A turn: one or several calls of a prepared variant, timed together."""
+"""A turn: one or several calls of a prepared variant, timed together; and observers of turns."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from harness.contract import Measured, Prepared
-from harness.measuring.garbage import collection_off
+from harness.contract.calls import collection_off
+from harness.execution.bootstrap import Report
 from harness.measuring.timing.clock import Clock
 
 
+class Observer:
+    """Receives the events of timing; this one does nothing.
+
+    `report` is the connection through which forks reach the parent process, if there is one.
+    """
+
+    report: Report | None = None
+
+    def turn_begins(self, name: str) -> None:
+        """A variant's turn begins."""
+
+    def turn_ended(self, name: str, decision: Any) -> None:
+        """A variant's turn has ended with a decision; this is not timed."""
+
+    def together(self, processes: int) -> None:
+        """Several processes begin to run side by side."""
+
+    def counting(self, name: str) -> None:
+        """The work of a variant's call is counted next."""
+
+    def block_ended(self, block: int, turns: Sequence["Sample"]) -> None:
+        """The block with this number has been timed."""
+
+
+class Sample(NamedTuple):
+    """Seconds of a call in one turn of a variant; no wall seconds where a core was shared.
+
+    `turn_s` is the length of the whole turn, with the calls and all around them.
+    """
+
+    name: str
+    cpu_s: float
+    wall_s: float | None
+    thread_cpu_s: float | None
+    turn_s: float = 0.0
+
+
 class Turn(NamedTuple):
-    """Mean wall and CPU seconds of a call, and what it decided.
+    """Mean wall and CPU seconds of a call, and its decision.
 
     CPU seconds are of all threads, so that work which is moved to another one is not a speed-up;
     `thread_cpu_s`, of the calling thread alone, is None for a call that was measured elsewhere.
@@ -23,8 +62,8 @@ class Turn(NamedTuple):
 def timed_turn(prepared: Prepared[Any], clock: Clock, calls: int = 1) -> Turn:
     """Call a prepared variant `calls` times; return the mean times of a call."""
     wall = cpu = thread_cpu = 0.0
-    # What is made anew must not be timed; otherwise the clock is read once, since a call may be
-    # too short for it.
+    # Renewing must not be timed; otherwise the clock is read once, since a call may be too short
+    # for it.
     rounds, calls_of_round = (calls, 1) if prepared.renew else (1, calls)
     with prepared.installed(), collection_off():
         for _ in range(rounds):

@@ -15,14 +15,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from harness.contract import Prepared
-from harness.execution.bootstrap import Report
 from harness.execution.forks import Fork, Send, listen
 from harness.execution.messages import Note
 from harness.measuring.timing.clock import Clock
-from harness.measuring.timing.turns import Turn, timed_turn
+from harness.measuring.timing.turns import Observer, Sample, Turn, timed_turn
 
 BLOCK_SECONDS = 0.3
-"""How long a forked process is worth being used."""
+"""Seconds of timing in one forked process."""
 
 _LOOK_SECONDS = 0.1
 _MOST_NICE = 19
@@ -30,39 +29,22 @@ _WEIGHT_OF_NICE = 1.25  # the share of a core that one step of niceness takes aw
 _FAR_SHORTER, _STEPS_BEHIND, _SHARE_OF_SHORT = 20, 4, 0.2
 _MOST_PIECES, _MOST_PIECE_BYTES = 500, 4096
 
-Decided = Callable[[str, Any], None]
-
-
-class Sample(NamedTuple):
-    """Seconds of a call in one turn of a variant; no wall seconds where a core was shared.
-
-    `turn_s` is what the whole turn took, with the calls and all around them.
-    """
-
-    name: str
-    cpu_s: float
-    wall_s: float | None
-    thread_cpu_s: float | None
-    turn_s: float = 0.0
-
 
 class Variants(NamedTuple):
-    """The variants to time, prepared, with how many calls of each make a turn.
+    """The variants to time, prepared, with the number of calls that make a turn of each.
 
-    `seconds` is how long a turn lasts, with what is around its calls. `begins` is called with the
-    name before a turn, `decided` with name and decision after it.
+    `seconds` is how long a turn lasts, with all that is around its calls.
     """
 
     prepared: Mapping[str, Prepared[Any]]
     calls: Mapping[str, int]
     seconds: Mapping[str, float]
     clock: Clock
-    begins: Callable[[str], None]
-    decided: Decided
+    observer: Observer
 
     def turn(self, name: str) -> Turn:
         """Time one turn."""
-        self.begins(name)
+        self.observer.turn_begins(name)
         return timed_turn(self.prepared[name], self.clock, self.calls[name])
 
 
@@ -71,16 +53,16 @@ def in_turns(variants: Variants, names: Sequence[str], _: random.Random) -> list
     samples = []
     for name in (*names, *reversed(names)):
         turn = variants.turn(name)
-        variants.decided(name, turn.decision)
+        variants.observer.turn_ended(name, turn.decision)
         samples.append(Sample(name, turn.cpu_s, turn.wall_s, turn.thread_cpu_s))
     return samples
 
 
 class InForks:
-    """Turns as in one process, in a fork for each block: memory is laid out anew in each."""
+    """Turns as in one process, in a fork for each block: each has another layout of memory."""
 
-    def __init__(self, report: Report | None, seconds: float = BLOCK_SECONDS) -> None:
-        self._report, self._seconds_of_block = report, seconds
+    def __init__(self, seconds: float = BLOCK_SECONDS) -> None:
+        self._seconds_of_block = seconds
 
     def __call__(
         self, variants: Variants, names: Sequence[str], rng: random.Random
@@ -91,8 +73,8 @@ class InForks:
             kept = _shifted_memory(rng)
             until = time.monotonic() + self._seconds_of_block
             order = list(names)
-            for name in order:  # what the fork has to copy of this process it copies here
-                variants.decided(name, variants.turn(name).decision)
+            for name in order:  # the fork copies this process's memory in these turns
+                variants.observer.turn_ended(name, variants.turn(name).decision)
             samples: list[Sample] = []
             while not samples or time.monotonic() < until:
                 rng.shuffle(order)
@@ -100,11 +82,11 @@ class InForks:
                     turn = variants.turn(name)
                     samples.append(Sample(name, turn.cpu_s, turn.wall_s, turn.thread_cpu_s))
             for name in order:
-                variants.decided(name, variants.turn(name).decision)
+                variants.observer.turn_ended(name, variants.turn(name).decision)
             del kept
             return samples
 
-        with Fork(work, self._report) as fork:
+        with Fork(work, variants.observer.report) as fork:
             samples: list[Sample] = fork.result()
         return samples
 
@@ -113,13 +95,12 @@ class SideBySide:
     """Forks that share one core, released together: all see the same speed of the machine.
 
     A fork's share of the core is proportional to how long its turn lasts, so that all come to
-    their end at about the same time. Each goes on until the last one has its turns, and what is
-    then under way does not count: nobody runs the tail of a call alone. `together` is called with
-    how many there are before they begin.
+    their end at about the same time. Each goes on until the last one has its turns, and a turn that
+    is unfinished then does not count: none runs the tail of a call alone.
 
-    How long a turn lasts is known badly from calls before, and wrong shares triple the noise. So
-    it is learnt from each block; a first one that had wrong shares is measured anew, unless there
-    is nothing to compare.
+    Earlier calls say little of how long a turn lasts, and wrong shares triple the noise. So it is
+    learnt from each block; a first block with wrong shares is measured again, unless there is
+    nothing to compare.
 
     A turn that is far shorter, or of several calls, would be cut to pieces by such a share, each
     with cold caches. It gets the core whenever it wants it, and sleeps between turns while the
@@ -128,15 +109,13 @@ class SideBySide:
 
     def __init__(
         self,
-        report: Report | None,
-        together: Callable[[int], None],
         cores: Sequence[int],
         each_its_own: bool = False,
         seconds: float = BLOCK_SECONDS,
         compares: bool = True,
     ) -> None:
-        self._report, self._together, self._seconds_of_block = report, together, seconds
-        self._cores, self._each_its_own, self._compares = cores, each_its_own, compares
+        self._seconds_of_block, self._compares = seconds, compares
+        self._cores, self._each_its_own = cores, each_its_own
         self._blocks = 0
         self._took: dict[str, list[float]] = {}
 
@@ -160,25 +139,25 @@ class SideBySide:
         return statistics.median(took) if took else variants.seconds[name]
 
     def _shares(self, variants: Variants, names: Sequence[str]) -> dict[str, int]:
-        """Return for each how many steps of niceness make all end at about the same time.
+        """Return by name the steps of niceness that make all end at about the same time.
 
-        None have those that sleep between turns.
+        Short turns, which sleep in between, have 0.
         """
         if self._each_its_own:
             return dict.fromkeys(names, 1)
         seconds = {name: self._seconds(variants, name) for name in names}
         longest = max(seconds.values())
         shares = {
-            name: 1 + round(math.log(longest / each, _WEIGHT_OF_NICE))
-            for name, each in seconds.items()
+            name: 1 + round(math.log(longest / turn_s, _WEIGHT_OF_NICE))
+            for name, turn_s in seconds.items()
         }
         short = [
             name
-            for name, each in seconds.items()
-            if longest > _FAR_SHORTER * each or (each < longest and variants.calls[name] > 1)
+            for name, turn_s in seconds.items()
+            if longest > _FAR_SHORTER * turn_s or (turn_s < longest and variants.calls[name] > 1)
         ]
         if short:
-            shares = {name: min(_MOST_NICE, each + _STEPS_BEHIND) for name, each in shares.items()}
+            shares = {name: min(_MOST_NICE, step + _STEPS_BEHIND) for name, step in shares.items()}
         return shares | dict.fromkeys(short, 0)
 
     def _time_block(
@@ -189,6 +168,7 @@ class SideBySide:
         shares: Mapping[str, int],
     ) -> list[Sample]:
         self._blocks += 1
+        observer = variants.observer
         longest = max(self._seconds(variants, name) for name in names)
         turns = max(1, math.ceil(self._seconds_of_block / longest))
         done = mmap.mmap(-1, len(names))
@@ -212,7 +192,7 @@ class SideBySide:
                     if count > needed and all(done[:]):
                         break  # it ran on when others had ended
                     if count in (1, needed):
-                        variants.decided(name, turn.decision)
+                        observer.turn_ended(name, turn.decision)
                     send(Sample(name, turn.cpu_s, None, turn.thread_cpu_s, turn_s))
                     done[place] = count >= needed
                     if not shares[name]:
@@ -222,19 +202,25 @@ class SideBySide:
 
             return work
 
-        self._together(len(names))
+        observer.together(len(names))
         with ExitStack() as stack:
             for end in (held, release):
                 stack.callback(os.close, end)
             forks = {
                 name: stack.enter_context(
-                    Fork(side(place, name), self._report, True, partial(variants.begins, name))
+                    Fork(
+                        side(place, name),
+                        observer.report,
+                        True,
+                        partial(observer.turn_begins, name),
+                    )
                 )
                 for place, name in enumerate(names)
             }
             ready: set[str] = set()
             while len(ready) < len(forks):
-                ready |= {each for each, told in listen(forks, _LOOK_SECONDS) if told == Note(None)}
+                heard = listen(forks, _LOOK_SECONDS)
+                ready |= {name for name, message in heard if message == Note(None)}
             os.write(release, bytes(len(forks)))
             samples: list[Sample] = []
             announced = ""
@@ -244,13 +230,13 @@ class SideBySide:
                     name for name, has_ended in zip(names, done[:], strict=True) if not has_ended
                 ]
                 if len(left) == 1 and left[0] != announced:
-                    variants.begins(announced := left[0])
+                    observer.turn_begins(announced := left[0])
             while heard := listen(forks, 0.0):
                 samples += _samples(heard)
         return samples
 
     def _take_share(self, place: int, steps: int) -> None:
-        """Move this process to its core, where it gets less of the time by so many steps."""
+        """Move this process to its core, and lower its priority by some steps of niceness."""
         at = self._blocks + place if self._each_its_own else self._blocks
         os.sched_setaffinity(0, {self._cores[at % len(self._cores)]})
         os.nice(steps)
@@ -265,7 +251,7 @@ def _samples(heard: Sequence[tuple[str, Any]]) -> list[Sample]:
 
 
 def _shifted_memory(rng: random.Random) -> list[bytearray]:
-    """Take some memory, other in each process, so that what comes after it lies elsewhere."""
+    """Allocate memory of random sizes, so that later objects lie elsewhere in each process."""
     return [
         bytearray(rng.randrange(1, _MOST_PIECE_BYTES)) for _ in range(rng.randrange(_MOST_PIECES))
     ]

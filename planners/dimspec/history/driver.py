@@ -16,8 +16,7 @@ shims.install()
 
 from colossalai.tensor import shape_consistency  # noqa: E402 - the stand-ins come before it
 
-from harness.contract import Topology, WorkloadSpec  # noqa: E402
-from harness.contract.calls import count_calls  # noqa: E402
+from harness.contract import Topology, WorkloadSpec, count_calls  # noqa: E402
 from planners.dimspec.problem import stream_of  # noqa: E402
 from planners.dimspec.upstream import stream  # noqa: E402
 from planners.instruments import replaced  # noqa: E402

@@ -22,8 +22,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from harness.contract import Topology, UsageError, WorkloadSpec
-from harness.contract.calls import count_calls
+from harness.contract import Topology, UsageError, WorkloadSpec, count_calls
 from planners.dtensor.counting.keeping import kept_per_step
 from planners.dtensor.workloads import ROUNDS, parameters_of
 from planners.instruments import timed

@@ -14,8 +14,7 @@ from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstima
 from torchrec.distributed.planner.types import ParameterConstraints, ShardEstimator, Topology
 from torchrec.distributed.types import ShardingType
 
-from harness.contract import UsageError
-from harness.model.files import read_file
+from harness.contract import UsageError, read_file
 from planners.embedding.calibration.coefficients import Calibration
 from planners.embedding.calibration.shards import ShardWork
 

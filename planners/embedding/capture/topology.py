@@ -7,7 +7,7 @@ from msgspec import Meta, Struct, structs
 from torchrec.distributed.planner.types import CustomTopologyData, Storage, Topology
 
 from harness.contract import Topology as Machines
-from harness.model.topology import captured_topology
+from harness.contract import captured_topology
 from planners.embedding.capture.limits import MOST_RANKS, Bandwidth, Bytes, BytesLeft, Number, Ranks
 
 DeviceRuns = Annotated[

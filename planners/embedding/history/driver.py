@@ -12,8 +12,7 @@ shims.install()
 
 import torchrec  # noqa: E402 - what a commit lacks is added before it is imported
 
-from harness.contract import Recorder, Topology, WorkloadSpec  # noqa: E402
-from harness.contract.calls import count_calls  # noqa: E402
+from harness.contract import Recorder, Topology, WorkloadSpec, count_calls  # noqa: E402
 from planners.embedding.releases.declared import RELEASES  # noqa: E402
 from planners.embedding.releases.observing import counted, phases  # noqa: E402
 from planners.embedding.releases.planning import build  # noqa: E402

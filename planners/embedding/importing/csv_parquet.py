@@ -4,9 +4,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.contract import ImportRequest, UsageError
-from harness.model.errors import unknown
-from harness.model.files import read_file
+from harness.contract import ImportRequest, UsageError, read_file, unknown
 from planners.embedding.importing.drafts import Draft, Notes, known_dtype
 from planners.embedding.tables.files import as_text, cells_of
 

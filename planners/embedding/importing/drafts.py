@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
-from harness.contract import UsageError
-from harness.model.errors import printable
+from harness.contract import UsageError, printable
 from planners.embedding.tables.files import (
     MOST_DIM,
     MOST_POOLING,

@@ -4,10 +4,16 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from harness.contract import Imported, Importing, ImportRequest, UsageError
-from harness.contract.abilities.captured_file import is_captured_file
-from harness.model.errors import unknown
-from harness.model.files import read_file, read_json
+from harness.contract import (
+    Imported,
+    Importing,
+    ImportRequest,
+    UsageError,
+    is_captured_file,
+    read_file,
+    read_json,
+    unknown,
+)
 from planners.embedding.importing import csv_parquet
 from planners.embedding.importing.drafts import Draft, Notes, finished, sentences
 from planners.embedding.inventory import inventory_of

@@ -13,8 +13,7 @@ from torchrec.modules.embedding_modules import (
     EmbeddingCollectionInterface,
 )
 
-from harness.contract import UsageError
-from harness.model.errors import one_line
+from harness.contract import UsageError, one_line
 from planners.embedding.importing.drafts import Draft, Notes, known_dtype
 
 _PLAIN = "nn.Embedding and nn.EmbeddingBag, which torchrec's planner does not place"

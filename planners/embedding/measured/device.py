@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from harness.contract import UsageError
-from harness.model.machine import default_memory_gib
+from harness.contract import UsageError, default_memory_gib
 from planners.embedding.calibration.shards import ShardWork
 
 GIB = 2**30

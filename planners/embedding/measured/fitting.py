@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from harness.contract import UsageError
-from harness.contract.abilities.validation import FittedFigure, FittedMachine, FormError
+from harness.contract import FittedFigure, FittedMachine, FormError, UsageError
 from planners.embedding.calibration.coefficients import (
     BACKWARD,
     DEVICE_BW,

@@ -7,14 +7,15 @@ from typing import Any
 
 from torchrec.distributed.planner.types import Shard
 
-from harness.contract import Prepared, UsageError
-from harness.contract.abilities.validation import (
+from harness.contract import (
     Bench,
     Candidate,
     CandidatesOnBench,
+    Prepared,
     RankWork,
     SweepOnBench,
     TimedWork,
+    UsageError,
 )
 from planners.embedding.calibration.coefficients import REFERENCE_MS
 from planners.embedding.calibration.indices import Indices, indices_named
@@ -38,7 +39,7 @@ RankShards = Sequence[tuple[ShardWork, Shard]]
 
 
 class _Measurable:
-    """How the family is measured: see `harness.contract.abilities.validation.Measurable`."""
+    """How the family is measured: see `harness.contract.Measurable`."""
 
     facts = ("kernel", "sharding type", "dimension", "pooling factor")
 

@@ -16,8 +16,7 @@ from torchrec.distributed.planner.types import (
 )
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from harness.contract import UsageError
-from harness.model.files import read_file
+from harness.contract import UsageError, read_file
 from planners.embedding.plan_files.document import TableEntry, read_plan
 
 

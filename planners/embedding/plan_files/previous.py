@@ -16,8 +16,7 @@ from torchrec.distributed.planner.shard_estimators import _get_optimizer_multipl
 from torchrec.distributed.planner.types import Shard, ShardingOption
 from torchrec.distributed.types import ShardingPlan, ShardingType
 
-from harness.contract import UsageError
-from harness.model.files import read_file
+from harness.contract import UsageError, read_file
 from planners.embedding.best_plan.near.moves import Moves
 from planners.embedding.plan_files.document import TableEntry, read_plan
 from planners.embedding.tables.files import ITEM_BYTES

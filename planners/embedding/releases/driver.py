@@ -7,8 +7,7 @@ is planned in a call of its own, since counting slows down what it counts.
 from importlib import metadata
 from typing import Any
 
-from harness.contract import Recorder, Topology, WorkloadSpec
-from harness.contract.calls import count_calls
+from harness.contract import Recorder, Topology, WorkloadSpec, count_calls
 from planners.embedding.releases.observing import counted, phases
 from planners.embedding.releases.planning import ReleaseProblem, build
 from planners.embedding.tables.torchrec_objects import perf_by_rank, plan_fingerprint

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from harness.contract import UsageError
-from harness.model.files import read_file
+from harness.contract import UsageError, read_file
 
 ITEM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 SUFFIXES = (".csv", ".parquet")

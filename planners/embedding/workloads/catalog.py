@@ -8,11 +8,18 @@ from functools import cache, partial
 from importlib import resources
 from itertools import count
 
-from harness.contract import Topology, UsageError, Workload, WorkloadSpec
-from harness.contract.abilities.captured_file import is_captured_file
-from harness.model.errors import unknown
-from harness.model.files import read_file
-from harness.model.ids import at_most, one_of, whole_number
+from harness.contract import (
+    Topology,
+    UsageError,
+    Workload,
+    WorkloadSpec,
+    at_most,
+    is_captured_file,
+    one_of,
+    read_file,
+    unknown,
+    whole_number,
+)
 from planners.embedding.tables.files import (
     MOST_TABLES,
     SUFFIXES,

@@ -161,11 +161,6 @@ class TestNoVerdict:
         assert "r.jsonl" in err
         assert (tmp_path / "v.md").read_text().startswith("## Error: the gate failed")
 
-    def test_a_damaged_line_among_whole_ones(self, gate: Run, expected: Path, tmp_path: Path):
-        path = tmp_path / results(tmp_path)
-        path.write_text(path.read_text() + '{"cell": \n')
-        assert gate("e.toml", "--judge", path.name)[0] == 3
-
     @pytest.mark.parametrize("text", ["[cell.x]\n", "statuss = 1\n", "ratio_slack = nan\n", "\0"])
     def test_malformed_expectations(self, gate: Run, tmp_path: Path, text: str):
         (tmp_path / "e.toml").write_text(text)

@@ -32,22 +32,17 @@ class TestProcess:
 
         return start
 
-    @pytest.mark.parametrize(
-        ("changes", "code"), [({}, 0), ({"fingerprint": "decaf"}, 1), ({"ratio": WIDE}, 2)]
-    )
-    def test_a_reader_that_closes_early_changes_nothing(
-        self, start, tmp_path: Path, changes: dict[str, Any], code: int
-    ):
+    def test_a_reader_that_closes_early_changes_nothing(self, start, tmp_path: Path):
         reader, writer = os.pipe()
         os.close(reader)
         try:
             process = start(
-                "--judge", results(tmp_path, **changes), stdout=writer, stderr=subprocess.PIPE
+                "--judge", results(tmp_path, ratio=WIDE), stdout=writer, stderr=subprocess.PIPE
             )
         finally:
             os.close(writer)
         _, err = process.communicate(timeout=60)
-        assert (process.returncode, err) == (code, b"")
+        assert (process.returncode, err) == (2, b"")
 
     @pytest.mark.parametrize("buffered", [True, False])
     def test_both_outputs_gone_is_never_a_success(
@@ -65,19 +60,6 @@ class TestProcess:
         finally:
             os.close(writer)
         assert process.wait(timeout=60) == 3
-
-    def test_a_pipe_keeps_the_code_where_it_is_asked_to(self, start, tmp_path: Path):
-        results(tmp_path, fingerprint="decaf")
-        command = f"{sys.executable} -m shardbench gate e.toml --judge results.jsonl | head -1"
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        codes = [
-            subprocess.run(
-                ["bash", "-c", f"{options}{command}"],
-                cwd=tmp_path, env=environment, check=False, capture_output=True, timeout=60,
-            ).returncode
-            for options in ("", "set -o pipefail; ")
-        ]  # fmt: skip
-        assert codes == [0, 1]
 
     def test_a_full_disk_is_no_verdict(self, start, tmp_path: Path):
         with Path("/dev/full").open("w") as full:

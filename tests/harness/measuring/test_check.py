@@ -11,7 +11,7 @@ from msgspec import to_builtins
 from harness.contract import Abilities, Family, Planning, Prepared, RankTable, is_observing
 from harness.contract.variants import Variant
 from harness.measuring.check import check
-from harness.model.errors import InfeasibleDecision, RegistryError
+from harness.model.errors import RegistryError
 from harness.model.ids import WorkloadSpec
 from harness.store.results import to_json
 from harness.topologies.lookup import find_topology
@@ -38,20 +38,6 @@ def test_a_decision_is_fingerprinted_rated_and_counted(clock: FakeClock):
     assert found.phases.keys() == {"other"}
 
 
-def test_a_plain_function_is_checked_like_any_other(clock: FakeClock):
-    found, other = checked("plain", clock), checked("reference", clock)
-    assert found.fingerprint == other.fingerprint
-    assert found.counters == other.counters
-
-
-def test_what_was_measured_elsewhere_is_kept(clock: FakeClock):
-    found = checked("measured", clock)
-    assert found.fingerprint == "0-1-0-1-0-1"
-    assert found.counters == {"dealt": 77}
-    assert found.phases == {"abroad": 0.25}
-    assert found.wall_s == 0.5
-
-
 def test_a_variant_can_tell_that_it_is_observed(clock: FakeClock):
     told = []
 
@@ -69,20 +55,6 @@ def test_a_variant_can_tell_that_it_is_observed(clock: FakeClock):
     with pytest.raises(ValueError, match="in the middle"):
         check(toy.TOY, variant(fail), PROBLEM, clock)
     assert not is_observing()
-
-
-def test_an_infeasible_decision_is_refused(clock: FakeClock):
-    with pytest.raises(InfeasibleDecision, match="does not deal 6 items out"):
-        checked("infeasible", clock)
-
-
-def test_a_variant_that_is_not_prepared_is_explained(clock: FakeClock):
-    with pytest.raises(RegistryError) as refused:
-        checked("unprepared", clock)
-    assert str(refused.value) == (
-        "Variant 'unprepared' returned tuple, not Prepared; a function that decides at once is "
-        "registered with @FAMILY.decider."
-    )
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

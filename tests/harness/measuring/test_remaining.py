@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.measuring.remaining import Remaining
+from harness.measuring.monitor import Remaining
 
 
 class Clock:

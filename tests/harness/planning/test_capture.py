@@ -18,14 +18,11 @@ from toy import TOY
 from harness.contract import Abilities
 from harness.contract.abilities.captured_file import (
     Names,
-    is_captured_file,
     read_captured,
     write_captured,
 )
 from harness.contract.registry import Registry
-from harness.model import files
 from harness.model.errors import ShardbenchError, UsageError
-from harness.model.files import read_json
 from harness.planning import capture as capture_module
 from harness.planning.capture import capture
 
@@ -146,12 +143,6 @@ def test_a_bad_path_is_refused_before_anything_is_run(tmp_path, captures, path, 
     assert not ran
 
 
-def test_a_read_only_folder_is_refused_before_anything_is_run(tmp_path, captures, monkeypatch):
-    monkeypatch.setattr(capture_module.os, "access", lambda *_: False)  # root may write anywhere
-    with pytest.raises(UsageError, match="cannot be written"), capture("toy", tmp_path / "c.json"):
-        raise AssertionError
-
-
 def test_a_family_that_cannot_be_captured_is_refused(tmp_path, captures):
     captures(abilities=Abilities())
     with pytest.raises(UsageError, match="cannot be captured"), capture("toy", tmp_path / "c.json"):
@@ -216,13 +207,6 @@ def test_where_another_process_captures_nothing_is_written_or_said(tmp_path, cap
     assert not (tmp_path / "c.json").exists()
 
 
-def test_captured_files_are_known_by_their_ends():
-    assert is_captured_file("a/b.json")
-    assert is_captured_file("b.json.gz")
-    assert not is_captured_file("b.csv")
-    assert not is_captured_file("json")
-
-
 def refused(path: Path, family: str = "toy") -> str:
     with pytest.raises(UsageError) as error:
         read_captured(path, family)
@@ -237,17 +221,12 @@ def refused(path: Path, family: str = "toy") -> str:
     [
         (b"", "does not hold JSON text"),
         (b'{"shardbench"', "does not hold JSON text"),
-        (b"\xff\xfe\x00", "does not hold JSON text"),
         (b"[" * 100_000, "does not hold JSON text"),
         (b"[1]", "must hold one JSON object"),
-        (b"null", "must hold one JSON object"),
         (b"{}", "is no file that shardbench.capture wrote"),
-        (b'{"shardbench": 3}', "is no file that shardbench.capture wrote"),
         (b'{"shardbench": {}}', "is no file that shardbench.capture wrote"),
         (b'{"shardbench": {"family": "x"}}', "captured from family 'x', not from 'toy'"),
-        (b'{"shardbench": {"family": ["x"]}}', "captured from family"),
         (b'{"shardbench": {"family": "toy"}}', "is of version None; this shardbench reads 1"),
-        (b'{"shardbench": {"family": "toy", "version": 2}}', "is of version 2"),
         (b'{"shardbench": {"family": "toy", "version": true}}', "is of version True"),
     ],
 )
@@ -266,11 +245,3 @@ def test_a_damaged_gzip_file_is_refused(tmp_path):
         path.write_bytes(damaged)
         assert "is no complete gzip file" in refused(path)
     assert "cannot be read" in refused(tmp_path / "missing.json")
-
-
-def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_MOST_JSON_BYTES", 1000)
-    path = tmp_path / "c.json.gz"
-    path.write_bytes(gzip.compress(b" " * 10**6))
-    with pytest.raises(UsageError, match="at most 1,000 bytes"):
-        read_json(path)

@@ -8,6 +8,7 @@ import toy
 from harness.contract import Abilities, Family
 from harness.contract.abilities.explanation import Explanation, Question, Section
 from harness.contract.variants import Variant
+from harness.measuring.request import Request
 from harness.model.errors import RegistryError, ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
 from harness.planning.explain import explain
@@ -31,8 +32,12 @@ def family() -> Family:
     return replace(found, abilities=Abilities(explain=because))
 
 
+def asked(family: Family, variant: str, against: str = "") -> Request:
+    return Request(family, WORKLOAD, TOPOLOGY, (variant,), against)
+
+
 def test_a_family_explains_what_was_decided(family: Family):
-    made = explain(family, "same", WORKLOAD, TOPOLOGY, rank=1, top=2)
+    made = explain(asked(family, "same"), rank=1, top=2)
     assert str(made.cell) == "toy/same@toy[size=5]/dgx_a100_80gb:2"
     assert made.explanation.document == {"items": [0, 1, 0, 1, 0]}
     assert made.planning_s >= 0
@@ -40,7 +45,7 @@ def test_a_family_explains_what_was_decided(family: Family):
 
 
 def test_it_is_given_what_the_other_variant_decided(family: Family):
-    assert explain(family, "same", WORKLOAD, TOPOLOGY, "own").against == "own"
+    assert explain(asked(family, "same", "own")).against == "own"
     (question,) = ASKED
     assert (question.other, question.other_decision) == ("own", (0,) * 5)
 
@@ -48,7 +53,7 @@ def test_it_is_given_what_the_other_variant_decided(family: Family):
 def test_a_family_without_explanations_says_so(family: Family):
     silent = replace(family, abilities=Abilities())
     with pytest.raises(UsageError, match="does not explain"):
-        explain(silent, "same", WORKLOAD, TOPOLOGY)
+        explain(asked(silent, "same"))
 
 
 @pytest.mark.parametrize("names", [("missing",), ("same", "missing")])
@@ -56,7 +61,7 @@ def test_what_is_missing_is_said_before_anything_is_built(family: Family, names)
     family.variants["missing"] = Variant("missing", lambda problem: (), "", "", requires=("nope",))
     family = toy.with_work(family, build=lambda workload, topology: pytest.fail("it was built"))
     with pytest.raises(ShardbenchError, match="needs nope"):
-        explain(family, names[0], WORKLOAD, TOPOLOGY, *names[1:])
+        explain(asked(family, *names))
 
 
 def test_a_table_has_a_value_for_each_column():

@@ -9,6 +9,7 @@ from fake_clock import FakeClock
 from harness.contract import Family, Measured, Prepared
 from harness.contract.registry import Registry
 from harness.contract.variants import Variant
+from harness.measuring.request import Request
 from harness.model.errors import InfeasibleDecision, RegistryError, ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
 from harness.planning.plan import Planned, plan
@@ -24,7 +25,8 @@ def family() -> Family:
 
 
 def make(family: Family, variant: str = "", **options) -> Planned:
-    return plan(family, WorkloadSpec("toy", {"size": "5"}), TOPOLOGY, variant, **options)
+    workload = WorkloadSpec("toy", {"size": "5"})
+    return plan(Request(family, workload, TOPOLOGY, (variant,) if variant else ()), **options)
 
 
 def add(family: Family, name: str, prepare) -> None:
@@ -87,7 +89,7 @@ def planning_with(family: Family, **changes: Any) -> Family:
 
 
 def test_the_search_is_limited_where_it_can_be(family: Family, tmp_path: Path):
-    plan(family, WorkloadSpec("toy", {"folder": str(tmp_path)}), TOPOLOGY, seconds=2.5)
+    plan(Request(family, WorkloadSpec("toy", {"folder": str(tmp_path)}), TOPOLOGY), seconds=2.5)
     assert (tmp_path / "limit").read_text() == "2.5"
     endless = planning_with(family, limited=None)
     with pytest.raises(UsageError) as refused:

@@ -19,6 +19,7 @@ from harness.measuring.environment import environment
 from harness.measuring.request import Request
 from harness.model.errors import ShardbenchError, UsageError
 from harness.store.results import read_cells
+from harness.suites.cluster import connected
 from harness.suites.sweep import resumed, sweep
 
 HERE = Path(__file__).parents[1]
@@ -84,8 +85,6 @@ class TestDask:
         pytest.importorskip("distributed")
 
     def test_a_worker_that_is_killed_midway_loses_nothing(self, scheduler: str, tmp_path: Path):
-        from harness.suites.cluster import connected
-
         path = tmp_path / "results.jsonl"
         with worker(scheduler, "--no-nanny") as first, worker(scheduler, "--no-nanny"):
             with connected(scheduler, self.CODE) as cluster:
@@ -99,16 +98,8 @@ class TestDask:
                     if len(begun) == 2:  # both workers have a task
                         threading.Timer(0.5, first.kill).start()
 
-                finished = list(
-                    sweep(
-                        left,
-                        path,
-                        run_sweep.SETTINGS,
-                        registry=toy.toy_registry,
-                        workers=cluster,
-                        begun=killing,
-                    )
-                )
+                options = {"registry": toy.toy_registry, "workers": cluster, "begun": killing}
+                finished = list(sweep(left, path, run_sweep.SETTINGS, **options))
             assert [each.refused for each in finished] == ["", ""]
             assert len(ids(path)) == len(set(ids(path)))
             assert set(ids(path)) == expected()
@@ -121,8 +112,6 @@ class TestDask:
                 assert all(each.is_measured for each in left)
 
     def test_a_worker_that_may_have_no_children_is_refused(self, scheduler: str):
-        from harness.suites.cluster import connected
-
         with (
             worker(scheduler, "--nanny"),
             pytest.raises(ShardbenchError, match="start it with --no-nanny"),
@@ -131,8 +120,6 @@ class TestDask:
             pass
 
     def test_one_of_other_code_is_refused_by_its_address(self, scheduler: str):
-        from harness.suites.cluster import connected
-
         with (
             worker(scheduler, "--no-nanny"),
             pytest.raises(ShardbenchError, match=r"^Worker tcp://\S+ has other code"),
@@ -141,8 +128,6 @@ class TestDask:
             pass
 
     def test_a_scheduler_without_workers_is_said(self, scheduler: str, monkeypatch):
-        from harness.suites.cluster import connected
-
         monkeypatch.setattr("harness.suites.cluster._CONNECT_SECONDS", 1)
         with (
             pytest.raises(ShardbenchError, match=f"scheduler at {scheduler} has no workers"),
@@ -152,8 +137,6 @@ class TestDask:
 
     @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense", "gopher://x:1", ""])
     def test_a_scheduler_that_is_not_there_is_said(self, address: str, monkeypatch):
-        from harness.suites.cluster import connected
-
         monkeypatch.setattr("harness.suites.cluster._CONNECT_SECONDS", 1)
         with (
             pytest.raises(ShardbenchError, match=r"^No Dask scheduler answers at"),
@@ -163,8 +146,6 @@ class TestDask:
 
 
 def test_without_dask_its_extra_is_named(monkeypatch: pytest.MonkeyPatch):
-    from harness.suites.cluster import connected
-
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
         pytest.raises(UsageError, match=r"pip install 'shardbench\[dask\]'"),

@@ -16,14 +16,14 @@ import toy
 from sweeping import expected, ids, swept, workers_of
 
 from harness.measuring.environment import environment
-from harness.measuring.request import Request
+from harness.measuring.request import Job, Request
 from harness.model.cell import Cell, Environment
 from harness.model.errors import ShardbenchError
 from harness.model.ids import CellId, WorkloadSpec
 from harness.store.results import read_cells
 from harness.suites.executors import LocalProcesses, outcomes
 from harness.suites.sweep import resumed, sweep
-from harness.suites.tasks import Task, Worker, check_worker, code_of, measure
+from harness.suites.tasks import Worker, check_worker, code_of, measure
 from harness.topologies.lookup import find_topology
 
 
@@ -35,7 +35,7 @@ def die_unless(path: str) -> str:
     return "done"
 
 
-def die(path: str) -> str:
+def die(path: str, **_) -> str:
     raise SystemExit(os.kill(os.getpid(), signal.SIGKILL))
 
 
@@ -145,11 +145,6 @@ class CountingExecutor(ThreadPoolExecutor):
 
 
 class TestAnyExecutor:
-    def test_threads_will_do(self, tmp_path: Path):
-        with ThreadPoolExecutor(2) as executor:
-            swept(tmp_path / "results.jsonl", run_sweep.requests(), executor)
-        assert set(ids(tmp_path / "results.jsonl")) == expected()
-
     def test_it_never_has_more_tasks_than_asked_for(self):
         with CountingExecutor() as executor:
             found = dict(outcomes(executor, work_on, [str(n) for n in range(20)], lambda: 3))
@@ -183,21 +178,15 @@ class TestAnyExecutor:
         assert ids(tmp_path / "results.jsonl") == []
 
 
-class TestTask:
-    def task(self, **changes) -> Task:
-        fields = {
-            "registry": toy.toy_registry,
-            "family": "toy",
-            "workload": "toy",
-            "topology": find_topology("dgx_a100_80gb", 2),
-            "variants": ("missing",),
-            "against": "missing",
-            "purpose": "",
-            "settings": run_sweep.SETTINGS,
-            "stored": (),
-            "code": code_of(environment(0)),
-        }
-        return Task(**fields | changes)
+class TestMeasure:
+    CODE = code_of(environment(0))
+
+    def job(self, *stored: Cell) -> Job:
+        topology = find_topology("dgx_a100_80gb", 2)
+        request = Request(
+            toy.TOY, WorkloadSpec("toy"), topology, ("missing",), "missing", stored=stored
+        )
+        return request.job(run_sweep.SETTINGS, toy.toy_registry)
 
     def test_one_is_measured_at_a_time_in_a_process(self, monkeypatch: pytest.MonkeyPatch):
         running, most = 0, 0
@@ -212,7 +201,7 @@ class TestTask:
 
         monkeypatch.setattr("harness.suites.tasks.Comparison.run", run)
         with ThreadPoolExecutor(4) as executor:
-            list(executor.map(measure, [self.task()] * 4))
+            list(executor.map(measure, [self.job()] * 4, [self.CODE] * 4))
         assert most == 1
 
     def test_what_another_machine_has_stored_is_measured_here_too(self):
@@ -222,12 +211,12 @@ class TestTask:
             stored = Cell(
                 id=cell_id, reference="missing", status="not installed", environment=where
             )
-            assert len(measure(self.task(stored=(stored,)))) == count
+            assert len(measure(self.job(stored), self.CODE)) == count
 
     def test_other_code_is_refused(self):
         with pytest.raises(ShardbenchError, match="has other code of shardbench or of its fam"):
-            measure(self.task(code=code_of(environment(0))._replace(code="0123456789ab")))
+            measure(self.job(), self.CODE._replace(code="0123456789ab"))
 
     def test_a_process_that_may_have_no_children_is_refused(self):
         with pytest.raises(ShardbenchError, match="start it with --no-nanny"):
-            check_worker(Worker(environment(0), True), code_of(environment(0)), "Worker a")
+            check_worker(Worker(environment(0), True), self.CODE, "Worker a")

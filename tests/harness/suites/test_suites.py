@@ -1,12 +1,9 @@
 """Suites in TOML: what they ask for, and one sentence for whatever is wrong with them."""
 
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import toy
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from harness.model.errors import UsageError
 from harness.suites.suite_file import Suite, read_suite
@@ -98,28 +95,18 @@ def test_a_topology_of_a_file_has_its_own_name(path: Path, tmp_path: Path):
     ("text", "said"),
     [
         ("", "Object missing required field `study`."),
-        ("study = []", "'study': Expected `array` of length >= 1."),
-        ("study = [3]", "study 1: Expected `object`, got `int`."),
         ("study", "is not TOML: "),
         ("nam = 3\n" + STUDY, "Unknown key 'nam'; did you mean name?"),
         ('name = "a/b"\n' + STUDY, "'name' must be of letters, digits"),
-        ('name = ".."\n' + STUDY, "'name' must be of letters, digits"),
-        ("name = 3\n" + STUDY, "'name': Expected `str`, got `int`."),
         (
             STUDY + STUDY.replace("family", "famly"),
             "study 2: Unknown key 'famly'; did you mean",
         ),
-        (STUDY.replace('family = "toy"', ""), "study 1: Object missing required field `family`."),
-        (STUDY.replace('"toy"', "3"), "study 1: 'family': Expected `str`, got `int`."),
         (STUDY.replace('"toy"', '"ty"'), "Unknown family 'ty'; did you mean toy?"),
         (STUDY.replace("workloads =", "against = 'sane'\nworkloads ="), "did you mean same?"),
         (
             STUDY.replace("workloads =", "variants = ['sane']\nworkloads ="),
             "Unknown variant of family 'toy', 'sane'; did you mean same?",
-        ),
-        (
-            STUDY.replace("workloads =", "variants = []\nworkloads ="),
-            "Expected `array` of length >= 1.",
         ),
         (
             STUDY.replace("workloads =", "variants = 'some'\nworkloads ="),
@@ -130,16 +117,11 @@ def test_a_topology_of_a_file_has_its_own_name(path: Path, tmp_path: Path):
             "Unknown topology 'dgx_a100'; did you mean",
         ),
         (STUDY.replace("dgx_a100_80gb:2", "dgx_a100_80gb"), "must be name:gpus, e.g. dgx_h100:16"),
-        (STUDY.replace("dgx_a100_80gb:2", "dgx_a100_80gb:²"), "must be name:gpus"),
         (STUDY.replace("dgx_a100_80gb:2", "dgx_a100_80gb:12"), "joins 8 GPUs at a time"),
         (STUDY.replace("{size}", "{sise}"), "Unknown key of [study.matrix], 'sise'; did you mean"),
-        (STUDY.replace("{size}", "{size.real}"), "Unknown key of [study.matrix], 'size.real'"),
         (STUDY.replace("{size}", "4"), "'matrix.size' is used nowhere; write {size} in a"),
-        (STUDY.replace("[4, 6]", "[]"), "'matrix[...]': Expected `array` of length >= 1."),
         (STUDY.replace("[4, 6]", "[true]"), "'matrix[...][0]': Expected `int | float | str`"),
-        (STUDY.replace("[4, 6]", "4"), "'matrix[...]': Expected `array`, got `int`."),
         (STUDY.replace("toy[size={size}]", "toy[{size}"), "is malformed"),
-        (STUDY + "[[study]]\n", "study 2: Object missing required field `family`"),
         (
             STUDY + STUDY.replace("workloads", 'against = "own"\nworkloads'),
             "is to be compared with 'reference' and with 'own'",
@@ -167,22 +149,3 @@ def test_a_matrix_has_an_end(path: Path):
     text = STUDY.replace("{size}", "-".join(f"{{k{n}}}" for n in range(6)))
     with pytest.raises(UsageError, match="A matrix makes at most 100000 problems"):
         read(path, text.replace("size = [4, 6]\n", keys))
-
-
-@pytest.mark.parametrize("kind", ["nothing", "a folder", "no text"])
-def test_a_file_that_cannot_be_read_is_said(path: Path, kind: str):
-    if kind == "a folder":
-        path.mkdir()
-    elif kind == "no text":
-        path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match=r"ladder\.toml"):
-        read_suite(path, toy.toy_registry())
-
-
-@settings(max_examples=15)
-@given(text=st.text() | st.builds(lambda key, value: STUDY.replace(key, value), *[st.text()] * 2))
-def test_only_sentences_come_out(tmp_path_factory: pytest.TempPathFactory, text: str):
-    path = tmp_path_factory.mktemp("any") / "any.toml"
-    path.write_bytes(text.encode(errors="replace"))
-    with suppress(UsageError):
-        read_suite(path, toy.toy_registry())

@@ -155,25 +155,6 @@ def test_other_settings_are_measured_again(path: Path, complete: bytes):
         assert measured(plan(path, settings=other)) == [False, False]
 
 
-def test_other_code_is_measured_again(path: Path, complete: bytes, monkeypatch: pytest.MonkeyPatch):
-    path.write_bytes(complete)
-    monkeypatch.setattr(machine, "source_digest", lambda: "0123456789ab")
-    assert measured(plan(path)) == [False, False]
-
-
-def test_other_versions_are_measured_again(
-    path: Path, complete: bytes, monkeypatch: pytest.MonkeyPatch
-):
-    path.write_bytes(complete)
-    version = importlib.metadata.version
-    monkeypatch.setattr(
-        importlib.metadata,
-        "version",
-        lambda name: "0.0.1" if name == "numpy" else version(name),
-    )
-    assert measured(plan(path)) == [False, False]
-
-
 def test_a_workload_may_be_called_otherwise_than_it_is_given(path: Path):
     family = toy.labelled_registry().find("toy")
     family.studies = (Study(PROBLEMS[0], ("reference",), "labelled"),)
@@ -190,10 +171,6 @@ def test_a_name_without_glyphs_is_not_measured_again(path: Path, tmp_path: Path)
     measure(path, plan(path, family))
     assert [cell.status for cell in read_cells(path)] == ["ok", "ok"]
     assert measured(plan(path, family)) == [True]
-
-
-def test_a_family_without_studies_has_no_requests(path: Path):
-    assert plan(path, replaced(toy.TOY, studies=())) == []
 
 
 class TestSourceDigest:
@@ -239,11 +216,6 @@ class TestMachine:
         monkeypatch.setattr(platform, "node", lambda: "another")
         assert machine.environment(0).machine != here
 
-    def test_another_one_is_measured_again(self, path: Path, complete: bytes, monkeypatch):
-        path.write_bytes(complete)
-        monkeypatch.setattr(platform, "node", lambda: "another")
-        assert measured(plan(path)) == [False, False]
-
     def test_of_several_any_one_counts_that_has_a_whole_problem(self, path: Path, complete: bytes):
         here = Site(replace(machine.environment(0), machine="another"), several=True)
         path.write_bytes(complete)
@@ -269,10 +241,6 @@ class TestOutdated:
         assert not is_outdated(path, SETTINGS), "there are none"
         path.write_bytes(complete)
         assert not is_outdated(path, SETTINGS)
-
-    def test_results_of_other_settings_are(self, path: Path, complete: bytes):
-        path.write_bytes(complete)
-        assert is_outdated(path, replace(SETTINGS, budget=61.0))
 
     @pytest.mark.parametrize("key", ["code", "packages", "python", "machine", "cpu", "cores"])
     def test_results_of_another_environment_are(

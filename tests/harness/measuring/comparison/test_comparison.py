@@ -11,6 +11,7 @@ from processes import server_children
 
 from harness.execution.server import start_server
 from harness.measuring.monitor import Event
+from harness.measuring.timing.verdict import judge
 from harness.model.cell import Cell, Claim
 from harness.model.errors import UsageError
 from harness.store.results import append_cells, read_cells
@@ -115,8 +116,7 @@ class TestStatuses:
             assert cell.wall_s is not None
             assert len(cell.cpu_s.samples) == len(cell.wall_s.samples) >= 4
             assert cell.ratio is not None
-            assert cell.ratio.low <= cell.ratio.value <= cell.ratio.high
-            assert cell.verdict in ("faster", "slower", "same", "inconclusive")
+            assert cell.verdict == judge(cell.ratio)
             assert cell.verdict_reason
 
     def test_much_less_work_takes_less_time(self, cells: dict[str, Cell]):

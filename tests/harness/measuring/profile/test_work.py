@@ -6,7 +6,7 @@ import math
 import pytest
 
 from harness.contract import Prepared
-from harness.measuring.work.count import count_work
+from harness.measuring.counting import count_work
 
 
 def planner(items: int):

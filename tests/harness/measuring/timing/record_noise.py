@@ -16,6 +16,7 @@ from harness.contract import Prepared
 from harness.measuring.garbage import long_lived_objects_left_alone
 from harness.measuring.selftest.rounds import copies
 from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.turns import Observer
 from harness.measuring.timing.ways import InForks, SideBySide, Variants, cores
 
 FILE = Path(__file__).with_name("recorded_noise.json")
@@ -29,10 +30,10 @@ def record(way: str, milliseconds: float) -> list[list[float]]:
     prepared = {name: Prepared(partial(copies, milliseconds)) for name in names}
     seconds = dict.fromkeys(names, milliseconds / 1000)
     ones = dict.fromkeys(names, 1)
-    both = Variants(prepared, ones, seconds, SystemClock(), lambda _: None, lambda *_: None)
+    both = Variants(prepared, ones, seconds, SystemClock(), Observer())
     time_block = {
-        "turns": InForks(None),
-        "side by side": SideBySide(None, lambda _: None, cores()),
+        "turns": InForks(),
+        "side by side": SideBySide(cores()),
     }[way]
     rng = random.Random(0)
     processes = []

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.measuring.timing.sampling import NO_LIMITS, Group, time_groups
+from harness.measuring.timing.sampling import Group, SamplingRequest, time_groups
 from harness.measuring.timing.times import Times
+from harness.measuring.timing.turns import Observer, Sample
 from harness.measuring.timing.verdict import judge
-from harness.measuring.timing.ways import Sample
+from harness.measuring.timing.ways import Variants
 from harness.model.settings import SamplingRule
 
 PAIR = 0.15
@@ -106,9 +107,10 @@ def verdicts(way: str, call: float, more: float, seconds: float, rounds: int) ->
             "side by side": (calls.side_by_side, "side by side"),
             "one after another": (calls.one_after_another, "turns in one process"),
         }[way]
-        rule = SamplingRule(seconds=seconds)
-        group = Group(named, ["reference", "variant"], time_block, None, rule, random.Random(seed))
-        time_groups([group], "reference", NO_LIMITS, machine, seconds, lambda *_: None)
+        rule = SamplingRule(seconds=seconds, seed=seed)
+        request = SamplingRequest({}, "reference", rule, clock=machine)
+        group = Group(request, named, ["reference", "variant"], time_block)
+        time_groups([group], Variants({}, {}, {}, machine, Observer()), request)
         ratio = group.times["variant"].ratio_to(group.times["reference"])
         found[judge(ratio)] += 1
     return found

@@ -8,9 +8,9 @@ import numpy as np
 from fake_clock import FakeClock
 
 from harness.contract import Prepared
-from harness.measuring.timing.sampling import NO_LIMITS, sample
+from harness.measuring.timing.sampling import SamplingRequest, sample
 from harness.measuring.timing.times import Times
-from harness.measuring.timing.ways import Sample
+from harness.measuring.timing.turns import Observer, Sample
 from harness.model.settings import SamplingRule
 
 CALL = 1.0  # seconds; long enough that no call is repeated to make a sample
@@ -26,8 +26,8 @@ def taking(clock: FakeClock, seconds: float | Callable[[], float], **options) ->
     return Prepared(run, **options)
 
 
-class Diary:
-    """What `sample` says about the turns: those that began, and those that counted."""
+class Diary(Observer):
+    """The turns of `sample`: those that began, and those that counted."""
 
     def __init__(self) -> None:
         self.began: list[str] = []
@@ -36,8 +36,8 @@ class Diary:
     def turn_begins(self, name: str) -> None:
         self.began.append(name)
 
-    def block_ended(self, block: int, samples: Sequence[Sample]) -> None:
-        self.ended += [(sample.name, block) for sample in samples]
+    def block_ended(self, block: int, turns: Sequence[Sample]) -> None:
+        self.ended += [(turn.name, block) for turn in turns]
 
     def block(self, number: int) -> list[str]:
         return [name for name, block in self.ended if block == number]
@@ -47,21 +47,13 @@ def run_sample(
     clock: FakeClock,
     prepared: dict[str, Prepared],
     reference: str | None = "reference",
-    limits: Mapping[str, Sequence[float]] = NO_LIMITS,
+    limits: Mapping[str, Sequence[float]] | None = None,
     **rule,
 ) -> tuple[dict[str, Times], Diary]:
     diary = Diary()
-    rule = {"seconds": 1e9, "warmup_seconds": 1e9, **rule}
-    times = sample(
-        prepared,
-        reference,
-        clock,
-        SamplingRule(**rule),
-        turn_begins=diary.turn_begins,
-        block_ended=diary.block_ended,
-        limits=limits,
-    )
-    return times, diary
+    rule = SamplingRule(**{"seconds": 1e9, "warmup_seconds": 1e9, **rule})
+    request = SamplingRequest(prepared, reference, rule, limits or {}, clock=clock)
+    return sample(request, diary), diary
 
 
 def noisy(clock: FakeClock, mean: float, noise: float, seed: int) -> Prepared:

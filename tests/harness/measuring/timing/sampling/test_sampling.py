@@ -146,11 +146,6 @@ class TestStopping:
         _, diary = run_sample(clock, prepared, None, seconds=CALL, least_blocks=4)
         assert {block for _, block in diary.ended} == {0}
 
-    def test_it_stops_at_the_most_blocks(self, clock: FakeClock):
-        prepared = {"reference": taking(clock, CALL), "open": wavering(clock)}
-        times, _ = run_sample(clock, prepared, least_blocks=3, most_blocks=7)
-        assert sorted(times["open"].blocks) == list(range(7))
-
     @pytest.mark.parametrize(("seconds", "blocks"), [(0.1, 2), (8.1, 2), (12.1, 3), (19.9, 4)])
     def test_no_block_begins_that_would_pass_the_time_but_the_second(
         self, clock: FakeClock, seconds: float, blocks: int

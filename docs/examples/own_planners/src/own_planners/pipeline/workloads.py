@@ -2,10 +2,19 @@
 
 import random
 
-from harness.contract import Column, Inventory, Topology, UsageError, Workload, WorkloadSpec
-from harness.model.errors import unknown
-from harness.model.files import read_file, read_json
-from harness.model.ids import at_most, whole_number
+from harness.contract import (
+    Column,
+    Inventory,
+    Topology,
+    UsageError,
+    Workload,
+    WorkloadSpec,
+    at_most,
+    read_file,
+    read_json,
+    unknown,
+    whole_number,
+)
 
 _GPT3 = Workload(
     "gpt3-175b",

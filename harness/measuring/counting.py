@@ -1,33 +1,26 @@
 """The work of one call, counted: exact where time is not."""
 
-import cProfile
 from typing import Any
 
 from harness.contract import Prepared
-from harness.measuring.garbage import collection_off
+from harness.contract.calls import profiled
 from harness.model.cell import CountedWork
 
 
 def count_work(prepared: Prepared[Any], is_counted_twice: bool = True) -> CountedWork:
     """Count the work of a call, in one or two calls that are not timed."""
     first, share = _count(prepared)
-    second = _count(prepared)[0] if is_counted_twice else None
-    if second is None:
+    if not is_counted_twice:
         return CountedWork(first, None, share)
+    second, _ = _count(prepared)
     return CountedWork(min(first, second), abs(first - second), share)
 
 
 def _count(prepared: Prepared[Any]) -> tuple[int, float]:
     """Return how many calls the planner's thread makes, and the share of time in built-in ones."""
-    profile = cProfile.Profile()
-    with prepared.installed(), collection_off():
+    with prepared.installed():
         prepared.begin()
-        profile.enable()
-        try:
-            prepared.run()
-        finally:
-            profile.disable()
-    entries = profile.getstats()
+        _, entries = profiled(prepared.run)
     calls = sum(entry.callcount for entry in entries) - 1  # the last one disables the profile
     seconds = sum(entry.inlinetime for entry in entries)
     built_in = sum(entry.inlinetime for entry in entries if isinstance(entry.code, str))

@@ -1,1 +1,0 @@
-"""The work of a call, counted where time is not exact."""
