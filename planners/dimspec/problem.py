@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.contract import NotApplicable, Prepared, Topology, UsageError, WorkloadSpec
-from planners.dimspec import workloads
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import (
@@ -16,6 +15,17 @@ from planners.dimspec.conversion.stream import (
     random_queries,
 )
 from planners.dimspec.stream_file import read_stream
+from planners.dimspec.workloads import (
+    MOST_CONVERSIONS,
+    AllPairsParameters,
+    ConstructorParameters,
+    RandomParameters,
+    StreamParameters,
+    mesh_shape,
+    parameters_of,
+    shape_of,
+    stream_path,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,37 +63,41 @@ DimSpecProblem = StreamProblem | ConstructorProblem
 
 def build(spec: WorkloadSpec, topology: Topology) -> DimSpecProblem:
     """Return the problem of a workload; raises UsageError where it or its mesh is impossible."""
-    workloads.checked(spec)
-    if spec.name == workloads.CONSTRUCTOR:
-        mesh = Mesh.of(*workloads.mesh_shape(spec, topology))
-        return ConstructorProblem(workloads.model(spec), mesh)
+    asked = parameters_of(spec)
+    if isinstance(asked, ConstructorParameters):
+        return ConstructorProblem(asked.model, Mesh.of(*mesh_shape(spec, asked, topology)))
     return StreamProblem(stream_of(spec, topology))
 
 
 def stream_of(spec: WorkloadSpec, topology: Topology | None) -> Stream:
-    """Return the stream of a workload, on the mesh that it names or was recorded on if on no other.
+    """Return the stream of a workload, without a topology on the mesh it names or was recorded on.
 
-    Raises UsageError where there is no such mesh, or none without a topology.
+    Raises UsageError where there is no such mesh, or the workload is a model.
     """
-    if path := workloads.stream_path(spec):
-        return read_stream(
-            path,
-            lambda recorded: workloads.mesh_shape(spec, topology, recorded),
-            workloads.calls(spec),
-        )
-    if spec.name == "all-pairs-batch":
-        return once_each(tuple(batch_of_eight()))
-    if spec.name == "random":
-        return once_each(tuple(random_queries(*workloads.random_conversions(spec))))
-    mesh = Mesh.of(*workloads.mesh_shape(spec, topology))
-    shape = workloads.shape(spec)
-    conversions = sum(1 for _ in all_partitions(mesh, shape)) ** 2
-    if conversions > workloads.MOST_CONVERSIONS:
-        raise UsageError(
-            f"Workload '{spec}' makes {conversions:,} conversions, more than "
-            f"{workloads.MOST_CONVERSIONS:,}; ask for a lower rank or a smaller mesh."
-        )
-    return once_each(tuple(all_pairs(mesh, shape)))
+    match asked := parameters_of(spec):
+        case StreamParameters():
+            return read_stream(
+                stream_path(spec),
+                lambda recorded: mesh_shape(spec, asked, topology, recorded),
+                asked.calls,
+            )
+        case RandomParameters():
+            return once_each(random_queries(asked.conversions, asked.seed))
+        case AllPairsParameters():
+            mesh = Mesh.of(*mesh_shape(spec, asked, topology))
+            shape = shape_of(asked)
+            conversions = sum(1 for _ in all_partitions(mesh, shape)) ** 2
+            if conversions > MOST_CONVERSIONS:
+                raise UsageError(
+                    f"Workload '{spec}' makes {conversions:,} conversions, more than "
+                    f"{MOST_CONVERSIONS:,}; ask for a lower rank or a smaller mesh."
+                )
+            return once_each(all_pairs(mesh, shape))
+        case ConstructorParameters():
+            raise UsageError(
+                f"Workload '{spec}' is a model; its conversions are known once ColossalAI has run."
+            )
+    return once_each(batch_of_eight())
 
 
 class Search(Protocol):

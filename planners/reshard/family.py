@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.reshard.suite import GOALS, OVERVIEW, STUDIES
-from planners.reshard.workloads import WORKLOADS, checked
+from planners.reshard.workloads import WORKLOADS, label
 
 if TYPE_CHECKING:
     from planners.reshard.problem import ReshardDecision, ReshardProblem
@@ -17,7 +17,7 @@ FAMILY: Family["ReshardProblem", "ReshardDecision"] = Family(
     name="reshard",
     summary="how a program gets its communication: Paddle's static auto-parallel reshard",
     implementation="planners.reshard.implementation",
-    label=checked,
+    label=label,
     qualities=(
         Quality("moved_mib", "MiB", "lower", "what a rank sends, receives, gathers and reduces"),
         Quality("inserted_ops", "", "lower", "ops that were inserted and stayed"),

@@ -5,7 +5,7 @@ from collections import Counter
 from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
 from planners.reshard.problem import PaddleProblem, TransformerProblem, build
 from planners.reshard.resharding.graph import inputs_of, kind_of, outputs_of
-from planners.reshard.workloads import checked
+from planners.reshard.workloads import parameters_of
 
 _COLUMNS = (
     Column("op"),
@@ -21,7 +21,7 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
 
     Raises UsageError where it is unknown, is Paddle's own, or needs a topology.
     """
-    checked(workload)
+    parameters_of(workload)
     if topology is None:
         raise UsageError(
             f"The program of workload '{workload}' depends on the machines; name them with "

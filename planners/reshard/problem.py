@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from harness.contract import NotApplicable, Prepared, Topology, WorkloadSpec
-from planners.reshard import workloads
 from planners.reshard.resharding.block import Block
 from planners.reshard.resharding.graph import Twin
 from planners.reshard.resharding.program import DistProgram, transformer
 from planners.reshard.resharding.resharder import Resharded, Resharder
+from planners.reshard.workloads import PADDLE, MicroParameters, parallelism, parameters_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,13 @@ ReshardDecision = Resharded | PaddleDecision
 
 def build(spec: WorkloadSpec, topology: Topology) -> ReshardProblem:
     """Return the problem of a workload; raises UsageError where it does not fit the topology."""
-    workloads.checked(spec)
-    if spec.name == "micro":
-        ops, inserts, seed = workloads.chain(spec)
-        places = sorted(random.Random(seed).sample(range(1, ops + 1), inserts))
-        return MicroProblem(_chain(ops), tuple(places))
-    layers, stage = workloads.layers(spec), workloads.stage(spec)
-    stages, ranks = workloads.parallelism(spec, topology)
-    if spec.name == workloads.PADDLE:
+    asked = parameters_of(spec)
+    if isinstance(asked, MicroParameters):
+        drawn = random.Random(asked.seed).sample(range(1, asked.ops + 1), asked.inserts)
+        return MicroProblem(_chain(asked.ops), tuple(sorted(drawn)))
+    layers, stage = asked.layers, asked.stage
+    stages, ranks = parallelism(spec, asked, topology)
+    if spec.name == PADDLE:
         return PaddleProblem(layers, stages, ranks, rank=stage * ranks)
     return TransformerProblem(transformer(layers, stages, ranks), layers, stage)
 

@@ -66,7 +66,7 @@ def stream_of(text: str) -> Stream:
 
 def is_a_sentence(text: str) -> bool:
     """Whether a text is one sentence on one line."""
-    return text.endswith(".") and ". " not in text.replace("e.g. ", "") and "\n" not in text
+    return text.endswith((".", "?")) and ". " not in text.replace("e.g. ", "") and "\n" not in text
 
 
 def asked(search: Search, query: Query) -> Conversion:

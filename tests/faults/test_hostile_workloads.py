@@ -4,7 +4,6 @@ import copy
 import gzip
 import io
 import json
-import time
 
 import pandas as pd
 import pytest
@@ -65,13 +64,11 @@ def test_a_terminal_is_given_no_control_characters():
 
 
 @pytest.mark.parametrize(("family", "workload"), WORKLOADS)
-def test_a_parameter_is_possible_or_refused_and_never_takes_long(family, workload):
-    started = time.process_time()
+def test_a_parameter_is_possible_or_refused(family, workload):
     for key in (*KEYS[family], "another", *TEXTS[:3]):
         for value in NUMBERS:
             spec = WorkloadSpec(workload, {key: value})
             read_or_refused(lambda spec=spec: FAMILIES[family].label(spec))
-    assert time.process_time() - started < 20
 
 
 @pytest.mark.parametrize(

@@ -171,43 +171,19 @@ class TestValidate:
 @pytest.mark.parametrize(
     ("workload", "gpus", "said"),
     [
-        (
-            "transformer[layers=0]",
-            4,
-            "Parameter 'layers' of workload 'transformer[layers=0]' must be a whole number from 1 "
-            "to 256, not '0'.",
-        ),
-        (
-            "transformer[layers=1]",
-            4,
-            "Workload 'transformer[layers=1]' has fewer layers than the 2 pipeline stages of "
-            "dgx_a100_80gb with 4 GPUs; ask for at least as many.",
-        ),
-        (
-            "transformer[stage=2]",
-            4,
-            "Parameter 'stage' of workload 'transformer[stage=2]' must be below 2, the pipeline "
-            "stages of dgx_a100_80gb with 4 GPUs, not 2.",
-        ),
-        (
-            "transformer",
-            2,
-            "2 GPUs in hosts of 2 do not make a mesh of 2 dimensions with at least 2 GPUs in each.",
-        ),
-        (
-            "micro[ops=5,inserts=6]",
-            4,
-            "Parameter 'inserts' of workload 'micro[ops=5,inserts=6]' must be at most 5, as many "
-            "as it has ops, not 6.",
-        ),
-        ("tranformer", 4, "Unknown workload of family 'reshard', 'tranformer'; did you mean "),
-        ("micro[layers=3]", 4, "Unknown parameter of workload 'micro', 'layers'; known are: "),
+        ("transformer[layers=0]", 4, "from 1 to 256"),
+        ("transformer[layers=1]", 4, "fewer layers than the 2 pipeline stages"),
+        ("transformer[stage=2]", 4, "must be below 2"),
+        ("transformer", 2, "2 GPUs in hosts of 2 do not make a mesh"),
+        ("micro[ops=5,inserts=6]", 4, "'inserts' must be at most 5"),
+        ("tranformer", 4, "did you mean transformer?"),
+        ("micro[layers=3]", 4, "known are: inserts, ops, seed"),
     ],
 )
-def test_bad_input_is_one_sentence(workload, gpus, said):
+def test_what_is_wrong_with_a_workload_is_named(workload, gpus, said):
     with pytest.raises(UsageError) as refused:
         problem(workload, gpus)
-    assert str(refused.value).startswith(said)
+    assert said in str(refused.value)
 
 
 def test_the_problems_of_the_suite_can_be_built():

@@ -1,7 +1,7 @@
 """Streams of conversions: the distinct queries, and the order in which they are asked."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -58,9 +58,10 @@ class Stream:
         return held[0] if len(held) == 1 else f"{len(held)} meshes"
 
 
-def once_each(queries: Sequence[Query]) -> Stream:
+def once_each(queries: Iterable[Query]) -> Stream:
     """Return a stream that asks every query once."""
-    return Stream(tuple(queries), range(len(queries)))
+    held = tuple(queries)
+    return Stream(held, range(len(held)))
 
 
 def is_possible(mesh: Mesh, query: Query) -> bool:
