@@ -2,10 +2,9 @@
 
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.dimspec.capture import capturing
-from planners.dimspec.decision import Decision
 from planners.dimspec.history.declared import HISTORY
 from planners.dimspec.inventory import inventory
-from planners.dimspec.problem import DimSpecProblem
+from planners.dimspec.problem import Decision, DimSpecProblem
 from planners.dimspec.suite import GOALS, OVERVIEW, STUDIES
 from planners.dimspec.workloads import WORKLOADS, brings, label
 

@@ -118,8 +118,22 @@ class Answers:
     costs: Sequence[float]
 
 
+@dataclass(frozen=True, slots=True)
+class Construction:
+    """The work of ColossalAI's constructor: a hash of its strategies with their costs, and sums."""
+
+    fingerprint: str
+    nodes: int
+    strategies: int
+    resharding_costs: int
+    total_resharding_cost: float
+
+
+Decision = Answers | Construction
+
+
 def answer(stream: Stream, search: Search) -> Answers:
-    """Make the specs of a stream and ask a search all that the stream asks."""
+    """Make the specs of a stream and ask a search for all of its conversions."""
     specs = [search.spec(*spec) for spec in stream.specs]
     pairs = stream.pairs
     conversions: list[Any] = [None] * len(pairs)

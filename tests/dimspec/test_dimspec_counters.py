@@ -19,7 +19,7 @@ from planners.dimspec.conversion.search import GreedySearch, PathCache
 from planners.dimspec.conversion.specs import DimSpec, ShardingSpec
 from planners.dimspec.conversion.stream import Query, Stream, all_pairs, once_each
 from planners.dimspec.conversion.transitions import Transitions
-from planners.dimspec.decision import fingerprint
+from planners.dimspec.implementation import fingerprint
 from planners.dimspec.observer import observe
 from planners.dimspec.problem import StreamProblem, answer
 

@@ -11,7 +11,7 @@ from small_streams import SEARCHES, write_stream
 from harness.contract import UsageError
 from planners.dimspec.conversion.partition import Mesh
 from planners.dimspec.conversion.stream import Query, RecordedAnswer, Stream
-from planners.dimspec.decision import validate
+from planners.dimspec.implementation import validate
 from planners.dimspec.problem import StreamProblem, answer
 from planners.dimspec.stream_file import read_stream
 

@@ -16,7 +16,7 @@ from small_streams import SEARCHES, is_a_sentence, write_stream
 
 from harness.contract import UsageError
 from planners.dimspec.conversion.partition import checked_partition
-from planners.dimspec.decision import validate
+from planners.dimspec.implementation import validate
 from planners.dimspec.problem import StreamProblem, answer
 from planners.dimspec.stream_file import read_stream
 

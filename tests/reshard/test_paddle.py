@@ -39,7 +39,7 @@ import runpy
 
 runpy.run_path({driver!r})
 
-from planners.reshard.upstream.decision import check_mirror, fingerprint
+from planners.reshard.upstream.running import check_mirror, fingerprint
 from planners.reshard.upstream.partitioned import fresh_state, partitioned
 
 

@@ -11,7 +11,7 @@ from harness.model.errors import InfeasibleDecision, NotApplicable, UsageError
 from harness.model.ids import ProblemId, WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.reshard import FAMILY
-from planners.reshard.decision import validate
+from planners.reshard.implementation import validate
 from planners.reshard.problem import TransformerProblem, build
 from planners.reshard.resharding.block import Block, GraphChanged
 from planners.reshard.resharding.program import ValueLayout, transformer

@@ -10,9 +10,14 @@ from planners.dimspec.conversion.costs import CommSpec, Cost
 from planners.dimspec.conversion.partition import Mesh, Partition
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import Query
-from planners.dimspec.decision import Construction, Decision
 from planners.dimspec.family import FAMILY
-from planners.dimspec.problem import Answers, ConstructorProblem, DimSpecProblem
+from planners.dimspec.problem import (
+    Answers,
+    Construction,
+    ConstructorProblem,
+    Decision,
+    DimSpecProblem,
+)
 from planners.dimspec.variants.searches import CLAIM
 
 _DRIVER = Path(__file__).parents[1] / "upstream" / "driver.py"

@@ -12,9 +12,14 @@ from planners.dimspec.conversion.costs import Cost, Pattern
 from planners.dimspec.conversion.partition import Mesh, Partition
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import Query, RecordedAnswer, Stream, all_pairs, once_each
-from planners.dimspec.decision import Construction, fingerprint, validate
-from planners.dimspec.problem import Answers, ConstructorProblem, StreamProblem, answer
-from planners.dimspec.quality import quality, true_cost
+from planners.dimspec.implementation import fingerprint, quality, true_cost, validate
+from planners.dimspec.problem import (
+    Answers,
+    Construction,
+    ConstructorProblem,
+    StreamProblem,
+    answer,
+)
 
 
 class Spec:

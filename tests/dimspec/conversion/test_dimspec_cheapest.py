@@ -20,9 +20,8 @@ from planners.dimspec.conversion.specs import (
     difference_points,
 )
 from planners.dimspec.conversion.stream import Query, all_pairs, once_each
-from planners.dimspec.decision import validate
+from planners.dimspec.implementation import true_cost, validate
 from planners.dimspec.problem import StreamProblem, answer
-from planners.dimspec.quality import true_cost
 
 SECONDS = ((2e-5, 5e-6), (4 / 25e9, 4 / 300e9))
 

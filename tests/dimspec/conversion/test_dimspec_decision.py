@@ -12,7 +12,7 @@ from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost, Pattern
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import Query, once_each
-from planners.dimspec.decision import validate
+from planners.dimspec.implementation import validate
 from planners.dimspec.problem import Answers, StreamProblem
 
 MESH = Mesh.of(2, 2)

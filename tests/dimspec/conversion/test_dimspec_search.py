@@ -22,8 +22,8 @@ from planners.dimspec.conversion.partition import Mesh, local_elements, sequence
 from planners.dimspec.conversion.search import GreedySearch
 from planners.dimspec.conversion.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec
 from planners.dimspec.conversion.stream import Query, once_each
+from planners.dimspec.implementation import true_cost
 from planners.dimspec.problem import answer
-from planners.dimspec.quality import true_cost
 
 SQUARE = Mesh.of(2, 2)
 
