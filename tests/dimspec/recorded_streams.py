@@ -1,11 +1,10 @@
-"""A small file of recorded conversions, changes of it, and what is said of them."""
+"""A small file of recorded conversions, and changes of it."""
 
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import pytest
-from small_streams import is_a_sentence, write_stream
+from small_streams import refusal, write_stream
 
 from harness.contract import UsageError
 from planners.dimspec.conversion.costs import Cost
@@ -42,13 +41,10 @@ def with_query(number: int, **changes: Any) -> dict[str, Any]:
     return document
 
 
-def refusal(path: Path, document: Any, *choose: Any) -> str:
-    """Return what is said of a file, less its name, which is said first."""
-    with pytest.raises(UsageError) as refused:
-        read_stream(write_stream(path, document), *choose)
-    said = str(refused.value)
+def file_refusal(path: Path, document: Any, *choose: Any) -> str:
+    """Return the sentence that refuses a file, without its name at the beginning."""
+    said = refusal(UsageError, read_stream, write_stream(path, document), *choose)
     assert said.startswith(f"{path}: ")
-    assert is_a_sentence(said)
     return said.removeprefix(f"{path}: ")
 
 

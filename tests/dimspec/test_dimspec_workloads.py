@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from small_streams import is_a_sentence, problem_of, stream_of, write_stream
+from small_streams import problem_of, refusal, stream_of, write_stream
 
 from harness.contract import UsageError
 from harness.model.ids import WorkloadSpec
@@ -22,14 +22,6 @@ def file(tmp_path) -> Path:
     query = {"shape": [8, 8], "src": [], "dst": [[0, [0]]]}
     document = {"mesh_shape": [2, 4], "queries": [query], "sequence": [0, 0, 0]}
     return write_stream(tmp_path / "mine.json.gz", document)
-
-
-def refusal(use, *arguments) -> str:
-    """Return the one sentence with which something is refused."""
-    with pytest.raises(UsageError) as refused:
-        use(*arguments)
-    assert is_a_sentence(str(refused.value))
-    return str(refused.value)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -60,11 +52,11 @@ def test_every_listed_workload_is_valid_as_it_is(name):
     ],
 )
 def test_what_is_wrong_is_named_in_one_sentence(workload, said):
-    assert said in refusal(label, WorkloadSpec.parse(workload))
+    assert said in refusal(UsageError, label, WorkloadSpec.parse(workload))
 
 
 def test_an_unknown_name_is_answered_with_all_that_is_allowed():
-    said = refusal(label, WorkloadSpec("nothing-alike-it"))
+    said = refusal(UsageError, label, WorkloadSpec("nothing-alike-it"))
     assert all(name in said for name in (*NAMES, "FILE.json.gz"))
 
 
@@ -114,7 +106,7 @@ def test_another_number_of_gpus_keeps_the_dimensions_of_the_recorded_mesh(
     ],
 )
 def test_a_mesh_or_a_size_that_is_not_possible_is_refused(workload, gpus, said):
-    assert said in refusal(problem_of, f"{workload}/{MACHINE}:{gpus}")
+    assert said in refusal(UsageError, problem_of, f"{workload}/{MACHINE}:{gpus}")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +203,7 @@ def test_a_file_is_labelled_by_its_name_and_content(file):
 def test_a_file_that_is_not_there_is_an_error_of_that_file():
     spec = WorkloadSpec("none.json.gz")
     for use in (lambda: label(spec), lambda: problem_of(f"{spec}/{MACHINE}:4")):
-        assert refusal(use).startswith("none.json.gz cannot be read: ")
+        assert refusal(UsageError, use).startswith("none.json.gz cannot be read: ")
 
 
 def test_the_list_says_how_many_conversions_there_are():
