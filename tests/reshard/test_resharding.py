@@ -45,9 +45,9 @@ def checked(name: str, asked):
 @pytest.mark.parametrize("workload", ["transformer", "transformer[layers=3,stage=1]", "micro"])
 def test_every_variant_makes_the_same_program(workload):
     asked = problem(workload)
-    found = {name: checked(name, asked) for name in LADDER}
-    assert len({each.fingerprint for each in found.values()}) == 1
-    assert len({tuple(each.quality.items()) for each in found.values()}) == 1
+    found = [checked(name, asked) for name in (*LADDER, LADDER[-1])]
+    assert len({cell.fingerprint for cell in found}) == 1
+    assert len({tuple(cell.quality.items()) for cell in found}) == 1
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4])
@@ -129,16 +129,6 @@ def test_indexed_searches_nothing():
     assert checked("sync-once", asked).phases["searching"] > 0
     moved = checked("indexed", asked).quality
     assert moved["moved_mib"] == checked("sync-each", asked).quality["moved_mib"] > 0
-
-
-def test_the_same_program_is_made_every_time():
-    asked = problem("transformer[layers=2]")
-    prepared = FAMILY.find("indexed").prepared(asked)
-    prints = []
-    for _ in range(2):
-        prepared.begin()
-        prints.append(FAMILY.work.fingerprint(prepared.run()))
-    assert prints[0] == prints[1]
 
 
 class TestValidate:
