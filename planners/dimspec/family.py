@@ -1,4 +1,4 @@
-"""The dimspec family: what is said, counted and compared of conversions between shardings."""
+"""The declaration of the dimspec family: its qualities, counters, phases and abilities."""
 
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.dimspec.capture import capturing
@@ -10,7 +10,7 @@ from planners.dimspec.workloads import WORKLOADS, brings, label
 
 FAMILY: Family[DimSpecProblem, Decision] = Family(
     name="dimspec",
-    summary="how a tensor gets from one sharding to another: ColossalAI's conversions",
+    summary="conversions of a tensor from one sharding to another: ColossalAI's",
     implementation="planners.dimspec.implementation",
     label=label,
     brings=brings,
@@ -19,13 +19,13 @@ FAMILY: Family[DimSpecProblem, Decision] = Family(
             "cost_millions",
             "M",
             "lower",
-            "what the steps of all conversions truly cost, in millions of ColossalAI's cost units",
+            "the true cost of the steps of all conversions, in millions of ColossalAI's cost units",
         ),
         Quality(
             "cheapest_millions",
             "M",
             "higher",
-            "what the same conversions cost at least, by Dijkstra's search over the same steps",
+            "the least cost of the same conversions, by Dijkstra's algorithm over the same steps",
             bounds="cost_millions",
         ),
         Quality(

@@ -1,4 +1,4 @@
-"""The distinct conversions of a dimspec workload, and how often each is asked for."""
+"""The inventory of a dimspec workload: its distinct conversions, and how often they are asked."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A problem: a stream of conversions to be answered, or a model for ColossalAI's constructor."""
+"""Problems: a stream of conversions, or a model for ColossalAI's constructor."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from planners.dimspec.workloads import (
 
 @dataclass(frozen=True, slots=True)
 class StreamProblem:
-    """Conversions that are asked for one after the other."""
+    """Conversions that are asked for one after another."""
 
     stream: Stream
 
@@ -101,7 +101,7 @@ def stream_of(spec: WorkloadSpec, topology: Topology | None) -> Stream:
 
 
 class Search(Protocol):
-    """Anything that answers queries; its specs are its own."""
+    """A search for conversions; it makes specs of its own type."""
 
     def spec(self, mesh: Mesh, shape: tuple[int, ...], partition: Partition) -> Any:
         """Return a sharding spec."""
@@ -112,7 +112,7 @@ class Search(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The last conversion for each query, and the total cost that every call reported."""
+    """The last conversion of each query, and the total cost that each call reported."""
 
     conversions: Sequence[Conversion]
     costs: Sequence[float]
@@ -147,12 +147,12 @@ def answer(stream: Stream, search: Search) -> Answers:
 
 
 def prepare(problem: DimSpecProblem, search: Callable[[], Search]) -> Prepared[Answers]:
-    """Return a stream, asked of a new search each time; NotApplicable for the constructor."""
+    """Return runs of a stream on a new search each; raises NotApplicable for the constructor."""
     if isinstance(problem, ConstructorProblem):
         raise NotApplicable(
             "It answers conversions; strategies are made by ColossalAI's own constructor, in the "
             "variants named after it."
         )
     stream = problem.stream
-    assert len(stream.pairs) == len(stream.queries)  # numbered here, where nothing is timed
+    assert len(stream.pairs) == len(stream.queries)  # computed here, untimed
     return Prepared(run=lambda: answer(stream, search()))

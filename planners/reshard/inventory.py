@@ -1,4 +1,4 @@
-"""The ops of a reshard workload, and the inputs that lie otherwise than their op needs."""
+"""The inventory of a reshard workload: its ops, and the inputs to be resharded."""
 
 from collections import Counter
 

@@ -241,4 +241,4 @@ def test_an_op_that_goes_meanwhile_is_told():
     (loss,) = [op for op in block.ops if op.type == "loss"]
     program.twin.destroy(loss.node)
     with pytest.raises(GraphChanged, match="was removed behind the block while"):
-        Resharder(program, block, stage=1).parse(loss, "l1.out", ValueLayout(1))
+        Resharder(program, block, stage=1).reshard_input(loss, "l1.out", ValueLayout(1))

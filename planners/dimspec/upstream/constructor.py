@@ -1,7 +1,7 @@
 """The strategies of a whole model, built by a real StrategiesConstructor.
 
-As `initialize_model` does it, without process groups and without the code generator of activation
-checkpoints, which torch's present one has outgrown; the model and its inputs hold no data.
+It follows `initialize_model` without process groups, and without the code generator of activation
+checkpoints, which present torch does not support; the model and its inputs hold no data.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from planners.dimspec.upstream.running import run
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Trace a model, build its strategies, timed, and return what `described` says of them.
+    """Trace a model, build its strategies, timed, and return them `described`.
 
     The request has `model`, a name of MODELS, `mesh_shape`, and what `running.run` takes.
     """
@@ -31,7 +31,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def build(request: dict[str, Any]) -> tuple[StrategiesConstructor, dict[str, Any]]:
-    """Return the strategies of a model's nodes, and what building them took."""
+    """Return the strategies of a model's nodes, and the measurements of `running.run`."""
     if request["model"] not in MODELS:
         raise ValueError(f"model is '{request['model']}'; known are: {', '.join(MODELS)}")
     module = traced(request["model"])
@@ -82,12 +82,11 @@ def described(constructor: StrategiesConstructor) -> dict[str, Any]:
 
 
 def fingerprint(constructor: StrategiesConstructor) -> str:
-    """Return a hash of the plan space, equal where a solver would be given the same.
+    """Return a hash of the plan space, equal where a solver would get equal input.
 
-    It goes, in order, over the name of each node and each of its strategies, and over that
-    strategy's sharding specs (the name of the tensor, its shape, its partition in insertion order),
-    its compute and communication costs, and its resharding costs by predecessor; each cost is three
-    floats (forward, backward, both) to the last bit. Memory costs are left out.
+    It covers, in order, the names of nodes and strategies; the sharding specs of a strategy (name
+    of the tensor, shape, partition in insertion order); its compute and communication costs, and
+    resharding costs by predecessor, to the last bit. Memory costs are left out.
     """
     digest = hashlib.sha256()
     for vector in constructor.leaf_strategies:

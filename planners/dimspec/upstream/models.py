@@ -1,6 +1,6 @@
-"""Models whose strategies are built: plain modules of the usual structure, without data.
+"""Models for the strategy constructor: plain modules of the usual structure, without data.
 
-They use what ColossalAI's planner has handlers for: sums out of place, and ReLU for GELU.
+They use ops that ColossalAI's planner has handlers for: sums out of place, and ReLU for GELU.
 """
 
 from collections.abc import Callable
