@@ -8,7 +8,6 @@ from small_streams import refusal, write_stream
 
 from harness.contract import UsageError
 from planners.dimspec.conversion.costs import Cost
-from planners.dimspec.conversion.stream import Stream
 from planners.dimspec.stream_file import read_stream
 
 ANSWERED = {
@@ -46,11 +45,3 @@ def file_refusal(path: Path, document: Any, *choose: Any) -> str:
     said = refusal(UsageError, read_stream, write_stream(path, document), *choose)
     assert said.startswith(f"{path}: ")
     return said.removeprefix(f"{path}: ")
-
-
-def read_or_refused(path: Path, *choose: Any) -> tuple[Stream | None, str]:
-    """Return a stream, or None and what is said; no other error may come."""
-    try:
-        return read_stream(path, *choose), ""
-    except UsageError as refused:
-        return None, str(refused)

@@ -2,20 +2,15 @@
 
 import gzip
 import json
-from contextlib import suppress
-from copy import deepcopy
 from math import inf, nan
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from recorded_streams import DOCUMENT, file_refusal, read_or_refused, with_query, without
-from small_streams import SEARCHES, is_a_sentence, refusal, write_stream
+from recorded_streams import DOCUMENT, file_refusal, with_query, without
+from small_streams import SEARCHES, refusal, write_stream
 
 from harness.contract import UsageError
-from planners.dimspec.conversion.partition import checked_partition
 from planners.dimspec.implementation import validate
 from planners.dimspec.problem import StreamProblem, answer
 from planners.dimspec.stream_file import read_stream
@@ -102,80 +97,6 @@ def test_a_value_that_cannot_be_used_is_named(document, at, path):
 def test_a_partition_that_is_not_possible_is_named_on_any_mesh(document, query, mesh, path):
     said = file_refusal(path, document, lambda recorded: mesh)
     assert said.startswith(f"query {query}: Partition {{")
-
-
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-3, 9)
-    | st.sampled_from([10**30, 10**400, -(10**400)])
-    | st.floats()
-    | st.text("ab[]{}0\n'\"", max_size=4),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["shape", "src", "fwd", "a"]), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
-
-
-def places(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return where every value in a document is."""
-    pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    found = [here]
-    for key, held in pairs:
-        inside = (*here, key)
-        found += places(held, inside) if isinstance(held, dict | list) else [inside]
-    return found
-
-
-PLACES = places(DOCUMENT)[1:]
-
-
-def change(document: Any, way: tuple[Any, ...], what: str, value: Any) -> None:
-    """Put a value where another one is, drop that one, or have it twice."""
-    *outer, last = way
-    for key in outer:
-        document = document[key]
-    if what == "put":
-        document[last] = value
-    elif what == "drop":
-        del document[last]
-    else:
-        document += [document[last]]
-
-
-@settings(max_examples=15, deadline=None)
-@given(
-    changes=st.lists(
-        st.tuples(st.sampled_from(PLACES), st.sampled_from(["put", "drop", "twice"]), json_values),
-        min_size=1,
-        max_size=3,
-    ),
-    mesh=st.sampled_from([None, (8,), (4, 2), (2, 2, 2)]),
-)
-@example(changes=[(("mesh_shape", 0), "put", 10**400)], mesh=None)
-@example(changes=[(("queries", 0, "shape", 0), "put", 10**400)], mesh=None)
-def test_any_change_is_either_read_or_refused_in_one_sentence(changes, mesh, path):
-    document = deepcopy(DOCUMENT)
-    for way, what, value in changes:
-        with suppress(LookupError, TypeError):  # an earlier change took the place away
-            change(document, way, what, value)
-    choose = (lambda recorded: mesh) if mesh else (lambda recorded: recorded)
-    stream, said = read_or_refused(write_stream(path, document), choose)
-    if stream is None:
-        assert said.startswith(f"{path}: ")
-        assert is_a_sentence(said)
-        return
-    assert len(stream.sequence) + stream.left_out == len(document["sequence"])
-    assert set(stream.sequence) == set(range(len(stream.queries)))
-    for asked in stream.queries:
-        for partition in (asked.source, asked.target):
-            assert checked_partition(asked.mesh, asked.shape, partition) == partition
-    if stream.recorded is not None:
-        assert len(stream.recorded) == len(stream.queries)
-    if mesh:
-        assert {asked.mesh.shape for asked in stream.queries} == {mesh}
 
 
 @pytest.mark.parametrize("name", ["eager-dict", "interned", "optimal"])
