@@ -35,13 +35,13 @@ FAMILY: Family[DimSpecProblem, Decision] = Family(
             "the costs that were reported: ColossalAI counts the first of several steps again",
         ),
         Quality(
-            "dearer_conversions", "", "lower", "distinct conversions that cost more than they must"
+            "dearer_conversions", "", "lower", "distinct conversions that are not a cheapest one"
         ),
         Quality(
             "unlike_recorded",
             "",
             "lower",
-            "distinct conversions whose path, patterns or cost are not those that were recorded",
+            "distinct conversions with another path, patterns or cost than recorded",
         ),
     ),
     counters=(

@@ -48,7 +48,7 @@ class StreamProblem:
 
 @dataclass(frozen=True, slots=True)
 class ConstructorProblem:
-    """A model whose sharding strategies ColossalAI makes for a mesh."""
+    """A model for ColossalAI's strategy constructor, and its mesh."""
 
     model: str
     mesh: Mesh

@@ -25,7 +25,7 @@ RECORDED = {"resnet50": "resnet50_2x2.json.gz", "gpt12": "gpt12_2x2.json.gz"}
 
 Model = Literal["resnet50", "gpt12", "resnet-tiny", "mlp2"]
 MODELS: tuple[str, ...] = get_args(Model)
-"""The models whose strategies ColossalAI's own constructor makes."""
+"""The models for ColossalAI's own strategy constructor."""
 
 _DATA = Path(__file__).parent / "data"
 _OWN_MESHES = "on meshes of its own, whatever the topology"

@@ -22,7 +22,7 @@ OPTIMIZERS: tuple[str, ...] = get_args(_Implementation)
 
 MOST_GPUS = 256
 ROUNDS = 20
-"""How many times a call of `ops` repeats its ops, so that what is around them weighs little."""
+"""Repetitions of each op in a call of `ops`, so that the work around them weighs little."""
 
 _SOURCE = "the benchmark of pytorch/pytorch#107305, widened"
 
@@ -95,7 +95,7 @@ class MissParameters(DynamicParameters, frozen=True):
 
 
 class OptimizerParameters(DynamicParameters, frozen=True):
-    """The optimizer with its implementation, and what a step does."""
+    """The optimizer with its implementation, and its parameters, clipping and learning rate."""
 
     rule: Literal["adamw", "sgd"] = "adamw"  # sgd is with momentum
     impl: _Implementation = "foreach"

@@ -30,8 +30,7 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
     problem = build(workload, topology)
     if isinstance(problem, PaddleProblem):
         raise UsageError(
-            f"Workload '{workload}' is Paddle's own program; what it holds is known once Paddle "
-            "has run."
+            f"Workload '{workload}' is Paddle's own program; its ops are known once Paddle has run."
         )
     program = problem.program
     ops, conversions, made = (Counter[tuple[str, int]]() for _ in range(3))

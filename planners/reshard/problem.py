@@ -118,7 +118,7 @@ def prepare(
 
 
 def _insert_all(program: DistProgram, block: Block, places: tuple[int, ...]) -> Resharded:
-    """Insert an op in front of each place, whose op then reads the new op's output."""
+    """Insert an op in front of each place; the op there then reads the new op's output."""
     for number, place in enumerate(places):
         before = block.ops[place + number - 1].outputs[0]
         made = f"{before}@to:{number}"

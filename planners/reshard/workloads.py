@@ -15,7 +15,7 @@ WORKLOADS = (
         "transformer",
         "a stack of layers=4 decoder blocks, forward, backward and optimizer, in a "
         "sequence-parallel Megatron layout; hosts are pipeline stages and their GPUs "
-        "tensor-parallel; stage=0 is the one whose program is made",
+        "tensor-parallel; stage=0 is the stage to reshard for",
         "PaddlePaddle/Paddle#60022, with shapes of its own",
     ),
     Workload(
@@ -34,7 +34,7 @@ WORKLOADS = (
 
 
 class LayersParameters(Parameters, frozen=True):
-    """A number of decoder blocks, and the pipeline stage whose program is made."""
+    """The number of decoder blocks, and the pipeline stage to reshard for."""
 
     layers: Annotated[int, Meta(ge=1, le=256)] = 4
     stage: Annotated[int, Meta(ge=0)] = 0

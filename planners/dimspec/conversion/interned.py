@@ -20,7 +20,7 @@ NO_CONVERSION = Conversion((), (), NOTHING)
 
 
 class InternedSpec:
-    """How a tensor is sharded: immutable, one object for each partition of a tensor."""
+    """The sharding of a tensor: immutable, one object for each partition of a tensor."""
 
     __slots__ = (
         "beginning",

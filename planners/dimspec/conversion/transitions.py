@@ -83,7 +83,7 @@ class Transitions:
         self.masks: list[Masks] = [layout.masks for layout in self._layouts]
         # With the first one twice: itemgetter returns no tuple for a single item.
         reachable = [[step.layout for step in steps] for steps in self.steps]
-        self._pick_reachable = [itemgetter(*each, *(each[:1] or (0, 0))) for each in reachable]
+        self._pick_reachable = [itemgetter(*ahead, *(ahead[:1] or (0, 0))) for ahead in reachable]
         self._columns = list(zip(*self.masks, strict=True))
 
     def partition(self, number: int) -> Partition:

@@ -49,7 +49,7 @@ def build(request: dict[str, Any]) -> tuple[StrategiesConstructor, dict[str, Any
 
 
 def traced(model: str) -> torch.fx.GraphModule:
-    """Return a model of MODELS as a graph whose nodes know their shapes."""
+    """Return a model of MODELS as a graph with shapes on its nodes."""
     make, inputs = MODELS[model]
     meta_args = {name: torch.empty(shape, device="meta") for name, shape in inputs.items()}
     with torch.device("meta"):
@@ -108,7 +108,7 @@ def _lines(strategy: ShardingStrategy) -> Iterator[str]:
 def _plain(spec: Any) -> Any:
     if isinstance(spec, ShardingSpec):
         return tuple(spec.entire_shape), partition_of(spec)
-    return [_plain(each) for each in spec] if isinstance(spec, (list, tuple)) else spec
+    return [_plain(part) for part in spec] if isinstance(spec, (list, tuple)) else spec
 
 
 def _hex(costs: Iterable[TrainCycleItem | None]) -> str:

@@ -77,7 +77,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return `x` (batch, tokens, width) with what the layers add to it."""
+        """Return `x` (batch, tokens, width) plus the output of the layers."""
         return x + self.down(self.relu(self.up(self.norm(x))))
 
 
@@ -95,7 +95,7 @@ class Attention(nn.Module):
         self.o = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return `x` (batch, tokens, width) with what the heads add to it."""
+        """Return `x` (batch, tokens, width) plus the output of the heads."""
         normal = self.norm(x)
         q = self.q(normal).view(*self.split).permute(0, 2, 1, 3)
         k = self.k(normal).view(*self.split).permute(0, 2, 3, 1)

@@ -97,7 +97,7 @@ def _ads(records: tuple[_Record, ...]) -> Iterator[Table]:
         index, rows = record["table_index"], int(record["rows_max_index_plus_1"])
         if rows == 1:  # the list's mark for a table that no sample looks up
             continue
-        # A generator of its own: a sampled table keeps what it was assigned.
+        # A generator for each table: a sampled table keeps its assigned values.
         rng = random.Random(f"dlrm-856/{index}")
         dim = rng.choice(_ADS_DIMS)
         (pooling_factor,) = rng.choices(_POOLING_FACTORS, _ADS_POOLING_WEIGHTS)
@@ -188,29 +188,32 @@ _PUBLISHED = {
 def synthetic(tables: int, seed: int) -> tuple[Table, ...]:
     """Return generated tables of ads scale; more of them extend fewer of the same seed."""
     rng = random.Random(seed)
-    return tuple(
-        Table(
-            name=f"table_{index}",
-            rows=round(10 ** rng.uniform(3, 8)),
-            dim=rng.choice(_SYNTHETIC_DIMS),
-            pooling_factors=(float(rng.choice(_POOLING_FACTORS)),),
-        )
-        for index in range(tables)
-    )
+    return _generated(rng, tables, lambda: rng.uniform(3, 8), _SYNTHETIC_DIMS)
 
 
 def mixture_tables(asked: MixtureParameters) -> tuple[Table, ...]:
     """Return the tables of a workload `mixture`."""
     rng = random.Random(asked.seed)
     drawn = rng.randint(8, 30)
+
+    def exponent() -> float:
+        return rng.uniform(0, 8.2 if rng.random() < 0.1 else 7.3)
+
+    return _generated(rng, asked.tables or drawn, exponent, _MIXTURE_DIMS)
+
+
+def _generated(
+    rng: random.Random, tables: int, exponent: Callable[[], float], dims: tuple[int, ...]
+) -> tuple[Table, ...]:
+    """Draw tables one after another: rows, a power of 10, then dimension and pooling factor."""
     return tuple(
         Table(
             name=f"table_{index}",
-            rows=round(10 ** rng.uniform(0, 8.2 if rng.random() < 0.1 else 7.3)),
-            dim=rng.choice(_MIXTURE_DIMS),
+            rows=round(10 ** exponent()),
+            dim=rng.choice(dims),
             pooling_factors=(float(rng.choice(_POOLING_FACTORS)),),
         )
-        for index in range(asked.tables or drawn)
+        for index in range(tables)
     )
 
 
@@ -273,7 +276,7 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
 def label(spec: WorkloadSpec) -> WorkloadSpec:
     """Return the workload as results name it: a file by its base name and a hash of its content.
 
-    Raises UsageError for what cannot be used: that is better said before a process is started.
+    Raises UsageError for an unusable workload or file, before any process is started.
     """
     if is_captured_file(spec.name):
         from planners.embedding.capture.file import read_problem

@@ -18,13 +18,13 @@ os.environ.update(FLAGS_enable_pir_api="0")
 zlib.decompress(zlib.compress(b""))
 
 # Paddle's environment lacks this project, so its modules come from the checkout. An empty package
-# stands in for the family's, whose imports need more than Paddle's environment has.
+# stands in for the family's, which imports more than Paddle's environment has.
 _FAMILY = Path(__file__).resolve().parents[1]
 _package = ModuleType("planners.reshard")
 _package.__path__ = [str(_FAMILY)]
 sys.modules.setdefault("planners.reshard", _package)
 sys.path.append(str(_FAMILY.parents[1]))
 
-from planners.reshard.upstream.running import answer  # noqa: E402 - after all that is said above
+from planners.reshard.upstream.running import answer  # noqa: E402 - after the lines above
 
 HANDLERS = {"reshard": answer}
