@@ -60,7 +60,7 @@ def validate(problem: ReshardProblem, decision: ReshardDecision) -> None:
                     f"'{op}' needs '{name}' as {need}, but it is {program.layouts[name]}."
                 )
         if any(program.layouts[name].stage != problem.stage for name in op.inputs):
-            raise InfeasibleDecision(f"'{op}' reads a value of another stage.")
+            raise InfeasibleDecision(f"'{op}' reads a value on another stage.")
 
 
 def quality(problem: ReshardProblem, decision: ReshardDecision) -> Mapping[str, float]:

@@ -75,10 +75,14 @@ class _ForwardOp(NamedTuple):
 
 
 class _Builder:
-    """Append ops to a program, and record those of the forward pass for the backward pass."""
+    """Append ops to a program, and record those of the forward pass for the backward pass.
+
+    Forward ops and parameters are added on `stage`, with names that begin with `prefix`.
+    """
 
     def __init__(self, stages: int, tensor_parallel: int) -> None:
         self.program = DistProgram(Twin(), stages, tensor_parallel)
+        self.stage, self.prefix = 0, ""
         self._parameters: list[str] = []
         self._handles: dict[str, object] = {}
         self._forward: list[_ForwardOp] = []
@@ -102,27 +106,28 @@ class _Builder:
         needs = tuple(ValueLayout(stage, sharded) for sharded in reads.values())
         program.needs[next(iter(outputs))] = needs
 
-    def parameter(self, name: str, stage: int, sharded: int = REPLICATED, size: int = 1) -> Reads:
+    def parameter(self, name: str, sharded: int = REPLICATED, size: int = 1) -> Reads:
         """Append a parameter of size x HIDDEN x HIDDEN elements; return it as an input."""
-        held = ValueLayout(stage, sharded), ValueKind(size * HIDDEN**2, 4)
-        self.add("parameter", stage, {}, {name: held})
+        name = self.prefix + name
+        held = ValueLayout(self.stage, sharded), ValueKind(size * HIDDEN**2, 4)
+        self.add("parameter", self.stage, {}, {name: held})
         self._parameters.append(name)
         return {name: sharded}
 
     def forward(
         self,
         kind: str,
-        stage: int,
         reads: Reads,
         output: str,
-        value: ValueKind,
         sharded: int = REPLICATED,
+        value: ValueKind = _TOKENS,
         partial: bool = False,
     ) -> str:
         """Append an op of the forward pass with one output, and return the output's name."""
-        self.add(kind, stage, reads, {output: (ValueLayout(stage, sharded, partial), value)})
-        self._forward.append(_ForwardOp(kind, stage, reads, output))
-        return output
+        stage, name = self.stage, self.prefix + output
+        self.add(kind, stage, reads, {name: (ValueLayout(stage, sharded, partial), value)})
+        self._forward.append(_ForwardOp(kind, stage, reads, name))
+        return name
 
     def backward(self, loss: str) -> None:
         """Append the backward ops, last first, and an optimizer op for every parameter."""
@@ -174,33 +179,23 @@ def transformer(layers: int, stages: int, tensor_parallel: int) -> DistProgram:
     build = _Builder(stages, tensor_parallel)
     build.add("feed", 0, {}, {"tokens": (ValueLayout(0), ValueKind(BATCH * SEQUENCE, 8))})
     build.add("feed", 0, {}, {"mask": (ValueLayout(0), _MASK)})
-    table = build.parameter("embedding", 0)
-    x = build.forward("embed", 0, {"tokens": REPLICATED, **table}, "x", _TOKENS)
+    x = build.forward("embed", {"tokens": REPLICATED, **build.parameter("embedding")}, "x")
     for layer in range(layers):
-        x = _block(build, f"l{layer}", layer * stages // layers, x)
-    loss = build.forward(
-        "loss", stages - 1, {x: _BY_SEQUENCE}, "loss", ValueKind(1, 4), partial=True
-    )
+        build.stage, build.prefix = layer * stages // layers, f"l{layer}."
+        x = _block(build, x)
+    build.stage, build.prefix = stages - 1, ""
+    loss = build.forward("loss", {x: _BY_SEQUENCE}, "loss", value=ValueKind(1, 4), partial=True)
     build.backward(loss)
     return build.program
 
 
-def _block(build: _Builder, layer: str, stage: int, x: str) -> str:
+def _block(build: _Builder, x: str) -> str:
     """Append attention and an MLP, each behind a norm and with a residual around it."""
-
-    def forward(
-        kind: str,
-        reads: Reads,
-        output: str,
-        sharded: int = REPLICATED,
-        value: ValueKind = _TOKENS,
-        partial: bool = False,
-    ) -> str:
-        return build.forward(kind, stage, reads, f"{layer}.{output}", value, sharded, partial)
+    forward = build.forward
 
     def matmul(read: Reads, weight: str, sharded: int, output: str, size: int = 1) -> str:
         """Multiply with a weight; split by column the result is sharded, by row it is partial."""
-        reads = {**read, **build.parameter(f"{layer}.{weight}", stage, sharded, size)}
+        reads = {**read, **build.parameter(weight, sharded, size)}
         if sharded == _BY_ROW:
             return forward("matmul", reads, output, partial=True)
         return forward("matmul", reads, output, _BY_HIDDEN, _WIDE if size > 1 else _TOKENS)

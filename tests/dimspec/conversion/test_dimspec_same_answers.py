@@ -81,15 +81,6 @@ def test_what_was_asked_before_does_not_matter(name):
         assert told(asked(search, query)) == alone[query], query
 
 
-@pytest.mark.parametrize("name", ["path-cache", "interned", "optimal"])
-def test_each_search_knows_nothing_of_the_others(name):
-    query = some("random")[7]
-    first, second = SEARCHES[name](), SEARCHES[name]()
-    one, other = asked(first, query), asked(second, query)
-    assert told(one) == told(other)
-    assert {id(spec) for spec in one.path}.isdisjoint(id(spec) for spec in other.path)
-
-
 @pytest.mark.parametrize("name", SEARCHES)
 def test_specs_that_are_given_back_tell_what_is_held_where(name):
     search = SEARCHES[name]()
