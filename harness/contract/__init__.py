@@ -2,7 +2,6 @@
 
 from harness.contract.abilities.captured_file import (
     Names,
-    check_workload,
     is_captured_file,
     labelled,
     read_captured,
@@ -33,6 +32,14 @@ from harness.contract.abilities.validation import (
 from harness.contract.calls import count_calls
 from harness.contract.declarations import Counter, Moving, Planning, Study, Workload
 from harness.contract.family import Abilities, Family, Implementation
+from harness.contract.parameters import (
+    CAPTURED_FILE,
+    Count,
+    Parameters,
+    Seed,
+    read_parameters,
+    workload_parameters,
+)
 from harness.contract.recorder import Recorder, is_observing
 from harness.contract.supported_releases import SupportedReleases
 from harness.contract.variants import Measured, Prepared
@@ -50,7 +57,7 @@ from harness.model.errors import (
     unknown,
 )
 from harness.model.files import read_file, read_json
-from harness.model.ids import WorkloadSpec, at_most, one_of, whole_number
+from harness.model.ids import WorkloadSpec
 from harness.model.machine import default_memory_gib
 from harness.model.overview import OverviewRow
 from harness.model.quality import Quality
@@ -58,12 +65,14 @@ from harness.model.topology import CAPTURED, Topology, captured_topology
 
 __all__ = [
     "CAPTURED",
+    "CAPTURED_FILE",
     "Abilities",
     "Bench",
     "Candidate",
     "CandidatesOnBench",
     "Claim",
     "Column",
+    "Count",
     "Counter",
     "Explanation",
     "Family",
@@ -85,6 +94,7 @@ __all__ = [
     "Names",
     "NotApplicable",
     "OverviewRow",
+    "Parameters",
     "Planning",
     "Prepared",
     "Progress",
@@ -96,6 +106,7 @@ __all__ = [
     "RegistryError",
     "Releases",
     "Section",
+    "Seed",
     "ShardbenchError",
     "Study",
     "SupportedReleases",
@@ -108,9 +119,7 @@ __all__ = [
     "UsageError",
     "Workload",
     "WorkloadSpec",
-    "at_most",
     "captured_topology",
-    "check_workload",
     "checked",
     "count_calls",
     "default_memory_gib",
@@ -118,11 +127,11 @@ __all__ = [
     "is_observing",
     "labelled",
     "one_line",
-    "one_of",
     "printable",
     "read_captured",
     "read_file",
     "read_json",
+    "read_parameters",
     "unknown",
-    "whole_number",
+    "workload_parameters",
 ]

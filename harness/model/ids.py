@@ -2,16 +2,11 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from harness.model.errors import UsageError, unknown
-
-T = TypeVar("T")
-D = TypeVar("D")
 
 _SPEC = re.compile(r"(?P<name>[^\[\]@]+)(?:\[(?P<parameters>[^\[\]]*)\])?")
 _PROBLEM = re.compile(r"(?P<workload>.+)/(?P<topology>[^/:@]+):(?P<gpus>[0-9]+)", re.DOTALL)
@@ -58,45 +53,11 @@ class WorkloadSpec:
         digest = hashlib.sha256(content).hexdigest()[:8]
         return WorkloadSpec(f"{Path(self.name).name}#{digest}", self.parameters)
 
-    def check_known(self, family: str, parameters: Mapping[str, Collection[str]]) -> None:
-        """Raise UsageError unless `parameters` has this workload, with all that it is given."""
-        if self.name not in parameters:
-            raise unknown(f"workload of family '{family}',", self.name, parameters)
-        self.check_parameters(parameters[self.name])
-
     def check_parameters(self, allowed: Collection[str]) -> None:
         """Raise UsageError if a parameter is not one of `allowed`."""
         for key in self.parameters:
             if key not in allowed:
                 raise unknown(f"parameter of workload '{self.name}',", key, allowed)
-
-    def get(self, key: str, convert: Callable[[str], T], default: D, allowed: str) -> T | D:
-        """Return parameter `key` converted, or `default`; UsageError says what is `allowed`."""
-        if key not in self.parameters:
-            return default
-        try:
-            return convert(self.parameters[key])
-        except ValueError:
-            raise UsageError(
-                f"Parameter '{key}' of workload '{self}' must be {allowed}, "
-                f"not '{self.parameters[key]}'."
-            ) from None
-
-    def number(self, key: str, default: D, *, least: int = 1, most: int | None = None) -> int | D:
-        """Return parameter `key`, a whole number within limits; raises UsageError for others."""
-        convert = partial(whole_number, least=least, most=most)
-        limits = f"of at least {least}" if most is None else f"from {least} to {most:,}"
-        return self.get(key, convert, default, f"a whole number {limits}")
-
-    def check_apart(self, *keys: str) -> None:
-        """Raise UsageError where two parameters are given that exclude each other."""
-        if self.parameters.keys() >= set(keys):
-            named = " and ".join(f"'{key}'" for key in keys)
-            raise UsageError(f"Parameters {named} of workload '{self}' exclude each other.")
-
-    def choice(self, key: str, allowed: Sequence[str], default: str) -> str:
-        """Return parameter `key`, one of the texts that are allowed; raises UsageError."""
-        return self.get(key, one_of(allowed), default, f"one of {', '.join(allowed)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,28 +115,9 @@ class CellId:
         return re.sub(r"[^A-Za-z0-9_.=-]+", "-", str(self)).strip("-")
 
 
-def whole_number(text: str, least: int = 0, most: int | None = None) -> int:
-    """Convert a decimal string to an int within limits; raises ValueError otherwise."""
+def whole_number(text: str) -> int:
+    """Convert a decimal string to an int; raises ValueError for any other spelling of int."""
     # Each of int's other spellings (1_000, +5, digits of other scripts) would make another id.
     if not (text.isascii() and text.isdigit()):
         raise ValueError(text)
-    value = int(text)
-    if not least <= value <= (value if most is None else most):
-        raise ValueError(text)
-    return value
-
-
-def at_most(largest: int) -> Callable[[str], int]:
-    """Return what converts a decimal string to an int from 1 to `largest`."""
-    return partial(whole_number, least=1, most=largest)
-
-
-def one_of(allowed: Collection[str]) -> Callable[[str], str]:
-    """Return what passes the `allowed` strings on, and raises ValueError for any other."""
-
-    def convert(text: str) -> str:
-        if text not in allowed:
-            raise ValueError(text)
-        return text
-
-    return convert
+    return int(text)

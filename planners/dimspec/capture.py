@@ -1,13 +1,13 @@
-"""What ColossalAI is asked for inside `shardbench.capture`: in this process, or in one of its own.
+"""Capture the conversions that ColossalAI makes, in this process or in a child process.
 
     with capture("dimspec", "mlp2.json.gz"):
         record("mlp2", (2, 2))
 
-writes the stream of a model that comes with the family, where `make upstreams` has been.
+writes the stream of a model that comes with the family; it needs `make upstreams`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -24,11 +24,11 @@ _recorded: list[dict[str, Any]] = []
 
 @contextmanager
 def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
-    """Record every conversion until left; UsageError where a stream is captured already."""
+    """Record every conversion until left; raises UsageError where a capture runs already."""
     if not _switch.acquire(blocking=False):
         raise UsageError("A stream is captured already; leave that one first.")
     try:
-        with _recording() if find_spec("colossalai") else nullcontext() as here:
+        with _recording() as here:
 
             def content() -> Mapping[str, Any]:
                 streams = [*_recorded]
@@ -48,18 +48,20 @@ def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
         _switch.release()
 
 
-def _recording() -> Any:
-    """Return what records this process, which has ColossalAI."""
+def _recording() -> AbstractContextManager[Any]:
+    """Return a context that records this process, or yields None without ColossalAI."""
+    if not find_spec("colossalai"):
+        return nullcontext()
     from planners.dimspec.upstream.recording import recording
 
     return recording()
 
 
 def record(model: str, mesh_shape: Sequence[int], release: str = _RELEASE) -> None:
-    """Have a real ColossalAI make a model's strategies, in a process of its own, and capture that.
+    """Capture the conversions of a real ColossalAI that makes a model's strategies, in a child.
 
-    The model is one that comes with the family, such as `resnet50`, the release a folder that
-    `make upstreams` made. Raises UsageError outside of `capture`, ShardbenchError without them.
+    `model` is one of the family's, such as `resnet50`, and `release` a folder of `make upstreams`.
+    Raises UsageError outside of `capture`, ShardbenchError where the release is not installed.
     """
     if not _switch.locked():
         raise UsageError('Record inside `with capture("dimspec", FILE):`.')

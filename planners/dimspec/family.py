@@ -1,17 +1,16 @@
-"""The dimspec family: what is said, counted and compared of conversions between shardings."""
+"""The declaration of the dimspec family: its qualities, counters, phases and abilities."""
 
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.dimspec.capture import capturing
-from planners.dimspec.decision import Decision
 from planners.dimspec.history.declared import HISTORY
 from planners.dimspec.inventory import inventory
-from planners.dimspec.problem import DimSpecProblem
+from planners.dimspec.problem import Decision, DimSpecProblem
 from planners.dimspec.suite import GOALS, OVERVIEW, STUDIES
 from planners.dimspec.workloads import WORKLOADS, brings, label
 
 FAMILY: Family[DimSpecProblem, Decision] = Family(
     name="dimspec",
-    summary="how a tensor gets from one sharding to another: ColossalAI's conversions",
+    summary="conversions of a tensor from one sharding to another: ColossalAI's",
     implementation="planners.dimspec.implementation",
     label=label,
     brings=brings,
@@ -20,13 +19,13 @@ FAMILY: Family[DimSpecProblem, Decision] = Family(
             "cost_millions",
             "M",
             "lower",
-            "what the steps of all conversions truly cost, in millions of ColossalAI's cost units",
+            "the true cost of the steps of all conversions, in millions of ColossalAI's cost units",
         ),
         Quality(
             "cheapest_millions",
             "M",
             "higher",
-            "what the same conversions cost at least, by Dijkstra's search over the same steps",
+            "the least cost of the same conversions, by Dijkstra's algorithm over the same steps",
             bounds="cost_millions",
         ),
         Quality(
@@ -36,13 +35,13 @@ FAMILY: Family[DimSpecProblem, Decision] = Family(
             "the costs that were reported: ColossalAI counts the first of several steps again",
         ),
         Quality(
-            "dearer_conversions", "", "lower", "distinct conversions that cost more than they must"
+            "dearer_conversions", "", "lower", "distinct conversions that are not a cheapest one"
         ),
         Quality(
             "unlike_recorded",
             "",
             "lower",
-            "distinct conversions whose path, patterns or cost are not those that were recorded",
+            "distinct conversions with another path, patterns or cost than recorded",
         ),
     ),
     counters=(

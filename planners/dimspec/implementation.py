@@ -1,13 +1,182 @@
-"""The dimspec family's work on problems and decisions."""
+"""The dimspec family's work on problems and decisions: fingerprint, check and rate conversions."""
 
-from operator import methodcaller
+import hashlib
+import math
+import struct
+from collections import Counter
+from collections.abc import Mapping
+from operator import methodcaller, ne
 
-from planners.dimspec.decision import fingerprint, validate
+from harness.contract import InfeasibleDecision
+from planners.dimspec.conversion.cheapest import CheapestSearch
+from planners.dimspec.conversion.costs import NOTHING, CommSpec, Pattern, step_cost
+from planners.dimspec.conversion.partition import (
+    PartitionError,
+    checked_partition,
+    local_elements,
+    sequence_name,
+)
+from planners.dimspec.conversion.search import Conversion
+from planners.dimspec.conversion.stream import Query, RecordedAnswer
 from planners.dimspec.observer import observe
-from planners.dimspec.problem import build
-from planners.dimspec.quality import quality
+from planners.dimspec.problem import (
+    Answers,
+    Construction,
+    Decision,
+    DimSpecProblem,
+    StreamProblem,
+    answer,
+    build,
+)
 
 __all__ = ["build", "facts", "fingerprint", "observe", "quality", "validate"]
 
 facts = methodcaller("facts")
-"""Return what to say about a problem, its size first."""
+"""Describe a problem, its size first."""
+
+# Sums of the same costs in another order differ by less than this share.
+_ROUNDING = 1e-9
+_MILLION = 1e6
+
+
+def fingerprint(decision: Decision) -> str:
+    """Return a hash of the specs and steps of all paths, and of all costs to the last bit."""
+    if isinstance(decision, Construction):
+        return decision.fingerprint[:16]
+    digest = hashlib.sha256()
+    for conversion in decision.conversions:
+        path = tuple(spec.partition for spec in conversion.path)
+        steps = tuple((str(step.pattern), *step[1:]) for step in conversion.comms)
+        digest.update(repr((path, steps)).encode())
+        digest.update(struct.pack("3d", *conversion.cost))
+    digest.update(struct.pack(f"{len(decision.costs)}d", *decision.costs))
+    return digest.hexdigest()[:16]
+
+
+def validate(problem: DimSpecProblem, decision: Decision) -> None:
+    """Raise InfeasibleDecision where a path does not lead from its source to its target.
+
+    ColossalAI's constructor reports a hash alone, so there is nothing to check.
+    """
+    if not (isinstance(problem, StreamProblem) and isinstance(decision, Answers)):
+        return
+    queries, conversions = problem.stream.queries, decision.conversions
+    if len(conversions) != len(queries):
+        raise InfeasibleDecision(f"{len(conversions)} conversions answer {len(queries)} queries.")
+    totals = []
+    for number, (query, conversion) in enumerate(zip(queries, conversions, strict=True)):
+        if reason := _wrong(query, conversion):
+            raise InfeasibleDecision(f"Conversion {number}: {reason}.")
+        totals.append(conversion.cost.total)
+    if list(decision.costs) != [totals[index] for index in problem.stream.sequence]:
+        raise InfeasibleDecision("A call reported another cost than that of its conversion.")
+
+
+def _wrong(query: Query, conversion: Conversion) -> str:
+    source, target = dict(query.source), dict(query.target)
+    if not all(math.isfinite(cost) and cost >= 0 for cost in conversion.cost):
+        return f"its cost is {conversion.cost}"
+    if source == target:
+        is_nothing = not conversion.path and not conversion.comms and conversion.cost == NOTHING
+        return "" if is_nothing else "it has steps although its source is its target"
+    for spec in conversion.path:
+        if (spec.mesh, tuple(spec.shape)) != (query.mesh, query.shape):
+            return f"its path leads over a tensor of shape {tuple(spec.shape)} on mesh {spec.mesh}"
+        try:
+            checked_partition(query.mesh, query.shape, spec.partition)
+        except PartitionError as error:
+            return str(error).rstrip(".")
+    layouts = [dict(spec.partition) for spec in conversion.path]
+    if len(layouts) < 2 or layouts[0] != source or layouts[-1] != target:
+        return "its path does not lead from its source to its target"
+    if len(conversion.comms) != len(layouts) - 1:
+        return f"{len(conversion.comms)} steps join {len(layouts)} specs"
+    for before, step, after in zip(layouts, conversion.comms, layouts[1:], strict=False):
+        if _after(before, step) != after:
+            return f"{step} does not make {after} of {before}"
+    return ""
+
+
+def _after(before: dict[int, tuple[int, ...]], step: CommSpec) -> dict[int, tuple[int, ...]] | None:
+    """Return the partition after a step, None where the step is not possible.
+
+    A gather takes the last axis of a dimension, a split adds an axis at the end of one, and an
+    all-to-all does both with dimensions of at most one axis. Between two sharded dimensions the
+    later one gives its axis.
+    """
+    pattern, gather_dim, shard_dim, axis = step
+    is_all_to_all = pattern == Pattern.ALL_TO_ALL
+    if pattern not in tuple(Pattern) or is_all_to_all == (gather_dim == shard_dim):
+        return None
+    after = dict(before)
+    if pattern != Pattern.SPLIT:
+        held = after.pop(gather_dim, ())
+        if held[-1:] != (axis,) or (is_all_to_all and len(held) > 1):
+            return None
+        if held[:-1]:
+            after[gather_dim] = held[:-1]
+    if pattern != Pattern.GATHER:
+        held = after.get(shard_dim, ())
+        if held and held[-1] >= axis:
+            return None
+        if held and is_all_to_all and (len(held) > 1 or gather_dim < shard_dim):
+            return None
+        after[shard_dim] = (*held, axis)
+    return after
+
+
+def quality(problem: DimSpecProblem, decision: Decision) -> Mapping[str, float]:
+    """Return the qualities of a decision, summed over all calls, in millions of cost units.
+
+    `cheapest_millions` is a proven bound: Dijkstra's algorithm over the same steps finds it, so no
+    path of these steps costs less. ColossalAI's constructor reports its sum alone.
+    """
+    if isinstance(decision, Construction):
+        return {"reported_millions": decision.total_resharding_cost / _MILLION}
+    assert isinstance(problem, StreamProblem)
+    stream, conversions = problem.stream, decision.conversions
+    cheapest = answer(stream, CheapestSearch()).conversions
+    paid = list(map(true_cost, stream.queries, conversions))
+    least = list(map(true_cost, stream.queries, cheapest))
+    reported = [conversion.cost.total for conversion in conversions]
+    asked = Counter(stream.sequence)
+
+    def millions(costs: list[float]) -> float:
+        return sum(asked[number] * cost for number, cost in enumerate(costs)) / _MILLION
+
+    found: dict[str, float] = {
+        "cost_millions": millions(paid),
+        "cheapest_millions": millions(least),
+        "reported_millions": millions(reported),
+        "dearer_conversions": sum(
+            cost > bound * (1 + _ROUNDING) for cost, bound in zip(paid, least, strict=True)
+        ),
+    }
+    if stream.recorded is not None:
+        answered = map(_recorded, stream.queries, conversions)
+        found["unlike_recorded"] = sum(map(ne, answered, stream.recorded))
+    return found
+
+
+def true_cost(query: Query, conversion: Conversion) -> float:
+    """Return the cost of a conversion's steps, in cost units, forward plus backward.
+
+    Each step is priced alone, unlike the compounded costs that ColossalAI reports.
+    """
+    mesh, shape = query.mesh, query.shape
+    return math.fsum(
+        step_cost(
+            mesh,
+            step.pattern,
+            step.logical_process_axis,
+            local_elements(mesh, shape, spec.partition),
+        ).total
+        for spec, step in zip(conversion.path, conversion.comms, strict=False)
+    )
+
+
+def _recorded(query: Query, conversion: Conversion) -> RecordedAnswer:
+    rank = len(query.shape)
+    path = tuple(sequence_name(rank, spec.partition) for spec in conversion.path)
+    patterns = tuple(str(step.pattern) for step in conversion.comms)
+    return RecordedAnswer(path, patterns, conversion.cost)

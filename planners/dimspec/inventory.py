@@ -1,10 +1,9 @@
-"""The distinct conversions of a dimspec workload, and how often each is asked for."""
+"""The inventory of a dimspec workload: its distinct conversions, and how often they are asked."""
 
 import math
 from collections import Counter
 
-from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
-from planners.dimspec import workloads
+from harness.contract import Column, Inventory, Topology, WorkloadSpec
 from planners.dimspec.conversion.partition import sequence_name
 from planners.dimspec.problem import stream_of
 
@@ -19,14 +18,7 @@ _COLUMNS = (
 
 
 def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
-    """Return the conversions of a workload, those that are the same counted as one.
-
-    Raises UsageError where it is unknown, has no stream, or needs a topology for its mesh.
-    """
-    if workloads.checked(workload).name == workloads.CONSTRUCTOR:
-        raise UsageError(
-            f"Workload '{workload}' is a model; what it asks for is known once ColossalAI has run."
-        )
+    """Return the distinct conversions of a workload; raises UsageError as `stream_of` does."""
     stream = stream_of(workload, topology)
     asked = Counter(stream.sequence)
     rows = tuple(

@@ -1,4 +1,4 @@
-"""Count the work of any search, from outside."""
+"""Count the work of any search by replacing its functions."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -23,7 +23,7 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
     answer = problem.answer
 
     def answer_counted(stream: Stream, search: Search) -> Answers:
-        """Answer a stream, and count what is asked, also where the answer is remembered."""
+        """Answer a stream, and count its conversions, also those from memory."""
         total = len(stream.sequence)
         recorder.progress = lambda: Progress(counters["conversions"], total, "conversions")
         convert = type(search).convert

@@ -1,11 +1,10 @@
-"""A problem: a stream of conversions to be answered, or a model for ColossalAI's constructor."""
+"""Problems: a stream of conversions, or a model for ColossalAI's constructor."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.contract import NotApplicable, Prepared, Topology, UsageError, WorkloadSpec
-from planners.dimspec import workloads
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import (
@@ -16,11 +15,22 @@ from planners.dimspec.conversion.stream import (
     random_queries,
 )
 from planners.dimspec.stream_file import read_stream
+from planners.dimspec.workloads import (
+    MOST_CONVERSIONS,
+    AllPairsParameters,
+    ConstructorParameters,
+    RandomParameters,
+    StreamParameters,
+    mesh_shape,
+    parameters_of,
+    shape_of,
+    stream_path,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamProblem:
-    """Conversions that are asked for one after the other."""
+    """Conversions that are asked for one after another."""
 
     stream: Stream
 
@@ -38,7 +48,7 @@ class StreamProblem:
 
 @dataclass(frozen=True, slots=True)
 class ConstructorProblem:
-    """A model whose sharding strategies ColossalAI makes for a mesh."""
+    """A model for ColossalAI's strategy constructor, and its mesh."""
 
     model: str
     mesh: Mesh
@@ -53,41 +63,45 @@ DimSpecProblem = StreamProblem | ConstructorProblem
 
 def build(spec: WorkloadSpec, topology: Topology) -> DimSpecProblem:
     """Return the problem of a workload; raises UsageError where it or its mesh is impossible."""
-    workloads.checked(spec)
-    if spec.name == workloads.CONSTRUCTOR:
-        mesh = Mesh.of(*workloads.mesh_shape(spec, topology))
-        return ConstructorProblem(workloads.model(spec), mesh)
+    asked = parameters_of(spec)
+    if isinstance(asked, ConstructorParameters):
+        return ConstructorProblem(asked.model, Mesh.of(*mesh_shape(spec, asked, topology)))
     return StreamProblem(stream_of(spec, topology))
 
 
 def stream_of(spec: WorkloadSpec, topology: Topology | None) -> Stream:
-    """Return the stream of a workload, on the mesh that it names or was recorded on if on no other.
+    """Return the stream of a workload, without a topology on the mesh it names or was recorded on.
 
-    Raises UsageError where there is no such mesh, or none without a topology.
+    Raises UsageError where there is no such mesh, or the workload is a model.
     """
-    if path := workloads.stream_path(spec):
-        return read_stream(
-            path,
-            lambda recorded: workloads.mesh_shape(spec, topology, recorded),
-            workloads.calls(spec),
-        )
-    if spec.name == "all-pairs-batch":
-        return once_each(tuple(batch_of_eight()))
-    if spec.name == "random":
-        return once_each(tuple(random_queries(*workloads.random_conversions(spec))))
-    mesh = Mesh.of(*workloads.mesh_shape(spec, topology))
-    shape = workloads.shape(spec)
-    conversions = sum(1 for _ in all_partitions(mesh, shape)) ** 2
-    if conversions > workloads.MOST_CONVERSIONS:
-        raise UsageError(
-            f"Workload '{spec}' makes {conversions:,} conversions, more than "
-            f"{workloads.MOST_CONVERSIONS:,}; ask for a lower rank or a smaller mesh."
-        )
-    return once_each(tuple(all_pairs(mesh, shape)))
+    match asked := parameters_of(spec):
+        case StreamParameters():
+            return read_stream(
+                stream_path(spec),
+                lambda recorded: mesh_shape(spec, asked, topology, recorded),
+                asked.calls,
+            )
+        case RandomParameters():
+            return once_each(random_queries(asked.conversions, asked.seed))
+        case AllPairsParameters():
+            mesh = Mesh.of(*mesh_shape(spec, asked, topology))
+            shape = shape_of(asked)
+            conversions = sum(1 for _ in all_partitions(mesh, shape)) ** 2
+            if conversions > MOST_CONVERSIONS:
+                raise UsageError(
+                    f"Workload '{spec}' makes {conversions:,} conversions, more than "
+                    f"{MOST_CONVERSIONS:,}; ask for a lower rank or a smaller mesh."
+                )
+            return once_each(all_pairs(mesh, shape))
+        case ConstructorParameters():
+            raise UsageError(
+                f"Workload '{spec}' is a model; its conversions are known once ColossalAI has run."
+            )
+    return once_each(batch_of_eight())
 
 
 class Search(Protocol):
-    """Anything that answers queries; its specs are its own."""
+    """A search for conversions; it makes specs of its own type."""
 
     def spec(self, mesh: Mesh, shape: tuple[int, ...], partition: Partition) -> Any:
         """Return a sharding spec."""
@@ -98,14 +112,28 @@ class Search(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The last conversion for each query, and the total cost that every call reported."""
+    """The last conversion of each query, and the total cost that each call reported."""
 
     conversions: Sequence[Conversion]
     costs: Sequence[float]
 
 
+@dataclass(frozen=True, slots=True)
+class Construction:
+    """The work of ColossalAI's constructor: a hash of its strategies with their costs, and sums."""
+
+    fingerprint: str
+    nodes: int
+    strategies: int
+    resharding_costs: int
+    total_resharding_cost: float
+
+
+Decision = Answers | Construction
+
+
 def answer(stream: Stream, search: Search) -> Answers:
-    """Make the specs of a stream and ask a search all that the stream asks."""
+    """Make the specs of a stream and ask a search for all of its conversions."""
     specs = [search.spec(*spec) for spec in stream.specs]
     pairs = stream.pairs
     conversions: list[Any] = [None] * len(pairs)
@@ -119,12 +147,12 @@ def answer(stream: Stream, search: Search) -> Answers:
 
 
 def prepare(problem: DimSpecProblem, search: Callable[[], Search]) -> Prepared[Answers]:
-    """Return a stream, asked of a new search each time; NotApplicable for the constructor."""
+    """Return runs of a stream on a new search each; raises NotApplicable for the constructor."""
     if isinstance(problem, ConstructorProblem):
         raise NotApplicable(
             "It answers conversions; strategies are made by ColossalAI's own constructor, in the "
             "variants named after it."
         )
     stream = problem.stream
-    assert len(stream.pairs) == len(stream.queries)  # numbered here, where nothing is timed
+    assert len(stream.pairs) == len(stream.queries)  # computed here, untimed
     return Prepared(run=lambda: answer(stream, search()))

@@ -51,7 +51,7 @@ class CostRecord(Struct, frozen=True):
 
 
 class QueryRecord(Struct, frozen=True):
-    """A query, and what ColossalAI answered: names of specs and patterns, and the cost."""
+    """A query and ColossalAI's answer: names of specs and patterns, and the cost."""
 
     shape: Annotated[tuple[Size, ...], Meta(max_length=8)]
     src: Partition
@@ -61,7 +61,7 @@ class QueryRecord(Struct, frozen=True):
     cost: CostRecord | UnsetType = UNSET
 
     def query(self, mesh: Mesh) -> Query:
-        """Return the query; raises PartitionError where the tensor cannot be partitioned so."""
+        """Return the query; raises PartitionError where a partition is not possible."""
         source, target = (checked_partition(mesh, self.shape, end) for end in (self.src, self.dst))
         return Query(mesh, self.shape, source, target)
 
@@ -74,7 +74,7 @@ class QueryRecord(Struct, frozen=True):
 
 
 class StreamRecord(RecordedMesh, frozen=True, kw_only=True):
-    """A whole file: distinct queries, their order by index, and how many calls it leaves out."""
+    """A whole file: distinct queries, their order by index, and the number of calls left out."""
 
     queries: tuple[QueryRecord, ...]
     sequence: list[Annotated[int, Meta(ge=0)]]
@@ -108,10 +108,9 @@ def read_stream(
 ) -> Stream:
     """Read the first calls of a stream, all where `calls` is None, on the mesh that is chosen.
 
-    `choose` is given the shape of the recorded mesh. On that mesh recorded answers are kept, if
-    every query has one. On another one, calls whose partitions it does not divide or has no axis
-    for are left out, and all answers; costs stay where it has as many axes. Raises UsageError where
-    the file or a value in it cannot be used.
+    `choose` maps the shape of the recorded mesh to another. The recorded mesh keeps the recorded
+    answers, if every query has one. Another mesh loses them, and the calls that it cannot have; it
+    keeps the costs if it has as many axes. Raises UsageError for an unusable file or value.
     """
     record = _read(path, StreamRecord)
     recorded_on = record.mesh()
@@ -120,9 +119,9 @@ def read_stream(
     if len(chosen) == len(recorded_on.shape):
         mesh = Mesh(chosen, recorded_on.alpha, recorded_on.beta)
     possible: dict[int, Query] = {}
-    for index, each in enumerate(record.queries):
+    for index, recorded in enumerate(record.queries):
         try:
-            query = each.query(recorded_on)
+            query = recorded.query(recorded_on)
         except PartitionError as error:
             raise UsageError(f"{path}: query {index}: {error}") from None
         if is_possible(mesh, query):
@@ -135,7 +134,7 @@ def read_stream(
         )
         raise UsageError(f"{path}: {why}.")
     number = {index: position for position, index in enumerate(sorted(set(kept)))}
-    answers = [answer for each in record.queries if (answer := each.answer())]
+    answers = [answer for query_record in record.queries if (answer := query_record.answer())]
     is_answered = mesh == recorded_on and len(answers) == len(record.queries)
     return Stream(
         tuple(possible[index] for index in number),

@@ -1,38 +1,43 @@
-"""The workloads of the dimspec family: which conversions are asked for, on which mesh."""
+"""The workloads of the dimspec family: the conversions that are asked for, and their mesh."""
 
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+from msgspec import Meta
 
 from harness.contract import (
+    CAPTURED_FILE,
+    Count,
+    Parameters,
+    Seed,
     Topology,
     UsageError,
     Workload,
     WorkloadSpec,
-    at_most,
     captured_topology,
-    check_workload,
     is_captured_file,
     labelled,
+    workload_parameters,
 )
 from planners.dimspec.conversion.partition import MOST_MESH_AXES
-from planners.dimspec.stream_file import read_mesh
+from planners.dimspec.stream_file import Size, read_mesh
 
-MOST_RANK = 6
 MOST_CONVERSIONS = 1_000_000
-MOST_SIZE = 2**31
+_MOST_RANK = 6
 _SIZE = 64
 _DEFAULT_RANK = 4
+_MOST_DEVICES = 2**17
 
 RECORDED = {"resnet50": "resnet50_2x2.json.gz", "gpt12": "gpt12_2x2.json.gz"}
-"""Recorded streams that come with the family, by workload; README.md beside them says whence."""
+"""Recorded streams that come with the family, by workload; data/README.md names their source."""
 
-MODELS = ("resnet50", "gpt12", "resnet-tiny", "mlp2")
-"""The models whose strategies ColossalAI's own constructor makes."""
+Model = Literal["resnet50", "gpt12", "resnet-tiny", "mlp2"]
+MODELS: tuple[str, ...] = get_args(Model)
+"""The models for ColossalAI's own strategy constructor."""
 
-CONSTRUCTOR = "constructor"
 _DATA = Path(__file__).parent / "data"
-_MOST_DEVICES = 2**17
 _OWN_MESHES = "on meshes of its own, whatever the topology"
 
 WORKLOADS = (
@@ -49,13 +54,13 @@ WORKLOADS = (
     ),
     Workload(
         "random",
-        f"conversions=1000 of tensors of rank 1 to {MOST_RANK}, drawn from seed=0, {_OWN_MESHES}",
+        f"conversions=1000 of tensors of rank 1 to {_MOST_RANK}, drawn from seed=0, {_OWN_MESHES}",
         "random.Random(seed)",
     ),
     *(
         Workload(
             name,
-            f"what ColossalAI asks while it makes the strategies of {model}, {calls} conversions; "
+            f"the {calls} conversions that ColossalAI makes for the strategies of {model}; "
             "calls=N for the first N, mesh=4x2 for another mesh",
             "recorded from ColossalAI 0.4.1 on mesh 2x2",
         )
@@ -65,120 +70,130 @@ WORKLOADS = (
         )
     ),
     Workload(
-        CONSTRUCTOR,
+        "constructor",
         f"ColossalAI's own strategy constructor on model={', '.join(MODELS)} (resnet50); mesh=2x2, "
         "or dims=2 of the topology's mesh",
         "hpcaitech/ColossalAI#5446",
     ),
 )
 
-_OF_STREAM = ("calls", "mesh")
-_PARAMETERS: Mapping[str, tuple[str, ...]] = {
-    "all-pairs": ("rank", "shape", "mesh", "dims"),
-    "all-pairs-batch": (),
-    "random": ("conversions", "seed"),
-    **dict.fromkeys(RECORDED, _OF_STREAM),
-    CONSTRUCTOR: ("model", "mesh", "dims"),
+_BY_X = {"separator": "x"}
+_Shape = Annotated[tuple[Size, ...], Meta(max_length=_MOST_RANK, extra=_BY_X)]
+_Mesh = Annotated[tuple[Size, ...], Meta(max_length=MOST_MESH_AXES, extra=_BY_X)]
+
+
+class StreamParameters(Parameters, frozen=True):
+    """The first calls of a recorded stream, None for all, and another mesh than the recorded."""
+
+    calls: Count | None = None
+    mesh: _Mesh | None = None
+
+
+class MeshParameters(Parameters, frozen=True):
+    """A mesh, or the number of dimensions in which the topology's mesh is taken."""
+
+    mesh: _Mesh | None = None
+    dims: Annotated[int, Meta(ge=1, le=MOST_MESH_AXES)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.mesh and self.dims:
+            raise ValueError("'mesh' and 'dims' exclude each other")
+
+
+class AllPairsParameters(MeshParameters, frozen=True):
+    """A tensor's shape, in elements, or its rank."""
+
+    rank: Annotated[int, Meta(ge=1, le=_MOST_RANK)] | None = None
+    shape: _Shape | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rank and self.shape:
+            raise ValueError("'rank' and 'shape' exclude each other")
+
+
+class RandomParameters(Parameters, frozen=True):
+    """The number of conversions that are drawn, and the seed."""
+
+    conversions: Annotated[int, Meta(ge=1, le=MOST_CONVERSIONS)] = 1000
+    seed: Seed = 0
+
+
+class ConstructorParameters(MeshParameters, frozen=True):
+    """The model that ColossalAI's constructor is given."""
+
+    model: Model = "resnet50"
+
+
+_PARAMETERS: Mapping[str, type[Parameters]] = {
+    "all-pairs": AllPairsParameters,
+    "all-pairs-batch": Parameters,
+    "random": RandomParameters,
+    **dict.fromkeys(RECORDED, StreamParameters),
+    "constructor": ConstructorParameters,
+    CAPTURED_FILE: StreamParameters,
 }
 
 
+def parameters_of(spec: WorkloadSpec) -> Parameters:
+    """Return a workload's parameters; raises UsageError where it or a parameter is unknown."""
+    return workload_parameters(spec, "dimspec", _PARAMETERS)
+
+
 def label(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return the workload as results name it; raises UsageError where there is no such one."""
-    return labelled(checked(spec))
+    """Return the workload as results name it; raises UsageError where it is unknown."""
+    parameters_of(spec)
+    return labelled(spec)
 
 
 def brings(spec: WorkloadSpec) -> Topology | None:
     """Return the GPUs of a file's mesh, the last axis within a host; UsageError for a bad file."""
-    if not is_captured_file(spec.name):
+    asked = parameters_of(spec) if is_captured_file(spec.name) else None
+    if not isinstance(asked, StreamParameters):
         return None
-    mesh = asked_mesh(spec) or read_mesh(Path(spec.name)).shape
+    mesh = asked.mesh or read_mesh(Path(spec.name)).shape
     devices = math.prod(mesh)
     return captured_topology(devices, mesh[-1]) if devices <= _MOST_DEVICES else None
 
 
-def checked(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return a workload as it is; raises UsageError where it or a parameter is unknown."""
-    check_workload(spec, "dimspec", _PARAMETERS, _OF_STREAM)
-    for parameter in (shape, asked_mesh, calls, random_conversions, model):
-        parameter(spec)
-    return spec
+def stream_path(spec: WorkloadSpec) -> Path:
+    """Return the file of a recorded stream."""
+    return Path(spec.name) if is_captured_file(spec.name) else _DATA / RECORDED[spec.name]
 
 
-def stream_path(spec: WorkloadSpec) -> Path | None:
-    """Return the file that a workload's stream is in, None where it is made instead."""
-    if is_captured_file(spec.name):
-        return Path(spec.name)
-    return _DATA / RECORDED[spec.name] if spec.name in RECORDED else None
-
-
-def shape(spec: WorkloadSpec) -> tuple[int, ...]:
+def shape_of(asked: AllPairsParameters) -> tuple[int, ...]:
     """Return the shape of the tensor of `all-pairs`, in elements."""
-    spec.check_apart("rank", "shape")
-    rank = spec.number("rank", _DEFAULT_RANK, most=MOST_RANK)
-    return _sizes(spec, "shape", MOST_RANK, "8x12x128x64") or (_SIZE,) * rank
-
-
-def asked_mesh(spec: WorkloadSpec) -> tuple[int, ...] | None:
-    """Return the mesh that a workload asks for, None where it leaves that to others."""
-    spec.check_apart("mesh", "dims")
-    _dims(spec)
-    return _sizes(spec, "mesh", MOST_MESH_AXES, "2x4")
+    return asked.shape or (_SIZE,) * (asked.rank or _DEFAULT_RANK)
 
 
 def mesh_shape(
-    spec: WorkloadSpec, topology: Topology | None, recorded: tuple[int, ...] = ()
+    spec: WorkloadSpec,
+    asked: StreamParameters | MeshParameters,
+    topology: Topology | None,
+    recorded: tuple[int, ...] = (),
 ) -> tuple[int, ...]:
     """Return the mesh of a workload: the one it asks for, or was recorded on, or the topology's.
 
-    Raises UsageError where that has not as many devices as the topology, or nothing says which.
+    Raises UsageError where that has not as many devices as the topology, or nothing determines it.
     """
-    asked = asked_mesh(spec)
+    mesh = asked.mesh
     if topology is None:
         if not recorded:
             raise UsageError(
                 f"The mesh of workload '{spec}' depends on the machines; name them with --topology "
                 "and --gpus."
             )
-        return asked or recorded
-    if asked is None:
-        if recorded and math.prod(recorded) == topology.gpus:
+        return mesh or recorded
+    if mesh is None:
+        if isinstance(asked, MeshParameters):
+            return topology.mesh_shape(asked.dims or 2)
+        if math.prod(recorded) == topology.gpus:
             return recorded
-        return topology.mesh_shape(len(recorded) or _dims(spec))
-    devices = math.prod(asked)
+        return topology.mesh_shape(len(recorded))
+    devices = math.prod(mesh)
     if devices != topology.gpus:
         raise UsageError(
             f"The mesh of workload '{spec}' takes {devices} GPUs, not {topology.gpus}: "
-            f"ask for so many (-n {devices})."
+            f"ask for {devices} (-n {devices})."
         )
-    return asked
-
-
-def calls(spec: WorkloadSpec) -> int | None:
-    """Return how many calls of a stream are made, None for all."""
-    return spec.number("calls", None)
-
-
-def random_conversions(spec: WorkloadSpec) -> tuple[int, int]:
-    """Return how many conversions `random` draws, and the seed."""
-    return spec.number("conversions", 1000, most=MOST_CONVERSIONS), spec.number("seed", 0, least=0)
-
-
-def model(spec: WorkloadSpec) -> str:
-    """Return which model the constructor gets."""
-    return spec.choice("model", MODELS, MODELS[0])
-
-
-def _dims(spec: WorkloadSpec) -> int:
-    """Return how many dimensions of the topology's mesh it takes."""
-    return spec.number("dims", 2, most=MOST_MESH_AXES)
-
-
-def _sizes(spec: WorkloadSpec, name: str, most: int, example: str) -> tuple[int, ...] | None:
-    def convert(text: str) -> tuple[int, ...]:
-        sizes = tuple(map(at_most(MOST_SIZE), text.split("x")))
-        if len(sizes) > most:
-            raise ValueError(text)
-        return sizes
-
-    allowed = f"1 to {most} sizes up to 2^31 with x between, e.g. {example}"
-    return spec.get(name, convert, None, allowed)
+    return mesh

@@ -2,34 +2,37 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, Literal, get_args
+
+from msgspec import Meta
 
 from harness.contract import (
+    CAPTURED_FILE,
+    Count,
+    Parameters,
+    Seed,
     Topology,
     UsageError,
     Workload,
     WorkloadSpec,
     captured_topology,
-    check_workload,
     is_captured_file,
     labelled,
-    one_of,
+    workload_parameters,
 )
 from planners.dtensor.step_file import read_step
 
-OPS = ("addmm", "mm", "mul", "relu", "add-scalar", "view", "view-sharded", "t")
+_OpName = Literal["addmm", "mm", "mul", "relu", "add-scalar", "view", "view-sharded", "t"]
+OPS: tuple[_OpName, ...] = get_args(_OpName)
 """The single ops; `view` is of a replicated tensor, `view-sharded` keeps the sharded dimension."""
 
-OPTIMIZERS = ("single", "foreach", "fused")
+_Implementation = Literal["single", "foreach", "fused"]
+OPTIMIZERS: tuple[str, ...] = get_args(_Implementation)
 """The implementations of torch's optimizers; `single` is a for-loop."""
 
-RULES = ("adamw", "sgd")
-"""The optimizers; `sgd` is with momentum, and torch has no `fused` one for DTensors."""
-
 MOST_GPUS = 256
-MOST_DIMS = 4
 ROUNDS = 20
-"""How many times a call of `ops` repeats its ops, so that what is around them weighs little."""
+"""Repetitions of each op in a call of `ops`, so that the work around them weighs little."""
 
 _SOURCE = "the benchmark of pytorch/pytorch#107305, widened"
 
@@ -64,72 +67,81 @@ WORKLOADS = (
     Workload(
         "optimizer",
         "one step over params=20 parameters of mixed shapes, most in shards and some replicated; "
-        f"rule={', '.join(RULES)} (adamw), impl={', '.join(OPTIMIZERS)} (foreach), clip=norm "
+        f"rule=adamw, sgd (adamw), impl={', '.join(OPTIMIZERS)} (foreach), clip=norm "
         "(none) to clip the gradients before; lr=changing for another learning rate in each step",
         "pytorch/pytorch#109101, pytorch/pytorch#134191",
     ),
 )
 
-_ALLOWED: Mapping[str, tuple[str, ...]] = {
-    "ops": ("op", "dims"),
-    "mlp": (),
-    "transformer-block": (),
-    "miss": ("op", "dims", "cases", "seed"),
-    "dynamic": ("dims",),
-    "optimizer": ("rule", "impl", "params", "clip", "dims", "lr"),
+_OpNames = Annotated[tuple[_OpName, ...], Meta(extra={"separator": "+"})]
+_Dims = Annotated[int, Meta(ge=1, le=4)]
+_Count = Annotated[int, Meta(ge=1, le=10_000)]
+
+
+class DynamicParameters(Parameters, frozen=True):
+    """The dimensions of the mesh."""
+
+    dims: _Dims = 1
+
+
+class OpsParameters(DynamicParameters, frozen=True):
+    """The ops that run."""
+
+    op: _OpNames = OPS
+
+
+class MissParameters(DynamicParameters, frozen=True):
+    """The ops that run, or the number of random cases and their seed."""
+
+    op: _OpNames | None = None
+    cases: _Count | None = None
+    seed: Seed | None = None
+
+    def __post_init__(self) -> None:
+        if self.op and self.cases:
+            raise ValueError("'op' and 'cases' exclude each other")
+        if self.seed is not None and not self.cases:
+            raise ValueError("'seed' must come with 'cases', the number of cases to draw")
+
+
+class OptimizerParameters(DynamicParameters, frozen=True):
+    """The optimizer with its implementation, and its parameters, clipping and learning rate."""
+
+    rule: Literal["adamw", "sgd"] = "adamw"  # sgd is with momentum
+    impl: _Implementation = "foreach"
+    params: _Count = 20
+    clip: Literal["none", "norm"] = "none"
+    lr: Literal["constant", "changing"] = "constant"
+
+    def __post_init__(self) -> None:
+        if (self.rule, self.impl) == ("sgd", "fused"):
+            raise ValueError(
+                "'impl' must be single or foreach with rule=sgd, since torch has no fused sgd for "
+                "DTensors"
+            )
+
+
+class StepParameters(Parameters, frozen=True):
+    """The first calls of a captured step, None for all, and whether caches are cold for each."""
+
+    calls: Count | None = None
+    caches: Literal["warm", "cold"] = "warm"
+
+
+_PARAMETERS: Mapping[str, type[Parameters]] = {
+    "ops": OpsParameters,
+    "mlp": Parameters,
+    "transformer-block": Parameters,
+    "miss": MissParameters,
+    "dynamic": DynamicParameters,
+    "optimizer": OptimizerParameters,
+    CAPTURED_FILE: StepParameters,
 }
 
 
-class DTensorParameters(NamedTuple):
-    """The parameters of a workload, each with its default where it is not given.
-
-    It runs `ops`, or so many random `cases`; `calls` is None for all calls of a captured step.
-    """
-
-    ops: tuple[str, ...]
-    dims: int
-    rule: str
-    implementation: str
-    params: int
-    clips: bool
-    cases: int
-    seed: int
-    calls: int | None
-    is_cold: bool
-    lr_changes: bool
-
-
-def parameters_of(spec: WorkloadSpec) -> DTensorParameters:
-    """Return the parameters of a workload; raises UsageError where it or one is unknown."""
-    check_workload(spec, "dtensor", _ALLOWED, of_file=("calls", "caches"))
-
-    def some_ops(text: str) -> tuple[str, ...]:
-        return tuple(map(one_of(OPS), text.split("+")))
-
-    found = DTensorParameters(
-        ops=spec.get("op", some_ops, OPS, f"some of {', '.join(OPS)}, joined by +"),
-        dims=spec.number("dims", 1, most=MOST_DIMS),
-        rule=spec.choice("rule", RULES, "adamw"),
-        implementation=spec.choice("impl", OPTIMIZERS, "foreach"),
-        params=spec.number("params", 20, most=10_000),
-        clips=spec.choice("clip", ("none", "norm"), "none") == "norm",
-        cases=spec.number("cases", 0, most=10_000),
-        seed=spec.number("seed", 0, least=0),
-        calls=spec.number("calls", None),
-        is_cold=spec.choice("caches", ("warm", "cold"), "warm") == "cold",
-        lr_changes=spec.choice("lr", ("constant", "changing"), "constant") == "changing",
-    )
-    spec.check_apart("op", "cases")
-    if (found.rule, found.implementation) == ("sgd", "fused"):
-        raise UsageError(
-            f"Parameter 'impl' of workload '{spec}' must be single or foreach with rule=sgd: torch "
-            "has no fused one for DTensors."
-        )
-    if "seed" in spec.parameters and not found.cases:
-        raise UsageError(
-            f"Parameter 'seed' of workload '{spec}' must come with 'cases', how many to draw."
-        )
-    return found
+def parameters_of(spec: WorkloadSpec) -> Any:
+    """Return a workload's parameters; raises UsageError where it or a parameter is unknown."""
+    return workload_parameters(spec, "dtensor", _PARAMETERS)
 
 
 def label(spec: WorkloadSpec) -> WorkloadSpec:

@@ -1,4 +1,4 @@
-"""The reshard family: what is said, counted and compared of resharding a static program.
+"""The declaration of the reshard family: its qualities, counters and phases.
 
 Nothing here imports torch: listing variants must be quick.
 """
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.reshard.suite import GOALS, OVERVIEW, STUDIES
-from planners.reshard.workloads import WORKLOADS, checked
+from planners.reshard.workloads import WORKLOADS, label
 
 if TYPE_CHECKING:
     from planners.reshard.problem import ReshardDecision, ReshardProblem
@@ -15,22 +15,24 @@ if TYPE_CHECKING:
 
 FAMILY: Family["ReshardProblem", "ReshardDecision"] = Family(
     name="reshard",
-    summary="how a program gets its communication: Paddle's static auto-parallel reshard",
+    summary="communication for a program: Paddle's static auto-parallel reshard",
     implementation="planners.reshard.implementation",
-    label=checked,
+    label=label,
     qualities=(
-        Quality("moved_mib", "MiB", "lower", "what a rank sends, receives, gathers and reduces"),
+        Quality(
+            "moved_mib", "MiB", "lower", "MiB that a rank sends, receives, gathers and reduces"
+        ),
         Quality("inserted_ops", "", "lower", "ops that were inserted and stayed"),
     ),
     counters=(
-        Counter("syncs", "times that the whole block was looked at", sufficient="batches"),
+        Counter("syncs", "syncs of the whole block", sufficient="batches"),
         Counter("batches", "batches of insertions or removals"),
-        Counter("ops_visited", "ops that were looked at to bring the block in line", "edits"),
+        Counter("ops_visited", "ops that a synchronisation looked at", "edits"),
         Counter("edits", "ops that were inserted or removed"),
-        Counter("values_visited", "values that were looked at to bring the block in line"),
+        Counter("values_visited", "values that a synchronisation looked at"),
         Counter("inserts", "ops that were inserted"),
         Counter("removals", "ops that were removed"),
-        Counter("parses", "inputs for which ops were inserted, or looked for"),
+        Counter("parses", "inputs that were resharded"),
         Counter("crossed_bytes", "bytes of names and attributes that crossed to C++ or back"),
     ),
     phases=("syncing", "searching", "inserting", "removing", "other"),

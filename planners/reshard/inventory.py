@@ -1,11 +1,11 @@
-"""The ops of a reshard workload, and the inputs that lie otherwise than their op needs."""
+"""The inventory of a reshard workload: its ops, and the inputs to be resharded."""
 
 from collections import Counter
 
 from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
 from planners.reshard.problem import PaddleProblem, TransformerProblem, build
 from planners.reshard.resharding.graph import inputs_of, kind_of, outputs_of
-from planners.reshard.workloads import checked
+from planners.reshard.workloads import parameters_of
 
 _COLUMNS = (
     Column("op"),
@@ -21,7 +21,7 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
 
     Raises UsageError where it is unknown, is Paddle's own, or needs a topology.
     """
-    checked(workload)
+    parameters_of(workload)
     if topology is None:
         raise UsageError(
             f"The program of workload '{workload}' depends on the machines; name them with "
@@ -30,8 +30,7 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
     problem = build(workload, topology)
     if isinstance(problem, PaddleProblem):
         raise UsageError(
-            f"Workload '{workload}' is Paddle's own program; what it holds is known once Paddle "
-            "has run."
+            f"Workload '{workload}' is Paddle's own program; its ops are known once Paddle has run."
         )
     program = problem.program
     ops, conversions, made = (Counter[tuple[str, int]]() for _ in range(3))

@@ -1,4 +1,4 @@
-"""Count the work of any block and any resharder, from outside."""
+"""Count the work of any block and any resharder by replacing their methods."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -51,7 +51,7 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
     recorder.progress = lambda: Progress(counters["edits"], None, "edits")
 
     def added(called: Callable[..., Any], work: Callable[..., dict[str, int]]) -> Any:
-        """Return a function that adds to the counters what its call was in work."""
+        """Return a function that adds the work of a call to the counters."""
 
         def counted(*arguments: Any) -> Any:
             result = called(*arguments)
@@ -74,7 +74,7 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
             (Block, "destroy", edit(Block.destroy, "removals")),
             (Block, "finish", recorder.counted("batches", Block.finish)),
             (Twin, "create", added(Twin.create, _created)),
-            (Resharder, "parse", recorder.counted("parses", Resharder.parse)),
+            (Resharder, "reshard_input", recorder.counted("parses", Resharder.reshard_input)),
             (Resharder, "place_of", timed("searching", Resharder.place_of)),
             (Resharder, "readers", timed("searching", Resharder.readers)),
             (IndexedResharder, "readers", timed("searching", IndexedResharder.readers)),

@@ -1,20 +1,20 @@
-"""A problem: a program to be resharded for one stage, or a chain that ops are put into."""
+"""Problems: a program to be resharded for one stage, or a chain that ops are inserted into."""
 
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from harness.contract import NotApplicable, Prepared, Topology, WorkloadSpec
-from planners.reshard import workloads
 from planners.reshard.resharding.block import Block
 from planners.reshard.resharding.graph import Twin
 from planners.reshard.resharding.program import DistProgram, transformer
 from planners.reshard.resharding.resharder import Resharded, Resharder
+from planners.reshard.workloads import PADDLE, MicroParameters, parallelism, parameters_of
 
 
 @dataclass(frozen=True, slots=True)
 class TransformerProblem:
-    """A program with its dist attributes, and the stage whose ranks it is made for."""
+    """A program with its dist attributes, and the stage to reshard it for."""
 
     program: DistProgram
     layers: int
@@ -33,7 +33,7 @@ class TransformerProblem:
 
 @dataclass(frozen=True, slots=True)
 class MicroProblem:
-    """A chain of ops, and the places that ops are put in front of, first to last."""
+    """A chain of ops, and the rising places to insert ops in front of."""
 
     program: DistProgram
     places: tuple[int, ...]
@@ -45,7 +45,7 @@ class MicroProblem:
 
 @dataclass(frozen=True, slots=True)
 class PaddleProblem:
-    """A stack of decoder blocks as Paddle's own program, for one rank of stages x ranks each."""
+    """A stack of decoder blocks as Paddle's own program, for one rank of stages x ranks."""
 
     layers: int
     stages: int
@@ -63,7 +63,7 @@ class PaddleProblem:
 
 @dataclass(frozen=True, slots=True)
 class PaddleDecision:
-    """What Paddle made of its program: a hash of it, and how large it is."""
+    """Paddle's resharded program: its hash and its size."""
 
     fingerprint: str
     ops: int
@@ -76,14 +76,13 @@ ReshardDecision = Resharded | PaddleDecision
 
 def build(spec: WorkloadSpec, topology: Topology) -> ReshardProblem:
     """Return the problem of a workload; raises UsageError where it does not fit the topology."""
-    workloads.checked(spec)
-    if spec.name == "micro":
-        ops, inserts, seed = workloads.chain(spec)
-        places = sorted(random.Random(seed).sample(range(1, ops + 1), inserts))
-        return MicroProblem(_chain(ops), tuple(places))
-    layers, stage = workloads.layers(spec), workloads.stage(spec)
-    stages, ranks = workloads.parallelism(spec, topology)
-    if spec.name == workloads.PADDLE:
+    asked = parameters_of(spec)
+    if isinstance(asked, MicroParameters):
+        drawn = random.Random(asked.seed).sample(range(1, asked.ops + 1), asked.inserts)
+        return MicroProblem(_chain(asked.ops), tuple(sorted(drawn)))
+    layers, stage = asked.layers, asked.stage
+    stages, ranks = parallelism(spec, asked, topology)
+    if spec.name == PADDLE:
         return PaddleProblem(layers, stages, ranks, rank=stage * ranks)
     return TransformerProblem(transformer(layers, stages, ranks), layers, stage)
 
@@ -99,7 +98,7 @@ def _chain(ops: int) -> DistProgram:
 def prepare(
     problem: ReshardProblem, block: Callable[[Twin], Block], resharder: type[Resharder] = Resharder
 ) -> Prepared[Resharded]:
-    """Return passes over new copies of a problem's graph; NotApplicable for Paddle's own."""
+    """Return passes over new copies of a graph; raises NotApplicable for Paddle's programs."""
     if isinstance(problem, PaddleProblem):
         raise NotApplicable("It edits its own programs; Paddle's are for the variants named so.")
     whole = problem.program
@@ -119,7 +118,7 @@ def prepare(
 
 
 def _insert_all(program: DistProgram, block: Block, places: tuple[int, ...]) -> Resharded:
-    """Put an op in front of each place, which then reads what the new one makes."""
+    """Insert an op in front of each place; the op there then reads the new op's output."""
     for number, place in enumerate(places):
         before = block.ops[place + number - 1].outputs[0]
         made = f"{before}@to:{number}"

@@ -1,19 +1,29 @@
-"""The workloads of the reshard family: which program is resharded, or edited, and where."""
+"""The workloads of the reshard family: the program that is resharded, or edited."""
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from harness.contract import Topology, UsageError, Workload, WorkloadSpec
+from msgspec import Meta
+
+from harness.contract import (
+    Count,
+    Parameters,
+    Seed,
+    Topology,
+    UsageError,
+    Workload,
+    WorkloadSpec,
+    workload_parameters,
+)
 
 PADDLE = "paddle"
-MOST_LAYERS = 256
-MOST_OPS = 100_000
 
 WORKLOADS = (
     Workload(
         "transformer",
         "a stack of layers=4 decoder blocks, forward, backward and optimizer, in a "
         "sequence-parallel Megatron layout; hosts are pipeline stages and their GPUs "
-        "tensor-parallel; stage=0 is the one whose program is made",
+        "tensor-parallel; stage=0 is the stage to reshard for",
         "PaddlePaddle/Paddle#60022, with shapes of its own",
     ),
     Workload(
@@ -30,56 +40,62 @@ WORKLOADS = (
     ),
 )
 
-_PARAMETERS: Mapping[str, tuple[str, ...]] = {
-    "transformer": ("layers", "stage"),
-    PADDLE: ("layers", "stage"),
-    "micro": ("ops", "inserts", "seed"),
+
+class LayersParameters(Parameters, frozen=True):
+    """The number of decoder blocks, and the pipeline stage to reshard for."""
+
+    layers: Annotated[int, Meta(ge=1, le=256)] = 4
+    stage: Annotated[int, Meta(ge=0)] = 0
+
+
+class MicroParameters(Parameters, frozen=True):
+    """The ops of a chain, the number of insertions, and the seed of their places."""
+
+    ops: Annotated[int, Meta(ge=1, le=100_000)] = 1000
+    inserts: Count = 100
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        if self.inserts > self.ops:
+            raise ValueError(
+                f"'inserts' must be at most {self.ops}, the number of its ops, not {self.inserts}"
+            )
+
+
+_PARAMETERS: Mapping[str, type[LayersParameters | MicroParameters]] = {
+    "transformer": LayersParameters,
+    PADDLE: LayersParameters,
+    "micro": MicroParameters,
 }
 
 
-def checked(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return a workload as it is; raises UsageError where it or a parameter is unknown."""
-    spec.check_known("reshard", _PARAMETERS)
-    for parameter in (layers, stage, chain):
-        parameter(spec)
+def parameters_of(spec: WorkloadSpec) -> LayersParameters | MicroParameters:
+    """Return a workload's parameters; raises UsageError where it or a parameter is unknown."""
+    return workload_parameters(spec, "reshard", _PARAMETERS)
+
+
+def label(spec: WorkloadSpec) -> WorkloadSpec:
+    """Return a workload unchanged; raises UsageError where it or a parameter is unknown."""
+    parameters_of(spec)
     return spec
 
 
-def layers(spec: WorkloadSpec) -> int:
-    """Return how many decoder blocks there are."""
-    return spec.number("layers", 4, most=MOST_LAYERS)
-
-
-def stage(spec: WorkloadSpec) -> int:
-    """Return the stage whose program is made."""
-    return spec.number("stage", 0, least=0)
-
-
-def chain(spec: WorkloadSpec) -> tuple[int, int, int]:
-    """Return the ops of `micro`, how many are inserted, and the seed of their places."""
-    ops, inserts = spec.number("ops", 1000, most=MOST_OPS), spec.number("inserts", 100)
-    if inserts > ops:
-        raise UsageError(
-            f"Parameter 'inserts' of workload '{spec}' must be at most {ops}, as many as it has "
-            f"ops, not {inserts}."
-        )
-    return ops, inserts, spec.number("seed", 0, least=0)
-
-
-def parallelism(spec: WorkloadSpec, topology: Topology) -> tuple[int, int]:
+def parallelism(
+    spec: WorkloadSpec, parameters: LayersParameters, topology: Topology
+) -> tuple[int, int]:
     """Return pipeline stages and tensor-parallel ranks: hosts, and the GPUs of each.
 
     Raises UsageError for too few GPUs for two of both, fewer layers than stages, or no such stage.
     """
     stages, ranks = topology.mesh_shape(2)
-    if layers(spec) < stages:
+    if parameters.layers < stages:
         raise UsageError(
             f"Workload '{spec}' has fewer layers than the {stages} pipeline stages of "
             f"{topology.name} with {topology.gpus} GPUs; ask for at least as many."
         )
-    if stage(spec) >= stages:
+    if parameters.stage >= stages:
         raise UsageError(
             f"Parameter 'stage' of workload '{spec}' must be below {stages}, the pipeline stages "
-            f"of {topology.name} with {topology.gpus} GPUs, not {stage(spec)}."
+            f"of {topology.name} with {topology.gpus} GPUs, not {parameters.stage}."
         )
     return stages, ranks

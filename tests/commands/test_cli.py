@@ -96,7 +96,7 @@ def test_list_suggests_a_close_name(shardbench):
         (["compare", "embedding", *PROBLEM, "-w", "synthetic[tables=x]"], "100,000, not 'x'"),
         (
             ["compare", "embedding", *PROBLEM, "-w", "synthetic[memory=big]"],
-            "roomy, tight or mixed",
+            "mixed, roomy, tight",
         ),
         (["compare", "embedding", *PROBLEM, "-w", "synthetic[tables"], "is malformed"),
         (["compare", "embedding", *PROBLEM, "-n", "12"], "a multiple of it, not 12"),

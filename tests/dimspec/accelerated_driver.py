@@ -1,4 +1,7 @@
-"""Asks a real ColossalAI with and without accelerate(); `test_upstream.py` says what it checks."""
+"""Asks a real ColossalAI with and without accelerate(), and while it is captured.
+
+`test_upstream.py` and `test_dimspec_capture.py` say what is checked.
+"""
 
 # ruff: noqa: E402 - what ColossalAI imports must be stood in for before it is imported
 
@@ -8,6 +11,7 @@ stubs.install()
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from copy import deepcopy
 
 import colossalai
@@ -16,6 +20,7 @@ from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 from colossalai.tensor.sharding_spec import ShardingSpec
 
 from harness.model.errors import UsageError
+from harness.planning.capture import capture
 from planners.dimspec.upstream.accelerate import accelerate
 from planners.dimspec.upstream.plain_values import device_mesh
 from planners.dimspec.upstream.running import counting
@@ -23,8 +28,8 @@ from planners.dimspec.upstream.running import counting
 SHAPE = (64, 32, 16)
 
 
-def spec(partition, mesh=None):
-    return ShardingSpec(mesh or device_mesh((4, 4)), SHAPE, dim_partition_dict=dict(partition))
+def spec(partition, mesh=None, shape=SHAPE):
+    return ShardingSpec(mesh or device_mesh((4, 4)), shape, dim_partition_dict=dict(partition))
 
 
 def method():
@@ -41,11 +46,8 @@ def restores(request):
             refused = str(error)
     after_block = method() is upstream
     accelerated.stop()
-    try:
-        with accelerate(), counting():
-            raise KeyError
-    except KeyError:
-        pass
+    with suppress(KeyError), accelerate(), counting():
+        raise KeyError
     return {"after_block": after_block, "after_error": method() is upstream, "refused": refused}
 
 
@@ -84,19 +86,16 @@ def left(request):
             cost = manager.shape_consistency(spec({0: [0]}), spec({}))[2]
         finally:
             manager.forward_only = False
-        try:
-            manager.shape_consistency(spec({0: [1, 0]}), spec({}))
-        except Exception as error:
-            order = f"{type(error).__name__}: {error}"
+        errors = []
         cube = device_mesh((2, 2, 2))
-        try:
-            manager.shape_consistency(spec({0: [2]}, cube), spec({}, cube))
-        except Exception as error:
-            third_axis = f"{type(error).__name__}: {error}"
+        for pair in ((spec({0: [1, 0]}), spec({})), (spec({0: [2]}, cube), spec({}, cube))):
+            try:
+                manager.shape_consistency(*pair)
+            except Exception as error:
+                errors.append(f"{type(error).__name__}: {error}")
     return {
         "cost": cost,
-        "order": order,
-        "third_axis": third_axis,
+        "errors": errors,
         "left": accelerated.left_to_upstream,
         "searches": accelerated.searches,
     }
@@ -234,7 +233,42 @@ def other_release(request):
     return {"warned": warned, "after": method() is upstream}
 
 
+def four_conversions():
+    """Return the costs of four conversions, the third one asked before."""
+    mesh = device_mesh((2, 4), [0.5, 2.0], [0.25, 1.5])
+    manager = ShapeConsistencyManager()
+    pairs = [
+        (spec({1: [0, 1]}, mesh), spec({0: [0, 1]}, mesh)),
+        (spec({1: [1], 0: [0]}, mesh), spec({}, mesh)),
+        (spec({1: [0, 1]}, mesh), spec({0: [0, 1]}, mesh)),
+        (spec({}, mesh, (8, 8)), spec({}, mesh, (8, 8))),
+    ]
+    return [manager.shape_consistency(*pair)[2] for pair in pairs]
+
+
+def captures(request):
+    with accelerate() if request.get("accelerated") else nullcontext():
+        upstream = method()
+        expected = four_conversions()
+        with capture("dimspec", request["path"]):
+            assert method() is not upstream
+            asked = four_conversions()
+            other = device_mesh((4, 2))
+            ShapeConsistencyManager().shape_consistency(spec({}, other), spec({0: [0]}, other))
+        return {"same": asked == expected, "unhooked": method() is upstream}
+
+
+def fails(request):
+    upstream = method()
+    with suppress(KeyError), capture("dimspec", request["path"]):
+        four_conversions()
+        raise KeyError
+    return {"unhooked": method() is upstream}
+
+
 HANDLERS = {
+    "captures": captures,
+    "fails": fails,
     "restores": restores,
     "answers": answers,
     "left": left,

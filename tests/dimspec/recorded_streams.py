@@ -1,15 +1,13 @@
-"""A small file of recorded conversions, changes of it, and what is said of them."""
+"""A small file of recorded conversions, and changes of it."""
 
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import pytest
-from small_streams import is_a_sentence, write_stream
+from small_streams import refusal, write_stream
 
 from harness.contract import UsageError
 from planners.dimspec.conversion.costs import Cost
-from planners.dimspec.conversion.stream import Stream
 from planners.dimspec.stream_file import read_stream
 
 ANSWERED = {
@@ -42,19 +40,8 @@ def with_query(number: int, **changes: Any) -> dict[str, Any]:
     return document
 
 
-def refusal(path: Path, document: Any, *choose: Any) -> str:
-    """Return what is said of a file, less its name, which is said first."""
-    with pytest.raises(UsageError) as refused:
-        read_stream(write_stream(path, document), *choose)
-    said = str(refused.value)
+def file_refusal(path: Path, document: Any, *choose: Any) -> str:
+    """Return the sentence that refuses a file, without its name at the beginning."""
+    said = refusal(UsageError, read_stream, write_stream(path, document), *choose)
     assert said.startswith(f"{path}: ")
-    assert is_a_sentence(said)
     return said.removeprefix(f"{path}: ")
-
-
-def read_or_refused(path: Path, *choose: Any) -> tuple[Stream | None, str]:
-    """Return a stream, or None and what is said; no other error may come."""
-    try:
-        return read_stream(path, *choose), ""
-    except UsageError as refused:
-        return None, str(refused)

@@ -5,12 +5,13 @@ The search here is kept plain on purpose: dictionaries of lists, nothing shared,
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import strategies as st
 
 from harness.model.ids import ProblemId
@@ -66,7 +67,15 @@ def stream_of(text: str) -> Stream:
 
 def is_a_sentence(text: str) -> bool:
     """Whether a text is one sentence on one line."""
-    return text.endswith(".") and ". " not in text.replace("e.g. ", "") and "\n" not in text
+    return text.endswith((".", "?")) and ". " not in text.replace("e.g. ", "") and "\n" not in text
+
+
+def refusal(kind: type[Exception], use: Callable[..., Any], *arguments: Any) -> str:
+    """Return the one sentence with which something is refused."""
+    with pytest.raises(kind) as refused:
+        use(*arguments)
+    assert is_a_sentence(str(refused.value))
+    return str(refused.value)
 
 
 def asked(search: Search, query: Query) -> Conversion:

@@ -1,4 +1,4 @@
-"""The real releases beside what was written anew: the same decisions, and the same counts."""
+"""The real releases and their reimplementations: the same decisions, and the same counts."""
 
 import pytest
 
@@ -22,11 +22,11 @@ def checked(name: str, workload: str, gpus: int = 4):
 
 @pytest.mark.parametrize("workload", ["resnet50[calls=60]", "random[conversions=40]"])
 @pytest.mark.parametrize("name", LIKE)
-def test_a_release_decides_and_counts_like_what_was_written_anew(name, workload):
-    real, anew = checked(name, workload), checked(LIKE[name], workload)
-    assert real.fingerprint == anew.fingerprint
-    assert real.counters == anew.counters
-    assert real.quality == anew.quality
+def test_a_release_decides_and_counts_like_its_reimplementation(name, workload):
+    real, ours = checked(name, workload), checked(LIKE[name], workload)
+    assert real.fingerprint == ours.fingerprint
+    assert real.counters == ours.counters
+    assert real.quality == ours.quality
 
 
 def test_the_release_with_our_answers_decides_the_same_and_searches_once():

@@ -19,78 +19,14 @@ from planners.dimspec.capture import record
 
 RELEASE = "colossalai-0.4.1"
 
-OWN_DRIVER = """
-from planners.dimspec.upstream import stubs
-
-stubs.install()
-
-from contextlib import nullcontext
-
-from colossalai.tensor.shape_consistency import ShapeConsistencyManager
-from colossalai.tensor.sharding_spec import ShardingSpec
-
-from harness.planning.capture import capture
-from planners.dimspec.upstream.accelerate import accelerate
-from planners.dimspec.upstream.plain_values import device_mesh
-
-MESH = device_mesh((2, 4), [0.5, 2.0], [0.25, 1.5])
-
-
-def spec(partition, shape=(64, 32, 16), mesh=MESH):
-    return ShardingSpec(mesh, shape, dim_partition_dict=dict(partition))
-
-
-def method():
-    return vars(ShapeConsistencyManager)["shape_consistency"]
-
-
-def ask():
-    manager = ShapeConsistencyManager()
-    pairs = [
-        (spec({1: [0, 1]}), spec({0: [0, 1]})),
-        (spec({1: [1], 0: [0]}), spec({})),
-        (spec({1: [0, 1]}), spec({0: [0, 1]})),
-        (spec({}, (8, 8)), spec({}, (8, 8))),
-    ]
-    return [manager.shape_consistency(*pair)[2] for pair in pairs]
-
-
-def captures(request):
-    with accelerate() if request.get("accelerated") else nullcontext():
-        upstream = method()
-        expected = ask()
-        with capture("dimspec", request["path"]):
-            assert method() is not upstream
-            asked = ask()
-            other = device_mesh((4, 2))
-            ShapeConsistencyManager().shape_consistency(
-                spec({}, mesh=other), spec({0: [0]}, mesh=other)
-            )
-        return {"same": asked == expected, "unhooked": method() is upstream}
-
-
-def fails(request):
-    upstream = method()
-    try:
-        with capture("dimspec", request["path"]):
-            ask()
-            raise KeyError
-    except KeyError:
-        pass
-    return {"unhooked": method() is upstream}
-
-
-HANDLERS = {"captures": captures, "fails": fails}
-"""
+OWN_DRIVER = Path(__file__).with_name("accelerated_driver.py")
 
 installed = pytest.mark.upstreams(RELEASE)
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory) -> Iterator[Upstream]:
-    driver = tmp_path_factory.mktemp("driver") / "own_driver.py"
-    driver.write_text(OWN_DRIVER)
-    with Upstream(RELEASE, driver) as upstream:
+def own() -> Iterator[Upstream]:
+    with Upstream(RELEASE, OWN_DRIVER) as upstream:
         yield upstream
 
 

@@ -5,13 +5,13 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from recorded_streams import DOCUMENT, refusal, without
-from small_streams import SEARCHES, write_stream
+from recorded_streams import DOCUMENT, file_refusal, without
+from small_streams import SEARCHES, refusal, write_stream
 
 from harness.contract import UsageError
 from planners.dimspec.conversion.partition import Mesh
 from planners.dimspec.conversion.stream import Query, RecordedAnswer, Stream
-from planners.dimspec.decision import validate
+from planners.dimspec.implementation import validate
 from planners.dimspec.problem import StreamProblem, answer
 from planners.dimspec.stream_file import read_stream
 
@@ -57,17 +57,6 @@ def test_scalars_are_tensors_too(path):
     validate(StreamProblem(stream), answers)
 
 
-def test_the_chosen_mesh_is_asked_for_with_the_recorded_one(path):
-    asked = []
-
-    def choose(recorded):
-        asked.append(recorded)
-        return recorded
-
-    assert read_stream(write_stream(path, DOCUMENT), choose) == read_stream(path)
-    assert asked == [(2, 4)]
-
-
 def test_on_another_mesh_what_does_not_divide_is_left_out_and_counted(path):
     write_stream(path, DOCUMENT)
     stream = read_stream(path, lambda recorded: (4, 2))
@@ -89,8 +78,7 @@ def test_on_another_mesh_what_does_not_divide_is_left_out_and_counted(path):
 
 
 def test_a_mesh_on_which_nothing_divides_is_refused(path):
-    said = refusal(path, DOCUMENT, lambda recorded: (7, 11))
-    assert said == "none of its conversions is possible on mesh 7x11."
+    assert "possible on mesh 7x11" in file_refusal(path, DOCUMENT, lambda recorded: (7, 11))
 
 
 def test_the_first_calls_are_those_and_no_other_queries(path):
@@ -123,18 +111,16 @@ def test_a_file_may_be_packed_or_not_and_have_the_header_of_a_captured_one(path)
     plain.write_text(json.dumps({"shardbench": header, **DOCUMENT}))
     assert read_stream(plain) == expected
     for wrong, said in (
-        ({**header, "family": "dtensor"}, " was captured from family 'dtensor', not from"),
-        ({**header, "version": 2}, " is of version 2; this shardbench reads 1."),
-        ({}, " is no file that shardbench.capture wrote."),
+        ({**header, "family": "dtensor"}, "captured from family 'dtensor'"),
+        ({**header, "version": 2}, "is of version 2"),
+        ({}, "is no file that shardbench.capture wrote"),
     ):
         plain.write_text(json.dumps({"shardbench": wrong, **DOCUMENT}))
-        with pytest.raises(UsageError) as refused:
-            read_stream(plain)
-        assert str(refused.value).startswith(f"{plain}{said}")
+        assert said in refusal(UsageError, read_stream, plain)
 
 
 def test_calls_that_could_not_be_recorded_are_left_out_too(path):
     document = {**DOCUMENT, "left_out": 5}
     assert read_stream(write_stream(path, document)).left_out == 5
     assert read_stream(path, lambda recorded: (4, 2), calls=4).left_out == 6
-    assert refusal(path, {**DOCUMENT, "left_out": -1}) == "'left_out': Expected `int` >= 0."
+    assert "'left_out'" in file_refusal(path, {**DOCUMENT, "left_out": -1})

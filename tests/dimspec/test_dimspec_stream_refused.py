@@ -2,21 +2,16 @@
 
 import gzip
 import json
-from contextlib import suppress
-from copy import deepcopy
 from math import inf, nan
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from recorded_streams import DOCUMENT, read_or_refused, refusal, with_query, without
-from small_streams import SEARCHES, is_a_sentence, write_stream
+from recorded_streams import DOCUMENT, file_refusal, with_query, without
+from small_streams import SEARCHES, refusal, write_stream
 
 from harness.contract import UsageError
-from planners.dimspec.conversion.partition import checked_partition
-from planners.dimspec.decision import validate
+from planners.dimspec.implementation import validate
 from planners.dimspec.problem import StreamProblem, answer
 from planners.dimspec.stream_file import read_stream
 
@@ -26,57 +21,26 @@ def path(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("streams") / "mine.json.gz"
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path):
-    with pytest.raises(UsageError) as refused:
-        read_stream(tmp_path / "none.json.gz")
-    assert (
-        str(refused.value) == f"{tmp_path}/none.json.gz cannot be read: No such file or directory."
-    )
-
-
-def test_a_directory_is_no_file(tmp_path):
-    with pytest.raises(UsageError) as refused:
-        read_stream(tmp_path)
-    assert str(refused.value) == f"{tmp_path} cannot be read: Is a directory."
-
-
-VALID = gzip.compress(json.dumps(DOCUMENT).encode())
+PACKED = gzip.compress(json.dumps(DOCUMENT).encode())
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "does not hold JSON text."),
         (b"\x1f\x8b", "is no complete gzip file."),
         (json.dumps(DOCUMENT).encode(), "is no complete gzip file."),
-        (VALID[: len(VALID) // 2], "is no complete gzip file."),
-        (VALID[:-1], "is no complete gzip file."),
-        (VALID[:-6] + b"xx" + VALID[-4:], "is no complete gzip file."),
-        (VALID + b"more", "is no complete gzip file."),
-        (gzip.compress(b"", mtime=0), "does not hold JSON text."),
-        (gzip.compress(b"{", mtime=0), "does not hold JSON text."),
-        (gzip.compress(b"\xff\xfe\xfa", mtime=0), "does not hold JSON text."),
-        (gzip.compress(b"[" * 100_000, mtime=0), "does not hold JSON text."),
-        (gzip.compress(b"[" * 100_000 + b"]" * 100_000, mtime=0), "does not hold JSON text."),
-        (gzip.compress(b"1" * 5000, mtime=0), "does not hold JSON text."),
-        (gzip.compress(b"[]", mtime=0), "it must hold one JSON object."),
-        (gzip.compress(b"null", mtime=0), "it must hold one JSON object."),
-        (gzip.compress(b"{}", mtime=0), "Object missing required field `mesh_shape`."),
+        (PACKED[:-1], "is no complete gzip file."),
+        (PACKED[:-6] + b"xx" + PACKED[-4:], "is no complete gzip file."),
+        (PACKED + b"more", "is no complete gzip file."),
+        (gzip.compress(b"{"), "does not hold JSON text."),
+        (gzip.compress(b"\xff\xfe\xfa"), "does not hold JSON text."),
+        (gzip.compress(b"[]"), "it must hold one JSON object."),
+        (gzip.compress(b"{}"), "`mesh_shape`."),
     ],
 )
-def test_a_file_of_something_else_is_refused_in_one_sentence(content, said, path):
+def test_a_file_of_something_else_is_refused(content, said, path):
     path.write_bytes(content)
-    with pytest.raises(UsageError) as refused:
-        read_stream(path)
-    assert str(refused.value) in (f"{path} {said}", f"{path}: {said}")
-
-
-@settings(max_examples=15, deadline=None)
-@given(start=st.integers(0, len(VALID)), stop=st.integers(0, len(VALID)), put=st.binary(max_size=9))
-def test_bytes_that_are_changed_are_refused_in_one_sentence_or_read(start, stop, put, path):
-    path.write_bytes(VALID[:start] + put + VALID[stop:])
-    stream, said = read_or_refused(path)
-    assert stream or (said.startswith(str(path)) and is_a_sentence(said))
+    assert refusal(UsageError, read_stream, path).endswith(said)
 
 
 def with_cost(value: Any) -> dict[str, Any]:
@@ -116,117 +80,23 @@ NO_SIZE = [0, 2**31 + 1, 10**4000, True, 4.0, "4"]
     ],
 )
 def test_a_value_that_cannot_be_used_is_named(document, at, path):
-    said = refusal(path, document)
+    said = file_refusal(path, document)
     assert f"'{at}'" in said or f"`{at}`" in said
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "query"),
     [
-        (
-            with_query(2, src=[[0, [1]]]),
-            "query 2: Partition {0: [1]} shares dimension 0, of size 6, between 4 devices, which "
-            "do not divide it.",
-        ),
-        (
-            with_query(1, src=[[0, [0]], [1, [0]]]),
-            "query 1: Partition {0: [0], 1: [0]} uses mesh axis 0 twice.",
-        ),
-        (
-            with_query(0, dst=[[2, [0]]]),
-            "query 0: Partition {2: [0]} names dimension 2 of a tensor that has 2, counted from 0.",
-        ),
-        (
-            with_query(0, dst=[[0, [2]]]),
-            "query 0: Partition {0: [2]} names mesh axis 2, and mesh 2x4 has 2, counted from 0.",
-        ),
-        (
-            with_query(0, dst=[[0, [1, 0]]]),
-            "query 0: Partition {0: [1, 0]} shards dimension 0 by mesh axes in the order 1, 0; a "
-            "conversion knows rising axes only.",
-        ),
-        (
-            with_query(0, dst=[[0, []]]),
-            "query 0: Partition {0: []} names dimension 0 without mesh axes.",
-        ),
+        (with_query(2, src=[[0, [1]]]), 2),  # does not divide
+        (with_query(1, src=[[0, [0]], [1, [0]]]), 1),  # an axis twice
+        (with_query(0, dst=[[0, [2]]]), 0),  # no such axis
+        (with_query(1, src=[[7, [0]]]) | {"sequence": [0]}, 1),  # not asked, and refused too
     ],
 )
-def test_a_partition_that_is_not_possible_is_named(document, said, path):
-    assert refusal(path, document) == said
-
-
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-3, 9)
-    | st.sampled_from([10**30, 10**400, -(10**400)])
-    | st.floats()
-    | st.text("ab[]{}0\n'\"", max_size=4),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["shape", "src", "fwd", "a"]), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
-
-
-def places(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return where every value in a document is."""
-    pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    found = [here]
-    for key, held in pairs:
-        inside = (*here, key)
-        found += places(held, inside) if isinstance(held, dict | list) else [inside]
-    return found
-
-
-PLACES = places(DOCUMENT)[1:]
-
-
-def change(document: Any, way: tuple[Any, ...], what: str, value: Any) -> None:
-    """Put a value where another one is, drop that one, or have it twice."""
-    *outer, last = way
-    for key in outer:
-        document = document[key]
-    if what == "put":
-        document[last] = value
-    elif what == "drop":
-        del document[last]
-    else:
-        document += [document[last]]
-
-
-@settings(max_examples=15, deadline=None)
-@given(
-    changes=st.lists(
-        st.tuples(st.sampled_from(PLACES), st.sampled_from(["put", "drop", "twice"]), json_values),
-        min_size=1,
-        max_size=3,
-    ),
-    mesh=st.sampled_from([None, (8,), (4, 2), (2, 2, 2)]),
-)
-@example(changes=[(("mesh_shape", 0), "put", 10**400)], mesh=None)
-@example(changes=[(("queries", 0, "shape", 0), "put", 10**400)], mesh=None)
-def test_any_change_is_either_read_or_refused_in_one_sentence(changes, mesh, path):
-    document = deepcopy(DOCUMENT)
-    for way, what, value in changes:
-        with suppress(LookupError, TypeError):  # an earlier change took the place away
-            change(document, way, what, value)
-    choose = (lambda recorded: mesh) if mesh else (lambda recorded: recorded)
-    stream, said = read_or_refused(write_stream(path, document), choose)
-    if stream is None:
-        assert said.startswith(f"{path}: ")
-        assert is_a_sentence(said)
-        return
-    assert len(stream.sequence) + stream.left_out == len(document["sequence"])
-    assert set(stream.sequence) == set(range(len(stream.queries)))
-    for asked in stream.queries:
-        for partition in (asked.source, asked.target):
-            assert checked_partition(asked.mesh, asked.shape, partition) == partition
-    if stream.recorded is not None:
-        assert len(stream.recorded) == len(stream.queries)
-    if mesh:
-        assert {asked.mesh.shape for asked in stream.queries} == {mesh}
+@pytest.mark.parametrize("mesh", [(2, 4), (4, 2)])
+def test_a_partition_that_is_not_possible_is_named_on_any_mesh(document, query, mesh, path):
+    said = file_refusal(path, document, lambda recorded: mesh)
+    assert said.startswith(f"query {query}: Partition {{")
 
 
 @pytest.mark.parametrize("name", ["eager-dict", "interned", "optimal"])
@@ -237,20 +107,7 @@ def test_queries_that_are_not_asked_do_not_matter(name, path):
     validate(StreamProblem(stream), answer(stream, SEARCHES[name]()))
 
 
-@pytest.mark.parametrize(
-    "pairs", [[[7, [0]]], [[0, [0]], [1, [0]]], [[0, []]], [[0, [1, 0]]], [[0, [0]], [0, [1]]]]
-)
-def test_a_partition_of_no_mesh_at_all_is_an_error_on_another_mesh_too(pairs, path):
-    with pytest.raises(UsageError, match="query 1: "):
-        read_stream(write_stream(path, with_query(1, src=pairs)), lambda recorded: (4, 2))
-
-
-def test_a_query_that_is_not_asked_is_looked_at_too(path):
-    document = with_query(1, src=[[7, [0]]]) | {"sequence": [0]}
-    assert refusal(path, document).startswith("query 1: Partition {7: [0]} names dimension 7 ")
-
-
 @pytest.mark.parametrize("mesh", [(2, 4), (4, 2)])
 def test_a_file_that_asks_nothing_is_said_to_ask_nothing(mesh, path):
-    said = refusal(path, DOCUMENT | {"sequence": []}, lambda recorded: mesh)
+    said = file_refusal(path, DOCUMENT | {"sequence": []}, lambda recorded: mesh)
     assert said == "it asks nothing."

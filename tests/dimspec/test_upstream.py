@@ -188,35 +188,28 @@ def test_a_recording_is_the_stored_stream(upstreams: dict[str, Upstream], model:
 
 
 @pytest.mark.parametrize(
-    ("request_", "sentence"),
+    ("request_", "said"),
     [
         (
             {"kind": "constructor", "model": "gpt", "mesh_shape": [2, 2]},
-            f"{AFTER} raised ValueError: model is 'gpt'; known are: ",
+            "ValueError: model is 'gpt'",
         ),
-        (
-            {**stream(), "answered_by": "alpa"},
-            f"{AFTER} raised ValueError: answered_by is 'alpa'; known are: colossalai, interned",
-        ),
-        (
-            stream(query((16, 8), {0: [0], 1: [0]}, {})),
-            f"{AFTER} raised DuplicatedShardingDimensionError: ",
-        ),
+        ({**stream(), "answered_by": "alpa"}, "ValueError: answered_by is 'alpa'"),
+        (stream(query((16, 8), {0: [0], 1: [0]}, {})), "DuplicatedShardingDimensionError: "),
     ],
 )
 def test_errors_are_sentences(
-    upstreams: dict[str, Upstream], request_: dict[str, Any], sentence: str
+    upstreams: dict[str, Upstream], request_: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(ShardbenchError) as failure:
+    with pytest.raises(ShardbenchError, match=f"^{AFTER} raised {said}"):
         upstreams[AFTER].ask(request_)
-    assert str(failure.value).startswith(sentence)
 
 
 def test_accelerate_gives_the_method_back(own: Upstream) -> None:
     found = own.ask({"kind": "restores"})
     assert found["after_block"]
     assert found["after_error"]
-    assert found["refused"] == ("ColossalAI's search is accelerated already; stop that one first.")
+    assert "accelerated already" in found["refused"]
 
 
 def test_accelerate_answers_with_fresh_lists_of_real_objects(own: Upstream) -> None:
@@ -236,8 +229,7 @@ def test_accelerate_answers_with_fresh_lists_of_real_objects(own: Upstream) -> N
 def test_accelerate_leaves_to_upstream_what_it_does_not_answer(own: Upstream) -> None:
     found = own.ask({"kind": "left"})
     assert found["cost"]["backward"] == 0
-    assert found["order"] == "KeyError: ('S10', 'R')"
-    assert found["third_axis"] == "KeyError: ('S2', 'R')"
+    assert found["errors"] == ["KeyError: ('S10', 'R')", "KeyError: ('S2', 'R')"]
     assert found["left"] == 3
     assert found["searches"] == 0
 

@@ -9,7 +9,7 @@ from functools import partial
 import pandas as pd
 import pytest
 from hostile import NUMBERS, TEXTS, change, changes, read_or_refused, refusal
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from harness.contract import count_calls
@@ -19,6 +19,7 @@ from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.topology import MOST_GPUS
 from harness.topologies.lookup import find_topology
+from planners.dimspec.conversion.partition import checked_partition
 from planners.dimspec.stream_file import read_stream
 from planners.embedding.plan_files.loader import plan_constraints
 from planners.embedding.tables.files import COLUMNS, MOST_TABLES, read_tables
@@ -123,7 +124,7 @@ def test_what_a_person_may_want_is_allowed(family, workload):
 def test_no_topology_has_more_gpus_than_any_cluster():
     assert find_topology("dgx_h100", MOST_GPUS).gpus == MOST_GPUS
     said = refusal(lambda: find_topology("dgx_h100", MOST_GPUS * 2))
-    assert said == f"Topology 'dgx_h100' can have {MOST_GPUS:,} GPUs at most."
+    assert f"{MOST_GPUS:,} GPUs" in said
 
 
 TABLES = "name,rows,dim,pooling_factor,dtype\na,100,8,1|10,fp16\nb,1000,64,2.5,\n"
@@ -227,7 +228,8 @@ def test_a_parquet_file_that_unpacks_to_too_much_is_refused_before_it_is(folder)
     )
     assert path.stat().st_size < rows / 10
     said = refusal(lambda: read_tables(path))
-    assert said == f"{path} lists {rows:,} tables; it must have {MOST_TABLES:,} at most."
+    assert f"{rows:,} tables" in said
+    assert f"{MOST_TABLES:,}" in said
 
 
 def test_columns_that_are_not_asked_for_are_not_looked_at(folder):
@@ -287,9 +289,9 @@ def test_a_changed_plan_is_read_or_refused(folder, wanted):
     change(plan, wanted)
     path = write_plan(folder, plan)
     within = read_or_refused(lambda: plan_constraints(path), str(path))
-    for each in (within or {}).values():
-        assert each.sharding_types is not None
-        assert each.min_partition is not None
+    for constraint in (within or {}).values():
+        assert constraint.sharding_types is not None
+        assert constraint.min_partition is not None
 
 
 @pytest.mark.parametrize(
@@ -322,6 +324,42 @@ def test_a_plan_that_places_a_table_twice_is_refused(folder):
         lambda: plan_constraints(write_plan(folder, PLAN | {"tables": PLAN["tables"] * 2}))
     )
     assert "places table a 2 times" in said
+
+
+ANSWERED = {"path": ["[R, R]", "[S0, R]"], "comms": ["SPLIT_FWD_GATHER_BWD"]}
+COST = {"fwd": 100, "bwd": 17.1, "total": 117.1}
+STREAM = {
+    "mesh_shape": [2, 4],
+    "mesh_alpha": [1, 2.5],
+    "queries": [
+        {"shape": [8, 4], "src": [], "dst": [[0, [0]]], **ANSWERED, "cost": COST},
+        {"shape": [8, 4], "src": [[-1, [1]]], "dst": [[0, [0, 1]]], **ANSWERED, "cost": COST},
+        {"shape": [6, 4], "src": [[0, [0]]], "dst": [], **ANSWERED, "cost": COST},
+    ],
+    "sequence": [0, 1, 0, 2],
+}
+
+
+@given(wanted=changes(STREAM), mesh=st.sampled_from([None, (8,), (4, 2), (2, 2, 2)]))
+@example(wanted=[(("mesh_shape", 0), "put", 10**400)], mesh=None)
+@example(wanted=[(("queries", 0, "shape", 0), "put", 10**400)], mesh=None)
+def test_a_changed_stream_is_read_or_refused(folder, wanted, mesh):
+    document = copy.deepcopy(STREAM)
+    change(document, wanted)
+    path = folder / "stream.json"
+    path.write_text(json.dumps(document))
+    stream = read_or_refused(
+        lambda: read_stream(path, lambda recorded: mesh or recorded), f"{path}: "
+    )
+    if stream is None:
+        return
+    assert len(stream.sequence) + stream.left_out == len(document["sequence"])
+    assert set(stream.sequence) == set(range(len(stream.queries)))
+    for asked in stream.queries:
+        for partition in (asked.source, asked.target):
+            assert checked_partition(asked.mesh, asked.shape, partition) == partition
+        assert mesh in (None, asked.mesh.shape)
+    assert stream.recorded is None or len(stream.recorded) == len(stream.queries)
 
 
 @pytest.mark.parametrize("text", ["[" * 10**6, '{"a":' * 10**5, "9" * 5000, "\x00", '"\ud800'])

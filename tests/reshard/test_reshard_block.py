@@ -4,11 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners.reshard.resharding.block import (
-    Block,
-    BlockError,
-    GraphChanged,
-)
+from planners.reshard.resharding.block import Block, BlockError, GraphChanged
 from planners.reshard.resharding.graph import Twin
 from planners.reshard.resharding.syncing import DeltaSync, SyncAfterRemove, SyncOnce
 
@@ -59,45 +55,20 @@ def test_an_op_is_inserted_read_and_removed(block):
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
-        (
-            lambda block: block.insert(5, "slice", ["v0"], ["new"], {}),
-            "Op 'slice' cannot be number 5 of a block that has 4 ops.",
-        ),
-        (
-            lambda block: block.insert(-1, "slice", ["v0"], ["new"], {}),
-            "Op 'slice' cannot be number -1 of a block that has 4 ops.",
-        ),
-        (
-            lambda block: block.insert(2, "slice", ["nothing"], ["new"], {}),
-            "Op 'slice' reads 'nothing', which the block does not have.",
-        ),
-        (
-            lambda block: block.insert(2, "slice", ["v3"], ["new"], {}),
-            "Op 'slice' reads 'v3', which is made behind its place.",
-        ),
-        (
-            lambda block: block.insert(2, "slice", ["v0"], ["v1"], {}),
-            "Op 'slice' cannot make 'v1', which there is already.",
-        ),
-        (
-            lambda block: block.insert(2, "split", ["v0"], ["new", "new"], {}),
-            "Op 'split' cannot make 'new', which there is already.",
-        ),
-        (
-            lambda block: block.rename_input(block.ops[1], "v0", "v3"),
-            "Op 'step' reads 'v3', which is made behind its place.",
-        ),
-        (
-            lambda block: block.remove(block.ops[1:2]),
-            "Op 'step' cannot be removed: 'v1' is read by 'step'.",
-        ),
+        (lambda block: block.insert(5, "slice", ["v0"], ["new"], {}), "cannot be number 5"),
+        (lambda block: block.insert(-1, "slice", ["v0"], ["new"], {}), "cannot be number -1"),
+        (lambda block: block.insert(2, "slice", ["nothing"], ["new"], {}), "reads 'nothing'"),
+        (lambda block: block.insert(2, "slice", ["v3"], ["new"], {}), "reads 'v3'"),
+        (lambda block: block.insert(2, "slice", ["v0"], ["v1"], {}), "cannot make 'v1'"),
+        (lambda block: block.insert(2, "split", ["v0"], ["new", "new"], {}), "cannot make 'new'"),
+        (lambda block: block.rename_input(block.ops[1], "v0", "v3"), "reads 'v3'"),
+        (lambda block: block.remove(block.ops[1:2]), "'v1' is read by 'step'"),
     ],
 )
 def test_what_cannot_be_is_refused_and_changes_nothing(block, edit, said):
     before, graph = texts(block), str(block.twin.graph)
-    with pytest.raises(BlockError) as refused:
+    with pytest.raises(BlockError, match=said):
         edit(block)
-    assert str(refused.value) == said
     block.finish()
     assert (texts(block), str(block.twin.graph)) == (before, graph)
     block.check()
@@ -107,15 +78,11 @@ def edit_behind(block: Block) -> None:
     block.twin.create("neg", [block.values["v0"].handle], ["other"], {}, block.ops[1].node)
 
 
-def test_a_graph_that_was_edited_behind_the_block_is_told(block):
+def test_a_graph_that_was_edited_behind_the_block_is_found(block):
     edit_behind(block)
     before = texts(block)
-    with pytest.raises(GraphChanged) as told:
+    with pytest.raises(GraphChanged, match=r"op 1 is 'neg' of v0, .* 'v1 = step\(v0\)'"):
         block.check()
-    assert str(told.value) == (
-        "The graph was edited behind the block: op 1 is 'neg' of v0, where the block has "
-        "'v1 = step(v0)'."
-    )
     assert texts(block) == before
     block.sync()
     assert texts(block)[1] == "other = neg(v0)"
@@ -142,11 +109,8 @@ def test_one_sync_at_the_end_refuses_a_graph_that_others_edit():
         lambda: block.insert(2, "slice", ["v0"], ["new"], {}),
         lambda: block.remove(block.ops[3:]),
     ):
-        with pytest.raises(GraphChanged) as refused:
+        with pytest.raises(GraphChanged, match="no edits before a sync"):
             edit()
-        assert str(refused.value) == (
-            "The graph was edited behind the block, which takes no edits before a sync."
-        )
     assert str(block.twin.graph) == graph
     block.sync()
     block.insert(2, "slice", ["other"], ["new"], {})
@@ -224,8 +188,5 @@ def test_an_unseen_edit_is_found_by_the_journal_where_it_moves_what_it_names():
     block = DeltaSync(chain(4))
     op = block.insert(2, "slice", ["v0"], ["new"], {})
     op.node.moveAfter(block.ops[3].node)  # not through the twin, so that nobody counts it
-    with pytest.raises(GraphChanged) as told:
+    with pytest.raises(GraphChanged, match=r"'new = slice\(v0\)' is not where it was put"):
         block.finish()
-    assert str(told.value) == (
-        "The graph was edited unseen: 'new = slice(v0)' is not where it was put."
-    )

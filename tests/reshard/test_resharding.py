@@ -11,7 +11,7 @@ from harness.model.errors import InfeasibleDecision, NotApplicable, UsageError
 from harness.model.ids import ProblemId, WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.reshard import FAMILY
-from planners.reshard.decision import validate
+from planners.reshard.implementation import validate
 from planners.reshard.problem import TransformerProblem, build
 from planners.reshard.resharding.block import Block, GraphChanged
 from planners.reshard.resharding.program import ValueLayout, transformer
@@ -45,9 +45,9 @@ def checked(name: str, asked):
 @pytest.mark.parametrize("workload", ["transformer", "transformer[layers=3,stage=1]", "micro"])
 def test_every_variant_makes_the_same_program(workload):
     asked = problem(workload)
-    found = {name: checked(name, asked) for name in LADDER}
-    assert len({each.fingerprint for each in found.values()}) == 1
-    assert len({tuple(each.quality.items()) for each in found.values()}) == 1
+    found = [checked(name, asked) for name in (*LADDER, LADDER[-1])]
+    assert len({cell.fingerprint for cell in found}) == 1
+    assert len({tuple(cell.quality.items()) for cell in found}) == 1
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4])
@@ -131,16 +131,6 @@ def test_indexed_searches_nothing():
     assert moved["moved_mib"] == checked("sync-each", asked).quality["moved_mib"] > 0
 
 
-def test_the_same_program_is_made_every_time():
-    asked = problem("transformer[layers=2]")
-    prepared = FAMILY.find("indexed").prepared(asked)
-    prints = []
-    for _ in range(2):
-        prepared.begin()
-        prints.append(FAMILY.work.fingerprint(prepared.run()))
-    assert prints[0] == prints[1]
-
-
 class TestValidate:
     @pytest.fixture
     def asked(self):
@@ -171,43 +161,19 @@ class TestValidate:
 @pytest.mark.parametrize(
     ("workload", "gpus", "said"),
     [
-        (
-            "transformer[layers=0]",
-            4,
-            "Parameter 'layers' of workload 'transformer[layers=0]' must be a whole number from 1 "
-            "to 256, not '0'.",
-        ),
-        (
-            "transformer[layers=1]",
-            4,
-            "Workload 'transformer[layers=1]' has fewer layers than the 2 pipeline stages of "
-            "dgx_a100_80gb with 4 GPUs; ask for at least as many.",
-        ),
-        (
-            "transformer[stage=2]",
-            4,
-            "Parameter 'stage' of workload 'transformer[stage=2]' must be below 2, the pipeline "
-            "stages of dgx_a100_80gb with 4 GPUs, not 2.",
-        ),
-        (
-            "transformer",
-            2,
-            "2 GPUs in hosts of 2 do not make a mesh of 2 dimensions with at least 2 GPUs in each.",
-        ),
-        (
-            "micro[ops=5,inserts=6]",
-            4,
-            "Parameter 'inserts' of workload 'micro[ops=5,inserts=6]' must be at most 5, as many "
-            "as it has ops, not 6.",
-        ),
-        ("tranformer", 4, "Unknown workload of family 'reshard', 'tranformer'; did you mean "),
-        ("micro[layers=3]", 4, "Unknown parameter of workload 'micro', 'layers'; known are: "),
+        ("transformer[layers=0]", 4, "from 1 to 256"),
+        ("transformer[layers=1]", 4, "fewer layers than the 2 pipeline stages"),
+        ("transformer[stage=2]", 4, "must be below 2"),
+        ("transformer", 2, "2 GPUs in hosts of 2 do not make a mesh"),
+        ("micro[ops=5,inserts=6]", 4, "'inserts' must be at most 5"),
+        ("tranformer", 4, "did you mean transformer?"),
+        ("micro[layers=3]", 4, "known are: inserts, ops, seed"),
     ],
 )
-def test_bad_input_is_one_sentence(workload, gpus, said):
+def test_what_is_wrong_with_a_workload_is_named(workload, gpus, said):
     with pytest.raises(UsageError) as refused:
         problem(workload, gpus)
-    assert str(refused.value).startswith(said)
+    assert said in str(refused.value)
 
 
 def test_the_problems_of_the_suite_can_be_built():
@@ -275,4 +241,4 @@ def test_an_op_that_goes_meanwhile_is_told():
     (loss,) = [op for op in block.ops if op.type == "loss"]
     program.twin.destroy(loss.node)
     with pytest.raises(GraphChanged, match="was removed behind the block while"):
-        Resharder(program, block, stage=1).parse(loss, "l1.out", ValueLayout(1))
+        Resharder(program, block, stage=1).reshard_input(loss, "l1.out", ValueLayout(1))

@@ -4,7 +4,7 @@ import gzip
 import hashlib
 import json
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,22 +49,6 @@ class Names:
 def is_captured_file(name: str) -> bool:
     """Whether a workload is named like a captured file."""
     return name.endswith(CAPTURED_SUFFIXES)
-
-
-def check_workload(
-    spec: WorkloadSpec,
-    family: str,
-    parameters: Mapping[str, Collection[str]],
-    of_file: Collection[str],
-) -> None:
-    """Raise UsageError for an unknown workload, or for a parameter that it does not take.
-
-    `parameters` are those of the family's workloads by name, `of_file` those of a captured file.
-    """
-    if is_captured_file(spec.name):
-        spec.check_parameters(of_file)
-    else:
-        spec.check_known(family, {**parameters, "FILE.json.gz": of_file})
 
 
 def labelled(spec: WorkloadSpec) -> WorkloadSpec:

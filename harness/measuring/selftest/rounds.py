@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
 from msgspec.structs import replace
 
 from harness.contract import Family, Prepared, Recorder
+from harness.contract.parameters import Parameters, workload_parameters
 from harness.contract.registry import Registry
 from harness.measuring.comparison import Comparison
 from harness.measuring.monitor import Event
@@ -63,12 +65,17 @@ def copies(milliseconds: float = SHORT, percent_more: int = 0) -> int:
     return len(_TABLES)
 
 
+class _CopiesParameters(Parameters, frozen=True):
+    """The milliseconds that a call takes."""
+
+    ms: Annotated[float, Meta(gt=0, le=1e6)] = SHORT
+
+
 class _Copies:
     """Copies of the tables, for some milliseconds, without qualities or counters."""
 
     def build(self, workload: WorkloadSpec, _: Topology) -> float:
-        workload.check_known("selftest", {"copies": ("ms",)})
-        return float(workload.parameters.get("ms", SHORT))
+        return workload_parameters(workload, "selftest", {"copies": _CopiesParameters}).ms
 
     def facts(self, milliseconds: float) -> dict[str, float | str]:
         return {"ms": milliseconds}

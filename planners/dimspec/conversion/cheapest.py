@@ -1,4 +1,8 @@
-"""The cheapest conversion there is: Dijkstra's search over what the steps truly cost."""
+"""The cheapest conversion: Dijkstra's algorithm over the true costs of the steps.
+
+Dijkstra 1959, "A note on two problems in connexion with graphs". Costs of steps are not negative,
+so a spec that leaves the heap has its least cost: no later path can be cheaper.
+"""
 
 import heapq
 from typing import NamedTuple
@@ -15,7 +19,7 @@ from planners.dimspec.conversion.transitions import Masks
 
 
 class _Reached(NamedTuple):
-    """The cheapest way to a spec: its cost, and the step that ends it from the spec before."""
+    """The cheapest path to a spec: its cost, its last step, and the path before that step."""
 
     spec: InternedSpec
     cost: Cost
@@ -24,7 +28,7 @@ class _Reached(NamedTuple):
 
 
 class CheapestSearch(InternedSearch):
-    """Conversions with the least sum of step costs; of equal ones the shortest, then the first."""
+    """Conversions of least total cost; ties go to the fewest steps, then to the first found."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,13 +62,13 @@ class CheapestSearch(InternedSearch):
 
 
 def _reach_all(source: InternedSpec) -> dict[Masks, _Reached]:
-    """Return the cheapest way from a spec to every way of sharding its tensor."""
-    settled: dict[Masks, _Reached] = {}
-    found = 0
+    """Return the cheapest path from a spec to every sharding of its tensor."""
+    settled: dict[Masks, _Reached] = {}  # invariant: the least cost, final once it is here
+    found = 0  # breaks ties of the heap, so that it never compares paths
     open_ = [(0.0, 0, 0, _Reached(source, NOTHING, None, None))]
     while open_:
         total, steps, _, reached = heapq.heappop(open_)
-        if reached.spec.masks in settled:
+        if reached.spec.masks in settled:  # a path at most as costly came first
             continue
         settled[reached.spec.masks] = reached
         for step in source.tensor.steps(reached.spec):

@@ -14,11 +14,11 @@ new_tuple: Callable[..., Any] = tuple.__new__
 """Make a named tuple in half the time that its own constructor takes."""
 
 _OTHER_WAY = 100.0
-"""What a gather is taken to cost in the phase in which it is a split, and the other way round."""
+"""ColossalAI's cost of a split, in a split's forward and a gather's backward pass."""
 
 
 class Pattern(StrEnum):
-    """What is done forward, and what backward with the gradient."""
+    """The collective of the forward pass, and that of the gradient in the backward pass."""
 
     GATHER = "GATHER_FWD_SPLIT_BWD"
     ALL_TO_ALL = "ALL2ALL_FWD_ALL2ALL_BWD"
@@ -39,7 +39,7 @@ class Cost(NamedTuple):
         )
 
     def compounded(self, step: "Cost") -> "Cost":
-        """Return the sum with a step whose cost already holds this sum, as upstream adds them."""
+        """Return the sum with a step on top, as upstream adds them: it counts this sum twice."""
         forward, backward, total = self
         step_forward, step_backward, step_total = step
         made: Cost = new_tuple(
@@ -69,7 +69,7 @@ class CommSpec(NamedTuple):
 
 
 def step_cost(mesh: Mesh, pattern: Pattern, axis: int, elements: int) -> Cost:
-    """Return the cost of a step from `elements` on each device."""
+    """Return the cost of a step along a mesh axis; each device holds `elements` before it."""
     size, alpha, beta = mesh.shape[axis], mesh.alpha[axis], mesh.beta[axis]
     if pattern is Pattern.ALL_TO_ALL:
         half = size / 2.0

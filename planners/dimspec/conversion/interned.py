@@ -1,7 +1,8 @@
-"""The same conversions by integers: layouts are numbers, steps are tables, specs are shared.
+"""The same conversions with interned objects: layouts are numbers, steps are tables.
 
-What a search repeats is kept where it may be: one-step transitions and the nearest step to each
-target for all tensors that divide alike, costs for each tensor and mesh, paths by their beginnings.
+Each thing is computed once: one-step transitions and the nearest step to each target for all
+tensors that divide alike, costs for each tensor and mesh, and paths in a trie of their steps.
+Invariant: specs are interned, one object for each layout of a tensor, so identity is equality.
 """
 
 from math import prod
@@ -19,7 +20,7 @@ NO_CONVERSION = Conversion((), (), NOTHING)
 
 
 class InternedSpec:
-    """How a tensor is sharded: immutable, one object for each partition of a tensor."""
+    """The sharding of a tensor: immutable, one object for each partition of a tensor."""
 
     __slots__ = (
         "beginning",
@@ -41,7 +42,7 @@ class InternedSpec:
         self.masks = tensor.transitions.masks[layout]
         self.conversions: dict[InternedSpec, Conversion] = {}
         self.steps: list[PricedStep] = []
-        self.nearest: list[int] = []  # to this, as `Transitions` tells; empty until it is asked
+        self.nearest: list[int] = []  # `Transitions.nearest` to this spec, empty until needed
         self.beginning: _Beginning = (self, layout, Conversion((self,), (), NOTHING), {})
 
     @property
@@ -50,7 +51,7 @@ class InternedSpec:
         return self.tensor.transitions.partition(self.layout)
 
     def local_shape(self) -> list[int]:
-        """Return the shape of what one device holds."""
+        """Return the shape of one device's part."""
         devices = self.tensor.devices
         return [size // devices[mask] for size, mask in zip(self.shape, self.masks, strict=True)]
 
@@ -59,7 +60,7 @@ class InternedSpec:
 
 
 class PricedStep(NamedTuple):
-    """A step of one tensor: what is done, what that costs, and the spec that it makes."""
+    """A step of one tensor: the collective, its cost, and the spec after it."""
 
     comm: CommSpec
     cost: Cost
@@ -67,13 +68,13 @@ class PricedStep(NamedTuple):
 
 
 _Beginning = tuple[InternedSpec, int, Conversion, dict[int, Any]]
-"""A path: the spec that it comes to, its layout, the path as a conversion, and by the index of
-their next step the paths that go on from it. Plain tuples, as making them is much of a search.
+"""A node of the trie of paths: its last spec, that spec's layout, the path as a conversion, and
+the longer paths by the index of their next step. Plain tuples, for speed.
 """
 
 
 class InternedTensor:
-    """A tensor of a shape (elements) on a mesh: its specs, what steps cost, what was converted."""
+    """A tensor of a shape (elements) on a mesh: its specs and the costs of their steps."""
 
     def __init__(self, mesh: Mesh, shape: tuple[int, ...], transitions: Transitions) -> None:
         self.mesh = mesh
@@ -133,7 +134,7 @@ class InternedTensor:
         raise no_way(source, target)
 
     def _lengthen(self, path: _Beginning, index: int) -> _Beginning:
-        """Add a step."""
+        """Return the path with one more step, now a child of `path` in the trie."""
         before, _, (specs, comms, total), longer = path
         comm, cost, spec = (before.steps or self.steps(before))[index]
         if comms:
@@ -145,7 +146,7 @@ class InternedTensor:
 
 
 class InternedSearch:
-    """All that is known of tensors and meshes; it begins with nothing."""
+    """Conversions of any tensors and meshes, and a memory of them that starts empty."""
 
     def __init__(self) -> None:
         self._transitions: dict[tuple[int, Divisible], Transitions] = {}

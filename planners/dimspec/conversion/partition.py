@@ -1,4 +1,4 @@
-"""Meshes and partitions: which mesh axes shard which dimension of a tensor, if they can."""
+"""Meshes and partitions: the mesh axes that shard each dimension of a tensor."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,14 +8,14 @@ from itertools import product
 from harness.contract import UsageError
 
 MOST_MESH_AXES = 4
-"""More axes make more layouts than anybody shards by."""
+"""Most axes of a mesh; more would make too many layouts."""
 
 Partition = tuple[tuple[int, tuple[int, ...]], ...]
-"""Pairs of a sharded dimension and its mesh axes; their order decides ties of the search."""
+"""Pairs of a sharded dimension and its mesh axes; their order breaks ties of the search."""
 
 
 class PartitionError(UsageError):
-    """A tensor cannot be partitioned so."""
+    """A partition that a tensor or mesh cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Mesh:
         return cls(shape, (1.0,) * len(shape), (1.0,) * len(shape))
 
     def devices(self, axes: Iterable[int]) -> int:
-        """Return how many devices some axes span."""
+        """Return the number of devices along some axes."""
         return math.prod(self.shape[axis] for axis in axes)
 
     def __str__(self) -> str:
@@ -40,18 +40,18 @@ class Mesh:
 
 
 def spec_name(axes: Iterable[int]) -> str:
-    """Return how one dimension is sharded, e.g. `R` or `S01`."""
+    """Return the name of a dimension's sharding, e.g. `R` or `S01`."""
     return "S" + text if (text := "".join(map(str, axes))) else "R"
 
 
 def sequence_name(rank: int, partition: Partition) -> str:
-    """Return how all dimensions are sharded, e.g. `[S0, R, R]`."""
+    """Return the name of a tensor's sharding, e.g. `[S0, R, R]`."""
     held = dict(partition)
     return f"[{', '.join(spec_name(held.get(dim, ())) for dim in range(rank))}]"
 
 
 def local_elements(mesh: Mesh, shape: Sequence[int], partition: Partition) -> int:
-    """Return how many elements of a tensor one device holds."""
+    """Return the number of elements that one device holds."""
     local = list(shape)
     for dim, axes in partition:
         local[dim] //= mesh.devices(axes)
@@ -59,7 +59,7 @@ def local_elements(mesh: Mesh, shape: Sequence[int], partition: Partition) -> in
 
 
 def check_partition(mesh: Mesh, shape: Sequence[int], partition: Partition) -> None:
-    """Raise PartitionError where a mesh that has the axes cannot shard `shape` (elements) so."""
+    """Raise PartitionError where a mesh with these axes cannot shard `shape` (elements)."""
     used: set[int] = set()
     for _, axes in partition:
         for axis in axes:
@@ -108,7 +108,7 @@ def checked_partition(
 
 
 def all_partitions(mesh: Mesh, shape: Sequence[int]) -> Iterator[Partition]:
-    """Yield every partition of a tensor that divides, with rising dimensions and axes."""
+    """Yield every partition that divides the tensor, with rising dimensions and axes."""
     for dims in product((None, *range(len(shape))), repeat=len(mesh.shape)):
         sharded = sorted({dim for dim in dims if dim is not None})
         partition = tuple(

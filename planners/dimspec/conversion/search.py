@@ -1,4 +1,4 @@
-"""ColossalAI's search for a conversion: step by step to whatever is nearest to the target.
+"""ColossalAI's greedy search for a conversion: each step goes to the spec nearest to the target.
 
 Source: hpcaitech/ColossalAI v0.4.1, colossalai/tensor/shape_consistency.py. The order of the
 candidates decides ties, so it is part of the decision.
@@ -19,7 +19,7 @@ _MOST_MESH_AXES = 2
 
 
 class Spec(Protocol):
-    """What every search gives back of a sharding spec: an object that tells its partition."""
+    """A sharding spec of any search: a tensor on a mesh with its partition."""
 
     @property
     def mesh(self) -> Mesh:
@@ -35,7 +35,7 @@ class Spec(Protocol):
 
 
 class Conversion(NamedTuple):
-    """Specs from source to target, and the steps between; both empty where nothing is to do."""
+    """Specs from source to target and the steps between them; both are empty for equal specs."""
 
     path: Sequence[Spec]
     comms: Sequence[CommSpec]
@@ -43,12 +43,12 @@ class Conversion(NamedTuple):
 
 
 def no_way(source: object, target: object) -> InfeasibleDecision:
-    """Return the error for a target that is not reached."""
+    """Return the error for a target that was not reached."""
     return InfeasibleDecision(f"No way from {source} to {target} was found in {MOST_STEPS} steps.")
 
 
 class NearSpec(NamedTuple):
-    """A spec that is one step away, with the cost of the whole path up to it."""
+    """A candidate, one step away, with the cost of the whole path up to it."""
 
     spec: ShardingSpec
     comm: CommSpec
@@ -56,13 +56,13 @@ class NearSpec(NamedTuple):
 
 
 class GreedySearch:
-    """The search with one of the kinds of DimSpec; it keeps nothing from call to call."""
+    """The search with one of the kinds of DimSpec; it remembers nothing between calls."""
 
     def __init__(self, dim_spec: type[DimSpec]) -> None:
         self._dim_spec = dim_spec
 
     def spec(self, mesh: Mesh, shape: tuple[int, ...], partition: Partition) -> ShardingSpec:
-        """Return a sharding spec; raises UsageError for more mesh axes than differences know."""
+        """Return a sharding spec; raises UsageError for a mesh of more than two axes."""
         if len(mesh.shape) > _MOST_MESH_AXES:
             raise UsageError(
                 f"A dictionary of differences holds {', '.join(NAMES)} alone, so mesh {mesh} of "
@@ -74,8 +74,8 @@ class GreedySearch:
     def convert(self, source: ShardingSpec, target: ShardingSpec) -> Conversion:
         """Return the conversion of one spec into another of the same tensor.
 
-        A step's cost holds those before it and is added to them, so several steps cost more than
-        their sum: upstream's sums are reproduced, not corrected. Raises InfeasibleDecision where
+        Upstream adds to the total a step's cost that already includes the total, so several steps
+        cost more than their sum. That is reproduced, not corrected. Raises InfeasibleDecision where
         the target is not reached in MOST_STEPS steps.
         """
         if source.difference(target) == 0:
@@ -106,7 +106,7 @@ class GreedySearch:
         raise no_way(source, target)
 
     def expand(self, spec: ShardingSpec, total: Cost) -> list[NearSpec]:
-        """Return what is one step away and divides, each at a cost on top of `total`."""
+        """Return the possible next steps, each with its cost on top of `total`."""
         candidates = []
         for steps in (_gathers, _all_to_alls, _splits):
             for comm, dim_partition in steps(spec):
@@ -120,9 +120,10 @@ class GreedySearch:
 
 
 class PathCache(GreedySearch):
-    """The search with a cache of paths that is read, as ColossalAI's never is.
+    """The search with a cache of paths that is read; ColossalAI only writes to its own.
 
-    Its key is all that decides: the mesh by value, for meshes are copied, and the source's order.
+    The key holds all that decides: the mesh by value, since meshes are copied, and the order of the
+    source's dimensions.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Sharding specs as ColossalAI keeps them: objects per dimension, and dictionaries of differences.
 
-A difference is how many points away one way of sharding a dimension is from another; the search
-goes where it shrinks. Source: hpcaitech/ColossalAI v0.4.1, colossalai/tensor/sharding_spec.py.
+A difference is the distance in points between two shardings of a dimension; the search follows
+the smallest one. Source: hpcaitech/ColossalAI v0.4.1, colossalai/tensor/sharding_spec.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,19 +14,19 @@ from planners.dimspec.conversion.partition import Mesh, Partition, check_partiti
 GATHER_POINTS = 20
 SHARD_POINTS = 5
 STEP_POINTS = 6
-"""What each step after the first adds."""
+"""Points that each step after the first adds."""
 
 Differences = dict[tuple[str, str], int]
 
 _AXES: Mapping[str, Sequence[int]] = {"R": (), "S0": (0,), "S1": (1,), "S01": (0, 1)}
 NAMES = tuple(_AXES)
-"""The ways of sharding that the dictionary knows: those of a mesh with two axes."""
+"""The shardings of a dimension in the dictionary: those of a mesh with two axes."""
 
 
 def difference_points(source: Sequence[int], target: Sequence[int]) -> int:
-    """Return how far two ways of sharding a dimension are apart, given as rising mesh axes.
+    """Return the distance between two shardings of a dimension, given as rising mesh axes.
 
-    What both begin with stays; all else of the source is gathered, and of the target sharded.
+    Their common prefix stays; the other axes of the source are gathered, those of the target split.
     """
     if source == target:
         return 0
@@ -45,7 +45,7 @@ def build_differences() -> Differences:
 
 
 def build_copied_differences() -> Differences:
-    """Return the same with every name copied, as it was before hpcaitech/ColossalAI#5446."""
+    """Return the same with every name copied, as before hpcaitech/ColossalAI#5446."""
     differences: Differences = {}
     for source in NAMES:
         for target in NAMES:
@@ -55,7 +55,7 @@ def build_copied_differences() -> Differences:
 
 
 class DimSpec:
-    """How one dimension is sharded: by the mesh axes of `shard_list`, or replicated if empty."""
+    """The sharding of one dimension: by the mesh axes of `shard_list`, or replicated if empty."""
 
     def __init__(self, shard_list: list[int]) -> None:
         self.shard_list = shard_list
@@ -71,7 +71,7 @@ class DimSpec:
 
     @property
     def differences(self) -> Differences:
-        """The points between any two ways of sharding."""
+        """The points between any two shardings."""
         raise NotImplementedError
 
     def difference(self, other: "DimSpec") -> int:
@@ -97,7 +97,7 @@ class LazyDimSpec(DimSpec):
 
     @cached_property
     def differences(self) -> Differences:
-        """The dictionary of this object, although it is meant to be that of the class."""
+        """The dictionary of this object, although it was intended for the class."""
         return build_differences()
 
 
@@ -121,7 +121,7 @@ class SharedDimSpec(DimSpec):
 
 
 class ShardingSpec:
-    """How a tensor of `shape` (elements) is sharded over a mesh, as mutable objects."""
+    """The sharding of a tensor of `shape` (elements) over a mesh, as mutable objects."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class ShardingSpec:
         dim_partition: dict[int, list[int]],
         dim_spec: type[DimSpec],
     ) -> None:
-        """Raise PartitionError where the tensor cannot be sharded so."""
+        """Raise PartitionError where the tensor cannot be sharded like this."""
         self.mesh = mesh
         self.shape = shape
         self.dim_partition = dim_partition
@@ -155,7 +155,7 @@ class ShardingSpec:
         )
 
     def local_shape(self) -> list[int]:
-        """Return the shape of what one device holds."""
+        """Return the shape of one device's part."""
         local = list(self.shape)
         for dim, axes in self.dim_partition.items():
             local[dim] //= self.mesh.devices(axes)

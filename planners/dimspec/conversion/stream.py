@@ -1,7 +1,7 @@
 """Streams of conversions: the distinct queries, and the order in which they are asked."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from planners.dimspec.conversion.partition import Mesh, Partition, all_partition
 
 
 class Query(NamedTuple):
-    """How a tensor of `shape` (elements) that is sharded like `source` becomes like `target`."""
+    """A conversion to be found: a tensor of `shape` (elements) goes from `source` to `target`."""
 
     mesh: Mesh
     shape: tuple[int, ...]
@@ -20,7 +20,7 @@ class Query(NamedTuple):
 
 
 class RecordedAnswer(NamedTuple):
-    """What ColossalAI answered: the names of the specs and of the patterns, and the cost."""
+    """ColossalAI's answer: the names of the specs and of the patterns, and the cost."""
 
     path: tuple[str, ...]
     patterns: tuple[str, ...]
@@ -29,7 +29,7 @@ class RecordedAnswer(NamedTuple):
 
 @dataclass(frozen=True)
 class Stream:
-    """Queries, each asked at least once, and the order in which they are."""
+    """Distinct queries, and the order in which they are asked, each at least once."""
 
     queries: tuple[Query, ...]
     sequence: Sequence[int]  # indices of queries
@@ -58,13 +58,14 @@ class Stream:
         return held[0] if len(held) == 1 else f"{len(held)} meshes"
 
 
-def once_each(queries: Sequence[Query]) -> Stream:
+def once_each(queries: Iterable[Query]) -> Stream:
     """Return a stream that asks every query once."""
-    return Stream(tuple(queries), range(len(queries)))
+    held = tuple(queries)
+    return Stream(held, range(len(held)))
 
 
 def is_possible(mesh: Mesh, query: Query) -> bool:
-    """Whether a mesh has the axes of a query's partitions and divides its tensor so."""
+    """Whether a mesh has the axes of a query's partitions, and they divide its tensor."""
     return all(
         axes[-1] < len(mesh.shape) and query.shape[dim] % mesh.devices(axes) == 0
         for partition in (query.source, query.target)
@@ -86,7 +87,7 @@ _TENSORS = (
     ((128, 256, 56, 56), (2, 4)),
     ((8, 12, 128, 64), (2, 4)),
 )
-# Seconds: what one hop takes on a network and within a host, and 4 bytes at 25 and 300 GB/s.
+# Seconds of a hop on a network and within a host, and of 4 bytes at 25 and 300 GB/s.
 _LATENCIES = (2e-5, 5e-6)
 _SECONDS_PER_ELEMENT = (4 / 25e9, 4 / 300e9)
 

@@ -1,7 +1,8 @@
-"""One-step conversions as tables: what leads where for all tensors that divide alike.
+"""One-step conversions as tables, shared by all tensors that divide alike.
 
-A dimension is sharded by a set of mesh axes, kept as the bits of an int. How a tensor is sharded
-is a layout, numbered from 0 (replicated); the candidates of a step are in ColossalAI's order.
+A set of mesh axes is an int of bits. A layout is the sharding of a whole tensor, numbered from 0
+(replicated) in the order of a breadth-first search. Invariant: the candidates of a layout are in
+ColossalAI's order, since the first of the nearest is taken.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,10 +14,10 @@ from planners.dimspec.conversion.partition import Mesh, Partition
 from planners.dimspec.conversion.specs import difference_points
 
 Masks = tuple[int, ...]
-"""For each dimension the mesh axes that shard it, as bits."""
+"""The mesh axes of each dimension, as bits."""
 
 Divisible = tuple[frozenset[int], ...]
-"""For each dimension the sets of mesh axes whose devices divide its size."""
+"""For each dimension the sets of mesh axes that divide its size."""
 
 ARRIVED = -1
 
@@ -26,9 +27,9 @@ _KINDS = {id(pattern): number for number, pattern in enumerate(Pattern)}
 
 
 class LayoutStep(NamedTuple):
-    """One candidate: what is done, and the number of the layout that it makes.
+    """One candidate: the collective, and the number of the layout after it.
 
-    Those of one kind, by pattern and mesh axis, cost the same.
+    Candidates of one kind (a pattern and a mesh axis) cost the same.
     """
 
     comm: CommSpec
@@ -37,14 +38,14 @@ class LayoutStep(NamedTuple):
 
 
 class _MaskLayout(NamedTuple):
-    """The masks, and the sharded dimensions in the order of their sharding, which decides ties."""
+    """The masks, and the sharded dimensions in the order of their sharding, which breaks ties."""
 
     masks: Masks
     order: tuple[int, ...]
 
 
 def divisible(mesh: Mesh, shape: Sequence[int]) -> Divisible:
-    """Return which sets of mesh axes divide each dimension of a tensor."""
+    """Return the sets of mesh axes that divide each dimension of a tensor."""
     sets = [axes_of(mask) for mask in range(1 << len(mesh.shape))]
     devices = [mesh.devices(axes) for axes in sets]
     return tuple(
@@ -59,10 +60,10 @@ def axes_of(mask: int) -> tuple[int, ...]:
 
 
 class Transitions:
-    """All layouts of the tensors that divide so over a mesh of `ndim` axes, and what joins them.
+    """All layouts of tensors that divide alike over a mesh of `ndim` axes, and the steps between.
 
-    `steps[n]` are the candidates from layout n, `masks[n]` how it shards each dimension, and
-    `numbers` are those of all partitions.
+    `steps[n]` are the candidates from layout n, `masks[n]` its axes by dimension, and `numbers`
+    maps each partition to its layout.
     """
 
     def __init__(self, ndim: int, sizes: Divisible) -> None:
@@ -80,9 +81,9 @@ class Transitions:
             self.steps.append(list(self.expand(self._layouts[len(self.steps)])))
         self.numbers = {self.partition(number): number for number in range(len(self._layouts))}
         self.masks: list[Masks] = [layout.masks for layout in self._layouts]
-        # Twice the first, for one alone would come out as no tuple.
+        # With the first one twice: itemgetter returns no tuple for a single item.
         reachable = [[step.layout for step in steps] for steps in self.steps]
-        self._pick_reachable = [itemgetter(*each, *(each[:1] or (0, 0))) for each in reachable]
+        self._pick_reachable = [itemgetter(*ahead, *(ahead[:1] or (0, 0))) for ahead in reachable]
         self._columns = list(zip(*self.masks, strict=True))
 
     def partition(self, number: int) -> Partition:
@@ -91,7 +92,10 @@ class Transitions:
         return tuple((dim, self._axes[masks[dim]]) for dim in order)
 
     def nearest(self, target: Masks) -> list[int]:
-        """Return by layout the first of the steps nearest to a target; ARRIVED where it is so."""
+        """Return for each layout the index of its step nearest to a target, ARRIVED at the target.
+
+        Of equally near steps it is the first, as in ColossalAI's search.
+        """
         known = self._nearest.get(target)
         if known is not None:
             return known
@@ -107,7 +111,7 @@ class Transitions:
                 nearest.append(ahead.index(min(ahead)))
             else:
                 nearest.append(ARRIVED)
-        self._nearest[target] = nearest  # when it is whole, for other threads
+        self._nearest[target] = nearest  # only once complete: other threads read it
         return nearest
 
     def _step(

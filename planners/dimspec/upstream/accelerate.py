@@ -26,13 +26,13 @@ RELEASES = SupportedReleases("colossalai", ("0.4.0", "0.4.1"))
 
 Answer = tuple[list[ShardingSpec], list[CommSpec], dict[str, float]]
 
-_MOST_AXES = 2  # of a mesh; what upstream answers for more, mostly an error, is left to it
+_MOST_AXES = 2  # of a mesh; for more, upstream raises KeyError mostly, and is left to do so
 
 _switch = Lock()
 
 
 class _KnownAnswer(NamedTuple):
-    """The answer to a query without its source; upstream keeps its last answers by `sequences`."""
+    """An answer without its source; `sequences` is its key in upstream's cache."""
 
     sequences: tuple[str, str]
     specs: tuple[ShardingSpec, ...]
@@ -41,14 +41,12 @@ class _KnownAnswer(NamedTuple):
 
 
 class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
-    """ColossalAI's search for conversions while it is accelerated, in all threads of the process.
+    """ColossalAI's accelerated search for conversions, in all threads until `stop` or block's end.
 
-    Paths, communication, costs and `cached_spec_pairs_transform_path` are upstream's own, to the
-    last bit; what differs is how long finding them takes, and that specs of a path after its first
-    one are shared between answers and must not be changed. Queries that the search here has no
-    answer to are left to upstream, and those for the forward pass only, of other classes of meshes
-    and managers, and all of them on a release that it was not tested with.
-    It ends with `stop`, or with the `with` block that it is used in.
+    Paths, communication, costs and `cached_spec_pairs_transform_path` equal upstream's to the last
+    bit. Specs of a path after the first are shared between answers and must not be changed.
+    Upstream still answers queries that this search cannot, those for the forward pass only, those
+    of other classes of meshes and managers, and all of them on an untested release.
     """
 
     def __init__(self, *, is_supported: bool = True) -> None:
@@ -68,7 +66,7 @@ class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
         self._is_on = True
 
     def stop(self) -> None:
-        """Give ColossalAI its search back, or pass on to it where others have replaced this one."""
+        """Restore ColossalAI's search, or pass calls on to it where others replaced this one."""
         if self._is_on:
             self._is_on = False
             if ShapeConsistencyManager.shape_consistency is self._replacement:
@@ -90,7 +88,7 @@ class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
             groups = mesh._process_group_dict
             key = (
                 values_of(mesh),
-                # Copies of a mesh share their process groups, which the answer is carried out with.
+                # Copies of a mesh share process groups; the answer's collectives run in them.
                 id(groups),
                 mesh.is_initialized,
                 source_spec.entire_shape,
@@ -101,9 +99,9 @@ class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
             try:
                 found = known[key]
             except KeyError:
-                self._process_groups[id(groups)] = groups  # while kept, its id is no other's
+                self._process_groups[id(groups)] = groups  # keeps the id from being reused
                 found = known[key] = self._search(source_spec, target_spec)
-            except TypeError:  # a shape, or axes, of no type that upstream makes
+            except TypeError:  # unhashable: a shape or axes of a type that upstream does not make
                 found = None
             if found is None:
                 return self._ask_upstream(manager, source_spec, target_spec)
@@ -133,7 +131,7 @@ class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
         except (PartitionError, InfeasibleDecision):
             return None
         self.searches += 1
-        # The caller may change its source later, so that what is kept has one of its own.
+        # The caller may change its source later, so the kept answer has a copy.
         specs = [
             ShardingSpec(mesh, shape, dim_partition_dict=dictionary_of(spec.partition))
             for spec in found.path
@@ -153,7 +151,7 @@ class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
 
 
 def _is_plain(manager: ShapeConsistencyManager, source: ShardingSpec, target: ShardingSpec) -> bool:
-    """Return whether all classes are upstream's own, whose methods the search here replaces."""
+    """Whether all classes are upstream's own; a subclass may decide differently."""
     return (
         type(manager) is ShapeConsistencyManager
         and type(source) is ShardingSpec
@@ -166,9 +164,8 @@ def _is_plain(manager: ShapeConsistencyManager, source: ShardingSpec, target: Sh
 def accelerate(*, any_release: bool = False) -> AcceleratedConversions:
     """Switch quicker conversions on, for ColossalAI's planner in this process.
 
-    On a release that it was not tested with it warns, once, and switches nothing on.
-    What is returned counts the searches, and switches them off again. `any_release` insists on them
-    whatever the release. Raises UsageError where they are on already.
+    An untested release gets one warning and no change, unless `any_release` is set. The result
+    counts searches, and switches them off. Raises UsageError where they are on already.
     """
     installed = colossalai.__version__
     is_supported = RELEASES.allow("accelerate()", installed, any_release=any_release)

@@ -1,7 +1,7 @@
 """The strategies of a whole model, built by a real StrategiesConstructor.
 
-As `initialize_model` does it, without process groups and without the code generator of activation
-checkpoints, which torch's present one has outgrown; the model and its inputs hold no data.
+It follows `initialize_model` without process groups, and without the code generator of activation
+checkpoints, which present torch does not support; the model and its inputs hold no data.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from planners.dimspec.upstream.running import run
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Trace a model, build its strategies, timed, and return what `described` says of them.
+    """Trace a model, build its strategies, timed, and return them `described`.
 
     The request has `model`, a name of MODELS, `mesh_shape`, and what `running.run` takes.
     """
@@ -31,7 +31,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def build(request: dict[str, Any]) -> tuple[StrategiesConstructor, dict[str, Any]]:
-    """Return the strategies of a model's nodes, and what building them took."""
+    """Return the strategies of a model's nodes, and the measurements of `running.run`."""
     if request["model"] not in MODELS:
         raise ValueError(f"model is '{request['model']}'; known are: {', '.join(MODELS)}")
     module = traced(request["model"])
@@ -49,7 +49,7 @@ def build(request: dict[str, Any]) -> tuple[StrategiesConstructor, dict[str, Any
 
 
 def traced(model: str) -> torch.fx.GraphModule:
-    """Return a model of MODELS as a graph whose nodes know their shapes."""
+    """Return a model of MODELS as a graph with shapes on its nodes."""
     make, inputs = MODELS[model]
     meta_args = {name: torch.empty(shape, device="meta") for name, shape in inputs.items()}
     with torch.device("meta"):
@@ -82,12 +82,11 @@ def described(constructor: StrategiesConstructor) -> dict[str, Any]:
 
 
 def fingerprint(constructor: StrategiesConstructor) -> str:
-    """Return a hash of the plan space, equal where a solver would be given the same.
+    """Return a hash of the plan space, equal where a solver would get equal input.
 
-    It goes, in order, over the name of each node and each of its strategies, and over that
-    strategy's sharding specs (the name of the tensor, its shape, its partition in insertion order),
-    its compute and communication costs, and its resharding costs by predecessor; each cost is three
-    floats (forward, backward, both) to the last bit. Memory costs are left out.
+    It covers, in order, the names of nodes and strategies; the sharding specs of a strategy (name
+    of the tensor, shape, partition in insertion order); its compute and communication costs, and
+    resharding costs by predecessor, to the last bit. Memory costs are left out.
     """
     digest = hashlib.sha256()
     for vector in constructor.leaf_strategies:
@@ -109,7 +108,7 @@ def _lines(strategy: ShardingStrategy) -> Iterator[str]:
 def _plain(spec: Any) -> Any:
     if isinstance(spec, ShardingSpec):
         return tuple(spec.entire_shape), partition_of(spec)
-    return [_plain(each) for each in spec] if isinstance(spec, (list, tuple)) else spec
+    return [_plain(part) for part in spec] if isinstance(spec, (list, tuple)) else spec
 
 
 def _hex(costs: Iterable[TrainCycleItem | None]) -> str:

@@ -1,7 +1,7 @@
-"""Drives one release of ColossalAI's planner, in a child process that has it on its import path.
+"""Drive one release of ColossalAI's planner, in a child process with it on the import path.
 
-`harness.contract.Upstream` asks. What is timed is timed here, and counters are taken in a request
-of their own, since they slow down what they count.
+`harness.contract.Upstream` sends the requests. Times are taken here, and counters in a request of
+their own, since counting slows the calls.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ stubs.install()
 
 
 def _handler(module: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return the `answer` of a module, which is imported when it is first asked."""
+    """Return the `answer` of a module, which is imported on the first request."""
     return lambda request: import_module(module).answer(request)
 
 

@@ -10,7 +10,7 @@ pip+=(install --quiet --no-deps)
 build=
 trap '[[ -z $build ]] || rm -rf "$build"' EXIT
 
-# A release comes as source, and is built with what the interpreter has.
+# A release comes as source, and is built with the interpreter's packages.
 install_release() { # RELEASE FOLDER
     if [[ -z $build ]] && ! "$python" -c "import setuptools.command.bdist_wheel" 2>/dev/null; then
         echo "Fetching what builds it"

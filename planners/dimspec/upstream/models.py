@@ -1,6 +1,6 @@
-"""Models whose strategies are built: plain modules of the usual structure, without data.
+"""Models for the strategy constructor: plain modules of the usual structure, without data.
 
-They use what ColossalAI's planner has handlers for: sums out of place, and ReLU for GELU.
+They use ops that ColossalAI's planner has handlers for: sums out of place, and ReLU for GELU.
 """
 
 from collections.abc import Callable
@@ -77,7 +77,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return `x` (batch, tokens, width) with what the layers add to it."""
+        """Return `x` (batch, tokens, width) plus the output of the layers."""
         return x + self.down(self.relu(self.up(self.norm(x))))
 
 
@@ -95,7 +95,7 @@ class Attention(nn.Module):
         self.o = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return `x` (batch, tokens, width) with what the heads add to it."""
+        """Return `x` (batch, tokens, width) plus the output of the heads."""
         normal = self.norm(x)
         q = self.q(normal).view(*self.split).permute(0, 2, 1, 3)
         k = self.k(normal).view(*self.split).permute(0, 2, 3, 1)

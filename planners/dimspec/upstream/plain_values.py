@@ -23,17 +23,17 @@ def device_mesh(
 
 
 def partition_of(spec: ShardingSpec) -> Partition:
-    """Return which mesh axes shard which dimension, in insertion order."""
+    """Return the mesh axes of each sharded dimension, in insertion order."""
     return tuple([(dim, tuple(axes)) for dim, axes in spec.dim_partition_dict.items()])
 
 
 def dictionary_of(partition: Partition) -> dict[int, list[int]]:
-    """Return a partition as a sharding spec takes it."""
+    """Return a partition as the argument of a ShardingSpec."""
     return {dim: list(axes) for dim, axes in partition}
 
 
 def values_of(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """Return all of a mesh that a conversion depends on; upstream copies meshes all the time."""
+    """Return the values of a mesh that decide a conversion; upstream copies meshes often."""
     return tuple(mesh.shape), tuple(mesh.mesh_alpha), tuple(mesh.mesh_beta)
 
 

@@ -1,4 +1,4 @@
-"""Every conversion that ColossalAI is asked for, written down as a file keeps it."""
+"""Record every conversion that ColossalAI makes, in the format of stream files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ class StreamRecording:
         self._lock = Lock()
 
     def add(self, manager: Any, query: Query, found: Any) -> None:
-        """Write a query down, as it was before it was answered, and its answer."""
+        """Record a query, taken before it was answered, and its answer."""
         with self._lock:
             self._mesh = self._mesh or query.mesh
             if query.mesh != self._mesh or manager.forward_only:
@@ -70,7 +70,7 @@ def _record(query: Query, path: Any, comms: Any, cost: Any) -> QueryRecord:
 
 @contextmanager
 def recording() -> Iterator[StreamRecording]:
-    """Write down every conversion that this process asks for, until left."""
+    """Record every conversion of this process, until left."""
     recorded = StreamRecording()
     upstream = ShapeConsistencyManager.shape_consistency
 
@@ -87,7 +87,7 @@ def recording() -> Iterator[StreamRecording]:
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Build the strategies of `model`, a name of MODELS, on `mesh_shape`, and record.
 
-    Returns the stream, the model, and what `constructor.described` says of it but for costs.
+    Returns the stream, the model, and its `constructor.described` without costs.
     """
     from planners.dimspec.upstream.constructor import build, described
 

@@ -1,4 +1,4 @@
-"""One run of the planner with nothing known before, timed or counted."""
+"""Run the planner once with empty caches, timed or counted."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +18,7 @@ ANSWERED_BY = ("colossalai", "interned")
 
 
 def counting() -> AbstractContextManager[Counter[str]]:
-    """Count until left, whatever answers the conversions; `searches` are left to the caller."""
+    """Count until left, whichever search answers; the caller adds `searches`."""
     distinct: set[Any] = set()
 
     def conversion(counters: Counter[str], _: Any, source_spec: Any, target_spec: Any) -> None:
@@ -42,8 +42,8 @@ def counting() -> AbstractContextManager[Counter[str]]:
 def run(request: dict[str, Any], call: Callable[[], T]) -> tuple[T, dict[str, Any]]:
     """Call once; return the result, with `wall_s`, `cpu_s` (process CPU time) and `counters`.
 
-    The request has `answered_by`, one of ANSWERED_BY, and `count`: whether to take counters. Where
-    that is false, nothing of upstream is patched for it.
+    The request has `answered_by`, one of ANSWERED_BY, and `count`; without `count`, nothing of
+    upstream is patched for counters.
     """
     answered_by = request.get("answered_by", "colossalai")
     if answered_by not in ANSWERED_BY:

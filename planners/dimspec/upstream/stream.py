@@ -1,4 +1,4 @@
-"""A stream of conversions, asked of a real ShapeConsistencyManager with real sharding specs."""
+"""Answer a stream of conversions by a real ShapeConsistencyManager with real sharding specs."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from planners.dimspec.upstream.running import run
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Convert as often and in the order that the request says, making each distinct spec too.
+    """Make each distinct spec, then convert in the order of the request.
 
-    Takes `queries` and `sequence` of a `Stream`, and what `running.run` takes. Returns what that
-    measured; `answers` with path, comms (pattern, gather and shard dimension, mesh axis) and cost
-    (forward, backward, total, in cost units) for each query, None for one that was not asked; and
-    `costs`, the total of each call in order.
+    The request has `queries` and `sequence` of a `Stream`, and the keys of `running.run`. Returns
+    its measurements; `answers` with path, comms (pattern, gather and shard dimension, mesh axis)
+    and cost (forward, backward, total, in cost units) for each query, None for one that was not
+    asked; and `costs`, the total of each call in order.
     """
     stream = msgspec.convert(request, Stream)
     pairs = stream.pairs

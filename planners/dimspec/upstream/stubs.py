@@ -1,4 +1,4 @@
-"""Stand-ins for what ColossalAI imports and the planner never calls: optimizers for CUDA."""
+"""Stand-ins for modules that ColossalAI imports and the planner never calls: CUDA optimizers."""
 
 import sys
 from importlib.util import find_spec
@@ -18,5 +18,5 @@ def install() -> None:
             continue
         for depth in range(1, len(parts) + 1):
             sys.modules.setdefault(".".join(parts[:depth]), ModuleType(".".join(parts[:depth])))
-        for each in classes:
-            setattr(sys.modules[name], each, type(each, (), {}))
+        for class_name in classes:
+            setattr(sys.modules[name], class_name, type(class_name, (), {}))

@@ -1,4 +1,4 @@
-"""The real ColossalAI, each release in a child process of its own, on streams and as a whole."""
+"""Real releases of ColossalAI, each in a child process, on streams and as a whole."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -10,9 +10,14 @@ from planners.dimspec.conversion.costs import CommSpec, Cost
 from planners.dimspec.conversion.partition import Mesh, Partition
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import Query
-from planners.dimspec.decision import Construction, Decision
 from planners.dimspec.family import FAMILY
-from planners.dimspec.problem import Answers, ConstructorProblem, DimSpecProblem
+from planners.dimspec.problem import (
+    Answers,
+    Construction,
+    ConstructorProblem,
+    Decision,
+    DimSpecProblem,
+)
 from planners.dimspec.variants.searches import CLAIM
 
 _DRIVER = Path(__file__).parents[1] / "upstream" / "driver.py"
@@ -59,7 +64,7 @@ def _asked(
         else:
             received = msgspec.convert(answer["answers"], list[_ReceivedAnswer])
             pairs = zip(problem.stream.queries, received, strict=True)
-            conversions = [each.conversion(query) for query, each in pairs]
+            conversions = [found.conversion(query) for query, found in pairs]
             decision = Answers(conversions, answer["costs"])
         return Measured(decision, answer["wall_s"], answer["cpu_s"], counters=answer["counters"])
 
@@ -67,7 +72,7 @@ def _asked(
 
 
 class _ReceivedSpec(NamedTuple):
-    """A sharding spec as it came out of the other process."""
+    """A sharding spec from the child process."""
 
     mesh: Mesh
     shape: tuple[int, ...]
@@ -75,13 +80,13 @@ class _ReceivedSpec(NamedTuple):
 
 
 class _ReceivedAnswer(msgspec.Struct):
-    """The answer to a query as it came out of the other process."""
+    """The answer to a query from the child process."""
 
     path: tuple[Partition, ...]
     comms: tuple[CommSpec, ...]
     cost: Cost
 
     def conversion(self, query: Query) -> Conversion:
-        """Return the answer as every search gives it."""
-        path = tuple(_ReceivedSpec(query.mesh, query.shape, each) for each in self.path)
+        """Return the answer as a conversion."""
+        path = tuple(_ReceivedSpec(query.mesh, query.shape, partition) for partition in self.path)
         return Conversion(path, self.comms, self.cost)

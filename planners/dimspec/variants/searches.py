@@ -1,4 +1,4 @@
-"""ColossalAI's search as it was, as it became and as it was meant to be, and ours."""
+"""ColossalAI's search before #5446, as merged and as intended, and searches of our own."""
 
 from harness.contract import Claim, Prepared
 from planners.dimspec.conversion.cheapest import CheapestSearch
@@ -21,19 +21,19 @@ def eager_dict(problem: DimSpecProblem) -> "Prepared[Answers]":
 
 @FAMILY.variant("lazy-dict", source=_PUBLISHED, same_as="eager-dict", claim=CLAIM)
 def lazy_dict(problem: DimSpecProblem) -> "Prepared[Answers]":
-    """A dictionary for every DimSpec still, built when it is first asked: the change as merged."""
+    """Still a dictionary for every DimSpec, built when it is first used: the change as merged."""
     return prepare(problem, lambda: GreedySearch(LazyDimSpec))
 
 
 @FAMILY.variant("shared-dict", source=f"what {_ISSUE} asked for", same_as="eager-dict")
 def shared_dict(problem: DimSpecProblem) -> "Prepared[Answers]":
-    """One dictionary for the class, built once: what the change meant."""
+    """One dictionary for the class, built once: the change as intended."""
     return prepare(problem, lambda: GreedySearch(SharedDimSpec.forgotten()))
 
 
 @FAMILY.variant("path-cache", source="shardbench", same_as="eager-dict")
 def path_cache(problem: DimSpecProblem) -> "Prepared[Answers]":
-    """A cache of paths with a complete key, and read, over one shared dictionary."""
+    """A cache of paths that is read and has a complete key, over one shared dictionary."""
     return prepare(problem, PathCache)
 
 

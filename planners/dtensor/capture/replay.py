@@ -61,7 +61,7 @@ def replayed(workload: WorkloadSpec, topology: Topology) -> OpProgram:
     if not replay.order:
         reasons = ", ".join(sorted(replay.dropped))
         raise UsageError(f"{path}: none of its calls can be made here: {reasons}.")
-    return replay.program(parameters.is_cold)
+    return replay.program(parameters.caches == "cold")
 
 
 class _ReadyCall(NamedTuple):

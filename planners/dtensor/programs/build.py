@@ -16,7 +16,16 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from harness.contract import Topology, WorkloadSpec
 from planners.dtensor.programs.modules import mlp, transformer_block
 from planners.dtensor.programs.world import make_mesh
-from planners.dtensor.workloads import ROUNDS, DTensorParameters, mesh_shape, parameters_of
+from planners.dtensor.workloads import (
+    OPS,
+    ROUNDS,
+    DynamicParameters,
+    MissParameters,
+    OpsParameters,
+    OptimizerParameters,
+    mesh_shape,
+    parameters_of,
+)
 
 # Batch sizes of `dynamic`, in rows per rank, come round after so many steps: far more than a turn
 # of any variant has, and few enough that computing stays small beside deciding.
@@ -155,8 +164,8 @@ def _square(mesh: DeviceMesh, placements: Sequence[Placement]) -> DTensor:
     return _placed(mesh, _random(*local), placements, shape=whole, stride=(_SIDE, 1))
 
 
-def _ops(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:
-    calls = _calls(mesh, parameters.ops)
+def _ops(mesh: DeviceMesh, parameters: OpsParameters) -> OpProgram:
+    calls = _calls(mesh, parameters.op)
 
     def step() -> list[torch.Tensor]:
         made = []
@@ -167,12 +176,14 @@ def _ops(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:
         return made
 
     shapes = tuple(each.shape() for each in calls)
-    return OpProgram(mesh, step, parameters.ops, ROUNDS * len(calls), shapes)
+    return OpProgram(mesh, step, parameters.op, ROUNDS * len(calls), shapes)
 
 
-def _miss(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:
+def _miss(mesh: DeviceMesh, parameters: MissParameters) -> OpProgram:
     drawn = parameters.cases
-    calls = _drawn(mesh, drawn, parameters.seed) if drawn else _calls(mesh, parameters.ops)
+    calls = (
+        _drawn(mesh, drawn, parameters.seed or 0) if drawn else _calls(mesh, parameters.op or OPS)
+    )
 
     def step() -> list[torch.Tensor]:
         return [op(*operands) for _, op, operands in calls]
@@ -188,7 +199,7 @@ def _miss(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:
     )
 
 
-def _dynamic(mesh: DeviceMesh, _: DTensorParameters) -> OpProgram:
+def _dynamic(mesh: DeviceMesh, _: DynamicParameters) -> OpProgram:
     sharded, replicated = [Shard(0)] * mesh.ndim, [Replicate()] * mesh.ndim
     rows = _random(_BATCH_SIZES + 1, _WIDTH)
     first = _placed(mesh, _random(_WIDTH, _WIDTH), replicated)
@@ -236,7 +247,7 @@ _WEIGHT_SHAPES = ((16, 16), (16,), (4, 8, 16))
 _REPLICATED_EVERY = 5
 
 
-def _optimizer(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:
+def _optimizer(mesh: DeviceMesh, parameters: OptimizerParameters) -> OpProgram:
     """Return a step on weights of mixed shapes, most in shards and some replicated."""
     weights = []
     for number in range(parameters.params):
@@ -245,16 +256,16 @@ def _optimizer(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:
         placements = [*[Replicate()] * (mesh.ndim - 1), last]
         weights.append(torch.nn.Parameter(_placed(mesh, _random(*shape), placements)))
         weights[-1].grad = _placed(mesh, _random(*shape), placements)
-    chosen = parameters.implementation
+    chosen = parameters.impl
     make, kept = _OPTIMIZERS[parameters.rule]
     optimizer = make(weights, foreach=chosen == "foreach", fused=chosen == "fused")
 
     steps = count(1)
 
     def step() -> list[torch.Tensor]:
-        if parameters.lr_changes:
+        if parameters.lr == "changing":
             optimizer.param_groups[0]["lr"] = 1e-3 / next(steps)
-        if parameters.clips:  # to so large a norm that the gradients stay as they are
+        if parameters.clip == "norm":  # to so large a norm that the gradients stay as they are
             torch.nn.utils.clip_grad_norm_(weights, 1e9, foreach=chosen != "single")
         optimizer.step()
         states = [(weight, optimizer.state[weight]) for weight in weights]
@@ -266,7 +277,7 @@ def _optimizer(mesh: DeviceMesh, parameters: DTensorParameters) -> OpProgram:
     return OpProgram(mesh, step, names, size=len(weights), compares_values=False, counts_kept=True)
 
 
-_BUILDERS: dict[str, Callable[[DeviceMesh, DTensorParameters], OpProgram]] = {
+_BUILDERS: dict[str, Callable[[DeviceMesh, Any], OpProgram]] = {
     "ops": _ops,
     "miss": _miss,
     "dynamic": _dynamic,

@@ -134,7 +134,7 @@ def _build(workload: str, topology: Topology) -> Step:
     ranks = topology.gpus
     dist.init_process_group(backend="fake", rank=0, world_size=ranks, store=FakeStore())
     mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("tensor",))
-    step = _ops(mesh, parameters.ops) if spec.name == "ops" else _mlp(mesh)
+    step = _ops(mesh, parameters.op) if spec.name == "ops" else _mlp(mesh)
     step()
     return step
 

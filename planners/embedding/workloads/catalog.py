@@ -7,18 +7,22 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import resources
 from itertools import count
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from harness.contract import (
+    Count,
+    Parameters,
+    Seed,
     Topology,
     UsageError,
     Workload,
     WorkloadSpec,
-    at_most,
     is_captured_file,
-    one_of,
     read_file,
+    read_parameters,
     unknown,
-    whole_number,
 )
 from planners.embedding.tables.files import (
     MOST_TABLES,
@@ -30,15 +34,46 @@ from planners.embedding.tables.files import (
 )
 
 MEMORY = {"roomy": 0.4, "tight": 2.0, "mixed": 2.0}
-"""Settings of the parameter `memory`: what the tables take, in parts of the usable HBM."""
+"""Settings of the parameter `memory`: bytes of all tables as a share of the usable HBM."""
 
-PARAMETERS = ("tables", "seed", "memory")
-
-KERNEL_SETS = ("all", "cached", "fused")
+KernelSet = Literal["all", "cached", "fused"]
 HBM = (0.45, 0.7, 0.9, 1.3, 2.5)
-"""The HBM of a `mixture` in parts of its tables: one of these, unless its parameter says it."""
+"""The HBM of a `mixture` as a share of its tables' bytes; its seed draws one of these."""
 DDR = (0.3, 0.7, 2.0)
-_MOST_PARTS = 100.0
+
+_Tables = Annotated[int, Meta(ge=1, le=MOST_TABLES)]
+_Share = Annotated[float, Meta(gt=0, le=100)]
+
+
+class SampleParameters(Parameters, frozen=True):
+    """The number of tables that a seed samples, None for all, and how tight memory is."""
+
+    tables: Count | None = None
+    seed: Seed | None = None
+    memory: Literal["roomy", "tight", "mixed"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.seed is not None and self.tables is None:
+            raise ValueError("'seed' must come with 'tables', the number of tables to sample")
+
+
+class SyntheticParameters(Parameters, frozen=True):
+    """The number of tables to generate, the seed, and how tight memory is."""
+
+    tables: _Tables = 100
+    seed: Seed = 0
+    memory: Literal["roomy", "tight", "mixed"] | None = None
+
+
+class MixtureParameters(Parameters, frozen=True):
+    """The parameters of `mixture`; the seed draws those that are None."""
+
+    tables: _Tables | None = None
+    seed: Seed = 0
+    kernels: KernelSet | None = None
+    hbm: _Share | None = None
+    ddr: _Share | None = None
+
 
 _SYNTHETIC_DIMS = (16, 32, 64, 128, 256)
 _SYNTHETIC = Workload(
@@ -54,7 +89,6 @@ _MIXTURE = Workload(
     f"({HBM[0]} to {HBM[-1]} of the tables) and host memory that the seed draws; a search's test",
     "random.Random(seed)",
 )
-_MIXTURE_PARAMETERS = ("tables", "seed", "kernels", "hbm", "ddr")
 _MIXTURE_DIMS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 _Record = Mapping[str, str]
@@ -71,7 +105,7 @@ def _ads(records: tuple[_Record, ...]) -> Iterator[Table]:
         index, rows = record["table_index"], int(record["rows_max_index_plus_1"])
         if rows == 1:  # the list's mark for a table that no sample looks up
             continue
-        # A generator of its own: a sampled table keeps what it was assigned.
+        # A generator for each table: a sampled table keeps its assigned values.
         rng = random.Random(f"dlrm-856/{index}")
         dim = rng.choice(_ADS_DIMS)
         (pooling_factor,) = rng.choices(_POOLING_FACTORS, _ADS_POOLING_WEIGHTS)
@@ -122,7 +156,7 @@ class _Published:
         return tuple(self.build(_read(self.file)[1]))
 
     def described(self, name: str) -> Workload:
-        """Return what a listing says of it."""
+        """Return its entry in a listing."""
         tables = self.tables()
         gib = sum(table.bytes for table in tables) / 2**30
         text = f"{self.about}: {len(tables)} tables, {gib:,.1f} GiB"
@@ -162,45 +196,33 @@ _PUBLISHED = {
 def synthetic(tables: int, seed: int) -> tuple[Table, ...]:
     """Return generated tables of ads scale; more of them extend fewer of the same seed."""
     rng = random.Random(seed)
+    return _generated(rng, tables, lambda: rng.uniform(3, 8), _SYNTHETIC_DIMS)
+
+
+def mixture_tables(asked: MixtureParameters) -> tuple[Table, ...]:
+    """Return the tables of a workload `mixture`."""
+    rng = random.Random(asked.seed)
+    drawn = rng.randint(8, 30)
+
+    def exponent() -> float:
+        return rng.uniform(0, 8.2 if rng.random() < 0.1 else 7.3)
+
+    return _generated(rng, asked.tables or drawn, exponent, _MIXTURE_DIMS)
+
+
+def _generated(
+    rng: random.Random, tables: int, exponent: Callable[[], float], dims: tuple[int, ...]
+) -> tuple[Table, ...]:
+    """Draw tables one after another: rows, a power of 10, then dimension and pooling factor."""
     return tuple(
         Table(
             name=f"table_{index}",
-            rows=round(10 ** rng.uniform(3, 8)),
-            dim=rng.choice(_SYNTHETIC_DIMS),
+            rows=round(10 ** exponent()),
+            dim=rng.choice(dims),
             pooling_factors=(float(rng.choice(_POOLING_FACTORS)),),
         )
         for index in range(tables)
     )
-
-
-def mixture_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
-    """Return the tables of a workload `mixture`; raises UsageError for bad parameters."""
-    spec.check_parameters(_MIXTURE_PARAMETERS)
-    for name in ("hbm", "ddr"):
-        part(spec, name, 1.0)
-    spec.choice("kernels", KERNEL_SETS, KERNEL_SETS[0])
-    rng = random.Random(spec.number("seed", 0, least=0))
-    tables = spec.number("tables", rng.randint(8, 30), most=MOST_TABLES)
-    return tuple(
-        Table(
-            name=f"table_{index}",
-            rows=round(10 ** rng.uniform(0, 8.2 if rng.random() < 0.1 else 7.3)),
-            dim=rng.choice(_MIXTURE_DIMS),
-            pooling_factors=(float(rng.choice(_POOLING_FACTORS)),),
-        )
-        for index in range(tables)
-    )
-
-
-def part(spec: WorkloadSpec, key: str, default: float) -> float:
-    """Return the parameter `key`, memory in parts of the tables' bytes; raises UsageError."""
-
-    def convert(text: str) -> float:
-        if not 0 < (value := float(text)) <= _MOST_PARTS:
-            raise ValueError(text)
-        return value
-
-    return spec.get(key, convert, default, f"a number above 0, at most {_MOST_PARTS:g}")
 
 
 def list_workloads() -> tuple[Workload, ...]:
@@ -215,48 +237,54 @@ def assigned(name: str) -> str:
     return _PUBLISHED[name].assigned if name in _PUBLISHED else ""
 
 
+def parameters_of(
+    spec: WorkloadSpec,
+) -> SampleParameters | SyntheticParameters | MixtureParameters:
+    """Return a workload's parameters; raises UsageError where it or a parameter is unknown."""
+    if spec.name == _MIXTURE.name:
+        return read_parameters(spec, MixtureParameters)
+    if spec.name == _SYNTHETIC.name:
+        return read_parameters(spec, SyntheticParameters)
+    if not is_table_file(spec.name) and spec.name not in _PUBLISHED:
+        files = (f"FILE{suffix}" for suffix in (*SUFFIXES, ".json", ".json.gz"))
+        known = (*_PUBLISHED, _SYNTHETIC.name, _MIXTURE.name, *files)
+        raise unknown("workload", spec.name, known)
+    return read_parameters(spec, SampleParameters)
+
+
 def memory_setting(spec: WorkloadSpec) -> str | None:
     """Return the parameter `memory`, a key of MEMORY, None without it; raises UsageError."""
-    return spec.get("memory", one_of(MEMORY), "", "roomy, tight or mixed") or None
+    asked = parameters_of(spec)
+    return None if isinstance(asked, MixtureParameters) else asked.memory
 
 
 def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
     """Return the tables of a workload: one of `list_workloads`, or a path to .csv or .parquet.
 
-    `tables=N` samples N tables in their original order, with random.Random(seed), or says how many
-    to generate. `memory` is checked but not applied: see `scaled`. Raises UsageError.
+    A sample keeps the original order of its tables. `memory` is not applied: see `scaled`. Raises
+    UsageError.
     """
-    is_file = is_table_file(spec.name)
-    names = (*_PUBLISHED, _SYNTHETIC.name, _MIXTURE.name)
-    if not is_file and spec.name not in names:
-        files = (f"FILE{suffix}" for suffix in (*SUFFIXES, ".json", ".json.gz"))
-        raise unknown("workload", spec.name, (*names, *files))
-    if spec.name == _MIXTURE.name:
-        return mixture_tables(spec)
-    spec.check_parameters(PARAMETERS)
-    memory_setting(spec)
-    seed = spec.get("seed", whole_number, 0, "a whole number of at least 0")
-    if spec.name == _SYNTHETIC.name:
-        allowed = f"a whole number from 1 to {MOST_TABLES:,}"
-        return synthetic(spec.get("tables", at_most(MOST_TABLES), 100, allowed), seed)
-    tables = read_tables(spec.name) if is_file else _PUBLISHED[spec.name].tables()
-    if "tables" not in spec.parameters:
-        if "seed" in spec.parameters:
-            raise UsageError(
-                f"Parameter 'seed' of workload '{spec}' must come with 'tables', "
-                "the number of tables to sample."
-            )
+    asked = parameters_of(spec)
+    if isinstance(asked, MixtureParameters):
+        return mixture_tables(asked)
+    if isinstance(asked, SyntheticParameters):
+        return synthetic(asked.tables, asked.seed)
+    tables = read_tables(spec.name) if is_table_file(spec.name) else _PUBLISHED[spec.name].tables()
+    if asked.tables is None:
         return tables
-    allowed = f"a whole number from 1 to {len(tables)}, the tables that it has"
-    wanted = spec.get("tables", at_most(len(tables)), len(tables), allowed)
-    chosen = random.Random(seed).sample(range(len(tables)), wanted)
+    if asked.tables > len(tables):
+        raise UsageError(
+            f"Parameter 'tables' of workload '{spec}' must be a whole number from 1 to "
+            f"{len(tables)}, the tables that it has, not '{asked.tables}'."
+        )
+    chosen = random.Random(asked.seed or 0).sample(range(len(tables)), asked.tables)
     return tuple(tables[index] for index in sorted(chosen))
 
 
 def label(spec: WorkloadSpec) -> WorkloadSpec:
     """Return the workload as results name it: a file by its base name and a hash of its content.
 
-    Raises UsageError for what cannot be used: that is better said before a process is started.
+    Raises UsageError for an unusable workload or file, before any process is started.
     """
     if is_captured_file(spec.name):
         from planners.embedding.capture.file import read_problem

@@ -1,6 +1,6 @@
 """Problems of many kinds, made up: tables of all sizes, kernels, sharding types, scarce memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -8,12 +8,12 @@ from torchrec.distributed.embedding_types import EmbeddingComputeKernel as Kerne
 from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import ShardingType
 
-from harness.contract import Topology, WorkloadSpec
+from harness.contract import Topology, WorkloadSpec, read_parameters
 from planners.embedding.tables.files import Table
 from planners.embedding.tables.torchrec_objects import RESERVED_FRACTION
-from planners.embedding.workloads.catalog import DDR, HBM, KERNEL_SETS, part
+from planners.embedding.workloads.catalog import DDR, HBM, KernelSet, MixtureParameters
 
-_KERNELS = {
+_KERNELS: Mapping[KernelSet, tuple[Kernel, ...]] = {
     "all": (Kernel.DENSE, Kernel.FUSED, Kernel.FUSED_UVM, Kernel.FUSED_UVM_CACHING),
     "cached": (Kernel.FUSED, Kernel.FUSED_UVM_CACHING),
     "fused": (Kernel.FUSED,),
@@ -30,13 +30,13 @@ _MIN_PARTITIONS = (None, 32, 64, 128)
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """What a problem allows beside its tables: kernels, sharding types, and memory."""
+    """The rules of a problem: kernels, sharding types, and memory."""
 
     kernels: tuple[str, ...]
     sharding_types: tuple[str, ...]
     min_partition: int | None  # columns of a shard
-    hbm: float  # of all ranks, in parts of the tables' bytes
-    spare: int  # bytes of HBM that each rank has beside that
+    hbm: float  # of all ranks, as a share of the tables' bytes
+    spare: int  # bytes of HBM that each rank has on top of that
     ddr: float
 
     def constraints(self, tables: Sequence[Table]) -> dict[str, ParameterConstraints]:
@@ -52,7 +52,7 @@ class Mixture:
         }
 
     def on(self, topology: Topology, tables: Sequence[Table]) -> Topology:
-        """Return the topology with the memory that this mixture asks for."""
+        """Return the topology with the memory of this mixture."""
         held = sum(table.bytes for table in tables) / topology.gpus
         return replace(
             topology,
@@ -62,25 +62,20 @@ class Mixture:
 
 
 def mixture(spec: WorkloadSpec) -> Mixture:
-    """Return what a workload `mixture[...]` allows, drawn by its seed where it does not say."""
-    random = Random(f"mixture/{spec.number('seed', 0, least=0)}")
-    kernels = random.choice(tuple(KERNEL_SETS))
+    """Return the rules of a workload `mixture[...]`, drawn by its seed where they are not given."""
+    asked = read_parameters(spec, MixtureParameters)
+    random = Random(f"mixture/{asked.seed}")
+    kernels = random.choice(tuple(_KERNELS))
     types = random.choice([_TYPES[0], random.choice(_TYPES[1:])])
-    drawn = Mixture(
-        kernels=(),
-        sharding_types=tuple(each.value for each in types),
-        min_partition=random.choice(_MIN_PARTITIONS),
-        hbm=random.choice(HBM),
-        spare=random.choice(_SPARE),
-        ddr=random.choice(DDR),
-    )
-    return replace(
-        drawn,
-        kernels=tuple(
-            each.value for each in _KERNELS[spec.choice("kernels", KERNEL_SETS, kernels)]
-        ),
-        hbm=part(spec, "hbm", drawn.hbm),
-        ddr=part(spec, "ddr", drawn.ddr),
+    min_partition, hbm = random.choice(_MIN_PARTITIONS), random.choice(HBM)
+    spare, ddr = random.choice(_SPARE), random.choice(DDR)
+    return Mixture(
+        kernels=tuple(kernel.value for kernel in _KERNELS[asked.kernels or kernels]),
+        sharding_types=tuple(sharding_type.value for sharding_type in types),
+        min_partition=min_partition,
+        hbm=asked.hbm or hbm,
+        spare=spare,
+        ddr=asked.ddr or ddr,
     )
 
 

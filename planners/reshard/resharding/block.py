@@ -1,4 +1,4 @@
-"""A block of ops: Python objects that mirror a C++ graph, edited from here and brought in line."""
+"""A block of ops: Python objects that mirror a C++ graph, are edited, and are synchronised."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from planners.reshard.resharding.graph import (
 
 
 class BlockError(ShardbenchError):
-    """An edit that a block cannot take; graph and mirror stay as they were."""
+    """An edit that a block refuses; graph and mirror stay unchanged."""
 
 
 class GraphChanged(BlockError):
@@ -25,7 +25,7 @@ class GraphChanged(BlockError):
 
 @dataclass(slots=True, eq=False)
 class Op:
-    """The mirror of a node: what it is, and the names of the values that it reads and makes."""
+    """The mirror of a node: its type, and the names of its input and output values."""
 
     node: Any
     type: str
@@ -34,7 +34,7 @@ class Op:
 
     @property
     def attributes(self) -> dict[str, Attribute]:
-        """The attributes, which C++ alone keeps."""
+        """The attributes, kept in C++ only."""
         return attributes_of(self.node)
 
     def __str__(self) -> str:
@@ -43,17 +43,17 @@ class Op:
 
 @dataclass(slots=True, eq=False)
 class Value:
-    """The mirror of what an op makes."""
+    """The mirror of an output of an op."""
 
     name: str
     handle: Any
 
 
 class Block:
-    """Ops in order and values by name, with a sync that reconciles both with the graph.
+    """Ops in order and values by name, with a sync that copies both from the graph.
 
-    Before an insertion and after a removal the whole block is reconciled, whatever changed. What
-    was edited behind the block's back is taken in by the next sync.
+    The whole block is synchronised before every insertion and after every removal, whatever
+    changed. The next sync takes in the edits of others.
     """
 
     def __init__(self, twin: Twin) -> None:
@@ -65,15 +65,15 @@ class Block:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether somebody else has edited the graph since this block looked or edited it."""
+        """Whether others have edited the graph since the last sync or edit of this block."""
         return self.twin.edits != self._seen
 
     def sync(self) -> None:
-        """Bring the block in line: take in whatever is different in the graph."""
+        """Synchronise the whole block; observers count this call, and not that of `__init__`."""
         self.read()
 
     def read(self) -> None:
-        """Look at every op and every value of the graph and mirror them."""
+        """Mirror every op and every value of the graph."""
         mirrored = {op.node: op for op in self.ops}
         known = self.values
         self.ops, self.values = [], {}
@@ -100,7 +100,7 @@ class Block:
         outputs: Sequence[str],
         attributes: Mapping[str, Attribute],
     ) -> Op:
-        """Insert an op as number `place`; raises BlockError for a place or name that cannot be."""
+        """Insert an op as number `place`; raises BlockError for an impossible place or name."""
         self.before_edit()
         if not 0 <= place <= len(self.ops):
             raise BlockError(
@@ -130,7 +130,7 @@ class Block:
         return handle
 
     def rename_input(self, op: Op, old: str, new: str) -> None:
-        """Let an op read `new` wherever it reads `old`; raises BlockError where it cannot."""
+        """Replace an op's input `old` by `new`; raises BlockError where that is not possible."""
         handle = self._readable(new, op.type, op)
         for index, name in enumerate(op.inputs):
             if name == old:
@@ -139,7 +139,7 @@ class Block:
                 self._seen += 1
 
     def remove(self, ops: Sequence[Op]) -> None:
-        """Remove ops in their order; raises BlockError where one that stays reads theirs."""
+        """Remove ops, given in order; raises BlockError where another op reads their outputs."""
         self.before_edit()
         leaving = {op.node for op in ops}
         for op in ops:
@@ -153,36 +153,36 @@ class Block:
         self.take_out(ops)
 
     def take_out(self, ops: Sequence[Op]) -> None:
-        """Take ops out that nobody reads, the last one first, and bring the block in line."""
+        """Remove ops without readers, the last one first, with a sync after each."""
         for op in reversed(ops):
             self.destroy(op)
             self.ops.remove(op)
             self.sync()
 
     def destroy(self, op: Op) -> None:
-        """End an op's node and forget what it makes."""
+        """Destroy an op's node and forget its outputs."""
         self.twin.destroy(op.node)
         for name in op.outputs:
             del self.values[name]
         self._seen += 1
 
     def before_edit(self) -> None:
-        """Make sure that the mirror is what the graph is."""
+        """Make the mirror equal to the graph."""
         self.catch_up()
 
     def after_insert(self, op: Op, follower: Op | None) -> None:
-        """Note an insertion in front of another op, or at the end."""
+        """Handle an insertion in front of `follower`, or at the end."""
 
     def finish(self) -> None:
-        """Bring the block in line at the end of a batch of edits."""
+        """Synchronise at the end of a batch of edits."""
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Bring the block in line before or after edits."""
+        """Synchronise before or after edits."""
         self.sync()
 
     def check(self) -> None:
-        """Raise GraphChanged where the mirror is not what the graph is."""
+        """Raise GraphChanged where mirror and graph differ."""
         graph = Block(self.twin)
         for number, (there, here) in enumerate(zip(graph.ops, self.ops, strict=False)):
             names = [(op.inputs, op.outputs) for op in (there, here)]

@@ -1,7 +1,7 @@
-"""A block's twin in C++: a torch._C.Graph, and a count of the edits that are made to it.
+"""A block's twin in C++: a torch._C.Graph, with a count of its edits.
 
-Torch's graph keeps no such count, so it is kept here: whoever edits a graph does it through its
-twin, also where that is not the block that mirrors it.
+Torch's graph has no such count, so every edit goes through the twin, also those of others than the
+block that mirrors it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ NAMESPACE = "reshard::"
 
 
 class Twin:
-    """A real C++ graph; `edits` counts what has been done to it, by whomever."""
+    """A real C++ graph; `edits` counts all edits, whoever made them."""
 
     def __init__(self) -> None:
-        import torch  # here, since listing the variants must be quick, and work without it
+        import torch  # here: listing variants must be quick, and work without torch
 
         self.graph: Any = torch._C.Graph()
         self.edits = 0
@@ -27,7 +27,7 @@ class Twin:
         return other
 
     def nodes(self) -> list[Any]:
-        """Return the nodes in order; each is the same object for as long as somebody keeps it."""
+        """Return the nodes in order; a node is the same object while somebody holds it."""
         return list(self.graph.nodes())
 
     def create(
@@ -38,9 +38,9 @@ class Twin:
         attributes: Mapping[str, Attribute],
         before: Any = None,
     ) -> Any:
-        """Make a node, in front of another one or at the end, and return it.
+        """Create a node in front of `before`, or at the end, and return it.
 
-        `inputs` are C++ values; an output whose name is taken gets another one from torch.
+        `inputs` are C++ values. Torch renames an output if its name is taken.
         """
         node = self.graph.create(NAMESPACE + kind, list(inputs), len(outputs))
         for name, value in attributes.items():
@@ -55,12 +55,12 @@ class Twin:
         return node
 
     def destroy(self, node: Any) -> None:
-        """Take a node out; nobody may use what it makes, and nobody may use it again."""
+        """Destroy a node; its outputs must have no readers, and it must not be used again."""
         node.destroy()
         self.edits += 1
 
     def replace_input(self, node: Any, index: int, value: Any) -> None:
-        """Let a node read another value."""
+        """Replace an input of a node."""
         node.replaceInput(index, value)
         self.edits += 1
 
@@ -75,17 +75,17 @@ def _set(node: Any, name: str, value: Attribute) -> None:
 
 
 def inputs_of(node: Any) -> list[Any]:
-    """Return the values that a node reads; torch's own iterator takes fifty times as long."""
+    """Return the inputs of a node; torch's own iterator takes fifty times as long."""
     return [node.inputsAt(index) for index in range(node.inputsSize())]
 
 
 def outputs_of(node: Any) -> list[Any]:
-    """Return the values that a node makes."""
+    """Return the outputs of a node."""
     return [node.outputsAt(index) for index in range(node.outputsSize())]
 
 
 def kind_of(node: Any) -> str:
-    """Return the kind of a node as the block names it."""
+    """Return the kind of a node, without its namespace."""
     return str(node.kind()).removeprefix(NAMESPACE)
 
 

@@ -1,7 +1,7 @@
 """Serial programs with dist attributes: a transformer stack in a sequence-parallel Megatron layout.
 
-Every op runs on the ranks of one pipeline stage and says how each of its inputs must lie there; a
-resharder has to see to it. Forward, backward and the optimizer's ops are in it.
+Every op runs on the ranks of one pipeline stage and requires a layout of each input there; a
+resharder has to provide it. A program has the forward, backward and optimizer ops.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ REPLICATED = -1
 
 
 class ValueLayout(NamedTuple):
-    """Where a value lies."""
+    """The layout of a value on the ranks."""
 
     stage: int
-    sharded: int = REPLICATED  # the dimension that the ranks of the stage share, if any
-    partial: bool = False  # it is the sum of what they have
+    sharded: int = REPLICATED  # the dimension that is split between the ranks of the stage
+    partial: bool = False  # the value is the sum over the ranks
 
 
 class ValueKind(NamedTuple):
-    """What a value is: the elements of the whole tensor, bytes of each, and whether it is bool."""
+    """The kind of a value: elements of the whole tensor, bytes of each, and whether it is bool."""
 
     elements: int
     item_bytes: int
@@ -43,7 +43,7 @@ _SCORES = ValueKind(BATCH * SEQUENCE * SEQUENCE, 4)
 _MASK = ValueKind(SEQUENCE * SEQUENCE, 1, is_bool=True)
 
 Reads = Mapping[str, int]
-"""The inputs of an op by name, each with the dimension that the ranks must share."""
+"""The inputs of an op by name, each with the dimension to be split between the ranks."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class DistProgram:
     layouts: dict[str, ValueLayout] = field(default_factory=dict)
     kinds: dict[str, ValueKind] = field(default_factory=dict)
     needs: dict[str, tuple[ValueLayout, ...]] = field(default_factory=dict)
-    """By the first output of an op: how its inputs must lie, in order."""
+    """By the first output of an op: the required layouts of its inputs, in order."""
 
     def copy(self) -> "DistProgram":
         """Return a program with a graph and layouts of its own."""
@@ -66,7 +66,7 @@ class DistProgram:
 
 
 class _ForwardOp(NamedTuple):
-    """An op of the forward pass, as its backward op needs to know it."""
+    """An op of the forward pass, recorded for its backward op."""
 
     kind: str
     stage: int
@@ -75,10 +75,14 @@ class _ForwardOp(NamedTuple):
 
 
 class _Builder:
-    """Appends ops to a program, and remembers what the backward pass needs."""
+    """Append ops to a program, and record those of the forward pass for the backward pass.
+
+    Forward ops and parameters are added on `stage`, with names that begin with `prefix`.
+    """
 
     def __init__(self, stages: int, tensor_parallel: int) -> None:
         self.program = DistProgram(Twin(), stages, tensor_parallel)
+        self.stage, self.prefix = 0, ""
         self._parameters: list[str] = []
         self._handles: dict[str, object] = {}
         self._forward: list[_ForwardOp] = []
@@ -102,27 +106,28 @@ class _Builder:
         needs = tuple(ValueLayout(stage, sharded) for sharded in reads.values())
         program.needs[next(iter(outputs))] = needs
 
-    def parameter(self, name: str, stage: int, sharded: int = REPLICATED, size: int = 1) -> Reads:
-        """Append a parameter of size x HIDDEN x HIDDEN elements and return how it is read."""
-        held = ValueLayout(stage, sharded), ValueKind(size * HIDDEN**2, 4)
-        self.add("parameter", stage, {}, {name: held})
+    def parameter(self, name: str, sharded: int = REPLICATED, size: int = 1) -> Reads:
+        """Append a parameter of size x HIDDEN x HIDDEN elements; return it as an input."""
+        name = self.prefix + name
+        held = ValueLayout(self.stage, sharded), ValueKind(size * HIDDEN**2, 4)
+        self.add("parameter", self.stage, {}, {name: held})
         self._parameters.append(name)
         return {name: sharded}
 
     def forward(
         self,
         kind: str,
-        stage: int,
         reads: Reads,
         output: str,
-        value: ValueKind,
         sharded: int = REPLICATED,
+        value: ValueKind = _TOKENS,
         partial: bool = False,
     ) -> str:
-        """Append an op of the forward pass that makes one value, and return its name."""
-        self.add(kind, stage, reads, {output: (ValueLayout(stage, sharded, partial), value)})
-        self._forward.append(_ForwardOp(kind, stage, reads, output))
-        return output
+        """Append an op of the forward pass with one output, and return the output's name."""
+        stage, name = self.stage, self.prefix + output
+        self.add(kind, stage, reads, {name: (ValueLayout(stage, sharded, partial), value)})
+        self._forward.append(_ForwardOp(kind, stage, reads, name))
+        return name
 
     def backward(self, loss: str) -> None:
         """Append the backward ops, last first, and an optimizer op for every parameter."""
@@ -146,7 +151,7 @@ class _Builder:
                 continue
             parts = self._gradients.setdefault(read, [])
             name = f"{read}@grad{len(parts)}"
-            # What every rank has read whole gets a share of its gradient from each of them.
+            # Where every rank has read a whole value, each rank has a part of its gradient.
             layout = ValueLayout(op.stage, sharded, partial=sharded == REPLICATED)
             outputs[name] = layout, program.kinds[read]
             parts.append(name)
@@ -154,7 +159,7 @@ class _Builder:
             self.add(f"{op.kind}_grad", op.stage, reads, outputs)
 
     def _summed(self, name: str) -> str:
-        """Return the gradient of a value, the sum where it was read several times."""
+        """Return the gradient of a value, the sum over its readers."""
         parts = self._gradients[name]
         if len(parts) > 1:
             held, total = self.program.layouts[name], f"{name}@grad"
@@ -174,33 +179,23 @@ def transformer(layers: int, stages: int, tensor_parallel: int) -> DistProgram:
     build = _Builder(stages, tensor_parallel)
     build.add("feed", 0, {}, {"tokens": (ValueLayout(0), ValueKind(BATCH * SEQUENCE, 8))})
     build.add("feed", 0, {}, {"mask": (ValueLayout(0), _MASK)})
-    table = build.parameter("embedding", 0)
-    x = build.forward("embed", 0, {"tokens": REPLICATED, **table}, "x", _TOKENS)
+    x = build.forward("embed", {"tokens": REPLICATED, **build.parameter("embedding")}, "x")
     for layer in range(layers):
-        x = _block(build, f"l{layer}", layer * stages // layers, x)
-    loss = build.forward(
-        "loss", stages - 1, {x: _BY_SEQUENCE}, "loss", ValueKind(1, 4), partial=True
-    )
+        build.stage, build.prefix = layer * stages // layers, f"l{layer}."
+        x = _block(build, x)
+    build.stage, build.prefix = stages - 1, ""
+    loss = build.forward("loss", {x: _BY_SEQUENCE}, "loss", value=ValueKind(1, 4), partial=True)
     build.backward(loss)
     return build.program
 
 
-def _block(build: _Builder, layer: str, stage: int, x: str) -> str:
+def _block(build: _Builder, x: str) -> str:
     """Append attention and an MLP, each behind a norm and with a residual around it."""
-
-    def forward(
-        kind: str,
-        reads: Reads,
-        output: str,
-        sharded: int = REPLICATED,
-        value: ValueKind = _TOKENS,
-        partial: bool = False,
-    ) -> str:
-        return build.forward(kind, stage, reads, f"{layer}.{output}", value, sharded, partial)
+    forward = build.forward
 
     def matmul(read: Reads, weight: str, sharded: int, output: str, size: int = 1) -> str:
-        """Multiply with a weight, by column into what is sharded, by row into partial sums."""
-        reads = {**read, **build.parameter(f"{layer}.{weight}", stage, sharded, size)}
+        """Multiply with a weight; split by column the result is sharded, by row it is partial."""
+        reads = {**read, **build.parameter(weight, sharded, size)}
         if sharded == _BY_ROW:
             return forward("matmul", reads, output, partial=True)
         return forward("matmul", reads, output, _BY_HIDDEN, _WIDE if size > 1 else _TOKENS)
@@ -212,7 +207,7 @@ def _block(build: _Builder, layer: str, stage: int, x: str) -> str:
         return forward("add", {before: _BY_SEQUENCE, after: _BY_SEQUENCE}, output, _BY_SEQUENCE)
 
     whole = norm(x, "norm1")
-    q, k, v = (matmul(whole, f"w{each}", _BY_COLUMN, each) for each in "qkv")
+    q, k, v = (matmul(whole, f"w{name}", _BY_COLUMN, name) for name in "qkv")
     scores = forward("scores", {q: _BY_HIDDEN, k: _BY_HIDDEN}, "scores", _BY_HEAD, _SCORES)
     masked = forward("where", {"mask": REPLICATED, scores: _BY_HEAD}, "masked", _BY_HEAD, _SCORES)
     shares = forward("softmax", {masked: _BY_HEAD}, "shares", _BY_HEAD, _SCORES)

@@ -1,6 +1,6 @@
-"""Inserts what brings every input where its op needs it, on one rank, and removes the rest.
+"""Insert the communication that every input of a rank's ops needs, and remove the other ops.
 
-What is inserted follows PaddlePaddle/Paddle v2.6.2,
+The inserted ops follow PaddlePaddle/Paddle v2.6.2,
 python/paddle/distributed/auto_parallel/static/reshard.py.
 """
 
@@ -13,19 +13,19 @@ from planners.reshard.resharding.graph import Attribute
 from planners.reshard.resharding.program import REPLICATED, DistProgram, ValueKind, ValueLayout
 
 _NOWHERE = ValueLayout(-1)
-"""Where the output of an op without one lies."""
+"""The layout of an op without an output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resharded:
-    """The block of one rank, and where its values lie."""
+    """The block of one rank, and the program with the layouts of its values."""
 
     block: Block
     program: DistProgram
 
 
 class Resharder:
-    """Reshards a program for the ranks of a stage; it finds ops by going through the block."""
+    """Reshard a program for the ranks of a stage; ops are found by a scan of the block."""
 
     def __init__(self, program: DistProgram, block: Block, stage: int) -> None:
         self.program = program
@@ -35,35 +35,35 @@ class Resharder:
         self._received: dict[str, str] = {}
         self._made = 0
         self._at = 0
-        """The place that the next op is inserted at."""
+        """The place of the next inserted op."""
 
     def reshard(self) -> Resharded:
-        """Insert, bring the block in line, then remove what other stages do."""
+        """Insert communication, synchronise the block, then remove the ops of other stages."""
         self.reshard_inputs()
         self.block.finish()
         self.remove_others()
         return Resharded(self.block, self.program)
 
     def reshard_inputs(self) -> None:
-        """Go through the block and see to the inputs of every op that is in it now."""
+        """Reshard the inputs of every op that is in the block now."""
         for op in list(self.block.ops):
             self.reshard_op(op)
 
     def reshard_op(self, op: Op) -> None:
-        """See to every input of an op."""
+        """Reshard the inputs of an op."""
         for name, need in zip(list(op.inputs), self.needs(op), strict=False):
             have = self.program.layouts[name]
             if have != need and self.stage in (have.stage, need.stage) and name in op.inputs:
-                self.parse(op, name, need)
+                self.reshard_input(op, name, need)
 
     def needs(self, op: Op) -> Sequence[ValueLayout]:
-        """Return how the inputs of an op must lie; ops that somebody has put in need nothing."""
+        """Return the required layouts of an op's inputs; inserted ops have none."""
         return self.program.needs.get(op.outputs[0], ()) if op.outputs else ()
 
-    def parse(self, op: Op, name: str, need: ValueLayout) -> None:
-        """Insert what brings a value where an op needs it, also for others that need it so.
+    def reshard_input(self, op: Op, name: str, need: ValueLayout) -> None:
+        """Insert the collectives that an input needs; later ops with the same need reuse them.
 
-        Raises GraphChanged where the block refuses what somebody else has edited.
+        Raises GraphChanged where the block refuses the edits of others.
         """
         if self.block.is_outdated:
             self.block.before_edit()
@@ -87,21 +87,21 @@ class Resharder:
                     self.block.rename_input(reader, old, new)
 
     def place_of(self, op: Op) -> int:
-        """Return the number of an op in the block; raises GraphChanged where it has gone."""
-        for place, each in enumerate(list(self.block.ops)):
-            if each is op:
+        """Return the number of an op in the block; raises GraphChanged where it is missing."""
+        for place, candidate in enumerate(list(self.block.ops)):
+            if candidate is op:
                 return place
         raise GraphChanged(f"Op '{op}' was removed behind the block while it was resharded.")
 
     def look_again(self, op: Op) -> None:
-        """Forget what was known of places: somebody else has edited the graph."""
+        """Forget the places of ops, after an edit of others."""
 
     def readers(self, name: str, place: int) -> Iterable[Op]:
-        """Return the ops from a place on that read a value."""
+        """Return the readers of a value from a place on."""
         return [op for op in self.block.ops[place:] if name in op.inputs]
 
     def remove_others(self) -> None:
-        """Remove the ops of other stages, those of the program and no others."""
+        """Remove the program's ops of other stages, not those of others."""
         layouts, needs = self.program.layouts, self.program.needs
         self.block.remove(
             [
@@ -134,7 +134,7 @@ class Resharder:
         return known
 
     def _cast(self, name: str, is_bool: bool) -> str:
-        """Insert a cast between bool and the integers that are sent instead of it."""
+        """Insert a cast between bool and the integers that are sent in its place."""
         kind = self.program.kinds[name]
         kind = kind._replace(item_bytes=1, is_bool=True) if is_bool else _carried(kind)
         attributes = {"dtype": "bool" if is_bool else "int64"}
@@ -151,7 +151,7 @@ class Resharder:
         return name
 
     def _gather(self, name: str, dim: int) -> str:
-        """Gather along the first dimension, which is all a collective can, and put that right."""
+        """Gather along `dim`; collectives gather the first dimension, so split and join later."""
         whole, ranks = ValueLayout(self.stage), self.program.tensor_parallel
         attributes = {"ring": self.stage, "ranks": ranks}
         (name,) = self._insert("all_gather", [name], 1, attributes, whole)
@@ -170,7 +170,7 @@ class Resharder:
         layout: ValueLayout = _NOWHERE,
         value: ValueKind | None = None,
     ) -> list[str]:
-        """Insert an op behind the last one; return what it makes, by default like its input."""
+        """Insert an op behind the last one; return its outputs, by default of the input's kind."""
         self._made += 1
         stem = f"{inputs[0].partition('@to:')[0]}@to:{kind}{self._made}"
         names = [stem] if outputs == 1 else [f"{stem}_{index}" for index in range(outputs)]
@@ -184,11 +184,14 @@ class Resharder:
         return names
 
     def inserted(self, op: Op) -> None:
-        """Note an op that was inserted."""
+        """Handle an inserted op."""
 
 
 class IndexedResharder(Resharder):
-    """The same, going on from the place of the op before, and knowing who reads a value."""
+    """The same without scans: places are searched from the last one on, and C++ knows the readers.
+
+    Invariant: ops are resharded in their order, so the next place is never before the last one.
+    """
 
     def __init__(self, program: DistProgram, block: Block, stage: int) -> None:
         super().__init__(program, block, stage)
@@ -196,18 +199,18 @@ class IndexedResharder(Resharder):
         self._by_node: dict[Any, Op] = {op.node: op for op in block.ops}
 
     def place_of(self, op: Op) -> int:
-        """Return the number of an op, which is behind that of the one asked for before."""
+        """Return the number of an op, searched from the last result on."""
         while self.block.ops[self._place] is not op:
             self._place += 1
         return self._place
 
     def look_again(self, op: Op) -> None:
-        """Look for an op in the whole block, and for everybody who reads."""
+        """Search the whole block again, for the op and for the mirrors of nodes."""
         self._place = super().place_of(op)
-        self._by_node = {each.node: each for each in self.block.ops}
+        self._by_node = {mirror.node: mirror for mirror in self.block.ops}
 
     def readers(self, name: str, _: int) -> Iterable[Op]:
-        """Return the ops that read a value, by what C++ keeps of it."""
+        """Return the readers of a value, from the uses that C++ records."""
         uses = self.block.values[name].handle.uses()
         return list(dict.fromkeys(self._by_node[use.user] for use in uses))
 
@@ -217,5 +220,5 @@ class IndexedResharder(Resharder):
 
 
 def _carried(kind: ValueKind) -> ValueKind:
-    """Return what carries a value from stage to stage: whole numbers where it is bool."""
+    """Return the kind that is sent between stages: integers in place of bool."""
     return kind._replace(item_bytes=8, is_bool=False) if kind.is_bool else kind

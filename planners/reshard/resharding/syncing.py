@@ -1,4 +1,4 @@
-"""Four ways to bring a block in line with its graph: when, and how much is looked at."""
+"""Blocks that synchronise less often than `Block`, or only what changed."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,10 @@ from planners.reshard.resharding.graph import Twin, outputs_of
 
 
 class SyncAfterRemove(Block):
-    """The whole block before every insertion, and once after a batch of removals."""
+    """Synchronise the whole block before every insertion, and once after a batch of removals."""
 
     def take_out(self, ops: Sequence[Op]) -> None:
-        """Take ops out, the mirror in one pass, and bring the block in line."""
+        """Remove ops, the mirror in one pass, then synchronise."""
         for op in reversed(ops):
             self.destroy(op)
         leaving = set(ops)
@@ -18,19 +18,18 @@ class SyncAfterRemove(Block):
         self.after_removals()
 
     def after_removals(self) -> None:
-        """Bring the block in line after a batch of removals."""
+        """Synchronise after a batch of removals."""
         self.sync()
 
 
 class SyncOnce(SyncAfterRemove):
-    """The whole block once at the end of a batch of insertions.
+    """Synchronise the whole block once at the end of a batch of insertions.
 
-    Until then places are those of the mirror, so that a graph that somebody else has edited is
-    refused.
+    Until then places are those of the mirror, so a graph that others have edited is refused.
     """
 
     def before_edit(self) -> None:
-        """Raise GraphChanged where the mirror may not hold any more."""
+        """Raise GraphChanged where others have edited the graph."""
         if self.is_outdated:
             raise GraphChanged(
                 "The graph was edited behind the block, which takes no edits before a sync."
@@ -38,21 +37,24 @@ class SyncOnce(SyncAfterRemove):
 
 
 class DeltaSync(SyncAfterRemove):
-    """Only what was edited since, from a journal; the whole block where somebody else edited."""
+    """Synchronise only the edits in a journal; the whole block where others have edited.
+
+    Invariant: apart from the journal, mirror and graph are equal, so its entries alone need a look.
+    """
 
     def __init__(self, twin: Twin) -> None:
         self.journal: list[tuple[Op, Op | None]] = []
         super().__init__(twin)
 
     def after_insert(self, op: Op, follower: Op | None) -> None:
-        """Write the insertion down."""
+        """Add the insertion to the journal."""
         self.journal.append((op, follower))
 
     def after_removals(self) -> None:
-        """Leave it: the block was in line before, and what is gone needs no look."""
+        """Do nothing: the rest of the block is in sync, and removed ops need no look."""
 
     def catch_up(self) -> None:
-        """Reconcile what the journal names, or everything where somebody else has edited."""
+        """Check the ops of the journal, or synchronise everything where others have edited."""
         if self.is_outdated:
             self.sync()
         else:
@@ -60,7 +62,7 @@ class DeltaSync(SyncAfterRemove):
         self.journal.clear()
 
     def replay(self, journal: Sequence[tuple[Op, Op | None]]) -> None:
-        """Raise GraphChanged where a new op is not where the journal has it."""
+        """Raise GraphChanged where a new op is not in its place."""
         for op, follower in journal:
             made = [value.debugName() for value in outputs_of(op.node)]
             is_in_place = follower is None or op.node.isBefore(follower.node)

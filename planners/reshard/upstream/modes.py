@@ -1,7 +1,7 @@
-"""Ways in which a Resharder keeps the Python copy of a block in step with the C++ one.
+"""Modes of a Resharder: how often the Python copy of a block is synchronised with the C++ one.
 
-A release either has no batches at all, and both parts of upstream's change are emulated on it; or
-it has both parts, but calls the second one in a way that leaves it without effect.
+A release either has no batches, and both parts of upstream's change are emulated on it; or it has
+both parts, but its only caller switches the second one off.
 """
 
 import inspect
@@ -18,7 +18,7 @@ class VariablesInBatch(Resharder):
     """PaddlePaddle/Paddle#59912: one sync for all variables removed from a block."""
 
     def reshard(self) -> None:
-        """Reshard as upstream does otherwise."""
+        """Reshard as upstream, with variables removed in batches."""
         with _variables_removed_in_batches():
             super().reshard()
 
@@ -33,7 +33,7 @@ class AllInBatch(VariablesInBatch):
 
 
 class InsertWithoutSync(Resharder):
-    """The argument that a release with #60022 has for it, and does not pass, is passed."""
+    """PaddlePaddle/Paddle#60022 switched on, by the argument that the release never passes."""
 
     def parse_op_desc(self, *arguments: Any) -> None:
         """Insert without a sync; there is one when all inputs are done."""
@@ -50,7 +50,7 @@ else:
 
 @contextmanager
 def _variables_removed_in_batches() -> Iterator[None]:
-    """Leave out the sync before each removal; do one after a block's last one instead."""
+    """Replace the sync before each removal by one sync after the last removal from a block."""
     remove_var, remove_op = Block._remove_var, Block._remove_op
     unsynced: list[Any] = []  # the block that variables are being removed from
 

@@ -1,12 +1,17 @@
-"""One rank's training program of a decoder, up to the step that inserts the communication."""
+"""One rank's training program of a decoder, up to the step that inserts the communication.
 
-from collections.abc import Iterator
+The decoder blocks have a sequence-parallel Megatron layout. Between the halves of a block the
+residual is sharded by sequence; before each half it is gathered, and after it sliced, by explicit
+ops. Inside, the weights are sharded by column and then by row.
+"""
+
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import paddle
-from paddle import static
+from paddle import distributed, nn, static
 from paddle.base import framework, unique_name
 from paddle.distributed.auto_parallel.static.completion import Completer
 from paddle.distributed.auto_parallel.static.dist_context import (
@@ -16,16 +21,27 @@ from paddle.distributed.auto_parallel.static.dist_context import (
 from paddle.distributed.auto_parallel.static.partitioner import Partitioner
 from paddle.distributed.auto_parallel.static.process_group import clear_all_process_groups
 from paddle.distributed.fleet import auto
+from paddle.framework import LayerHelper
 
-from planners.reshard.upstream.decoder import HEADS, TENSOR_AXIS, decoder_loss
+# The number of ops does not depend on them, and no tensor is ever allocated.
+HIDDEN = 64
+SEQUENCE = 32
+BATCH = 4
+HEADS = 4
+
+TENSOR_AXIS = "tensor"
+
+_SEQUENCE_DIMENSION = 1
+_BY_COLUMN = [None, TENSOR_AXIS]
+_BY_ROW = [TENSOR_AXIS, None]
 
 
 @contextmanager
 def fresh_state() -> Iterator[None]:
-    """Let the same names and numbers be given until the block is left, whatever was built before.
+    """Number variables, scopes and process groups from the start until left.
 
-    They are the names of variables and of scopes, the numbers of process groups, and what is known
-    of how tensors are sharded. From release 3 on, names are also counted by the default program.
+    What is known of the sharding of tensors is forgotten too. From release 3 on, names are also
+    counted by the default program.
     """
     paddle.enable_static()
     set_default_distributed_context(None)
@@ -68,7 +84,7 @@ def partitioned(layers: int, pipeline: int, tensor: int, rank: int) -> Partition
     ]
     serial, serial_startup = static.Program(), static.Program()
     with static.program_guard(serial, serial_startup):
-        loss = decoder_loss([stages[layer * pipeline // layers] for layer in range(layers)])
+        loss = _decoder_loss([stages[layer * pipeline // layers] for layer in range(layers)])
 
     completed = Completer(context).complete_forward_annotation(serial)
     context.block_state.parse_forward_blocks(completed)
@@ -86,3 +102,76 @@ def partitioned(layers: int, pipeline: int, tensor: int, rank: int) -> Partition
         paddle.optimizer.Adam().apply_gradients(parameters_and_gradients)
     Completer(context).complete_update_annotation(main)
     return Partitioned(main, startup, rank, context, parameters_and_gradients)
+
+
+def _decoder_loss(meshes: Sequence[Any]) -> Any:
+    """Append a decoder to the default program, and return its loss, a scalar.
+
+    Input and label have the shape [batch, sequence, hidden], and are not sharded. `meshes` has for
+    each layer the mesh of its pipeline stage, with the one axis TENSOR_AXIS.
+    """
+    shape = [BATCH, SEQUENCE, HIDDEN]
+    tokens = static.data("input", shape, "float32")
+    label = static.data("label", shape, "float32")
+    auto.shard_tensor(tokens, meshes[0], [None, None, None])
+    auto.shard_tensor(label, meshes[-1], [None, None, None])
+
+    residual = _sliced(tokens, meshes[0])
+    stage = meshes[0]
+    for mesh in meshes:
+        if mesh is not stage:
+            residual = _sliced(residual, mesh)
+            stage = mesh
+        for half in (_attention, _mlp):
+            whole = _gathered(nn.LayerNorm(HIDDEN)(residual), mesh)
+            residual = paddle.add(residual, _sliced(half(whole, mesh), mesh))
+    error = nn.functional.square_error_cost(_gathered(residual, stage), label)
+    return paddle.mean(error)
+
+
+def _gathered(tensor: Any, mesh: Any) -> Any:
+    return distributed.reshard(tensor, mesh, [distributed.Replicate()])
+
+
+def _sliced(tensor: Any, mesh: Any) -> Any:
+    return distributed.reshard(tensor, mesh, [distributed.Shard(_SEQUENCE_DIMENSION)])
+
+
+def _attention(tensor: Any, mesh: Any) -> Any:
+    query, key, value = (
+        _heads(_linear(tensor, HIDDEN, mesh, _BY_COLUMN)) for _ in ("query", "key", "value")
+    )
+    query = paddle.scale(query, (HIDDEN // HEADS) ** -0.5)
+    scores = _op("matmul_v2", X=query, Y=key, trans_x=False, trans_y=True)
+    weights = _op("softmax", X=scores, axis=-1)
+    context = _op("matmul_v2", X=weights, Y=value, trans_x=False, trans_y=False)
+    joined = paddle.reshape(paddle.transpose(context, [0, 2, 1, 3]), [0, 0, HIDDEN])
+    return _linear(joined, HIDDEN, mesh, _BY_ROW)
+
+
+def _heads(tensor: Any) -> Any:
+    return paddle.transpose(paddle.reshape(tensor, [0, 0, HEADS, HIDDEN // HEADS]), [0, 2, 1, 3])
+
+
+def _mlp(tensor: Any, mesh: Any) -> Any:
+    wide = _op("gelu", X=_linear(tensor, 4 * HIDDEN, mesh, _BY_COLUMN), approximate=True)
+    return _linear(wide, HIDDEN, mesh, _BY_ROW)
+
+
+def _linear(tensor: Any, features: int, mesh: Any, sharded: list[str | None]) -> Any:
+    layer = nn.Linear(tensor.shape[-1], features)
+    auto.shard_tensor(layer.weight, mesh, sharded)
+    return layer(tensor)
+
+
+def _op(kind: str, **named: Any) -> Any:
+    """Append an op with one output; names with a capital are inputs, and others attributes.
+
+    The functions for these in release 3 take no variables of the old program representation.
+    """
+    inputs = {name: value for name, value in named.items() if name.istitle()}
+    attributes = {name: value for name, value in named.items() if name not in inputs}
+    helper = LayerHelper(kind)
+    output = helper.create_variable_for_type_inference(inputs["X"].dtype)
+    helper.append_op(type=kind, inputs=inputs, outputs={"Out": output}, attrs=attributes)
+    return output

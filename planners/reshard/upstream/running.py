@@ -1,6 +1,9 @@
-"""One run of the Resharder on a program built for it, timed or counted."""
+"""One run of the Resharder on a program built for it, timed or counted, and its decision."""
 
+import hashlib
+import json
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -8,7 +11,6 @@ from paddle.base.framework import Block
 from paddle.distributed.auto_parallel.static.reshard import Resharder
 
 from planners.instruments import counted, timed
-from planners.reshard.upstream.decision import check_mirror, fingerprint
 from planners.reshard.upstream.modes import RESHARDERS
 from planners.reshard.upstream.partitioned import fresh_state, partitioned
 
@@ -32,13 +34,13 @@ def counting() -> AbstractContextManager[Counter[str]]:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Build one rank's program anew, and reshard it.
+    """Build one rank's program, and reshard it.
 
     The request has `layers`, `pipeline`, `tensor` and `rank` as `partitioned` takes them; `mode`,
     one of `modes.RESHARDERS`; and `count`: whether to take counters, else nothing is patched.
-    Returns `wall_s`, `cpu_s` (process CPU time) and `counters` of `Resharder.reshard` alone; how
-    many ops and variables the main block has, before and after; and the decision's `fingerprint`.
-    Raises ValueError for a mode or a program that cannot be, RuntimeError for a copy that differs.
+    Returns `wall_s`, `cpu_s` (process CPU time) and `counters` of `Resharder.reshard` alone; the
+    ops and variables of the main block, before and after; and the decision's `fingerprint`.
+    Raises ValueError for an impossible mode or program, RuntimeError where check_mirror does.
     """
     if (mode := request["mode"]) not in RESHARDERS:
         raise ValueError(f"mode is '{mode}'; this release has: {', '.join(RESHARDERS)}")
@@ -63,3 +65,41 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         "ops": len(block.ops),
         "variables": len(block.vars),
     }
+
+
+# Python frames, which differ between ways to insert the same op.
+_LEFT_OUT = {"op_callstack"}
+
+
+def check_mirror(program: Any) -> None:
+    """Raise RuntimeError where the Python copy of a block differs from the C++ one."""
+    for block in program.blocks:
+        ops = [block.desc.op(index) for index in range(block.desc.op_size())]
+        if [op.desc for op in block.ops] != ops:
+            raise RuntimeError("the ops of the Python block are not those of the C++ block")
+        if set(block.vars) != {variable.name() for variable in block.desc.all_vars()}:
+            raise RuntimeError("the variables of the Python block are not those of the C++ block")
+
+
+def fingerprint(main: Any, startup: Any) -> str:
+    """Return a hash of a step and its start: all ops with attributes, names of variables."""
+    digest = hashlib.sha256()
+    for program in (main, startup):
+        for block in program.blocks:
+            for line in _lines(block):
+                digest.update(f"{line}\n".encode())
+    return digest.hexdigest()
+
+
+def _lines(block: Any) -> Iterator[str]:
+    yield json.dumps([block.idx, block.parent_idx, sorted(block.vars)])
+    for op in block.ops:
+        yield json.dumps(
+            [
+                op.type,
+                {slot: op.input(slot) for slot in op.input_names},
+                {slot: op.output(slot) for slot in op.output_names},
+                {name: op.attr(name) for name in op.attr_names if name not in _LEFT_OUT},
+            ],
+            sort_keys=True,
+        )

@@ -1,4 +1,4 @@
-"""The real Paddle, each release in a child process of its own, and the two changes on it."""
+"""Real releases of Paddle, each in a child process, and the two changes on them."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def before(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
     claim=CLAIMS[0],
 )
 def part1(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
-    """The same with #59912 put in from outside: variables removed in a batch."""
+    """The same with #59912 emulated: variables removed in a batch."""
     return _asked(problem, _BEFORE, "part1")
 
 
@@ -39,7 +39,7 @@ def part1(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
     claim=CLAIMS[1],
 )
 def part1_and_2(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
-    """The same with #60022 put in too: ops inserted in a batch."""
+    """The same with #60022 emulated too: ops inserted in a batch."""
     return _asked(problem, _BEFORE, "part1+2")
 
 
@@ -71,7 +71,7 @@ def _asked(problem: ReshardProblem, release: str, mode: str) -> Prepared[PaddleD
         counts = is_observing()
         answer = upstream.ask(request | {"mode": mode, "count": counts})
         counters = dict(answer["counters"])
-        if counts:  # a batch is what the release makes one sync for if it is let
+        if counts:  # a batch: one sync of the batched mode of this release
             batched = upstream.ask(request | {"mode": _BATCHED[release], "count": True})
             counters["batches"] = batched["counters"]["syncs"]
             counters["edits"] = counters["inserts"] + counters["removals"]

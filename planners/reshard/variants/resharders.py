@@ -1,4 +1,4 @@
-"""Paddle's resharding as it was and as two changes made it, and ours."""
+"""Paddle's resharding before and after its two changes, and ours."""
 
 from harness.contract import Claim, Prepared
 from planners.reshard.family import FAMILY
@@ -36,11 +36,11 @@ def sync_once(problem: ReshardProblem) -> "Prepared[Resharded]":
 
 @FAMILY.variant("delta-sync", source="shardbench", same_as="sync-each")
 def delta_sync(problem: ReshardProblem) -> "Prepared[Resharded]":
-    """A journal of the edits: always in line, and only what changed is looked at."""
+    """A journal of the edits: always in sync, and only changed ops are looked at."""
     return prepare(problem, DeltaSync)
 
 
 @FAMILY.variant("indexed", source="shardbench", same_as="sync-each")
 def indexed(problem: ReshardProblem) -> "Prepared[Resharded]":
-    """The journal, and neither a search through the block nor a scan to its end."""
+    """The journal, without searches through the block and scans to its end."""
     return prepare(problem, DeltaSync, IndexedResharder)

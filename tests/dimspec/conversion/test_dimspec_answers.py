@@ -12,9 +12,14 @@ from planners.dimspec.conversion.costs import Cost, Pattern
 from planners.dimspec.conversion.partition import Mesh, Partition
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import Query, RecordedAnswer, Stream, all_pairs, once_each
-from planners.dimspec.decision import Construction, fingerprint, validate
-from planners.dimspec.problem import Answers, ConstructorProblem, StreamProblem, answer
-from planners.dimspec.quality import quality, true_cost
+from planners.dimspec.implementation import fingerprint, quality, true_cost, validate
+from planners.dimspec.problem import (
+    Answers,
+    Construction,
+    ConstructorProblem,
+    StreamProblem,
+    answer,
+)
 
 
 class Spec:
@@ -43,9 +48,8 @@ def test_a_call_that_reported_another_cost_is_refused(stream, answers):
         [*answers.costs, 1.0],
         [nan, *answers.costs[1:]],
     ):
-        with pytest.raises(InfeasibleDecision) as refused:
+        with pytest.raises(InfeasibleDecision, match="reported another cost"):
             validate(StreamProblem(stream), replace(answers, costs=costs))
-        assert str(refused.value) == ("A call reported another cost than that of its conversion.")
 
 
 def test_two_conversions_may_not_change_places(stream, answers):
@@ -56,17 +60,10 @@ def test_two_conversions_may_not_change_places(stream, answers):
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_real_answers_are_valid(name, stream):
-    validate(StreamProblem(stream), answer(stream, SEARCHES[name]()))
-
-
-@pytest.mark.parametrize("name", GREEDY)
-def test_equal_answers_have_equal_fingerprints(name, stream, answers):
-    assert fingerprint(answer(stream, SEARCHES[name]())) == fingerprint(answers)
-
-
-def test_other_answers_have_another_fingerprint(stream, answers):
-    assert fingerprint(answer(stream, SEARCHES["optimal"]())) != fingerprint(answers)
+def test_real_answers_are_valid_and_equal_ones_have_equal_fingerprints(name, stream, answers):
+    found = answer(stream, SEARCHES[name]())
+    validate(StreamProblem(stream), found)
+    assert (fingerprint(found) == fingerprint(answers)) == (name in GREEDY)
 
 
 def changed(change: Callable[[Conversion], Conversion]) -> Callable[[Answers], Answers]:
@@ -183,26 +180,14 @@ def test_qualities_are_sums_over_all_calls(stream, answers):
     assert "unlike_recorded" not in found
 
 
-def test_what_is_asked_more_often_weighs_more(stream):
-    alone = quality(
-        StreamProblem(replace(stream, sequence=[*range(len(stream.queries))])),
-        answer(stream, SEARCHES["interned"]()),
-    )
-    often = quality(
-        StreamProblem(replace(stream, sequence=[*range(len(stream.queries))] * 3)),
-        answer(stream, SEARCHES["interned"]()),
-    )
-    for name in ("cost_millions", "cheapest_millions", "reported_millions"):
-        assert often[name] == pytest.approx(3 * alone[name])
-    assert often["dearer_conversions"] == alone["dearer_conversions"]
-
-
 @pytest.mark.parametrize(
     "change",
     [
-        lambda told: told._replace(path=(*told.path[:-1], "[R, R]")),
-        lambda told: told._replace(patterns=told.patterns[::-1]),
-        lambda told: told._replace(cost=(told.cost[0] * (1 + 2**-52), *told.cost[1:])),
+        lambda recorded: recorded._replace(path=(*recorded.path[:-1], "[R, R]")),
+        lambda recorded: recorded._replace(patterns=recorded.patterns[::-1]),
+        lambda recorded: recorded._replace(
+            cost=(recorded.cost[0] * (1 + 2**-52), *recorded.cost[1:])
+        ),
     ],
 )
 def test_one_recorded_answer_that_differs_is_counted(change):
@@ -210,11 +195,11 @@ def test_one_recorded_answer_that_differs_is_counted(change):
     stream = once_each([query])
     given = answer(stream, SEARCHES["interned"]())
     (conversion,) = given.conversions
-    told = RecordedAnswer(
+    right = RecordedAnswer(
         ("[R, S01]", "[R, S0]", "[S0, R]", "[S01, R]"),
         tuple(step.pattern.value for step in conversion.comms),
         tuple(conversion.cost),
     )
-    for recorded, unlike in ((told, 0), (change(told), 1)):
+    for recorded, unlike in ((right, 0), (change(right), 1)):
         problem = StreamProblem(replace(stream, recorded=(recorded,)))
         assert quality(problem, given)["unlike_recorded"] == unlike

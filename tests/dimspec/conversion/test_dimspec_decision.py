@@ -1,18 +1,18 @@
-"""What is a valid answer, and what is said of one that is not."""
+"""Valid answers pass, and others are refused in one sentence."""
 
 from contextlib import suppress
 from itertools import product
 from math import inf, nan
 
 import pytest
-from small_streams import candidates, divides, is_a_sentence
+from small_streams import candidates, divides, refusal
 
 from harness.contract import InfeasibleDecision
 from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost, Pattern
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import Query, once_each
-from planners.dimspec.decision import validate
+from planners.dimspec.implementation import validate
 from planners.dimspec.problem import Answers, StreamProblem
 
 MESH = Mesh.of(2, 2)
@@ -69,50 +69,52 @@ def test_the_order_of_dimensions_does_not_make_a_path_invalid():
     check(answered(way, [gather(0, 0)]), BOTH, ((1, (1,)),))
 
 
+NO_WAY = "does not lead from its source to its target"
+AROUND, NEGATIVE = ((0, (0,)), (1, (7,))), ((0, (0,)), (1, (-1,)))
+
+
 @pytest.mark.parametrize(
     ("path", "comms", "cost", "said"),
     [
-        ([], [], NOTHING, "its path does not lead from its source to its target."),
-        ([FROM], [], PAID, "its path does not lead from its source to its target."),
-        ([TO, FROM], [MOVE], PAID, "its path does not lead from its source to its target."),
-        ([FROM, ()], [gather(0, 0)], PAID, "its path does not lead from its source to its target."),
-        ([(), TO], [split(1, 0)], PAID, "its path does not lead from its source to its target."),
+        ([], [], NOTHING, NO_WAY),
+        ([FROM], [], PAID, NO_WAY),
+        ([TO, FROM], [MOVE], PAID, NO_WAY),
+        ([FROM, ()], [gather(0, 0)], PAID, NO_WAY),
+        ([(), TO], [split(1, 0)], PAID, NO_WAY),
         ([FROM, TO], [], PAID, "0 steps join 2 specs."),
         ([FROM, TO], [MOVE, MOVE], PAID, "2 steps join 2 specs."),
         ([FROM, TO], [MOVE._replace(logical_process_axis=1)], PAID, "does not make"),
         ([FROM, TO], [MOVE._replace(gather_dim=1, shard_dim=0)], PAID, "does not make"),
+        ([FROM, TO], [MOVE._replace(pattern="anything")], PAID, "does not make"),
         ([FROM, TO], [gather(0, 0)], PAID, "does not make"),
         ([FROM, TO], [split(1, 0)], PAID, "does not make"),
         ([FROM, (), TO], [gather(0, 0), split(0, 0)], PAID, "does not make"),
+        ([FROM, FROM, TO], [CommSpec(Pattern.ALL_TO_ALL, 0, 0, 0), MOVE], PAID, "does not make"),
+        ([FROM, (), TO], [CommSpec(Pattern.GATHER, 0, 1, 0), split(1, 0)], PAID, "does not make"),
         (
             [FROM, ((0, (0, 1)),), ((0, (1,)),), BOTH, TO],
             [split(0, 1), gather(0, 0), split(0, 0), gather(0, 0)],
             PAID,
             "does not make",
         ),
-        (
-            [FROM, ((0, (0,)), (1, (0,))), TO],
-            [split(1, 0), gather(0, 0)],
-            PAID,
-            "Partition {0: [0], 1: [0]} uses mesh axis 0 twice.",
-        ),
+        ([FROM, ((0, (0,)), (1, (0,))), TO], [split(1, 0), gather(0, 0)], PAID, "axis 0 twice"),
         (
             [FROM, ((0, (0,)), (2, (1,))), FROM, TO],
             [split(2, 1), gather(2, 1), MOVE],
             PAID,
-            "Partition {0: [0], 2: [1]} names dimension 2 of a tensor that has 2, counted from 0.",
+            "names dimension 2",
         ),
+        ([FROM, AROUND, FROM, TO], [split(1, 7), gather(1, 7), MOVE], PAID, "names mesh axis 7"),
+        ([FROM, NEGATIVE, FROM, TO], [split(1, -1), gather(1, -1), MOVE], PAID, "mesh axis -1"),
         ([FROM, TO], [MOVE], Cost(nan, 1.0, 1.0), "its cost is Cost(forward=nan"),
         ([FROM, TO], [MOVE], Cost(1.0, inf, inf), "its cost is Cost(forward=1.0, backward=inf"),
         ([FROM, TO], [MOVE], Cost(1.0, 1.0, -2.0), "its cost is Cost("),
     ],
 )
 def test_what_is_no_way_is_refused_in_one_sentence(path, comms, cost, said):
-    with pytest.raises(InfeasibleDecision) as refused:
-        check(answered(path, comms, cost))
-    assert str(refused.value).startswith("Conversion 0: ")
-    assert said in str(refused.value)
-    assert is_a_sentence(str(refused.value))
+    found = refusal(InfeasibleDecision, check, answered(path, comms, cost))
+    assert found.startswith("Conversion 0: ")
+    assert said in found
 
 
 def test_a_step_to_what_does_not_divide_is_refused():
@@ -121,12 +123,8 @@ def test_a_step_to_what_does_not_divide_is_refused():
     path = [Spec(partition, shape) for partition in partitions]
     comms = [split(1, 0), CommSpec(Pattern.ALL_TO_ALL, 1, 0, 0)]
     answers = Answers([Conversion(path, comms, PAID)], [PAID.total])
-    with pytest.raises(InfeasibleDecision) as refused:
-        validate(StreamProblem(once_each([query])), answers)
-    assert str(refused.value) == (
-        "Conversion 0: Partition {1: [0]} shares dimension 1, of size 3, between 2 devices, which "
-        "do not divide it."
-    )
+    problem = StreamProblem(once_each([query]))
+    assert "do not divide it" in refusal(InfeasibleDecision, validate, problem, answers)
 
 
 def test_a_lower_axis_cannot_be_put_behind_a_higher_one():
@@ -134,12 +132,8 @@ def test_a_lower_axis_cannot_be_put_behind_a_higher_one():
     path = [source, ((0, (1, 0)),), source, target]
     move = MOVE._replace(logical_process_axis=1)
     check(answered([source, target], [move]), source, target)
-    with pytest.raises(InfeasibleDecision) as refused:
-        check(answered(path, [split(0, 0), gather(0, 0), move]), source, target)
-    assert str(refused.value) == (
-        "Conversion 0: Partition {0: [1, 0]} shards dimension 0 by mesh axes in the order 1, 0; a "
-        "conversion knows rising axes only."
-    )
+    answers = answered(path, [split(0, 0), gather(0, 0), move])
+    assert "in the order 1, 0" in refusal(InfeasibleDecision, check, answers, source, target)
 
 
 @pytest.mark.parametrize(
@@ -151,67 +145,16 @@ def test_a_lower_axis_cannot_be_put_behind_a_higher_one():
     ],
 )
 def test_where_nothing_is_to_be_done_nothing_may_be_done(path, comms, cost):
-    with pytest.raises(InfeasibleDecision) as refused:
-        check(answered(path, comms, cost), FROM, FROM)
-    assert str(refused.value) == ("Conversion 0: it has steps although its source is its target.")
+    said = refusal(InfeasibleDecision, check, answered(path, comms, cost), FROM, FROM)
+    assert "it has steps although its source is its target" in said
     check(answered([], [], NOTHING), FROM, FROM)
 
 
-AROUND = ((0, (0,)), (1, (7,)))
-
-
-@pytest.mark.parametrize(
-    ("path", "comms", "said"),
-    [
-        (
-            [FROM, AROUND, FROM, TO],
-            [split(1, 7), gather(1, 7), MOVE],
-            "Partition {0: [0], 1: [7]} names mesh axis 7, and mesh 2x2 has 2, counted from 0.",
-        ),
-        (
-            [FROM, ((0, (0,)), (1, (-1,))), FROM, TO],
-            [split(1, -1), gather(1, -1), MOVE],
-            "Partition {0: [0], 1: [-1]} names mesh axis -1, and mesh 2x2 has 2, counted from 0.",
-        ),
-        (
-            [FROM, FROM, TO],
-            [CommSpec(Pattern.ALL_TO_ALL, 0, 0, 0), MOVE],
-            "does not make {0: (0,)} of {0: (0,)}.",
-        ),
-        (
-            [FROM, (), TO],
-            [CommSpec(Pattern.GATHER, 0, 1, 0), split(1, 0)],
-            "does not make {} of {0: (0,)}.",
-        ),
-        ([FROM, TO], [MOVE._replace(pattern="anything")], "does not make {1: (0,)} of {0: (0,)}."),
-    ],
-    ids=[
-        "an axis that does not exist",
-        "a negative axis",
-        "a move to where it is",
-        "a gather of two dimensions",
-        "an unknown pattern",
-    ],
-)
-def test_what_is_no_step_is_refused(path, comms, said):
-    with pytest.raises(InfeasibleDecision) as refused:
-        check(answered(path, comms))
-    assert said in str(refused.value)
-    assert is_a_sentence(str(refused.value))
-
-
-@pytest.mark.parametrize(
-    ("shape", "mesh", "said"),
-    [
-        ((16, 16), MESH, "a tensor of shape (16, 16) on mesh 2x2."),
-        (SHAPE, Mesh.of(4, 2), "a tensor of shape (8, 8) on mesh 4x2."),
-    ],
-)
-def test_a_path_of_another_tensor_is_refused(shape, mesh, said):
+@pytest.mark.parametrize(("shape", "mesh"), [((16, 16), MESH), (SHAPE, Mesh.of(4, 2))])
+def test_a_path_of_another_tensor_is_refused(shape, mesh):
     conversion = Conversion([Spec(FROM, shape, mesh), Spec(TO, shape, mesh)], [MOVE], PAID)
-    with pytest.raises(InfeasibleDecision) as refused:
-        check(Answers([conversion], [PAID.total]))
-    assert str(refused.value) == f"Conversion 0: its path leads over {said}"
+    said = refusal(InfeasibleDecision, check, Answers([conversion], [PAID.total]))
+    assert f"a tensor of shape {shape} on mesh {mesh}" in said
 
 
 @pytest.mark.parametrize(
@@ -242,6 +185,5 @@ def test_a_step_is_valid_exactly_where_colossalai_takes_it(mesh, shape):
 
 
 def test_a_query_without_an_answer_is_refused():
-    with pytest.raises(InfeasibleDecision) as refused:
-        check(Answers([], []))
-    assert str(refused.value) == "0 conversions answer 1 queries."
+    said = refusal(InfeasibleDecision, check, Answers([], []))
+    assert said == "0 conversions answer 1 queries."

@@ -6,7 +6,7 @@ from math import prod
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_streams import is_a_sentence, meshes
+from small_streams import meshes, refusal
 
 from planners.dimspec.conversion.partition import (
     Mesh,
@@ -25,74 +25,34 @@ SHAPE = (8, 12, 6)
 @pytest.mark.parametrize(
     ("pairs", "said"),
     [
-        (
-            [(0, [0]), (1, [0])],
-            "Partition {0: [0], 1: [0]} uses mesh axis 0 twice.",
-        ),
-        ([(2, [1, 1])], "Partition {2: [1, 1]} uses mesh axis 1 twice."),
-        (
-            [(3, [1])],
-            "Partition {3: [1]} names dimension 3 of a tensor that has 3, counted from 0.",
-        ),
-        (
-            [(-4, [1])],
-            "Partition {-4: [1]} names dimension -4 of a tensor that has 3, counted from 0.",
-        ),
-        (
-            [(1, [2])],
-            "Partition {1: [2]} names mesh axis 2, and mesh 2x4 has 2, counted from 0.",
-        ),
-        (
-            [(0, [0]), (1, [-1])],
-            "Partition {0: [0], 1: [-1]} names mesh axis -1, and mesh 2x4 has 2, counted from 0.",
-        ),
-        (
-            [(2, [1])],
-            "Partition {2: [1]} shares dimension 2, of size 6, between 4 devices, which do not "
-            "divide it.",
-        ),
-        (
-            [(1, [0, 1])],
-            "Partition {1: [0, 1]} shares dimension 1, of size 12, between 8 devices, which do "
-            "not divide it.",
-        ),
-        (
-            [(1, [0]), (1, [1])],
-            "Partition {1: [0], 1: [1]} names a dimension twice.",
-        ),
-        (
-            [(1, [0]), (-2, [1])],
-            "Partition {1: [0], 1: [1]} names a dimension twice.",
-        ),
-        (
-            [(0, [1, 0])],
-            "Partition {0: [1, 0]} shards dimension 0 by mesh axes in the order 1, 0; a "
-            "conversion knows rising axes only.",
-        ),
-        ([(0, [])], "Partition {0: []} names dimension 0 without mesh axes."),
+        ([(0, [0]), (1, [0])], "Partition {0: [0], 1: [0]} uses mesh axis 0 twice"),
+        ([(2, [1, 1])], "uses mesh axis 1 twice"),
+        ([(3, [1])], "names dimension 3 of a tensor that has 3"),
+        ([(-4, [1])], "names dimension -4"),
+        ([(1, [2])], "names mesh axis 2, and mesh 2x4 has 2"),
+        ([(0, [0]), (1, [-1])], "names mesh axis -1"),
+        ([(2, [1])], "dimension 2, of size 6, between 4 devices"),
+        ([(1, [0, 1])], "dimension 1, of size 12, between 8 devices"),
+        ([(1, [0]), (1, [1])], "names a dimension twice"),
+        ([(1, [0]), (-2, [1])], "names a dimension twice"),
+        ([(0, [1, 0])], "in the order 1, 0"),
+        ([(0, [])], "dimension 0 without mesh axes"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence_that_names_it(pairs, said):
-    with pytest.raises(PartitionError) as refused:
-        checked_partition(Mesh.of(2, 4), SHAPE, pairs)
-    assert str(refused.value) == said
-    assert is_a_sentence(said)
+def test_what_is_wrong_is_named_in_one_sentence(pairs, said):
+    assert said in refusal(PartitionError, checked_partition, Mesh.of(2, 4), SHAPE, pairs)
 
 
 @pytest.mark.parametrize(
     ("partition", "said"),
     [
-        (((0, (0,)), (1, (0,))), "uses mesh axis 0 twice"),
         (((0, (0, 0)),), "uses mesh axis 0 twice"),
-        (((3, (1,)),), "names dimension 3"),
         (((-1, (1,)),), "names dimension -1"),
         (((2, (1,)),), "which do not divide it"),
     ],
 )
 def test_a_partition_of_an_object_is_checked_too(partition, said):
-    with pytest.raises(PartitionError, match=said) as refused:
-        check_partition(Mesh.of(2, 4), SHAPE, partition)
-    assert is_a_sentence(str(refused.value))
+    assert said in refusal(PartitionError, check_partition, Mesh.of(2, 4), SHAPE, partition)
 
 
 def test_a_mesh_axis_is_looked_at_before_what_it_would_divide():
@@ -135,14 +95,7 @@ def test_a_size_that_all_devices_do_not_divide_is_sharded_by_some_alone():
     found = list(all_partitions(Mesh.of(2, 4), (12, 64)))
     names = {sequence_name(2, partition) for partition in found}
     assert names == {
-        "[R, R]",
-        "[S0, R]",
-        "[S1, R]",
-        "[R, S0]",
-        "[R, S1]",
-        "[S0, S1]",
-        "[S1, S0]",
-        "[R, S01]",
+        *("[R, R]", "[S0, R]", "[S1, R]", "[R, S0]", "[R, S1]", "[S0, S1]", "[S1, S0]", "[R, S01]")
     }
 
 
@@ -183,10 +136,7 @@ def test_anything_is_either_possible_or_refused_in_one_sentence(mesh, shape, pai
     if not is_outside and meant in set(all_partitions(mesh, shape)):
         assert tuple(sorted(checked_partition(mesh, shape, pairs))) == meant
         return
-    with pytest.raises(PartitionError) as refused:
-        checked_partition(mesh, shape, pairs)
-    assert is_a_sentence(str(refused.value))
-    assert str(refused.value).startswith("Partition {")
+    assert refusal(PartitionError, checked_partition, mesh, shape, pairs).startswith("Partition {")
 
 
 def test_the_order_of_dimensions_is_part_of_a_partition():

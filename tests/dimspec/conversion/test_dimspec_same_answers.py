@@ -7,7 +7,7 @@ from math import prod
 
 import pytest
 from hypothesis import given, settings
-from small_streams import GREEDY, SEARCHES, asked, queries, told
+from small_streams import GREEDY, SEARCHES, asked, queries, refusal, told
 
 from harness.contract import UsageError
 from planners.dimspec.conversion.partition import Mesh, check_partition
@@ -21,7 +21,7 @@ OTHERS = GREEDY[1:]
 def some(kind: str) -> tuple[Query, ...]:
     if kind == "all pairs of eight":
         return tuple(batch_of_eight())
-    return tuple(random_queries(1000, seed=11))
+    return tuple(random_queries(20_000 if kind == "many random" else 1000, seed=11))
 
 
 @cache
@@ -44,7 +44,7 @@ def test_the_queries_are_as_many_and_as_different_as_is_said():
     assert max(len(path) for path, *_ in expected("random")) >= 4
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, pytest.param("many random", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["path-cache", "interned"])
 def test_it_answers_as_the_reference_does(name, kind):
     search = SEARCHES[name]()
@@ -72,34 +72,13 @@ def test_it_answers_anything_as_the_reference_does(query):
         assert told(asked(search, query)) == answer, name
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["path-cache", "interned"])
-def test_what_was_asked_before_does_not_matter(name, kind):
-    search = SEARCHES[name]()
-    order = [*range(len(some(kind)))] * 2
-    random.Random(3).shuffle(order)
-    for index in order[:600]:
-        query = some(kind)[index]
-        assert told(asked(search, query)) == expected(kind)[index], query
-
-
 @pytest.mark.parametrize("name", ["path-cache", "interned", "optimal"])
-def test_each_search_knows_nothing_of_the_others(name):
-    query = some("random")[7]
-    first, second = SEARCHES[name](), SEARCHES[name]()
-    one, other = asked(first, query), asked(second, query)
-    assert told(one) == told(other)
-    assert {id(spec) for spec in one.path}.isdisjoint(id(spec) for spec in other.path)
-
-
-def test_optimal_answers_the_same_whatever_was_asked_before():
-    drawn = some("random")[:200]
-    alone = [told(asked(SEARCHES["optimal"](), query)) for query in drawn]
-    order = [*range(len(drawn))] * 2
-    random.Random(5).shuffle(order)
-    search = SEARCHES["optimal"]()
-    for index in order:
-        assert told(asked(search, drawn[index])) == alone[index], drawn[index]
+def test_what_was_asked_before_does_not_matter(name):
+    drawn = random.Random(3).sample([query for kind in KINDS for query in some(kind)], 300)
+    alone = {query: told(asked(SEARCHES[name](), query)) for query in drawn}
+    search = SEARCHES[name]()
+    for query in random.Random(5).sample(drawn * 2, 600):
+        assert told(asked(search, query)) == alone[query], query
 
 
 @pytest.mark.parametrize("name", SEARCHES)
@@ -133,9 +112,7 @@ def test_specs_of_different_tensors_are_not_converted(mesh, shape):
     search = SEARCHES["interned"]()
     source, other = search.spec(Mesh.of(2, 2), (8, 8), ((0, (0,)),)), search.spec(mesh, shape, ())
     for pair in ((source, other), (other, source)):
-        with pytest.raises(UsageError) as refused:
-            search.convert(*pair)
-        assert str(refused.value) == f"{pair[0]} and {pair[1]} are specs of different tensors."
+        assert "specs of different tensors" in refusal(UsageError, search.convert, *pair)
 
 
 @pytest.mark.parametrize("name", SEARCHES)
@@ -179,16 +156,6 @@ def test_the_path_cache_tells_apart_all_that_decides():
         assert answer != before
         assert answer == told(asked(SEARCHES["eager-dict"](), other))
     assert told(asked(search, asked_first)) == before
-
-
-@pytest.mark.slow
-def test_20_000_random_conversions_are_answered_as_the_reference_does():
-    searches = {name: SEARCHES[name]() for name in OTHERS}
-    reference = SEARCHES["eager-dict"]()
-    for query in random_queries(20_000, seed=2024):
-        answer = told(asked(reference, query))
-        for name, search in searches.items():
-            assert told(asked(search, query)) == answer, (name, query)
 
 
 @pytest.mark.slow

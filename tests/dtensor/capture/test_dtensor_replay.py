@@ -177,7 +177,7 @@ def test_a_file_is_called_by_its_name_and_its_content(taken):
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"caches": "hot"}, "must be one of warm, cold, not 'hot'."),
+        ({"caches": "hot"}, "one of cold, warm, not 'hot'."),
         ({"calls": "0"}, "must be a whole number of at least 1, not '0'."),
         ({"dims": "2"}, "Unknown parameter of workload "),
     ],

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from harness.contract import (
     Counter,
@@ -23,7 +25,7 @@ from harness.contract import (
     Topology,
     WorkloadSpec,
 )
-from harness.model.ids import at_most
+from harness.contract.parameters import Count, Parameters, read_parameters
 
 Decision = tuple[int, ...]
 
@@ -50,12 +52,16 @@ class Observed:
     recorder: Recorder | None = None
 
 
+class ToyParameters(Parameters, frozen=True):
+    size: Count = 6
+    folder: str | None = None
+    build: Annotated[float, Meta(gt=0, le=100)] = 0.0  # seconds
+
+
 def build(workload: WorkloadSpec, topology: Topology) -> ToyProblem:
-    workload.check_parameters(("size", "folder", "build"))
-    time.sleep(workload.get("build", float, 0.0, "a number of seconds"))
-    folder = workload.get("folder", Path, None, "a path")
-    size = workload.get("size", at_most(10**9), 6, "a whole number of at least 1")
-    return ToyProblem(size, topology.gpus, folder)
+    asked = read_parameters(workload, ToyParameters)
+    time.sleep(asked.build)
+    return ToyProblem(asked.size, topology.gpus, Path(asked.folder) if asked.folder else None)
 
 
 def fingerprint(decision: Decision) -> str:

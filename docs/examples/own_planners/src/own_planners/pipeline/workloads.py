@@ -1,19 +1,23 @@
 """The chains of layers: a published model, a generated one, a user's file."""
 
 import random
+from typing import Annotated
+
+from msgspec import Meta
 
 from harness.contract import (
     Column,
     Inventory,
+    Parameters,
+    Seed,
     Topology,
     UsageError,
     Workload,
     WorkloadSpec,
-    at_most,
     read_file,
     read_json,
+    read_parameters,
     unknown,
-    whole_number,
 )
 
 _GPT3 = Workload(
@@ -28,10 +32,19 @@ _UNEVEN = Workload(
     "layers=100 layers, each of 1 to 1,000 GFLOP, made up with seed=0",
     "random.Random(seed).randint(1, 1000), once for each layer",
 )
-_PARAMETERS: dict[str, tuple[str, ...]] = {_GPT3.name: (), _UNEVEN.name: ("layers", "seed")}
 _MOST_LAYERS = 10_000
 _MOST_FLOP = 10**18
 _GIGA = 10**9
+
+
+class UnevenParameters(Parameters, frozen=True):
+    """The number of layers, and the seed of their costs."""
+
+    layers: Annotated[int, Meta(ge=1, le=_MOST_LAYERS)] = 100
+    seed: Seed = 0
+
+
+_PARAMETERS = {_GPT3.name: Parameters, _UNEVEN.name: UnevenParameters}
 
 
 def list_workloads() -> tuple[Workload, ...]:
@@ -76,18 +89,15 @@ def layer_costs(spec: WorkloadSpec) -> tuple[int, ...]:
         UsageError: there is no such workload, or the file cannot be used.
     """
     if _is_file(spec):
-        spec.check_parameters(())
+        read_parameters(spec, Parameters)
         return _read(spec.name)
     if spec.name not in _PARAMETERS:
         raise unknown("workload of family 'pipeline',", spec.name, [*_PARAMETERS, "FILE.json"])
-    spec.check_parameters(_PARAMETERS[spec.name])
-    if spec.name == _GPT3.name:
+    asked = read_parameters(spec, _PARAMETERS[spec.name])
+    if not isinstance(asked, UnevenParameters):
         return transformer(layers=96, width=12_288, tokens=2_048, vocabulary=51_200)
-    allowed = f"a whole number from 1 to {_MOST_LAYERS:,}"
-    layers = spec.get("layers", at_most(_MOST_LAYERS), 100, allowed)
-    seed = spec.get("seed", whole_number, 0, "a whole number of at least 0")
-    draw = random.Random(seed)
-    return tuple(draw.randint(1, 1000) * _GIGA for _ in range(layers))
+    draw = random.Random(asked.seed)
+    return tuple(draw.randint(1, 1000) * _GIGA for _ in range(asked.layers))
 
 
 def transformer(layers: int, width: int, tokens: int, vocabulary: int) -> tuple[int, ...]:

@@ -1,0 +1,109 @@
+"""Parameters of workloads become structs; what is wrong is said in one sentence."""
+
+from typing import Annotated, Literal
+
+import pytest
+from msgspec import Meta
+
+from harness.contract.parameters import (
+    CAPTURED_FILE,
+    Count,
+    Parameters,
+    Seed,
+    read_parameters,
+    workload_parameters,
+)
+from harness.model.errors import UsageError
+from harness.model.ids import WorkloadSpec
+
+
+class Drawn(Parameters, frozen=True):
+    tables: Annotated[int, Meta(ge=1, le=1000)] = 100
+    calls: Count | None = None
+    seed: Seed = 0
+    share: Annotated[float, Meta(gt=0, le=2)] | None = None
+    rule: Literal["adamw", "sgd"] = "adamw"
+    shape: (
+        Annotated[
+            tuple[Annotated[int, Meta(ge=1)], ...], Meta(max_length=2, extra={"separator": "x"})
+        ]
+        | None
+    ) = None
+    ops: Annotated[tuple[Literal["mm", "t"], ...], Meta(extra={"separator": "+"})] = ("mm", "t")
+
+    def __post_init__(self) -> None:
+        if self.calls and self.shape:
+            raise ValueError("'calls' and 'shape' exclude each other")
+
+
+KINDS = {"drawn": Drawn, "plain": Parameters, CAPTURED_FILE: Drawn}
+
+
+def read(text: str) -> Parameters:
+    return workload_parameters(WorkloadSpec.parse(text), "toys", KINDS)
+
+
+def test_each_type_is_read_from_its_text():
+    text = "drawn[tables=7,seed=123456789012345678901234567890,share=0.5,rule=sgd,shape=8x4,ops=t]"
+    assert read(text) == Drawn(
+        tables=7,
+        seed=123456789012345678901234567890,
+        share=0.5,
+        rule="sgd",
+        shape=(8, 4),
+        ops=("t",),
+    )
+    assert read("drawn[calls=3,ops=mm+t]") == Drawn(calls=3)
+
+
+def test_what_is_left_out_has_its_default():
+    assert read("drawn") == Drawn()
+    assert read("plain") == Parameters()
+    assert read_parameters(WorkloadSpec("any"), Drawn) == Drawn()
+
+
+def test_a_captured_file_takes_its_own_parameters():
+    assert read("mine.json.gz[tables=3]") == read("mine.json[tables=3]") == Drawn(tables=3)
+
+
+WHOLE = ["0", "-1", "1.5", "many", "", "+5", "1_0", "\N{ARABIC-INDIC DIGIT THREE}", "9" * 5000]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "limits"),
+    [
+        *(("tables", value, "a whole number from 1 to 1,000") for value in (*WHOLE, "1001")),
+        ("calls", "0", "a whole number of at least 1"),
+        ("seed", "-1", "a whole number of at least 0"),
+        *(
+            ("share", value, "a number above 0, at most 2")
+            for value in ("0", "3", "nan", "inf", "a")
+        ),
+        ("rule", "adam", "one of adamw, sgd"),
+        *(("shape", value, "joined by x, at most 2") for value in ("1x2x3", "1x", "x", "0", "1*2")),
+        *(("ops", value, "one of mm, t, or several joined by +") for value in ("mm+", "relu")),
+    ],
+)
+def test_a_value_that_is_not_possible_is_named_with_its_limits(name, value, limits):
+    with pytest.raises(UsageError) as refused:
+        read_parameters(WorkloadSpec("drawn", {name: value}), Drawn)
+    said = str(refused.value)
+    assert said.startswith(f"Parameter '{name}' of workload 'drawn[{name}=")
+    assert limits in said
+
+
+@pytest.mark.parametrize(
+    ("workload", "said"),
+    [
+        ("drawn[calls=1,shape=2]", "'calls' and 'shape' exclude each other"),
+        ("drawn[table=3]", "did you mean tables?"),
+        ("plain[tables=3]", "Unknown parameter of workload 'plain', 'tables'; known are: none."),
+        ("drown", "Unknown workload of family 'toys', 'drown'; did you mean drawn?"),
+        ("else", "known are: FILE.json.gz, drawn, plain."),
+        ("mine.json.gz[op=t]", "did you mean ops?"),
+    ],
+)
+def test_names_that_are_unknown_or_exclude_each_other_are_said(workload, said):
+    with pytest.raises(UsageError) as refused:
+        read(workload)
+    assert said in str(refused.value)
