@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from planners.embedding.same_plan.bin_proposer_2d import Singles, axes_of
+from planners.embedding.same_plan.bin_proposer import Singles, axes_of
 from planners.embedding.same_plan.dynamic_programming import by_table
 from planners.embedding.search.compiling import allocating_kernel
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace

@@ -14,8 +14,7 @@ from torchrec.distributed.planner.proposers import (
 )
 from torchrec.distributed.planner.types import Proposer
 
-from planners.embedding.same_plan.bin_proposer import BinProposer
-from planners.embedding.same_plan.bin_proposer_2d import BinProposer2D
+from planners.embedding.same_plan.bin_proposer import BinProposer, BinProposer2D
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 Stream = Generator[Ints, Floats, None]

@@ -90,7 +90,7 @@ def dp_compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 def dp_tzrec_2d(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Dynamic programming over total HBM and total DDR, in NumPy"""
     from planners.embedding.decision import prepare
-    from planners.embedding.same_plan.bin_proposer_2d import BinProposer2D
+    from planners.embedding.same_plan.bin_proposer import BinProposer2D
 
     return prepare(problem, proposer=BinProposer2D)
 
@@ -98,7 +98,7 @@ def dp_tzrec_2d(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 @FAMILY.variant("dp-compiled-2d", same_as="dp-tzrec-2d", source="shardbench", requires=("numba",))
 def dp_compiled_2d(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """TorchEasyRec's dynamic programming in two dimensions, partitioner included, compiled"""
-    from planners.embedding.same_plan.bin_proposer_2d import BinProposer2D
+    from planners.embedding.same_plan.bin_proposer import BinProposer2D
 
     return _compiled(problem, BinProposer2D)
 

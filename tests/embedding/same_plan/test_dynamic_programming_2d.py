@@ -12,8 +12,7 @@ from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.decision import fingerprint, validate
 from planners.embedding.problem import build
-from planners.embedding.same_plan.bin_proposer import BinProposer
-from planners.embedding.same_plan.bin_proposer_2d import BinProposer2D
+from planners.embedding.same_plan.bin_proposer import BinProposer, BinProposer2D
 from planners.embedding.same_plan.dynamic_programming_2d import bin_proposals_2d
 from planners.embedding.search.space import search_space
 
