@@ -6,11 +6,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
-from torchrec.distributed.planner.types import (
-    ParameterConstraints,
-    Shard,
-    ShardingOption,
-)
+from torchrec.distributed.planner.types import ParameterConstraints, Shard, ShardingOption
 
 from planners.embedding.search.lanes import Diverged, Lanes
 from planners.embedding.search.unmade_shards import Estimates, Ints, ShardLayout, with_shards
@@ -18,15 +14,15 @@ from planners.embedding.search.unmade_shards import Estimates, Ints, ShardLayout
 Ask = Callable[[list[ShardingOption]], None]
 """Has torchrec's estimators fill in the estimates of the shards of some options."""
 
-# Fewer shards than these are estimated one by one in no more time.
+# Lanes save no time for fewer shards than this.
 _FEW = 4
 
-# The most features whose lookups `sum` adds to the same as floats and as lanes. Since Python 3.12
-# it makes up for the rounding of floats alone, which changes the sum of three.
+# `sum` adds the lookups of at most this many features alike as floats and as lanes. Since Python
+# 3.12 it compensates for the rounding of floats alone, which changes the sum of three.
 _ADDED_ALIKE = 2 if sum([0.1] * 10) == 1 else math.inf
 
-# What an estimate goes by in each lane, or does not go by at all. By all else options are alike or
-# are not; a name only says which constraints there are.
+# Attributes that differ from lane to lane, or that no estimate depends on. Options that share lanes
+# are equal in all other attributes; a name only leads to the constraints.
 _OF_TABLES = {
     "name",
     "_tensor",
@@ -46,15 +42,15 @@ _OF_CONSTRAINTS = {
 
 
 class Estimation:
-    """Asks torchrec's estimators about options that are cut in these ways.
+    """Asks torchrec's estimators about options with these layouts.
 
     A shard's estimates depend on its option and its size alone, and a row-wise table has one or
-    two sizes of shard however many ranks there are. `first` says where the sizes of an option
-    begin in `estimates`, which has all of them.
+    two sizes of shard however many ranks there are. Option i has the estimates first[i] to
+    first[i + 1], one for each size.
 
     With `constraints`, those of each estimator, options that differ in their tables alone are
-    estimated at once, in lanes, as far as torchrec's formulas let themselves be used so. Two shards
-    of each calculation are asked for one by one: where one differs in a bit, so are all.
+    estimated at once, in lanes, as far as torchrec's formulas allow. Two shards of each calculation
+    are also asked for one by one: if one differs in a bit, all shards are.
     """
 
     def __init__(
@@ -80,7 +76,7 @@ class Estimation:
         self._one_by_one(left)
 
     def _in_lanes(self, alike: "_Alike") -> tuple[list[int], Ints]:
-        """Estimate what goes in lanes; return what to check, and the options that are left."""
+        """Estimate in lanes; return the shards to check, and the options that are left."""
         groups: dict[Hashable, list[int]] = {}
         checks, left = [], [np.empty(0, np.int64)]
         for number, option in enumerate(self._options):
@@ -89,7 +85,7 @@ class Estimation:
             else:
                 groups.setdefault(alike.key(option), []).append(number)
         waiting = [np.concatenate([*map(self._shards, group)]) for group in groups.values()]
-        ways = 8 * len(waiting)  # lanes that part too often are no lanes
+        ways = 8 * len(waiting)  # lanes that part more often than this save no time
         while waiting:
             shards = waiting.pop()
             if len(shards) < _FEW or ways < 0:
@@ -101,7 +97,7 @@ class Estimation:
             except Diverged as error:
                 ways -= 1
                 waiting += [shards[error.true], shards[~error.true]]
-            except Exception:  # where it is torchrec's, it comes again from plain numbers
+            except Exception:  # an error of torchrec's is raised again by plain numbers
                 left.append(shards)
             else:
                 self.estimates.put(shards, option.shards[0])
@@ -114,16 +110,15 @@ class Estimation:
         return np.arange(self.first[number], self.first[number + 1])
 
     def _together(self, shards: Ints) -> ShardingOption:
-        """Return one option with one shard that stands for all of these, by lanes."""
+        """Return one option with one shard, in lanes, that stands for all of these."""
         numbers = self._option[shards].tolist()
         one = self._options[numbers[0]]
         tables = [self._layouts[number].table for number in numbers]
         lengths = zip(*(self._options[number].input_lengths for number in numbers), strict=True)
         sizes = zip(*(self._sizes[number] for number in shards.tolist()), strict=True)
-        size = [Lanes.of(each) for each in sizes]
-        option = with_shards(one, [Shard(size, [0, 0])], ShardingOption)
+        option = with_shards(one, [Shard([*map(Lanes.of, sizes)], [0, 0])], ShardingOption)
         option._tensor = _Tables(one.tensor, tables)
-        option.input_lengths = [Lanes.of(each) for each in lengths]
+        option.input_lengths = [*map(Lanes.of, lengths)]
         return option
 
     def _alone(self, shard: int) -> ShardingOption:
@@ -132,7 +127,7 @@ class Estimation:
         return with_shards(one, [Shard([*self._sizes[shard]], [0, 0])], ShardingOption)
 
     def _differ(self, checks: Sequence[int]) -> bool:
-        """Say whether an estimator answers otherwise when it is asked for one shard."""
+        """Whether an estimator answers differently when asked for one shard alone."""
         options = [self._alone(shard) for shard in checks]
         self._ask(options)
         for shard, option in zip(checks, options, strict=True):
@@ -163,55 +158,55 @@ class Estimation:
 
 
 class _Tables:
-    """Stands for the tensors of several tables, of one type, in what estimators ask of one."""
+    """Stands for the tensors of several tables of one type, as far as estimators read them."""
 
     def __init__(self, one: Any, sizes: Sequence[tuple[int, int]]) -> None:
-        self.shape = tuple(Lanes.of(each) for each in zip(*sizes, strict=True))
+        self.shape = tuple(map(Lanes.of, zip(*sizes, strict=True)))
         self.element_size = one.element_size
         self.dtype, self.device = one.dtype, one.device
         if hasattr(one, "_optimizer_classes"):
             self._optimizer_classes = one._optimizer_classes
 
     def numel(self) -> Any:
-        """Return how many numbers each tensor has."""
+        """Return the number of elements of each tensor."""
         return self.shape[0] * self.shape[1]
 
     nelement = numel
 
 
 class _Alike:
-    """Tells which options differ in nothing but what an estimate goes by in each lane."""
+    """Finds options that may share lanes."""
 
     def __init__(self, constraints: Sequence[dict[str, ParameterConstraints] | None]) -> None:
         self._constraints = constraints
         self._tables: dict[tuple[int, str], Hashable] = {}
 
     def key(self, option: ShardingOption) -> Hashable:
-        """Return what is equal for options that are alike."""
-        said = tuple(v for name, v in vars(option).items() if name not in _OF_TABLES)
+        """Return a key that is equal for options that may share lanes."""
+        values = tuple(v for name, v in vars(option).items() if name not in _OF_TABLES)
         try:
-            hash(said)  # all at once, which takes a tenth of one by one
+            hash(values)  # all at once, which takes a tenth of the time of one by one
         except TypeError:
-            said = tuple(map(hashable, said))
-        return said, len(option.input_lengths), self._table(option)
+            values = tuple(map(hashable, values))
+        return values, len(option.input_lengths), self._table(option)
 
     def _table(self, option: ShardingOption) -> Hashable:
         tensor = option.tensor
         known = id(tensor), option.name
         if known not in self._tables:
             classes = getattr(tensor, "_optimizer_classes", None)
-            said = [tensor.dtype, tensor.device, hashable(classes)]
+            values = [tensor.dtype, tensor.device, hashable(classes)]
             for constraints in self._constraints:
-                mine = constraints and constraints.get(option.name)
-                for name, value in vars(mine).items() if mine else ():
+                of_table = constraints and constraints.get(option.name)
+                for name, value in vars(of_table).items() if of_table else ():
                     if name not in _OF_CONSTRAINTS:
-                        said.append((name, hashable(value)))
-            self._tables[known] = tuple(said)
+                        values.append((name, hashable(value)))
+            self._tables[known] = tuple(values)
         return self._tables[known]
 
 
 def hashable(value: Any) -> Hashable:
-    """Return something that is equal for equal values; what it cannot look into equals itself."""
+    """Return a key that is equal for equal values; an opaque object equals only itself."""
     if isinstance(value, list | tuple):
         return type(value), *map(hashable, value)
     try:

@@ -1,4 +1,4 @@
-"""Numbers in the lanes of a vector, which formulas for one number calculate with all at once."""
+"""Vectors that stand for one number in a formula, which then calculates for many at once."""
 
 import math
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from typing_extensions import override
 
 
 class Diverged(Exception):
-    """A formula asked something that is true in some lanes alone, those that `true` says."""
+    """A formula asked a question that is true in some lanes only: those of the mask `true`."""
 
     def __init__(self, true: npt.NDArray[np.bool_]) -> None:
         super().__init__("The lanes have to go different ways.")
@@ -18,10 +18,10 @@ class Diverged(Exception):
 
 
 class Lanes(np.ndarray[Any, np.dtype[Any]]):
-    """An array of Python's own numbers, which takes the place of one number in a formula.
+    """An array of Python's own numbers, in the place of one number in a formula.
 
-    Every lane comes to what Python comes to with its number alone, to the last bit, in exact
-    integers and in floats. Where the lanes would go different ways, Diverged is raised.
+    Every lane gets the result that Python gets with its number alone, to the last bit, in exact
+    integers and in floats. Where lanes would take different branches, Diverged is raised.
     """
 
     @classmethod
@@ -49,26 +49,14 @@ class Lanes(np.ndarray[Any, np.dtype[Any]]):
 
     @override
     def __float__(self) -> float:
-        """Return not-a-number where that is in a lane; for anything but that question, infinity."""
+        """Return NaN if any lane is NaN, else infinity: torchrec asks `math.isnan` and no more."""
         return math.nan if any(map(math.isnan, self)) else math.inf
 
-    # In place they would change what the formula was given.
-
-    @override
-    def __iadd__(self, other: Any) -> Any:
-        return self + other
-
-    @override
-    def __isub__(self, other: Any) -> Any:
-        return self - other
-
-    @override
-    def __imul__(self, other: Any) -> Any:
-        return self * other
-
-    @override
-    def __itruediv__(self, other: Any) -> Any:
-        return self / other
+    # NumPy's would change the formula's arguments; these return new lanes, as Python's numbers do.
+    __iadd__ = np.ndarray.__add__
+    __isub__ = np.ndarray.__sub__
+    __imul__ = np.ndarray.__mul__
+    __itruediv__ = np.ndarray.__truediv__
 
 
 _ceil = np.frompyfunc(math.ceil, 1, 1)
