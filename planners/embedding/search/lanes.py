@@ -53,10 +53,10 @@ class Lanes(np.ndarray[Any, np.dtype[Any]]):
         return math.nan if any(map(math.isnan, self)) else math.inf
 
     # NumPy's would change the formula's arguments; these return new lanes, as Python's numbers do.
-    __iadd__ = np.ndarray.__add__
-    __isub__ = np.ndarray.__sub__
-    __imul__ = np.ndarray.__mul__
-    __itruediv__ = np.ndarray.__truediv__
+    __iadd__: Any = np.ndarray.__add__
+    __isub__: Any = np.ndarray.__sub__
+    __imul__: Any = np.ndarray.__mul__
+    __itruediv__: Any = np.ndarray.__truediv__
 
 
 _ceil = np.frompyfunc(math.ceil, 1, 1)

@@ -132,8 +132,9 @@ def certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     from planners.embedding.search import warm_up
 
     warm_up.compile_ahead(warm_up.BEST_PLAN)
-    moving = problem.moving
-    near = {} if moving is None else {"previous": moving.previous, "move_budget": moving.gib}
+    near: dict[str, Any] = {}
+    if problem.moving is not None:
+        near = {"previous": problem.moving.previous, "move_budget": problem.moving.gib}
     planner = partial(Planner, mode="best-plan", search_seconds=problem.search_seconds, **near)
     return prepare(problem, planner)
 
