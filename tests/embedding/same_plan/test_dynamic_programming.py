@@ -59,7 +59,7 @@ def test_both_forms_agree_without_ties_where_no_option_takes_ddr(drawn, ranks, c
     for number, one in enumerate(options):  # sums of powers of two are exact, and never equal
         for index, shard in enumerate(one.shards):
             shard.perf.fwd_compute = 0.0 if index else 2.0**number
-    # A bin is a power of two of units: its parts and all sums are exact in single precision.
+    # A bin is a power of two of units: its parts and all sums are exact in single precision
     devices = topology("cuda", ranks, bins * capacity * (10**9 + 7))
     in_one = driven(BinProposer(bins), options, devices)
     assert driven(BinProposer2D(bins), options, devices) == in_one
@@ -67,7 +67,7 @@ def test_both_forms_agree_without_ties_where_no_option_takes_ddr(drawn, ranks, c
 
 @given(search_spaces(), st.integers(1, 3), st.integers(1, 60), st.integers(1, 60))
 def test_no_combination_that_it_could_have_proposed_is_cheaper(drawn, ranks, hbm, ddr):
-    """With a bin for each byte, few tables, and whole numbers that are exact in single precision."""
+    """With a bin for each byte, few tables, and numbers that are exact in single precision."""
     unit, options = drawn
     options = [one for one in options if one.name in ("table_0", "table_1")]
     for shard in (shard for one in options for shard in one.shards):
