@@ -69,10 +69,10 @@ class BinProposer(Proposer):
         perf_rating: float | None = None,
         storage_constraint: Topology | None = None,
     ) -> None:
-        """Go on to the next proposal; ValueError where the first feedback names no devices."""
+        """Go on to the next proposal; ValueError if the first feedback has no topology."""
         if self._later is None:
             if storage_constraint is None:
-                raise ValueError("The first feedback must say what the devices can hold.")
+                raise ValueError("The first feedback needs a topology as `storage_constraint`.")
             chosen = self._by_bin(storage_constraint) if self._tables else iter(())
             self._later = (
                 [options[number] for options, number in zip(self._tables, numbers, strict=True)]

@@ -93,7 +93,7 @@ class _TriedProposals:
             self._last = failed[-1]
 
     def outcome(self) -> Found | NotFound:
-        """Return the best plan so far, or what failed."""
+        """Return the best plan so far, or else the proposals that failed."""
         best = self._partition.best
         if best is None:
             return NotFound(self._smallest, self._last, len(self._ratings))

@@ -1,7 +1,8 @@
 """TorchRec's enumerator, asking its estimators once for each distinct shard."""
 
 import copy
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from types import FunctionType
 from typing import Any, cast
@@ -72,29 +73,26 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
             super().populate_estimates(sharding_options)
             return
         if all(map(_looks_at_one_shard, self._estimators)):
-            constraints = [estimator._constraints for estimator in self._estimators]
-            ask = super().populate_estimates
-            try:
-                estimation = Estimation(
-                    sharding_options,
-                    layouts,
-                    ask,
-                    constraints if all(map(_is_torchrecs, self._estimators)) else None,
-                )
-            except Exception:  # its text may list shards: below it is raised with all of them
-                pass
-            else:
-                for option, layout, first in zip(
-                    sharding_options, layouts, estimation.first[:-1].tolist(), strict=True
-                ):
-                    shards = UnmadeShards(layout, estimation.estimates, first)
-                    leave_unmade(option, shards, _KeptOption)
+            with suppress(Exception):  # its text may list shards: it is raised again with all below
+                self._estimate_sizes(sharding_options, layouts)
                 return
         for option, layout in zip(sharding_options, layouts, strict=True):
             option.shards = layout.shards()
         super().populate_estimates(sharding_options)
         for option in sharding_options:
             option.__class__ = _KeptOption
+
+    def _estimate_sizes(
+        self, options: list[ShardingOption], layouts: Sequence[ShardLayout]
+    ) -> None:
+        """Estimate each size of shard once, and leave all shards unmade."""
+        in_lanes = all(map(_is_torchrecs, self._estimators))
+        constraints = [estimator._constraints for estimator in self._estimators]
+        ask = super().populate_estimates
+        estimation = Estimation(options, layouts, ask, constraints if in_lanes else None)
+        for option, layout, first in zip(options, layouts, estimation.first.tolist(), strict=False):
+            shards = UnmadeShards(layout, estimation.estimates, first)
+            leave_unmade(option, shards, _KeptOption)
 
     def _get_stash_weights(self, parameter: str, module: nn.Module) -> bool:
         key = parameter, id(module)

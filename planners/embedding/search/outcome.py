@@ -57,7 +57,7 @@ class NotFound:
 
     @property
     def verdict(self) -> str:
-        """Return as a clause what is known of a plan; empty where no proof was tried."""
+        """Return a clause on whether a plan exists; empty where no proof was tried."""
         if math.isinf(self.bound):
             return "it is proven that no plan fits"
         if not self.tried:

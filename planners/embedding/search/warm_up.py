@@ -95,10 +95,11 @@ def _kernels(module: str) -> Sequence[Any]:
     return compiling.KERNELS.get(f"{PACKAGE}.{module}", ())
 
 
-def advance(modules: Iterable[str], *, at_once: int = 1, niceness: int = _NICENESS) -> bool:
+def advance(modules: Iterable[str], urgent: bool = False) -> bool:
     """Have processes compile the missing kernels, without waiting; return whether none is missing.
 
-    At most `at_once` processes started here run at a time. Raises CannotCompile.
+    At most one process started here runs at a time, at low priority; if `urgent`, one for each
+    core, at normal priority. Raises CannotCompile.
     """
     for module, process in list(_running.items()):
         if process.poll() is not None:
@@ -106,8 +107,8 @@ def advance(modules: Iterable[str], *, at_once: int = 1, niceness: int = _NICENE
             _check_success(module, process)
     missing = [module for module in modules if not are_kept((module,))]
     for module in missing:
-        if module not in _running and len(_running) < at_once:
-            _start(module, missing, niceness)
+        if module not in _running and len(_running) < (_cores() if urgent else 1):
+            _start(module, missing, 0 if urgent else _NICENESS)
     return not missing
 
 
@@ -165,7 +166,7 @@ def begin(modules: Iterable[str]) -> None:
     _soon[:] = modules
     compiling.wait_for = _wait_for_module
     with suppress(CannotCompile):
-        advance(_soon, at_once=_cores(), niceness=0)
+        advance(_soon, urgent=True)
 
 
 def wait_for(modules: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
@@ -177,7 +178,7 @@ def wait_for(modules: Sequence[str], clock: Callable[[], float] = time.monotonic
     began = clock()
     with suppress(CannotCompile):
         while not are_kept(modules):
-            advance((*modules, *_soon), at_once=_cores(), niceness=0)
+            advance((*modules, *_soon), urgent=True)
             if clock() - began > _SILENT_SECONDS:
                 _announce()
             time.sleep(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Every rung of the ladder decides the same, and copies exactly what it says it copies."""
+"""All rungs of the ladder make the same decision, with the copies that their names promise."""
 
 import copy
 

@@ -120,16 +120,14 @@ def _place_on_one_host(problem: Inputs, work: Work, column: int, first: int) -> 
     """Place an option on the host of rank `first`; False may leave a part of it there."""
     placement = problem.placement[work.row[column]]
     end = first + problem.host_ranks
-    placed = False
     if placement == Placement.HOST_ROWS:
-        placed = place_in_order(problem, work, column, first, end)
-    elif placement == Placement.HOST_COLUMNS:
-        placed = True
-        for shard in range(shards_of(problem.first_shard, work.row[column])):
-            placed = placed and (
-                place_freely(problem, work, column, shard, first, end, problem.host_ranks) >= 0
-            )
-    return placed
+        return place_in_order(problem, work, column, first, end)
+    if placement != Placement.HOST_COLUMNS:
+        return False
+    for shard in range(shards_of(problem.first_shard, work.row[column])):
+        if place_freely(problem, work, column, shard, first, end, problem.host_ranks) < 0:
+            return False
+    return True
 
 
 @merged
@@ -142,6 +140,7 @@ def place_on_host(problem: Inputs, work: Work, group: int) -> bool:
     for place in range(work.hosts.order.size):
         host = work.hosts.order[place]
         first = host * problem.host_ranks
+        # TorchRec does not try a host whose free memory, all ranks together, is too little.
         if (
             work.group_storage[group, 0] > work.hosts.free[0, host]
             or work.group_storage[group, 1] > work.hosts.free[1, host]

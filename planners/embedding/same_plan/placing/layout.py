@@ -81,13 +81,13 @@ class Work(NamedTuple):
     last: Last
     state: Ranks  # of all ranks
     stretches: Ranks  # of the first rank of each stretch
-    saved: Ranks  # what some ranks go back to where a placement fails
+    saved: Ranks  # earlier state of some ranks, restored if a placement fails
     hosts: Hosts  # all whole ones
     head: Ints  # the first column of each group, -1 where it has none, shape (G,)
     tail: Ints  # its last column
     following: Ints  # the next column of a column's group, or -1, shape (T,)
     group_storage: Ints2  # shape (G, 3)
-    key: Floats2  # what groups are sorted by, shape (G, 4)
+    key: Floats2  # of each group, sorted by it in descending order, shape (G, 4)
     order: Ints  # the sorted groups, from which the next row starts, shape (G,)
     row: Ints  # the option of each column, shape (T,)
     ranks: Ints2  # of the shards of each column, shape (T, most shards of an option)
