@@ -121,12 +121,14 @@ class Estimation:
         if constraints is None:
             self._one_by_one(everything)
             return
-        checks, left = self._in_lanes(_Alike(constraints))
+        self._constraints = constraints
+        self._table_keys: dict[tuple[int, str], Hashable] = {}
+        checks, left = self._in_lanes()
         if self._differ(checks):
             left = everything
         self._one_by_one(left)
 
-    def _in_lanes(self, alike: "_Alike") -> tuple[list[int], Ints]:
+    def _in_lanes(self) -> tuple[list[int], Ints]:
         """Estimate in lanes; return the shards to check, and the options that are left."""
         groups: dict[Hashable, list[int]] = {}
         checks, left = [], [np.empty(0, np.int64)]
@@ -134,7 +136,7 @@ class Estimation:
             if len(option.input_lengths) > _ADDED_ALIKE:
                 left.append(self._shards(number))
             else:
-                groups.setdefault(alike.key(option), []).append(number)
+                groups.setdefault(self._key(option), []).append(number)
         waiting = [np.concatenate([*map(self._shards, group)]) for group in groups.values()]
         ways = 8 * len(waiting)  # lanes that part more often than this save no time
         while waiting:
@@ -157,6 +159,32 @@ class Estimation:
                 checks += [int(shards[0]), int(shards[-1])]
         return checks, np.unique(self._option[np.concatenate(left)])
 
+    def _key(self, option: ShardingOption) -> Hashable:
+        """Return a key that is equal for options that may share lanes."""
+        values = tuple(v for name, v in vars(option).items() if name not in _OF_TABLES)
+        try:
+            hash(values)  # all at once, which takes a tenth of the time of one by one
+        except TypeError:
+            values = tuple(map(hashable, values))
+        table = id(option.tensor), option.name
+        if table not in self._table_keys:
+            self._table_keys[table] = self._key_of_table(option)
+        return values, len(option.input_lengths), self._table_keys[table]
+
+    def _key_of_table(self, option: ShardingOption) -> Hashable:
+        tensor = option.tensor
+        values = [
+            tensor.dtype,
+            tensor.device,
+            hashable(getattr(tensor, "_optimizer_classes", None)),
+        ]
+        for constraints in self._constraints:
+            of_table = constraints and constraints.get(option.name)
+            for name, value in vars(of_table).items() if of_table else ():
+                if name not in _OF_CONSTRAINTS:
+                    values.append((name, hashable(value)))
+        return tuple(values)
+
     def _shards(self, number: int) -> Ints:
         return np.arange(self.first[number], self.first[number + 1])
 
@@ -172,14 +200,14 @@ class Estimation:
         option.input_lengths = [*map(Lanes.of, lengths)]
         return option
 
-    def _alone(self, shard: int) -> ShardingOption:
-        """Return an option with one shard of plain numbers."""
-        one = self._options[self._option[shard]]
-        return with_shards(one, [Shard([*self._sizes[shard]], [0, 0])], ShardingOption)
+    def _sample(self, number: int, sizes: Sequence[tuple[int, ...]]) -> ShardingOption:
+        """Return an option with one shard of each size, in plain numbers."""
+        shards = [Shard([*size], [0, 0]) for size in sizes]
+        return with_shards(self._options[number], shards, ShardingOption)
 
     def _differ(self, checks: Sequence[int]) -> bool:
         """Whether an estimator answers differently when asked for one shard alone."""
-        options = [self._alone(shard) for shard in checks]
+        options = [self._sample(self._option[shard], [self._sizes[shard]]) for shard in checks]
         self._ask(options)
         for shard, option in zip(checks, options, strict=True):
             ours = self.estimates.perf(shard), self.estimates.storage(shard)
@@ -193,14 +221,7 @@ class Estimation:
     def _one_by_one(self, numbers: Ints) -> None:
         """Ask for each shard of these options."""
         chosen = numbers.tolist()
-        samples = [
-            with_shards(
-                self._options[number],
-                [Shard([*size], [0, 0]) for size in self._layouts[number].sizes],
-                ShardingOption,
-            )
-            for number in chosen
-        ]
+        samples = [self._sample(number, self._layouts[number].sizes) for number in chosen]
         self._ask(samples)
         for number, sample in zip(chosen, samples, strict=True):
             self._options[number].is_weighted = sample.is_weighted
@@ -223,37 +244,6 @@ class _Tables:
         return self.shape[0] * self.shape[1]
 
     nelement = numel
-
-
-class _Alike:
-    """Finds options that may share lanes."""
-
-    def __init__(self, constraints: Sequence[dict[str, ParameterConstraints] | None]) -> None:
-        self._constraints = constraints
-        self._tables: dict[tuple[int, str], Hashable] = {}
-
-    def key(self, option: ShardingOption) -> Hashable:
-        """Return a key that is equal for options that may share lanes."""
-        values = tuple(v for name, v in vars(option).items() if name not in _OF_TABLES)
-        try:
-            hash(values)  # all at once, which takes a tenth of the time of one by one
-        except TypeError:
-            values = tuple(map(hashable, values))
-        return values, len(option.input_lengths), self._table(option)
-
-    def _table(self, option: ShardingOption) -> Hashable:
-        tensor = option.tensor
-        known = id(tensor), option.name
-        if known not in self._tables:
-            classes = getattr(tensor, "_optimizer_classes", None)
-            values = [tensor.dtype, tensor.device, hashable(classes)]
-            for constraints in self._constraints:
-                of_table = constraints and constraints.get(option.name)
-                for name, value in vars(of_table).items() if of_table else ():
-                    if name not in _OF_CONSTRAINTS:
-                        values.append((name, hashable(value)))
-            self._tables[known] = tuple(values)
-        return self._tables[known]
 
 
 def hashable(value: Any) -> Hashable:
