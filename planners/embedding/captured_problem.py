@@ -1,4 +1,4 @@
-"""The planning problem of a captured file, on its own machines or on others."""
+"""Planning problem of a captured file, on its own machines or on others."""
 
 import copy
 import logging
@@ -22,11 +22,11 @@ from planners.embedding.tables.files import Table
 
 
 def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
-    """Build the problem of a captured file, on the machines `captured` as the live planner had it.
+    """Build the problem of a captured file; on the machines `captured`, that of the live planner.
 
-    On others, the options and their estimates are those that torchrec comes to there, and as much
-    is reserved as the live planner's own reservation reserves there. Raises UsageError where the
-    file cannot be used, or not with the installed torchrec or on these machines.
+    On other machines, torchrec enumerates and estimates the options again, and the live planner's
+    own reservation reserves memory there. Raises UsageError where the file cannot be used, or not
+    with the installed torchrec or on these machines.
     """
     captured = read_problem(path)
     logging.getLogger().addFilter(_is_worth_saying)
@@ -37,9 +37,9 @@ def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
 
 
 class _ReplayedReservation(FixedPercentageStorageReservation):
-    """Leaves of each device what was left of it, or refuses as was refused.
+    """Leaves each device the memory that the live reservation left, or refuses as that refused.
 
-    It is one of torchrec's that reserve a percentage since torchrec asks for that in its errors.
+    Its base class is there because torchrec's errors read the percentage of a reservation.
     """
 
     def __init__(self, captured: CapturedReservation) -> None:
@@ -47,7 +47,7 @@ class _ReplayedReservation(FixedPercentageStorageReservation):
         self._captured = captured
 
     def reserve(self, topology: Any, *_: Any, **__: Any) -> Any:
-        """Return a copy of the topology with what is left of its devices, or raise PlannerError."""
+        """Return a copy of the topology with the memory left, or raise PlannerError."""
         left, refused = self._captured.left, self._captured.refused
         if refused is not None:
             raise PlannerError(refused, PlannerErrorType.INSUFFICIENT_STORAGE)
@@ -59,7 +59,7 @@ class _ReplayedReservation(FixedPercentageStorageReservation):
 
 
 def _is_worth_saying(record: logging.LogRecord) -> bool:
-    """Leave out what torchrec says in every plan of each data-parallel table: it has no spec."""
+    """Drop torchrec's message, at every plan, that a data-parallel table has no sharding spec."""
     return not str(record.msg).startswith("Sharding spec not found for")
 
 
@@ -68,8 +68,8 @@ def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
         module = model_of(captured.modules)
     except ValueError as error:
         raise UsageError(f"{path} is damaged: {error}.") from None
-    constraints = {name: each.make() for name, each in captured.constraints.items()}
-    # The others are placed by a planner for another kind of device.
+    constraints = {name: constraint.make() for name, constraint in captured.constraints.items()}
+    # A planner for another kind of device places all other tables.
     here = (None, "", captured.topology.compute_device)
     otherwise = ParameterConstraints()
     placed = [
@@ -109,7 +109,7 @@ def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
 def _with_options(
     problem: EmbeddingProblem, captured: CapturedProblem, path: str
 ) -> EmbeddingProblem:
-    """Return the problem with the live planner's options, if it came to have any."""
+    """Return the problem with the live planner's options, if it had enumerated any."""
     options = captured.replayed_options()
     if options is None:
         return problem
@@ -120,7 +120,7 @@ def _with_options(
         return replace(problem, options=options.compared(enumerated))
     except UsageError as error:
         raise UsageError(f"{path} cannot be planned again: {error}") from None
-    except Exception as error:  # torchrec raises any of its own, and so do its asserts
+    except Exception as error:  # torchrec raises errors of many types, AssertionError too
         raise UsageError(
             f"{path} cannot be planned again, as torchrec refuses it: {type(error).__name__}: "
             f"{' '.join(str(error).split())[:300].rstrip('.')}."
@@ -130,15 +130,14 @@ def _with_options(
 def _moved(
     problem: EmbeddingProblem, captured: CapturedProblem, machines: Topology, path: str
 ) -> EmbeddingProblem:
+    obstacle = ""
     if problem.options is not None and problem.options.fed:
+        obstacle = "its estimates are not those of the installed torchrec"
+    elif captured.reservation.obstacle:
+        obstacle = f"its storage reservation {captured.reservation.obstacle}"
+    if obstacle:
         raise UsageError(
-            f"{path} can only be planned for the machines that it was captured on: its estimates "
-            "are not those of the installed torchrec."
-        )
-    if captured.reservation.obstacle:
-        raise UsageError(
-            f"{path} can only be planned for the machines that it was captured on: its storage "
-            f"reservation {captured.reservation.obstacle}."
+            f"{path} can only be planned for the machines that it was captured on: {obstacle}."
         )
     topology = torchrec_topology(machines)
     moved = replace(
@@ -155,7 +154,7 @@ def _moved(
         left = moved.storage_reservation().reserve(
             topology, moved.batch_size, moved.module, moved.sharders, moved.constraints
         )
-    except PlannerError:  # less than nothing is left, as every variant will find
+    except PlannerError:  # not enough memory is left; every variant will report it
         return moved
     return replace(
         moved,

@@ -1,4 +1,4 @@
-"""The decision: a sharding plan, how a planner makes it, its fingerprint and its validation."""
+"""A sharding plan: made by a planner, fingerprinted and validated."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,21 +21,21 @@ from planners.embedding.tables.torchrec_objects import plan_fingerprint
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One chosen option for each table, with the rank of every shard."""
+    """One option for each table, with the rank of every shard."""
 
     options: tuple[ShardingOption, ...]
-    bound_ms: float = 0.0  # that no plan rates below, as far as its planner has proven
+    bound_ms: float = 0.0  # its planner has proven that no plan rates below
 
 
 def prepare(
     problem: EmbeddingProblem,
     planner: Callable[..., EmbeddingShardingPlanner] = EmbeddingShardingPlanner,
-    **components: object,
+    **components: Callable[[], object],
 ) -> Prepared[Plan]:
-    """Prepare a variant that plans with a new planner each time; each component is a factory.
+    """Prepare a variant that plans with a new planner each time.
 
-    All of them keep state. Printing a plan is no planning, so there are no statistics. A call that
-    finds no plan raises InfeasibleDecision.
+    Components are factories, since all of them keep state. There are no statistics: printing a plan
+    is no part of planning. A call that finds no plan raises InfeasibleDecision.
     """
     if problem.options is not None and "enumerator" not in components:
         is_torchrecs = planner is EmbeddingShardingPlanner
@@ -50,7 +50,7 @@ def prepare(
             storage_reservation=problem.storage_reservation(),
             stats=[],
             debug=False,
-            **{name: component() for name, component in components.items() if callable(component)},
+            **{name: component() for name, component in components.items()},
         )
         try:
             made.plan(problem.module, problem.sharders)
@@ -66,12 +66,12 @@ def prepare(
 
 
 def fingerprint(plan: Plan) -> str:
-    """Hash what a plan says about each table: sharding type, kernel, and every shard's place."""
+    """Hash a plan: each table's sharding type and kernel, and every shard's place."""
     return plan_fingerprint(plan.options)
 
 
 def validate(problem: EmbeddingProblem, plan: Plan) -> None:
-    """Check that a plan places every table once, whole, on ranks that exist and can hold it."""
+    """Check that a plan places every table once and whole, on ranks that exist and can hold it."""
     tables = dict(zip(problem.fqns, problem.tables, strict=True))
     check_names([option.fqn for option in plan.options], tables)
     for option in plan.options:

@@ -1,6 +1,6 @@
-"""The embedding family: what is said, counted and compared of TorchRec's planner.
+"""The embedding family: qualities, counters, phases and abilities for TorchRec's planner.
 
-Nothing here imports torchrec: listing variants must be quick, and must work where it is missing.
+Nothing here imports torchrec: listing variants must be quick, and must work without it.
 """
 
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
             "bound_ms",
             "ms",
             "higher",
-            "what no plan costs less than, proven by linear and integer programmes",
+            "proven lower bound for all plans, by linear and integer programmes",
             bounds="max_rank_ms",
         ),
         Quality("gap", "", "lower", "max_rank_ms / bound_ms - 1"),
@@ -40,7 +40,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         Quality("ddr_peak_fraction", "", "lower", "fullest rank's share of its host memory"),
     ),
     counters=(
-        Counter("estimates", "shards whose perf an estimator was asked for"),
+        Counter("estimates", "shards for which an estimator calculated perf"),
         Counter("proposals", "combinations of options that the proposers put forward"),
         Counter("partitions", "proposals that the partitioner tried to place"),
         Counter("deepcopy_calls", "calls of copy.deepcopy, inner ones left out"),
@@ -49,7 +49,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         Counter("device_copies", "deep copies of devices or of the topology"),
         Counter("annotation_lookups", "scans of an estimator's configuration for an annotation"),
         Counter("option_hashes", "options hashed, to know proposals again"),
-        Counter("option_sums", "times that an option's storage or perf was added up"),
+        Counter("option_sums", "sums of storage or perf over an option's shards"),
     ),
     phases=(
         "enumerate",

@@ -1,4 +1,4 @@
-"""The embedding family's work on problems and plans; it imports torchrec."""
+"""The embedding family's functions for problems and plans; importing them imports torchrec."""
 
 from operator import methodcaller
 
@@ -13,11 +13,11 @@ from planners.embedding.quality import quality
 __all__ = ["build", "facts", "fingerprint", "observe", "quality", "validate"]
 
 facts = methodcaller("facts")
-"""Return what to say about a problem, its size first."""
+"""Return facts about a problem, its size first."""
 
 
 def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
-    """Make the problem of a workload, listed or captured."""
+    """Build the problem of a workload, listed or captured."""
     if is_captured_file(workload.name):
         return build_captured(workload.name, topology)
     return problems.build(workload, topology)

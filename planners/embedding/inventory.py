@@ -1,6 +1,7 @@
-"""The inventory of a workload: its tables, with rows, dimensions, pooling and bytes."""
+"""Inventory of a workload: its tables, with rows, dimensions, pooling and bytes."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec, is_captured_file
 from planners.embedding.tables.files import Table
@@ -16,6 +17,10 @@ _COLUMNS = (
     Column("dtype"),
     Column("bytes", kind="bytes", scale="log"),
     Column("sample_bytes", unit="bytes looked up a sample", kind="bytes", is_shown=False),
+)
+
+_ATTRIBUTES = attrgetter(
+    *(column.name.replace("pooling_factor", "pooling_text") for column in _COLUMNS)
 )
 
 _UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
@@ -35,8 +40,8 @@ def _tables(workload: WorkloadSpec, topology: Topology | None) -> Sequence[Table
             return tables
     if topology is None:
         raise UsageError(
-            f"What workload '{workload}' holds depends on the machines; name them with --topology "
-            "and --gpus."
+            f"The inventory of workload '{workload}' depends on the machines; "
+            "name these with --topology and --gpus."
         )
     from planners.embedding.implementation import build
 
@@ -57,20 +62,7 @@ def inventory_of(tables: Sequence[Table], title: str, notes: tuple[str, ...] = (
         title=title,
         part="table",
         columns=_COLUMNS,
-        rows=tuple(
-            (
-                table.name,
-                table.rows,
-                table.dim,
-                table.features,
-                table.pooling_text,
-                table.indices,
-                table.dtype,
-                table.bytes,
-                table.sample_bytes,
-            )
-            for table in tables
-        ),
+        rows=tuple(map(_ATTRIBUTES, tables)),
         summary=summary,
         sort="bytes",
         notes=notes,
@@ -78,7 +70,7 @@ def inventory_of(tables: Sequence[Table], title: str, notes: tuple[str, ...] = (
 
 
 def _in_bytes(value: float) -> str:
-    unit, size = next((each for each in _UNITS.items() if value >= each[1]), ("bytes", 1))
+    unit, size = next((item for item in _UNITS.items() if value >= item[1]), ("bytes", 1))
     return f"{value / size:,.4g} {unit}"
 
 

@@ -1,4 +1,4 @@
-"""Counters and times of the steps of any EmbeddingShardingPlanner, taken from outside."""
+"""Counters, phases and progress of any EmbeddingShardingPlanner, taken from outside."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -26,13 +26,13 @@ from planners.instruments import replaced
 
 @contextmanager
 def observe(recorder: Recorder) -> Iterator[None]:
-    """Record phases, counters and progress of every plan made inside."""
+    """Record phases, counters and progress of every plan made in this context."""
     with phases(recorder, _observe), counted(recorder), replaced(_counted_options(recorder)):
         yield
 
 
 def _counted_options(recorder: Recorder) -> Iterator[tuple[type, str, Any]]:
-    """Yield what counts how often options are hashed and their shards added up."""
+    """Yield replacements that count how often options are hashed and their shards added up."""
     hashed = recorder.counted("option_hashes", ShardingOption.__hash__)
     yield ShardingOption, "__hash__", hashed
     for name in ("total_storage", "total_perf"):
@@ -66,7 +66,7 @@ def _observe(planner: EmbeddingShardingPlanner, recorder: Recorder) -> None:
 
 
 def _options_estimated(planner: EmbeddingShardingPlanner) -> Callable[[], Progress | None]:
-    """Return what tells how many options the enumeration has gone through to estimate them."""
+    """Return a function that reports how many options the enumeration has estimated."""
     enumerator: Any = planner._enumerator
     populate_estimates = enumerator.populate_estimates
     options = _CountedOptions()
@@ -86,7 +86,7 @@ def _options_estimated(planner: EmbeddingShardingPlanner) -> Callable[[], Progre
 
 
 class _CountedOptions(list[ShardingOption]):
-    """Options that know how many of them have been seen by who goes through them just now."""
+    """Options that count how many of them the latest loop has reached."""
 
     seen = 0
 
@@ -104,9 +104,9 @@ def _progress(done: int, expected: Iterable[int | None]) -> Progress | None:
 
 
 def _expected_proposals(proposer: Proposer) -> int | None:
-    """Return how many proposals a loaded proposer will make, or None where that is not known."""
+    """Return how many proposals a loaded proposer will make, or None where that is unknown."""
     if isinstance(proposer, GreedyProposer):
-        return 1 + sum(len(each) - 1 for each in proposer._sharding_options_by_fqn.values())
+        return 1 + sum(len(table) - 1 for table in proposer._sharding_options_by_fqn.values())
     if isinstance(proposer, UniformProposer):
         return len(proposer._grouped_sharding_options)
     if isinstance(proposer, GridSearchProposer):

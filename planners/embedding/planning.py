@@ -1,4 +1,4 @@
-"""A plan for use, alone or near a plan that tables are placed by already."""
+"""Plans for use: as a document, and near the plan by which tables are placed already."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -21,35 +21,41 @@ from planners.embedding.tables.torchrec_objects import perf_by_rank
 
 _GIB = 2**30
 
-# For a front beside a plan that is measured: tables times ranks at most, and the search's effort.
+# A measured plan gets a front of near plans on problems of at most this many tables times ranks,
+# with this fraction of the usual work.
 _MOST_FOR_A_FRONT = 256
 _EFFORT = 0.2
 
-# The budgets of a front, as parts of what the best plan moves: most is won with the first of them.
+# Move budgets of a front, as fractions of the bytes that the best plan moves. The first bytes gain
+# most.
 _PARTS = (0.0, *(2.0**-power for power in range(7, -1, -1)))
 
 
 def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
     """Return a valid plan of the problem as plain JSON types, as `PlanDocument` declares them.
 
-    Raises UsageError where two modules have a table of one name, by which a plan knows tables.
+    Raises UsageError where two modules have a table of one name: a document knows tables by name.
     """
     for name, times in Counter(table.name for table in problem.tables).items():
         if times > 1:
             raise UsageError(f"Table {name} is in {times} modules; a plan knows tables by name.")
-    options = {option.fqn: option for option in plan.options}
-    tables = zip(problem.fqns, problem.tables, strict=True)
-    written: dict[str, Any] = msgspec.to_builtins(
+    builtins: dict[str, Any] = msgspec.to_builtins(
         PlanDocument(
             format="shardbench-plan",
             version=1,
             world_size=problem.topology.world_size,
             local_world_size=problem.topology.local_world_size,
             quality=quality(problem, plan),
-            tables=[TableEntry.of(table, options[fqn]) for fqn, table in tables],
+            tables=_entries(problem, plan),
         )
     )
-    return written
+    return builtins
+
+
+def _entries(problem: EmbeddingProblem, plan: Plan) -> list[TableEntry]:
+    options = {option.fqn: option for option in plan.options}
+    tables = zip(problem.fqns, problem.tables, strict=True)
+    return [TableEntry.of(table, options[fqn]) for fqn, table in tables]
 
 
 def _ranks(problem: EmbeddingProblem, plan: Plan) -> RankTable:
@@ -61,27 +67,27 @@ def _ranks(problem: EmbeddingProblem, plan: Plan) -> RankTable:
             (ms, on_gpu / _GIB, on_host / _GIB)
             for ms, on_gpu, on_host in zip(perf, hbm, ddr, strict=True)
         ),
-        capacities=(None, _of_all(problem.usable_hbm), _of_all(problem.usable_ddr)),
+        capacities=(None, _common_gib(problem.usable_hbm), _common_gib(problem.usable_ddr)),
         bar="ms",
     )
 
 
-def _of_all(usable: Sequence[int]) -> float | None:
-    """Return GiB that every rank can fill, None where ranks differ."""
+def _common_gib(usable: Sequence[int]) -> float | None:
+    """Return the usable GiB of every rank, or None where ranks differ."""
     return usable[0] / _GIB if len(set(usable)) == 1 else None
 
 
 def _within(
     problem: EmbeddingProblem, path: Path, gib: float, lost: Collection[int]
 ) -> EmbeddingProblem:
-    """Return the problem of staying near the plan in a file."""
+    """Return the problem with a budget for moves from the plan in a file."""
     previous = previous_plan(path)
     previous.check_has_one_of([table.name for table in problem.tables], str(path))
     return replace(problem, moving=MoveBudget(previous.without(lost), gib), known={})
 
 
 def _near(problem: EmbeddingProblem, plan: Plan) -> EmbeddingProblem | None:
-    """Return the problem of moving little of a plan, if it is small."""
+    """Return the problem of moving little of a plan, or None where that takes too long."""
     ranks = problem.topology.world_size
     if problem.moving is not None or len(problem.tables) * ranks > _MOST_FOR_A_FRONT:
         return None
@@ -89,22 +95,19 @@ def _near(problem: EmbeddingProblem, plan: Plan) -> EmbeddingProblem | None:
     names = {table.name for table in problem.tables}
     if len(names) < len(problem.tables) or not NearSearch.can_search(space, devices):
         return None
-    options = {option.fqn: option for option in plan.options}
-    tables = zip(problem.fqns, problem.tables, strict=True)
-    previous = previous_of([TableEntry.of(table, options[fqn]) for fqn, table in tables], ranks)
-    moving = MoveBudget(previous, float("inf"), _EFFORT)
+    moving = MoveBudget(previous_of(_entries(problem, plan), ranks), float("inf"), _EFFORT)
     return replace(problem, moving=moving, known=dict(problem.known))
 
 
 def _moved(problem: EmbeddingProblem, plan: Plan) -> float:
-    """Return GiB that a plan moves."""
+    """Return the GiB that a plan moves."""
     assert problem.moving is not None
     ranks = problem.topology.world_size
     return problem.moving.previous.bytes_moved(plan.options, ranks) / _GIB
 
 
 def _front(problem: EmbeddingProblem) -> Iterator[tuple[EmbeddingProblem, Plan]]:
-    """Yield plans that move more and more, each better than the one before."""
+    """Yield plans by increasing move budget, each better than the one before."""
     assert problem.moving is not None
     previous, ranks = problem.moving.previous, problem.topology.world_size
     space, devices = arrays(problem)

@@ -39,17 +39,17 @@ from planners.embedding.workloads.catalog import (
 )
 from planners.embedding.workloads.mixture import mixture
 
-# How many of the tables' bytes the host memory of a `mixed` problem can hold. At twice the usable
-# HBM at least 0.63 of them must leave it, since a cached table keeps a fifth of itself there; at
-# 0.75 no proposer of torchrec 1.8.0 places synthetic[tables=30,seed=7] on 16 GPUs.
+# The share of the tables' bytes that the host memory of a `mixed` problem can hold. The tables take
+# twice the usable HBM: at least 0.63 of them must leave it, since a cached table keeps a fifth of
+# itself there. At 0.75 no proposer of torchrec 1.8.0 places synthetic[tables=30,seed=7] on 16 GPUs.
 _MIXED_DDR_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class MoveBudget:
-    """A plan that tables are placed by already, and how much of it may move.
+    """A plan by which tables are placed already, and how much of it may move.
 
-    `effort` is what a front of plans may take, as a part of what is usual.
+    `effort` is the work allowed for a front of plans, as a fraction of the usual work.
     """
 
     previous: PreviousPlan
@@ -59,14 +59,14 @@ class MoveBudget:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingProblem:
-    """Tables to place, and where: everything that `EmbeddingShardingPlanner.plan` is given."""
+    """Tables to place, and where: the arguments of `EmbeddingShardingPlanner` and its `plan`."""
 
     tables: tuple[Table, ...]
     topology: torchrec_types.Topology
     module: nn.Module
     constraints: dict[str, torchrec_types.ParameterConstraints]
     sharders: list[ModuleSharder[nn.Module]]
-    usable_hbm: tuple[int, ...]  # bytes of each rank that the planner may fill
+    usable_hbm: tuple[int, ...]  # bytes that the planner may fill, for each rank
     usable_ddr: tuple[int, ...]
     memory: str
     assigned: str
@@ -88,7 +88,7 @@ class EmbeddingProblem:
         return tuple(f"{path}.{table.name}" for path, table in zip(paths, self.tables, strict=True))
 
     def storage_reservation(self) -> StorageReservation:
-        """Return a new reservation; torchrec's keep state, so each call needs its own."""
+        """Return a new reservation; torchrec's keep state, so that each plan needs its own."""
         if self.reservation is not None:
             return self.reservation()
         return FixedPercentageStorageReservation(percentage=RESERVED_FRACTION)
@@ -96,9 +96,9 @@ class EmbeddingProblem:
     def enumerator(
         self, kind: type[EmbeddingEnumerator], estimators: list[ShardEstimator] | None = None
     ) -> EmbeddingEnumerator:
-        """Return a new enumerator of this kind, which asks torchrec's estimators unless others.
+        """Return a new enumerator of this kind, with torchrec's estimators unless others are given.
 
-        What it enumerates is as it was captured.
+        It enumerates the options of a captured problem as they were captured.
         """
         make = kind if self.options is None else self.options.enumerating(kind)
         return make(
@@ -124,10 +124,18 @@ class EmbeddingProblem:
 
 
 def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
-    """Build the planning problem of a workload; raises UsageError where that is malformed."""
+    """Build the planning problem of a workload; raises UsageError if the workload is malformed."""
     tables = load_tables(workload)
     if workload.name == "mixture":
-        return _of_mixture(workload, tables, topology)
+        drawn = mixture(workload)
+        sharder: ModuleSharder[nn.Module] = EmbeddingBagCollectionSharder()
+        return replace(
+            _problem(workload, tables, drawn.on(topology, tables)),
+            constraints=drawn.constraints(tables),
+            sharders=[sharder],
+            kernels=frozenset(drawn.kernels),
+            memory=f"HBM {drawn.hbm:g} and DDR {drawn.ddr:g} of the tables",
+        )
     memory = memory_setting(workload)
     usable_hbm = int(topology.hbm_bytes * (1 - RESERVED_FRACTION)) * topology.gpus
     if memory is not None:
@@ -135,40 +143,19 @@ def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
     if memory == "mixed":
         wanted = int(_MIXED_DDR_SHARE * sum(table.bytes for table in tables)) // topology.gpus
         topology = replace(topology, ddr_bytes=min(wanted, topology.ddr_bytes or wanted))
-    return _problem(
-        workload, tables, topology, constraints_of(tables), memory=memory or "as listed"
-    )
-
-
-def _of_mixture(
-    workload: WorkloadSpec, tables: tuple[Table, ...], topology: Topology
-) -> EmbeddingProblem:
-    drawn = mixture(workload)
-    problem = _problem(
-        workload,
-        tables,
-        drawn.on(topology, tables),
-        drawn.constraints(tables),
-        memory=f"HBM {drawn.hbm:g} and DDR {drawn.ddr:g} of the tables",
-    )
-    sharder: ModuleSharder[nn.Module] = EmbeddingBagCollectionSharder()
-    return replace(problem, sharders=[sharder], kernels=frozenset(drawn.kernels))
+    return _problem(workload, tables, topology, memory or "as listed")
 
 
 def _problem(
-    workload: WorkloadSpec,
-    tables: tuple[Table, ...],
-    topology: Topology,
-    constraints: dict[str, torchrec_types.ParameterConstraints],
-    memory: str,
+    workload: WorkloadSpec, tables: tuple[Table, ...], topology: Topology, memory: str = ""
 ) -> EmbeddingProblem:
-    placed_on = torchrec_topology(topology)
-    device = placed_on.devices[0]
+    machines = torchrec_topology(topology)
+    device = machines.devices[0]
     return EmbeddingProblem(
         tables=tables,
-        topology=placed_on,
+        topology=machines,
         module=embedding_bags(tables),
-        constraints=constraints,
+        constraints=constraints_of(tables),
         sharders=[ModelParallelSharder()],
         usable_hbm=(int((1 - RESERVED_FRACTION) * device.storage.hbm),) * topology.gpus,
         usable_ddr=(device.storage.ddr,) * topology.gpus,
@@ -181,17 +168,16 @@ def _problem(
 def torchrec_topology(topology: Topology) -> torchrec_types.Topology:
     """Build torchrec's Topology, around the traps of torchrec 1.9.2.
 
-    The factory ignores bandwidths unless told otherwise, and `pod_size` changes no bandwidth: an
-    NVLink domain of several hosts is therefore given as one large host. What was calibrated of its
-    own formula takes the place of its defaults.
+    The factory ignores bandwidths unless a flag is set, and `pod_size` changes no bandwidth: an
+    NVLink domain of several hosts is therefore given as one large host. Calibrated coefficients of
+    torchrec's own formula replace its defaults.
     """
-    domain = topology.gpus_in_domain
     measured = Calibration.parse(topology.coefficients)
     fitted = measured.values if measured else {}
     multipliers = {name: fitted[name] for name in (BACKWARD, WEIGHTED_BACKWARD) if name in fitted}
     return torchrec_types.TopologyFactory.create_topology(
         trainer_config=torchrec_types.TrainerConfig(
-            world_size=topology.gpus, local_world_size=domain
+            world_size=topology.gpus, local_world_size=topology.gpus_in_domain
         ),
         hardware_config=torchrec_types.HardwareConfig(
             hbm_cap_bytes=topology.hbm_bytes,

@@ -1,4 +1,4 @@
-"""The quality of a plan: torchrec's estimates, and a proven bound on them for all plans."""
+"""Quality of a plan by torchrec's estimates, and a proven bound on it for all plans."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from planners.embedding.tables.torchrec_objects import perf_by_rank
 
 
 def quality(problem: EmbeddingProblem, plan: Plan) -> dict[str, float]:
-    """Rate a plan by torchrec's own estimates: milliseconds an iteration, parts of memory."""
+    """Rate a plan by torchrec's own estimates: milliseconds per iteration, fractions of memory."""
     max_rank_ms = float(NoopPerfModel(problem.topology).rate(list(plan.options)))
     mean_rank_ms = sum(perf_by_rank(plan.options, problem.topology)) / problem.topology.world_size
     bound_ms = max(bound(problem), plan.bound_ms, _bound_of_moves(problem, plan))
@@ -39,14 +39,14 @@ def _fullest(used: Sequence[int], usable: Sequence[int]) -> float:
 
 
 def bound(problem: EmbeddingProblem) -> float:
-    """Return milliseconds that no plan rates below, worked out once; infinite without a plan."""
+    """Return milliseconds that no plan rates below, computed once; infinite if no plan exists."""
     if "bound_ms" not in problem.known:
         problem.known["bound_ms"] = best_bound(*arrays(problem))
     return problem.known["bound_ms"]
 
 
 def _bound_of_moves(problem: EmbeddingProblem, plan: Plan) -> float:
-    """Return milliseconds that no plan rates below that moves as much, or 0 where any may move."""
+    """Return milliseconds that no plan within the move budget rates below, or 0 without budget."""
     if problem.moving is None or not math.isfinite(problem.moving.gib):
         return 0.0
     if "move_bound_ms" in problem.known:
@@ -59,14 +59,14 @@ def _bound_of_moves(problem: EmbeddingProblem, plan: Plan) -> float:
 
 
 def figures(problem: EmbeddingProblem, known: Mapping[str, float]) -> Mapping[str, float]:
-    """Return the bound, which holds for every plan, worked out unless it is known."""
+    """Return all known figures of a problem, with the bound for all plans computed if missing."""
     problem.known.update(known)
     bound(problem)
     return problem.known
 
 
 def arrays(problem: EmbeddingProblem) -> tuple[SearchSpace, Devices]:
-    """Return the options of the problem, and what its devices can hold, as arrays."""
+    """Return the options of the problem and the capacity of its devices as arrays."""
     enumerator = problem.enumerator(DistinctShardEnumerator)
     space = search_space(enumerator.enumerate(problem.module, problem.sharders))
     topology = problem.storage_reservation().reserve(

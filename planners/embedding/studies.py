@@ -1,4 +1,4 @@
-"""The studies of the family in reports, and the goals that it is to reach."""
+"""Studies of the family for reports, and its goals."""
 
 from harness.contract import Goal, OverviewRow, Study
 
@@ -13,7 +13,7 @@ POSSIBLE = (
     "remembered-totals",
 )
 LADDER = (*PUBLISHED, *RELEASED, *POSSIBLE, "compiled")
-GROWTH = ("double-deepcopy", "upstream", "compiled")  # on more problems: each variant takes time
+GROWTH = ("double-deepcopy", "upstream", "compiled")  # few, since each variant takes time
 OTHER_PROPOSERS = ("uniform", "greedy-sum", "default", "dp-torchrec")
 OWN = ("dp-tzrec", "dp-compiled", "dp-tzrec-2d", "dp-compiled-2d", "certified")
 
@@ -42,8 +42,10 @@ STUDIES = (
         against="upstream",
     ),
     *(
-        _large(each, "time against quality", "upstream", *OTHER_PROPOSERS, "compiled", "certified")
-        for each in (_ROOMY, _TIGHT, _MIXED)
+        _large(
+            problem, "time against quality", "upstream", *OTHER_PROPOSERS, "compiled", "certified"
+        )
+        for problem in (_ROOMY, _TIGHT, _MIXED)
     ),
     _large(_WIDE, "a wide search", "upstream", "compiled", "certified"),
     _large(_DYNAMIC, "dynamic programming", "dp-tzrec", *OWN[1:]),

@@ -1,4 +1,4 @@
-"""Runs a planner and says everything that it came to, for comparing one with another."""
+"""Runs a planner and returns everything that it came to, for comparison with another one."""
 
 import copy
 import re
@@ -11,7 +11,7 @@ from torchrec.distributed.planner.types import Enumerator, PlannerError, Shardin
 
 
 class FixedEnumerator(Enumerator):
-    """Gives out copies of the same options every time."""
+    """Returns copies of the same options every time."""
 
     def __init__(self, options: list[ShardingOption]) -> None:
         self._options = options
@@ -24,7 +24,7 @@ class FixedEnumerator(Enumerator):
 
 
 class Log(Stats):
-    """Keeps what a planner logs of its plan, or of the last proposal that failed."""
+    """Keeps the log of a planner's plan, or of the last proposal that failed."""
 
     def __init__(self) -> None:
         self.logged: list[Any] = []
@@ -52,8 +52,7 @@ def components(case: Any) -> dict[str, Any]:
 
 
 def come_to(planner: EmbeddingShardingPlanner, module: Any = None, sharders: Any = ()) -> Any:
-    """Return what a call of `plan` comes to: all of the plan or of the error, and the counts."""
-    counts = lambda: (planner._num_proposals, planner._num_plans)  # noqa: E731 - read twice below
+    """Call `plan`; return the plan or the error, the counts, and the log."""
     try:
         plan = planner.plan(nn.Module() if module is None else module, list(sharders))
     except PlannerError as error:
@@ -62,8 +61,8 @@ def come_to(planner: EmbeddingShardingPlanner, module: Any = None, sharders: Any
         outcome = (type(error), None, _nameless(str(error)))
     else:
         outcome = (plan.plan, _described(planner._best_plan or []), planner._best_plan is None)
-    logged = [each for stats in planner._stats for each in stats.logged]
-    return outcome, counts(), logged
+    counts = planner._num_proposals, planner._num_plans
+    return outcome, counts, [values for stats in planner._stats for values in stats.logged]
 
 
 def _described(options: list[ShardingOption]) -> list[Any]:
@@ -74,5 +73,5 @@ def _described(options: list[ShardingOption]) -> list[Any]:
 
 
 def _nameless(text: str) -> str:
-    """Leave out where objects are in memory."""
+    """Leave out the addresses of objects."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)

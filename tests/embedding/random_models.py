@@ -25,8 +25,8 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 
 _META = torch.device("meta")
-# From torchrec 1.7.0 on: say nothing of how topologies ought to be made.
-_UNSAID = {
+# Avoids a warning of torchrec 1.7.0 and later.
+_NO_WARNING = {
     name: True
     for name in inspect.signature(Topology.__init__).parameters
     if name == "created_by_factory"
@@ -44,7 +44,7 @@ TYPES = (
 
 @dataclass(frozen=True)
 class Model:
-    """What `plan` is called with, and what a planner is made of."""
+    """Arguments of a planner and of its `plan`."""
 
     module: nn.Module
     topology: Topology
@@ -99,14 +99,14 @@ def _size(random: Random) -> tuple[int, int]:
 def random_topology(
     random: Random, needed: int, whole_hosts: bool = False, spare: int = 200_000, **links: Any
 ) -> Topology:
-    """Return devices that hold about so many bytes together, some of them uneven."""
+    """Return devices that hold about `needed` bytes together, some of them uneven."""
     local_ranks = random.choice([1, 2, 4])
     ranks = local_ranks * random.randint(1, 3)
     if not whole_hosts:
         ranks += random.choice([0, 0, local_ranks - 1])
     held = [int(needed * random.choice([0.1, 0.5, 1, 2])) + spare] * ranks
     if random.random() < 0.3:
-        held = [int(each * random.choice([0.5, 1, 2])) for each in held]
+        held = [int(amount * random.choice([0.5, 1, 2])) for amount in held]
     device = random.choice(["cuda", "cuda", "cuda", "cpu"])
     return Topology(
         world_size=ranks,
@@ -115,7 +115,7 @@ def random_topology(
         custom_topology_data=CustomTopologyData(
             {"hbm_cap" if device == "cuda" else "ddr_cap": held}, ranks
         ),
-        **_UNSAID,
+        **_NO_WARNING,
         **links,
     )
 

@@ -1,4 +1,4 @@
-"""Random options and devices with the few small figures that make ties and exact fits likely."""
+"""Random options and devices with few, small numbers, so that ties and exact fits are likely."""
 
 from dataclasses import dataclass
 from random import Random
@@ -39,7 +39,7 @@ class Case:
 
 
 def random_case(random: Random, unit: int = 1, most_tables: int = 6, towers: bool = True) -> Case:
-    """Return a case; `unit` is how many bytes storage is counted in."""
+    """Return a case with storage in multiples of `unit` bytes."""
     topology = _topology(random, unit)
     likely = random.sample(_TYPES, random.randint(1, 3))
     options = []
@@ -47,7 +47,7 @@ def random_case(random: Random, unit: int = 1, most_tables: int = 6, towers: boo
         tower = random.choice(["one", "other"]) if towers and random.random() < 0.4 else None
         path = random.choice(["", "left", "right"]) if tower is None else tower
         types = [random.choice(likely), random.choice(_TYPES)][: random.choice([1, 1, 2])]
-        if tower:  # what goes onto single devices cannot be held together
+        if tower:  # options on single devices cannot be placed together
             types = [random.choice([*_ON_HOSTS[:2], *_ON_HOSTS, "row_wise"])]
         for sharding_type in dict.fromkeys(types):
             for kernel in random.sample(["fused", "fused_uvm_caching"], random.randint(1, 2)):
@@ -88,7 +88,7 @@ def _topology(random: Random, unit: int) -> Topology:
         pod_size=2 if hosts > 2 and random.random() < 0.2 else None,
         compute_device="cuda",
         custom_topology_data=CustomTopologyData(held, ranks),
-        created_by_factory=True,  # says nothing of how topologies ought to be made
+        created_by_factory=True,  # avoids a warning
     )
 
 

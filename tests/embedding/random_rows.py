@@ -1,13 +1,10 @@
-"""Rows of option numbers as proposers make them, and where they are placed."""
+"""Random rows of option numbers, as proposers make them, and their placements."""
 
 from random import Random
 
 import numpy as np
 from random_options import Case, random_case
-from torchrec.distributed.planner.partitioners import (
-    GreedyPerfPartitioner,
-    SortBy,
-)
+from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner, SortBy
 
 from planners.embedding.same_plan.partition import Partition
 from planners.embedding.same_plan.rules import rules_of
@@ -15,7 +12,7 @@ from planners.embedding.search.space import devices_of, search_space
 
 
 def random_rows(random: Random, case: Case) -> np.ndarray:
-    """Some proposals, with the tables in an order of their own, many alike but for one table."""
+    """Return proposals with shuffled tables; many differ from the one before in one table."""
     tables = list(case.tables().values())
     random.shuffle(tables)
     rows = [[random.choice(options) for options in tables]]

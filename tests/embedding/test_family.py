@@ -1,4 +1,4 @@
-"""The family is found like anybody else's, and offers what it promises before torchrec is there."""
+"""The family is found by its entry point; its variants, claims and problems exist."""
 
 import subprocess
 import sys
@@ -16,12 +16,12 @@ def test_it_is_found_through_its_entry_point():
     assert load_registry().find("embedding") is FAMILY
 
 
-def test_every_variant_is_in_the_ladder_or_decides_for_itself_or_surpasses_torchrec():
+def test_every_variant_is_in_the_ladder_or_makes_its_own_decisions():
     assert set(FAMILY.variants) == {*LADDER, *OTHER_PROPOSERS, *OWN, "as-captured", "calibrated"}
     assert all(FAMILY.find(name).same_as is None for name in OTHER_PROPOSERS)
 
 
-def test_the_ladder_has_what_was_published_of_its_rungs():
+def test_the_ladder_has_the_published_claims():
     claims = [claim for name in LADDER if (claim := FAMILY.find(name).claim)]
     assert [(claim.before, claim.after, claim.unit) for claim in claims] == [
         (20, 10, "min"),
@@ -30,14 +30,11 @@ def test_the_ladder_has_what_was_published_of_its_rungs():
     ]
 
 
-def test_all_its_problems_exist():
+def test_all_problems_and_variants_of_its_studies_exist():
     for text in (*FAMILY.benchmarks, *(study.problem for study in FAMILY.studies)):
         problem = ProblemId.parse(text)
         assert load_tables(problem.workload)
         assert find_topology(problem.topology, problem.gpus).gpus == problem.gpus
-
-
-def test_all_variants_of_its_studies_exist():
     for study in FAMILY.studies:
         assert [FAMILY.find(name).name for name in study.variants] == list(study.variants)
 

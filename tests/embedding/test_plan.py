@@ -38,67 +38,59 @@ def test_the_fingerprint_does_not_depend_on_the_order_of_tables(plan):
     assert fingerprint(Plan(plan.options[::-1])) == fingerprint(plan)
 
 
-@pytest.mark.parametrize("change", ["rank", "kernel", "type", "size"])
+def set_rank(option, rank):
+    option.shards[0].rank = rank
+
+
+def set_overlap(option):
+    option.shards[1].offset = list(option.shards[0].offset)
+    option.shards[1].size = list(option.shards[0].size)
+
+
+def set_storage(option, kind):
+    setattr(option.shards[0].storage, kind, 2**50)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda option: set_rank(option, (option.shards[0].rank + 1) % 16),
+        lambda option: setattr(option, "compute_kernel", "other"),
+        lambda option: setattr(option, "sharding_type", "other"),
+        lambda option: setattr(option.shards[0], "size", [1, 1]),
+    ],
+    ids=["rank", "kernel", "type", "size"],
+)
 def test_the_fingerprint_sees_every_part_of_the_decision(plan, change):
     other = spoilt(plan)
-    option = other.options[0]
-    if change == "rank":
-        option.shards[0].rank = (option.shards[0].rank + 1) % 16
-    elif change == "kernel":
-        option.compute_kernel = "other"
-    elif change == "type":
-        option.sharding_type = "other"
-    else:
-        option.shards[0].size = [1, 1]
+    change(other.options[0])
     assert fingerprint(other) != fingerprint(plan)
 
 
-def test_a_missing_table_is_infeasible(problem, plan):
-    with pytest.raises(InfeasibleDecision, match=r"does not place each table once: table_"):
-        validate(problem, Plan(plan.options[1:]))
+def test_a_table_missing_or_placed_twice_is_infeasible(problem, plan):
+    first = plan.options[0]
+    for options in (plan.options[1:], (*plan.options, first)):
+        with pytest.raises(InfeasibleDecision, match=f"table once: {first.name}"):
+            validate(problem, Plan(options))
 
 
-def test_a_table_placed_twice_is_infeasible(problem, plan):
-    with pytest.raises(InfeasibleDecision, match=f"table once: {plan.options[0].name}"):
-        validate(problem, Plan((*plan.options, plan.options[0])))
-
-
-@pytest.mark.parametrize("rank", [None, -1, 16])
-def test_a_rank_that_does_not_exist_is_infeasible(problem, plan, rank):
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda option: set_rank(option, None), "on rank None"),
+        (lambda option: set_rank(option, -1), "on rank -1"),
+        (lambda option: set_rank(option, 16), "on rank 16"),
+        (lambda option: setattr(option.shards[0], "size", [1, 1]), "do not tile"),
+        (set_overlap, "do not tile"),
+        (lambda option: setattr(option, "compute_kernel", "dense"), "kernel 'dense'"),
+        (lambda option: set_storage(option, "hbm"), "bytes of HBM"),
+        (lambda option: set_storage(option, "ddr"), "bytes of DDR"),
+    ],
+)
+def test_an_option_that_is_spoilt_is_infeasible(problem, plan, change, reason):
     other = spoilt(plan)
-    other.options[0].shards[0].rank = rank
-    with pytest.raises(InfeasibleDecision, match=f"is on rank {rank}"):
-        validate(problem, other)
-
-
-def test_shards_that_leave_a_gap_are_infeasible(problem, plan):
-    other = spoilt(plan)
-    other.options[0].shards[0].size[0] -= 1
-    with pytest.raises(InfeasibleDecision, match="do not tile"):
-        validate(problem, other)
-
-
-def test_shards_that_overlap_are_infeasible(problem, plan):
-    other = spoilt(plan)
-    option = next(option for option in other.options if len(option.shards) > 1)
-    option.shards[1].offset = list(option.shards[0].offset)
-    option.shards[1].size = list(option.shards[0].size)
-    with pytest.raises(InfeasibleDecision, match="do not tile"):
-        validate(problem, other)
-
-
-def test_a_kernel_that_is_not_allowed_is_infeasible(problem, plan):
-    other = spoilt(plan)
-    other.options[0].compute_kernel = "dense"
-    with pytest.raises(InfeasibleDecision, match="kernel 'dense'"):
-        validate(problem, other)
-
-
-@pytest.mark.parametrize("kind", ["hbm", "ddr"])
-def test_a_rank_over_its_memory_is_infeasible(problem, plan, kind):
-    other = spoilt(plan)
-    setattr(other.options[0].shards[0].storage, kind, 2**50)
-    with pytest.raises(InfeasibleDecision, match=f"bytes of {kind.upper()} and has"):
+    change(next(option for option in other.options if len(option.shards) > 1))
+    with pytest.raises(InfeasibleDecision, match=reason):
         validate(problem, other)
 
 
@@ -112,7 +104,7 @@ def test_quality_follows_from_the_shards(problem, plan):
     assert found["mean_rank_ms"] == pytest.approx(sum(by_rank) / 16)
     assert found["imbalance"] == pytest.approx(max(by_rank) / (sum(by_rank) / 16))
     assert 0 < found["hbm_peak_fraction"] <= 1
-    assert set(found) == {each.name for each in FAMILY.qualities}
+    assert set(found) == {one.name for one in FAMILY.qualities}
 
 
 def test_a_plan_that_costs_nothing_is_balanced(problem, plan):

@@ -1,4 +1,4 @@
-"""Problems are built around torchrec's traps, and memory settings bind as they say."""
+"""Problems are built around torchrec's traps; memory settings scale tables and host memory."""
 
 import re
 
@@ -26,42 +26,30 @@ def test_bandwidths_and_capacities_reach_torchrec():
     assert (topology.local_world_size, topology.intra_group_size) == (8, 8)
 
 
-def test_an_nvlink_domain_of_many_hosts_is_one_large_host():
-    topology = torchrec_topology(find_topology("gb200_nvl72_tray4", 144))
-    assert topology.local_world_size == topology.intra_group_size == 72
-
-
-def test_part_of_a_domain_is_a_small_host():
-    assert torchrec_topology(find_topology("gb200_nvl72_tray4", 16)).local_world_size == 16
+@pytest.mark.parametrize(("gpus", "host"), [(144, 72), (16, 16)])
+def test_an_nvlink_domain_of_many_hosts_is_one_large_host_and_a_part_a_smaller_one(gpus, host):
+    topology = torchrec_topology(find_topology("gb200_nvl72_tray4", gpus))
+    assert topology.local_world_size == topology.intra_group_size == host
 
 
 @pytest.mark.parametrize("name", sorted(presets()))
-def test_every_preset_becomes_a_topology_of_torchrec(name):
-    domain = presets()[name].domain_size
-    topology = torchrec_topology(find_topology(name, 2 * domain))
+def test_every_preset_becomes_a_topology_of_torchrec_without_a_warning(name, caplog):
+    topology = torchrec_topology(find_topology(name, 2 * presets()[name].domain_size))
     assert topology.world_size // topology.intra_group_size == 2
-
-
-def test_direct_construction_is_avoided(caplog):
-    torchrec_topology(find_topology("dgx_h100", 8))
     assert "constructed directly" not in caplog.text
 
 
 @pytest.mark.parametrize(("memory", "share"), [("roomy", 0.4), ("tight", 2.0), ("mixed", 2.0)])
-def test_memory_settings_scale_the_tables_to_the_usable_hbm(memory, share):
+def test_memory_settings_scale_the_tables_and_only_mixed_limits_the_host_memory(memory, share):
     built = problem(f"synthetic[tables=20,seed=3,memory={memory}]")
-    usable = sum(built.usable_hbm)
-    assert sum(table.bytes for table in built.tables) == pytest.approx(share * usable, rel=1e-3)
+    held, usable = sum(table.bytes for table in built.tables), sum(built.usable_hbm)
+    assert held == pytest.approx(share * usable, rel=1e-3)
     assert built.memory == memory
-
-
-def test_only_mixed_limits_the_host_memory():
-    tight = problem("synthetic[tables=20,seed=3,memory=tight]")
-    mixed = problem("synthetic[tables=20,seed=3,memory=mixed]")
-    held = sum(table.bytes for table in mixed.tables)
-    assert tight.usable_ddr == (find_topology("dgx_a100_80gb", 16).ddr_bytes,) * 16
-    assert sum(mixed.usable_ddr) < held, "host memory alone must not hold all tables"
-    assert sum(mixed.usable_ddr) + sum(mixed.usable_hbm) > held
+    if memory == "mixed":
+        assert sum(built.usable_ddr) < held, "host memory alone must not hold all tables"
+        assert sum(built.usable_ddr) + usable > held
+    else:
+        assert built.usable_ddr == (find_topology("dgx_a100_80gb", 16).ddr_bytes,) * 16
 
 
 def test_the_usable_hbm_is_what_torchrec_leaves_after_its_reservation():
@@ -75,7 +63,7 @@ def test_the_usable_hbm_is_what_torchrec_leaves_after_its_reservation():
     assert set(built.usable_hbm) == {int((1 - RESERVED_FRACTION) * hbm)}
 
 
-def test_facts_begin_with_the_size_and_say_what_is_assigned():
+def test_facts_begin_with_the_size_and_name_assigned_columns():
     facts = problem("dlrm-856[tables=4,seed=1]").facts()
     assert next(iter(facts.items())) == ("tables", 4)
     assert facts["assigned"] == "dimension, pooling factor"
@@ -92,13 +80,11 @@ def test_features_and_types_reach_the_module(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["type", "items", "keys", "named_modules"])
-def test_a_name_that_torch_takes_for_itself_is_said_with_another_to_take(tmp_path, name):
+def test_a_name_that_torch_reserves_is_refused_with_another_to_use(tmp_path, name):
     file = tmp_path / "tables.csv"
     file.write_text(f"name,rows,dim,pooling_factor\nuser,10,8,1\n{name},100,8,1\n")
-    with pytest.raises(
-        UsageError, match=rf"be called '{name}'.*ModuleDict.*'{name}_table'"
-    ) as said:
+    with pytest.raises(UsageError, match=rf"'{name}'.*'{name}_table'") as raised:
         problem(str(file))
-    assert {"items", "keys", "values"} <= set(re.findall(r"\w+", str(said.value)))
+    assert {"items", "keys", "values"} <= set(re.findall(r"\w+", str(raised.value)))
     file.write_text(file.read_text().replace(f"\n{name},", f"\n{name}_table,"))
     assert len(problem(str(file)).tables) == 2

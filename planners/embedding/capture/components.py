@@ -9,7 +9,7 @@ from torchrec.distributed.planner import partitioners, perf_models, proposers, s
 
 from planners.embedding.capture.limits import Number, Whole
 from planners.embedding.capture.topology import DeviceRuns
-from planners.embedding.same_plan import bin_proposer, bin_proposer_2d
+from planners.embedding.same_plan import bin_proposer
 
 _Share = Annotated[int, Meta(ge=0, le=1)] | Annotated[float, Meta(ge=0, le=1)]
 
@@ -82,20 +82,17 @@ class Component(Struct):
 class CapturedProposer(Component):
     """A proposer."""
 
-    known = (
-        _known(
-            proposers,
-            GreedyProposer={"use_depth": bool, "threshold": Whole},
-            UniformProposer={"use_depth": bool},
-            GridSearchProposer={"max_proposals": Whole},
-            DynamicProgrammingProposer={"hbm_bins_per_device": Whole},
-            EmbeddingOffloadScaleupProposer={"use_depth": bool},
-        )
-        | _known(bin_proposer, BinProposer={"bins_per_device": Whole})
-        | _known(
-            bin_proposer_2d,
-            BinProposer2D={"bins_per_device": Whole, "ddr_bins_per_device": Whole},
-        )
+    known = _known(
+        proposers,
+        GreedyProposer={"use_depth": bool, "threshold": Whole},
+        UniformProposer={"use_depth": bool},
+        GridSearchProposer={"max_proposals": Whole},
+        DynamicProgrammingProposer={"hbm_bins_per_device": Whole},
+        EmbeddingOffloadScaleupProposer={"use_depth": bool},
+    ) | _known(
+        bin_proposer,
+        BinProposer={"bins_per_device": Whole},
+        BinProposer2D={"bins_per_device": Whole, "ddr_bins_per_device": Whole},
     )
 
 

@@ -15,8 +15,7 @@ from torchrec.distributed.planner.types import (
     Topology,
 )
 
-from planners.embedding.same_plan.bin_proposer import BinProposer
-from planners.embedding.same_plan.bin_proposer_2d import BinProposer2D
+from planners.embedding.same_plan.bin_proposer import BinProposer, BinProposer2D
 from planners.embedding.same_plan.proposals import STREAMS
 from planners.embedding.same_plan.rules import rules_of
 from planners.embedding.search.space import Placement, SearchSpace, devices_of

@@ -1,8 +1,11 @@
-"""TorchEasyRec's dynamic programme over memory bins, in plain Python."""
+"""TorchEasyRec's dynamic programmes over bins of memory, in plain Python and in NumPy."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import inf
 
+import numpy as np
+import numpy.typing as npt
 from torchrec.distributed.planner.types import (
     Enumerator,
     Proposer,
@@ -12,8 +15,9 @@ from torchrec.distributed.planner.types import (
 )
 from typing_extensions import override
 
-Layer = tuple[list[int], list[int]]
-"""Of each bin that some tables fill: the option of the last, and the bin that the others fill."""
+from planners.embedding.search.space import Ints
+
+Singles = npt.NDArray[np.float32]
 
 
 class BinProposer(Proposer):
@@ -42,7 +46,7 @@ class BinProposer(Proposer):
     def load(
         self, search_space: list[ShardingOption], enumerator: Enumerator | None = None
     ) -> None:
-        """Take a search space; what was loaded or proposed before is forgotten."""
+        """Take a search space and forget the one before."""
         sizes = self._sizes([option.total_storage for option in search_space])
         by_fqn: dict[str, list[ShardingOption]] = {}
         for number in sorted(range(len(sizes)), key=sizes.__getitem__):
@@ -65,11 +69,15 @@ class BinProposer(Proposer):
         perf_rating: float | None = None,
         storage_constraint: Topology | None = None,
     ) -> None:
-        """Go on to the next proposal; ValueError where the first feedback names no devices."""
+        """Go on to the next proposal; ValueError if the first feedback has no topology."""
         if self._later is None:
             if storage_constraint is None:
-                raise ValueError("The first feedback must say what the devices can hold.")
-            self._later = self._by_bin(storage_constraint)
+                raise ValueError("The first feedback needs a topology as `storage_constraint`.")
+            chosen = self._by_bin(storage_constraint) if self._tables else iter(())
+            self._later = (
+                [options[number] for options, number in zip(self._tables, numbers, strict=True)]
+                for numbers in chosen
+            )
         self._proposal = next(self._later, None)
 
     def _sizes(self, storages: Sequence[Storage]) -> list[int]:
@@ -77,32 +85,33 @@ class BinProposer(Proposer):
         self._kind = "hbm" if any(storage.hbm for storage in storages) else "ddr"
         return [getattr(storage, self._kind) for storage in storages]
 
-    def _by_bin(self, topology: Topology) -> Iterator[list[ShardingOption]]:
-        """Yield the proposals after the first."""
+    def _by_bin(self, topology: Topology) -> Iterator[list[int]]:
+        """Yield the number of each table's option, in the proposals after the first."""
         held = [getattr(device.storage, self._kind) for device in topology.devices]
         capacity, bins = sum(held), self.bins_per_device * len(held)
-        if not (capacity and self._tables):
+        if not capacity:
             return
         bin_size = float(capacity) / bins
-        layers = _layers(
-            [[self._weighed(option, bin_size) for option in table] for table in self._tables],
-            bins,
-        )
-        last, _ = layers[-1]
+        tables = [
+            [
+                (float(getattr(option.total_storage, self._kind)) / bin_size, option.total_perf)
+                for option in options
+            ]
+            for options in self._tables
+        ]
+        layers = _layers(tables, bins)
         for fullest in reversed(range(bins)):
-            if last[fullest] >= 0:
-                chosen = _trace(layers, fullest)
-                yield [
-                    options[number] for options, number in zip(self._tables, chosen, strict=True)
-                ]
+            if layers[-1][0][fullest] >= 0:
+                yield _trace(layers, fullest)
 
-    def _weighed(self, option: ShardingOption, bin_size: float) -> tuple[float, float]:
-        return float(getattr(option.total_storage, self._kind)) / bin_size, option.total_perf
+
+Layer = tuple[Sequence[int], Sequence[int]] | tuple[Ints, Ints]
+"""For each bin that some tables fill: the option of the last, and the bin that the others fill."""
 
 
 def _layers(tables: Sequence[Sequence[tuple[float, float]]], bins: int) -> list[Layer]:
     """Return a layer for each table, given the memory in bins and the perf of its options."""
-    layers = []
+    layers: list[Layer] = []
     spent, held = [0.0] + [inf] * (bins - 1), [0.0] * bins
     for table in tables:
         best, exact = [inf] * bins, [0.0] * bins
@@ -126,6 +135,102 @@ def _trace(layers: Sequence[Layer], end: int) -> list[int]:
     """Return the option of each table in the combination that ends in a bin."""
     chosen = []
     for option, previous in reversed(layers):
-        chosen.append(option[end])
-        end = previous[end]
+        chosen.append(int(option[end]))
+        end = int(previous[end])
     return chosen[::-1]
+
+
+class BinProposer2D(BinProposer):
+    """Proposes, for each total of HBM, the options of the least summed perf, whatever their DDR.
+
+    The HBM of all devices is cut into bins and so is their DDR. Table by table, each pair of bins
+    that is reached keeps the cheapest combination of options that ends in it, the first of equals,
+    with its memory in single precision. Options of a shard that is larger than the HBM of every
+    device, or the DDR of every host, are left out. The first proposal has the smallest option of
+    each table, by HBM and DDR; then comes one for each bin of HBM, from the fullest down.
+
+    TorchEasyRec proposes this since May 2026; unlike its proposer, this one can be loaded again.
+    """
+
+    def __init__(self, bins_per_device: int = 100, ddr_bins_per_device: int = 25) -> None:
+        super().__init__(bins_per_device)
+        if ddr_bins_per_device < 1:
+            raise ValueError(f"ddr_bins_per_device must be at least 1, not {ddr_bins_per_device}.")
+        self.ddr_bins_per_device = ddr_bins_per_device
+
+    @override
+    def _sizes(self, storages: Sequence[Storage]) -> list[int]:
+        return [storage.hbm + storage.ddr for storage in storages]
+
+    @override
+    def _by_bin(self, topology: Topology) -> Iterator[list[int]]:
+        axes = axes_of(
+            np.array([(device.storage.hbm, device.storage.ddr) for device in topology.devices]),
+            topology.local_world_size,
+            (self.bins_per_device, self.ddr_bins_per_device),
+        )
+        tables = []
+        for options in self._tables:
+            largest = np.array(
+                [np.max([(s.storage.hbm, s.storage.ddr) for s in o.shards], 0) for o in options]
+            )
+            kept = np.flatnonzero((largest <= axes.largest).all(1))
+            held = [(option.total_storage.hbm, option.total_storage.ddr) for option in options]
+            perf = np.array([option.total_perf for option in options], np.float32)
+            tables.append((kept, axes.in_bins(np.array(held))[kept], perf[kept]))
+        return _cheapest(tables, axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The bins of HBM and of DDR; a kind of memory that no device has is one bin for everything."""
+
+    bins: tuple[int, int]
+    size: tuple[float, float]  # bytes of a bin, infinite where there is no such memory
+    largest: tuple[float, float]  # bytes of a shard that a device, or a host for DDR, can hold
+
+    def in_bins(self, held: Ints) -> Singles:
+        """Return bytes of shape (N, 2) in bins."""
+        return np.asarray(held / np.array(self.size), np.float32)
+
+
+def axes_of(storage: Ints, host_ranks: int, bins_per_device: tuple[int, int]) -> Axes:
+    """Return the bins of devices with HBM and DDR of shape (ranks, 2), on hosts of `host_ranks`."""
+    ranks = len(storage)
+    of_hosts = np.add.reduceat(storage[:, 1], np.arange(0, ranks, host_ranks))
+    held = (storage[:, 0].max(), of_hosts.max())
+    totals = storage.sum(0).tolist()
+    bins, size, largest = zip(
+        *(
+            (count * ranks, total / (count * ranks), float(most)) if total else (1, inf, inf)
+            for count, total, most in zip(bins_per_device, totals, held, strict=True)
+        ),
+        strict=True,
+    )
+    return Axes(bins, size, largest)
+
+
+def _cheapest(tables: Sequence[tuple[Ints, Singles, Singles]], axes: Axes) -> Iterator[list[int]]:
+    """Yield the options of the cheapest combination in each bin of HBM, the fullest first.
+
+    A table has the numbers of its options, their memory in bins, and their perf.
+    """
+    held, spent = np.zeros((1, 2), np.float32), np.zeros(1, np.float32)
+    layers: list[Layer] = []
+    for numbers, memory, perf in tables:
+        ends = held[:, np.newaxis] + memory
+        previous, option = np.nonzero((ends < axes.bins).all(2))
+        ends = ends[previous, option]
+        cost = spent[previous] + perf[option]
+        hbm, ddr = ends.astype(np.int64).T
+        best = _first_least(hbm * axes.bins[1] + ddr, cost)
+        held, spent = ends[best], cost[best]
+        layers.append((numbers[option[best]], previous[best]))
+    for end in _first_least(held[:, 0].astype(np.int64), spent)[::-1].tolist():
+        yield _trace(layers, end)
+
+
+def _first_least(group: Ints, cost: Singles) -> Ints:
+    """Return where each group, in ascending order, has its least cost, the first of equals."""
+    order = np.lexsort((cost, group))
+    return order[np.unique(group[order], return_index=True)[1]]

@@ -21,11 +21,11 @@ Bins2 = Annotated[Bins, 2]
 def bin_proposals(
     space: SearchSpace, devices: Devices, bins_per_device: int = 100, *, hbm_only: bool = False
 ) -> Generator[Ints, Floats, None]:
-    """Yield what BinProposer proposes, in order: option numbers in chunks of shape (P, T).
+    """Yield the proposals of BinProposer in order: option numbers in chunks of shape (P, T).
 
-    P is at most 256. With `hbm_only` it is what torchrec's DynamicProgrammingProposer proposes when
-    it is first used. The tables of each proposal are in torchrec's order, by their smallest option.
-    Devices without any memory, where torchrec divides by zero, get the first proposal alone.
+    P is at most 256. With `hbm_only` they are the first ones of torchrec's
+    DynamicProgrammingProposer. The tables of each are in torchrec's order, by their smallest
+    option. Devices without any memory, where torchrec divides by zero, get only one proposal.
     """
     if not space.tables:
         return
@@ -37,13 +37,19 @@ def bin_proposals(
         return
     bins = bins_per_device * devices.ranks
     memory = space.option_storage[options, kind] / (float(capacity) / bins)
-    choice, previous, reached = _fill_bins(memory, space.option_perf[options], first, bins)
-    for start in range(0, len(reached), _CHUNK):
-        yield _trace(choice, previous, options, first, reached[start : start + _CHUNK])
+    choice = np.empty((space.tables, bins), np.int16)
+    previous = np.empty((space.tables, bins), np.int32)
+    reached = np.zeros(bins, np.int32)
+    scratch = np.zeros((4, bins))
+    perf = space.option_perf[options]
+    count = _fill(memory, perf, first, choice, previous, reached, *scratch)
+    for end in range(count, 0, -_CHUNK):  # the fullest first
+        ends = reached[max(0, end - _CHUNK) : end][::-1]
+        yield _trace(choice, previous, options, first, ends)
 
 
 def by_table(space: SearchSpace, size: Ints) -> tuple[Ints, Ints]:
-    """Return option numbers table by table, and where in them each table starts, shape (T + 1,).
+    """Return option numbers table by table, and the start of each table in them, shape (T + 1,).
 
     Options are sorted by size within a table, and tables by their smallest option.
     """
@@ -54,23 +60,6 @@ def by_table(space: SearchSpace, size: Ints) -> tuple[Ints, Ints]:
     table = position[space.table[by_size]]
     first = np.concatenate([[0], np.cumsum(np.bincount(table))])
     return by_size[np.argsort(table, kind="stable")], first
-
-
-def _fill_bins(memory: Floats, perf: Floats, first: Ints, bins: int) -> tuple[Choices, Bins2, Bins]:
-    """Find the cheapest combination of options for each bin, table by table.
-
-    Options take `memory`, in bins and ascending within a table, and `perf`, in milliseconds; table
-    t has first[t] to first[t + 1]. Returns for each table and bin the option's number within its
-    table and the bin that the tables before it fill, shapes (T, bins), undefined where a bin is not
-    reached; and the bins that all tables reach, the fullest first.
-    """
-    tables = len(first) - 1
-    choice = np.empty((tables, bins), np.int16)
-    previous = np.empty((tables, bins), np.int32)
-    reached = np.zeros(bins, np.int32)
-    scratch = np.zeros((4, bins))
-    count = _fill(memory, perf, first, choice, previous, reached, *scratch)
-    return choice, previous, reached[:count][::-1]
 
 
 # A kernel that makes arrays would take longer to compile.
@@ -87,7 +76,18 @@ def _fill(
     exact: Floats,
     best: Floats,
 ) -> int:
-    # What the tables so far reach: bins in ascending order, and so in that of exact memory.
+    """Find the cheapest combination of options for each bin, table by table.
+
+    Options take `memory`, in bins and ascending within a table, and `perf`, in milliseconds; table
+    t has first[t] to first[t + 1]. Sets for each table and bin the option's number within its table
+    and the bin that the tables before it fill, shapes (T, bins), if the bin is reached. Returns how
+    many bins all tables reach, and sets `reached` to them, the emptiest first.
+
+    Invariant: the states of the tables so far are in ascending order of bins, and so of their exact
+    memory. The first option that is too large for a state is thus too large for all later ones. An
+    equally cheap combination never replaces an earlier one, as in torchrec, whose loops run over
+    options outside and states inside too.
+    """
     bins, count = len(reached), 1
     for table in range(len(choice)):
         best[:] = np.inf

@@ -1,4 +1,4 @@
-"""Dynamic programming over bins of HBM and of DDR, compiled: TorchEasyRec's proposals of today."""
+"""Dynamic programming over bins of HBM and of DDR, compiled: TorchEasyRec's present proposals."""
 
 from collections.abc import Generator
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from planners.embedding.same_plan.bin_proposer_2d import Singles, axes_of
+from planners.embedding.same_plan.bin_proposer import Singles, axes_of
 from planners.embedding.same_plan.dynamic_programming import by_table
 from planners.embedding.search.compiling import allocating_kernel
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
@@ -20,7 +20,7 @@ Numbers = npt.NDArray[np.int32]
 def bin_proposals_2d(
     space: SearchSpace, devices: Devices, bins_per_device: int = 100, ddr_bins_per_device: int = 25
 ) -> Generator[Ints, Floats, None]:
-    """Yield what BinProposer2D proposes, in order: option numbers in chunks of shape (P, T).
+    """Yield the proposals of BinProposer2D in order: option numbers in chunks of shape (P, T).
 
     P is at most 256. The tables of each proposal are in the order of their smallest options.
     """
@@ -49,9 +49,13 @@ def _fill_cells(
     """Find the cheapest combination of options for each cell, a pair of bins, table by table.
 
     Options take `memory`, in bins, shape (O, 2), and `perf`, in milliseconds; table t has first[t]
-    to first[t + 1]. Table t reaches the cells layer[t] to layer[t + 1], in ascending order; of each
-    the option comes first, and then the cell that the tables before it reach, counted within those.
-    Last come the cheapest of the last table's cells for each bin of HBM, the fullest first.
+    to first[t + 1]. Returns the option of each cell that is reached, the cell that the tables
+    before it reach, counted within theirs, and `layer`: table t reaches the cells layer[t] to
+    layer[t + 1], in ascending order. Last come the cheapest of the last table's cells for each bin
+    of HBM, the fullest first.
+
+    Sums are in single precision, and an equally cheap combination never replaces an earlier one;
+    the loops run over states outside and options inside, in the order of BinProposer2D.
     """
     tables = len(first) - 1
     slot = np.full(hbm_bins * ddr_bins, -1, np.int32)

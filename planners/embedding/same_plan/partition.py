@@ -1,4 +1,4 @@
-"""The placement of proposals, rows of option numbers, as torchrec does it."""
+"""Placement of proposals, rows of option numbers, as by torchrec's partitioners."""
 
 import numpy as np
 from torchrec.distributed.planner.constants import MAX_SIZE
@@ -9,15 +9,15 @@ from planners.embedding.same_plan.placing.rows import place_rows
 from planners.embedding.same_plan.rules import PartitionRules
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
-# MemoryBalancedPartitioner looks no further once the least HBM is known to so many bytes.
+# MemoryBalancedPartitioner ends its bisection once it knows the least HBM within this many bytes.
 _CLOSE = int(mb_to_bytes(10))
 
 
 class Partition:
-    """Places proposals, each on empty devices, and keeps the plan that rates best.
+    """Places proposals, each on empty devices, and keeps the best plan.
 
     `best` has the option numbers of that plan in its order, shape (T,), and `best_rating` its
-    milliseconds: None and, as in torchrec, 2**63 until there is one.
+    milliseconds: None and, as in torchrec, 2**63 before the first plan.
     """
 
     def __init__(
@@ -40,8 +40,7 @@ class Partition:
     def place(self, rows: Ints) -> Floats:
         """Return the rating of each row of a (P, T) array, NaN for one that cannot be placed.
 
-        The rating of a row that is no better than one before may be off in its last bits, unless
-        all are wanted exact.
+        Unless `exact`, a row that is no better than one before may be off in its last bits.
         """
         rows = np.ascontiguousarray(rows)
         if self._rules.searches is not None:
@@ -55,7 +54,7 @@ class Partition:
         return ratings
 
     def _place_balanced(self, row: Ints, searches: int) -> float:
-        """Find the least HBM by bisection that rates well enough, and return that rating."""
+        """Return the rating on the least HBM, found by bisection, that rates well enough."""
         placed = self._place_one(row, 0)
         if placed is None:
             return np.nan
@@ -81,10 +80,7 @@ class Partition:
         return rating
 
     def _place_one(self, row: Ints, hbm: int) -> tuple[float, Ints] | None:
-        """Return a row's rating and the ranks of each column's shards.
-
-        It is placed on ranks of so much HBM, if that is not 0.
-        """
+        """Place a row on ranks with `hbm` bytes, unless that is 0; return its rating and ranks."""
         rating, ranks = np.empty(1), np.empty_like(self._ranks)
         chosen = place_rows(
             self._inputs, self._work, row[np.newaxis], hbm, True, np.inf, rating, ranks

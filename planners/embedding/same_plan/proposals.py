@@ -14,26 +14,23 @@ from torchrec.distributed.planner.proposers import (
 )
 from torchrec.distributed.planner.types import Proposer
 
-from planners.embedding.same_plan.bin_proposer import BinProposer
-from planners.embedding.same_plan.bin_proposer_2d import BinProposer2D
+from planners.embedding.same_plan.bin_proposer import BinProposer, BinProposer2D
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 Stream = Generator[Ints, Floats, None]
-"""Yields proposals, option numbers in the order of the plan, shape (P, T); is sent their ratings.
-
-A rating is NaN where a proposal could not be placed.
-"""
+"""Yields proposals, option numbers in the order of the plan, shape (P, T); is sent their ratings,
+NaN for a proposal that could not be placed."""
 
 _LARGEST_CHUNK = 256
 
 
 def stream(proposer: Proposer, space: SearchSpace, devices: Devices) -> Stream:
-    """Return what a proposer with a stream proposes when it is new, whatever it has done before."""
+    """Return the proposals of a new proposer with the settings of this one."""
     return STREAMS[type(proposer)](proposer, space, devices)
 
 
 def depends_on_ratings(proposer: Proposer) -> bool:
-    """Whether a proposer goes by how the proposals before have been rated."""
+    """Whether a proposer needs the exact ratings of its earlier proposals."""
     return type(proposer) is GreedyProposer and proposer._threshold is not None
 
 
@@ -49,7 +46,7 @@ def _greedy_rows(space: SearchSpace, use_depth: bool) -> Iterator[Ints]:
     """Yield rows, each with the next option of the table that takes the most memory."""
     options, first = _by_score(space, use_depth)
     memory = _memory_order(space)[options]
-    memory[first[1:] - 1] = 0  # the last options have no next one
+    memory[first[1:] - 1] = 0  # a table's last option has no successor
     current = first[:-1].copy()
     urgency = memory[current]
     while True:
@@ -62,7 +59,7 @@ def _greedy_rows(space: SearchSpace, use_depth: bool) -> Iterator[Ints]:
 
 
 def _by_score(space: SearchSpace, use_depth: bool) -> tuple[Ints, Ints]:
-    """Return options by table, the best first, and where each table starts, shape (T + 1,)."""
+    """Return options by table, the best first, and the start of each table, shape (T + 1,)."""
     score = space.largest_shard if use_depth else _sums(space)
     first = np.concatenate([[0], np.cumsum(np.bincount(space.table))])
     return np.lexsort((score, space.table)), first
@@ -71,16 +68,16 @@ def _by_score(space: SearchSpace, use_depth: bool) -> tuple[Ints, Ints]:
 def _sums(space: SearchSpace) -> Floats:
     """Return the perf of each option by Python's `sum`, as torchrec sorts by it, shape (O,).
 
-    Since Python 3.12 `sum` makes up for rounding; `option_perf` never does.
+    Since Python 3.12 `sum` compensates for rounding; `option_perf` never does.
     """
     perf = space.total[space.estimate].tolist()
     return np.array([sum(perf[first:end]) for first, end in pairwise(space.first_shard.tolist())])
 
 
 def _memory_order(space: SearchSpace) -> Ints:
-    """Return which options GreedyProposer finds larger; equal ones are equal, and empty ones 0.
+    """Return numbers that sort options by memory as GreedyProposer does; empty ones get 0.
 
-    It compares the HBM of the largest shard, that of all, and then likewise DDR.
+    It compares the HBM of the largest shard, the HBM of all shards, and then likewise DDR.
     """
     largest = np.maximum.reduceat(space.storage[space.estimate], space.first_shard[:-1])
     memory = np.stack([largest, space.option_storage], 2)[:, :2].reshape(-1, 4)
@@ -93,7 +90,7 @@ def _memory_order(space: SearchSpace) -> Ints:
 def _until_worse(rows: Iterator[Ints], threshold: int) -> Stream:
     """Stop when more than `threshold` rows in succession have rated no better than the best.
 
-    A chunk has as many rows as are proposed in any case.
+    A chunk has only rows that torchrec would propose whatever their ratings.
     """
     best = inf
     worse = 0
@@ -109,7 +106,7 @@ def _until_worse(rows: Iterator[Ints], threshold: int) -> Stream:
 
 
 def _grid(proposer: GridSearchProposer, space: SearchSpace, _: Devices) -> Stream:
-    """Yield all combinations, those of the last table first, or none where they are too many."""
+    """Yield all combinations, the last table changing fastest, or none where they are too many."""
     options, first = _by_score(space, use_depth=True)
     counts = np.diff(first)
     combinations = prod(counts.tolist())
@@ -124,7 +121,7 @@ def _uniform(proposer: UniformProposer, space: SearchSpace, _: Devices) -> Strea
     """Yield the best option of each table by sharding type, for the types that all tables have."""
     options, _first = _by_score(space, proposer._use_depth)
     types: dict[str, int] = {}
-    kind = np.array([types.setdefault(each.sharding_type, len(types)) for each in space.options])
+    kind = np.array([types.setdefault(o.sharding_type, len(types)) for o in space.options])
     for number in range(len(types)):
         mine = options[kind[options] == number]
         tables, best = np.unique(space.table[mine], return_index=True)
@@ -134,7 +131,7 @@ def _uniform(proposer: UniformProposer, space: SearchSpace, _: Devices) -> Strea
 
 
 def _in_chunks(rows: Iterable[Ints] | Iterable[int]) -> Stream:
-    """Stack rows, few at first so that a search is quick to look at the clock."""
+    """Stack rows, few at first so that a search soon looks at the clock."""
     remaining = iter(rows)
     for size in chain((16, 32, 64, 128), repeat(_LARGEST_CHUNK)):
         chunk = list(islice(remaining, size))
@@ -157,7 +154,7 @@ def _bins_2d(proposer: BinProposer2D, space: SearchSpace, devices: Devices) -> S
     return bin_proposals_2d(space, devices, proposer.bins_per_device, proposer.ddr_bins_per_device)
 
 
-# What is compiled is imported where it is used, so that this table costs nothing.
+# Compiled modules are imported by the functions, so that this table loads quickly.
 STREAMS: dict[type[Proposer], Callable[[Any, SearchSpace, Devices], Stream]] = {
     GreedyProposer: _greedy,
     UniformProposer: _uniform,

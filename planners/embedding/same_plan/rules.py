@@ -1,4 +1,4 @@
-"""The rules of torchrec's partitioners, as settings of the compiled one."""
+"""Settings of torchrec's partitioners, for the compiled one."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,14 @@ from torchrec.distributed.planner.types import Partitioner
 class PartitionRules:
     """The settings of GreedyPerfPartitioner, or with `searches` of MemoryBalancedPartitioner."""
 
-    by_perf: bool = False  # place the groups of most perf first, not those of most storage
-    balance_modules: bool = False  # before that, those of the modules with fewest tables
-    searches: int | None = None  # how often a proposal may be placed again, on less HBM
-    tolerance: float = 0.0  # by how much its rating may then be worse, a fraction
+    by_perf: bool = False  # the groups of most perf are placed first, else those of most storage
+    balance_modules: bool = False  # modules with fewest tables come first of all
+    searches: int | None = None  # a proposal is placed again on less HBM, at most this often
+    tolerance: float = 0.0  # its rating may then be worse by this fraction
 
 
 def rules_of(partitioner: Partitioner) -> PartitionRules | None:
-    """Return the rules of a partitioner; None for one that is not compiled, as any subclass."""
+    """Return the rules of a partitioner, or None where it is not compiled, e.g. any subclass."""
     if type(partitioner) is GreedyPerfPartitioner and isinstance(partitioner._sort_by, SortBy):
         return PartitionRules(partitioner._sort_by is SortBy.PERF, partitioner._balance_modules)
     if type(partitioner) is MemoryBalancedPartitioner:

@@ -1,4 +1,4 @@
-"""The search of torchrec's EmbeddingShardingPlanner: the same proposals, the same plan."""
+"""TorchRec's search, compiled: the same proposals, the same plan."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -19,11 +19,11 @@ Words = npt.NDArray[np.uint64]
 
 
 class SamePlan:
-    """A search that finds what torchrec finds with these proposers and a partitioner's rules.
+    """Finds the plan that torchrec finds with these proposers and a partitioner's rules.
 
-    When the deadline has passed, the best plan so far stands, as in torchrec; it is looked at from
-    time to time, and not before some proposals have been tried. `proposals` counts those that have
-    been made, also those that had been tried before.
+    Once the deadline has passed, the best plan so far is returned, as in torchrec. The clock is
+    read between chunks, so that some proposals are always tried. `proposals` counts those made so
+    far, repeated ones included.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class SamePlan:
         self.proposals = 0
 
     def __call__(self, space: SearchSpace, devices: Devices) -> Found | NotFound:
-        """Try what the proposers propose, one proposer after the other."""
+        """Try all proposals, one proposer after the other."""
         exact = any(depends_on_ratings(proposer) for proposer in self._proposers)
         trial = _TriedProposals(space, Partition(space, devices, self._rules, exact))
         self.proposals = 0
@@ -69,7 +69,7 @@ class _TriedProposals:
         """Return the rating of each proposal of a (P, T) array, NaN for one without a place."""
         numbers: list[int] = []
         fresh: list[int] = []
-        # A sum of random words, whatever the order of the options, stands for their set.
+        # A sum of random words stands for a set of options: their order does not change it.
         for index, (one, other) in enumerate(_sums(self._words, rows).tolist()):
             number = self._numbers.setdefault((one, other), len(self._numbers))
             if number == len(self._ratings) + len(fresh):
@@ -93,7 +93,7 @@ class _TriedProposals:
             self._last = failed[-1]
 
     def outcome(self) -> Found | NotFound:
-        """Return the best plan so far, or what failed."""
+        """Return the best plan so far, or else the proposals that failed."""
         best = self._partition.best
         if best is None:
             return NotFound(self._smallest, self._last, len(self._ratings))
@@ -107,7 +107,10 @@ class _TriedProposals:
 
 
 def _sums(words: Words, rows: Ints) -> Words:
-    """Return the sum of the words of each row, those of a row from the one before: (P, 2)."""
+    """Return the sum of each row's words, shape (P, 2), by adding changes from row to row.
+
+    Unsigned sums wrap around, so that no order of additions changes them.
+    """
     differ = rows[1:] != rows[:-1]
     steps = words[rows[1:][differ]] - words[rows[:-1][differ]]
     sums = np.cumsum(np.vstack([words[rows[0]].sum(0), steps]), axis=0, dtype=np.uint64)
@@ -115,9 +118,9 @@ def _sums(words: Words, rows: Ints) -> Words:
 
 
 def _words(options: Sequence[ShardingOption]) -> Words:
-    """Return two random words for each option, the same ones for those that torchrec takes for one.
+    """Return two random words for each option, equal ones for options that torchrec finds equal.
 
-    TorchRec knows an option by its hash, a slow one, which is needed for options of one name alone.
+    TorchRec compares hashes, which are slow; only options that share all names need theirs.
     """
     names = [(option.fqn, option.sharding_type, option.compute_kernel) for option in options]
     times = Counter(names)

@@ -1,9 +1,9 @@
 """Decorators that compile the loops of the search with numba, and keep the machine code on disk.
 
-A kernel is a function that Python calls. It is compiled once, for the types of its annotations, and
-kept under a key made of its own code, of all code and constants that it uses, of the code that
-compiles it, of numba's release and of the processor: an edit elsewhere compiles nothing again, and
-no stale code is loaded.
+A kernel is a function that Python calls. It is compiled once, for the types of its annotations. Its
+machine code is kept under a key made of its own code, of all code and constants that it uses, of
+the code that compiles it, of numba's release and of the processor. So an edit elsewhere compiles
+nothing again, and stale code is never loaded.
 """
 
 import logging
@@ -33,24 +33,24 @@ logger = logging.getLogger("shardbench")
 F = TypeVar("F", bound=Callable[..., Any])
 
 KERNELS: dict[str, list[Any]] = {}
-"""The kernels of each module that has been imported, by the module's name."""
+"""The kernels of each imported module, by the module's name."""
 
 wait_for: Callable[[str], None] | None = None
-"""Waits until another process has compiled the kernels of a module, where one does."""
+"""Waits for another process that compiles the kernels of a module, if there is one."""
 
-# Without this, numba counts references to arrays in the innermost loops, eight times the work. It
-# also means that nothing compiled so can make an array.
+# Otherwise numba counts references to arrays in the innermost loops, eight times the work. A
+# function compiled with this cannot make arrays.
 _UNCOUNTED = {"_nrt": False}
 
-# A subroutine is called by compiled code alone. It needs no way in from Python, which would take
-# longer to compile than most of them.
-_NO_WAY_IN = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# Only compiled code calls a subroutine. A wrapper for Python would take longer to compile than most
+# subroutines themselves.
+_NO_WRAPPERS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 class _Part(JITCodeLibrary):
-    """The code of a subroutine, which LLVM optimizes as a part of a kernel alone.
+    """The code of a subroutine, optimized by LLVM only as a part of a kernel.
 
-    Numba would optimize each subroutine by itself, with all that it calls, and throw that away.
+    Numba would optimize each subroutine alone, with all that it calls, and throw the result away.
     """
 
     def _optimize_final_module(self) -> None: ...
@@ -66,7 +66,7 @@ class _PartCompiler(compiler.Compiler):
         self.state.library = library = _Part(context.codegen(), func.__qualname__)
         self.state.flags.no_compile = True
         result = super().compile_extra(func)
-        key: Any = [].append  # what numba knows a function by must be one written in C
+        key: Any = [].append  # numba's key of a function must be a builtin, a new one each time
         context.insert_user_function(key, result.fndesc, [library])
         return result._replace(entry_point=key)
 
@@ -92,10 +92,10 @@ def merged(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Compile a function as a part of each one that calls it; it may return a part of an array.
+    """Have numba copy a function into each of its callers; it may return a part of an array.
 
-    Numba's own inlining takes time that grows with the square of the caller's length: for what is
-    short, or called once.
+    This takes time that grows with the square of the caller's length: for functions that are short
+    or called once.
     """
     return cast(F, numba.njit(inline="always", **_UNCOUNTED)(function))
 
@@ -104,13 +104,13 @@ def _kernel(function: F, **options: bool) -> F:
     dispatcher = numba.njit(no_cfunc_wrapper=True, **options)(function)
     if dispatcher is not function:  # NUMBA_DISABLE_JIT
         dispatcher._cache = _Kept(cast(FunctionType, function))
-        _signature(cast(FunctionType, function))  # numba knows its records from now on
+        _signature(cast(FunctionType, function))  # registers its records with numba
         KERNELS.setdefault(function.__module__, []).append(dispatcher)
     return cast(F, dispatcher)
 
 
 def _subroutine(function: F, **options: bool) -> F:
-    dispatcher = numba.njit(pipeline_class=_PartCompiler, **options, **_NO_WAY_IN, **_UNCOUNTED)(
+    dispatcher = numba.njit(pipeline_class=_PartCompiler, **options, **_NO_WRAPPERS, **_UNCOUNTED)(
         function
     )
     if dispatcher is not function:
@@ -121,7 +121,7 @@ def _subroutine(function: F, **options: bool) -> F:
 
 
 def load(dispatcher: Any) -> None:
-    """Load a kernel into this process, or compile and keep it where none is kept."""
+    """Load a kernel into this process; compile and keep it first if no machine code is kept."""
     dispatcher.compile(_signature(dispatcher.py_func))
 
 
@@ -171,7 +171,7 @@ class _Kept:
             logger.warning("Compiled kernels could not be kept: %s.", error)
 
     def flush(self) -> None:
-        """Forget nothing: what is kept belongs to its key for ever."""
+        """Forget nothing: machine code belongs to its key for ever."""
 
     def path(self, signature: Any) -> Path | None:
         """Return the file that has the machine code, if there is one."""
@@ -193,15 +193,15 @@ def _file_name(function: FunctionType, signature: str) -> str:
 
 @cache
 def _compiler() -> str:
-    """Return a hash of the code here and of how records are passed, which decide on all kernels."""
+    """Return a hash of this module and `records`, on which all machine code depends."""
     sources = (Path(__file__), Path(records.__file__))
     return sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
 
 def _code(function: FunctionType) -> Iterator[str]:
-    """Yield all that decides on the machine code of a function, of what it calls, and so on."""
+    """Yield everything that decides on a function's machine code, of all its callees too."""
     waiting: list[Any] = [function]
-    seen: dict[int, Any] = {}  # with the values, so that no number is used again
+    seen: dict[int, Any] = {}  # the values stay alive, so that no id is used twice
     while waiting:
         value = waiting.pop()
         value = getattr(value, "py_func", value)
@@ -217,7 +217,7 @@ def _code(function: FunctionType) -> Iterator[str]:
                 yield f"{value.__module__} {code.co_code.hex()} {code.co_names}"
                 yield f"{code.co_varnames} {plain}"
         elif isinstance(value, type) and issubclass(value, Enum):
-            yield str({each.name: each.value for each in value})
+            yield str({member.name: member.value for member in value})
         elif hasattr(value, "_fields"):
             waiting += get_type_hints(value, include_extras=True).values()
             yield f"{value.__module__} {value.__qualname__} {value._fields}"
@@ -239,7 +239,7 @@ def _signature(function: FunctionType) -> tuple[Any, ...]:
 
 
 def _numba_type(hint: Any) -> Any:
-    """Return numba's type of an annotation: a number, a NamedTuple of such, a whole C array."""
+    """Return numba's type of an annotation: a number, a NamedTuple of these, a whole C array."""
     if hint in (bool, int, float):
         return {bool: types.boolean, int: types.int64, float: types.float64}[hint]
     if hasattr(hint, "_fields"):
@@ -253,7 +253,7 @@ def _numba_type(hint: Any) -> Any:
 
 
 def kept_folder() -> Path:
-    """Return the folder that new machine code is kept in: the first that can be written."""
+    """Return the folder for new machine code: the first that can be written."""
     for folder in _folders():
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
@@ -263,10 +263,10 @@ def kept_folder() -> Path:
 
 
 def _folders() -> list[Path]:
-    """Return where machine code may be kept, all of which are looked at: NUMBA_CACHE_DIR alone.
+    """Return all folders that may hold machine code: NUMBA_CACHE_DIR alone, if that is set.
 
-    Without it beside the sources, where an image of a container has what was compiled when it was
-    built, and in the user's cache.
+    Otherwise the folder next to the sources, which a container's image has from its build, and the
+    user's cache.
     """
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
         return [Path(chosen)]

@@ -1,7 +1,8 @@
 """TorchRec's enumerator, asking its estimators once for each distinct shard."""
 
 import copy
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from types import FunctionType
 from typing import Any, cast
@@ -24,10 +25,8 @@ from planners.embedding.search.unmade_shards import (
     leave_unmade,
 )
 
-# What torchrec's enumerator calls to cut a table into shards.
+# The functions by which torchrec's enumerator cuts a table, and finds how its shards are placed.
 _CUT = "calculate_shard_sizes_and_offsets"
-
-# And to say how the shards of a type go onto devices.
 _BY_TYPE = "get_partition_by_type"
 
 
@@ -39,15 +38,13 @@ class _KeptOption(SharedOption):
 
 
 class DistinctShardEnumerator(EmbeddingEnumerator):
-    """Enumerates what torchrec's enumerator does, with equal estimates, in less time.
+    """Returns the options of torchrec's enumerator, with equal estimates, in less time.
 
-    Shards are made when somebody looks at them. Estimators are asked for each size of shard once,
-    and for those of many tables at once: see Estimation. Where an estimator is not torchrec's own,
-    or looks across the shards of an option, all shards are made and all estimators are asked about
-    every one.
+    Shards are made when they are first read. Estimators are asked for each size of shard once, and
+    for many tables at once: see Estimation. Where an estimator is not torchrec's own, or looks
+    across the shards of an option, all shards are made and estimated one by one.
 
-    The options are also the ones that `last_stored_search_space` keeps: who sets ranks on them
-    copies them before.
+    `last_stored_search_space` keeps these same options: copy them before setting ranks.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -70,35 +67,32 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
         return options
 
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
-        """Fill in the estimates of all shards, asking for one shard of each size at most."""
+        """Fill in the estimates of all shards, of one shard of each size where that is enough."""
         layouts = [layout for layout in map(_layout_of, sharding_options) if layout is not None]
         if len(layouts) < len(sharding_options):
             super().populate_estimates(sharding_options)
             return
         if all(map(_looks_at_one_shard, self._estimators)):
-            constraints = [estimator._constraints for estimator in self._estimators]
-            ask = super().populate_estimates
-            try:
-                estimation = Estimation(
-                    sharding_options,
-                    layouts,
-                    ask,
-                    constraints if all(map(_is_torchrecs, self._estimators)) else None,
-                )
-            except Exception:  # whose text may list the shards: it comes again when all are there
-                pass
-            else:
-                for option, layout, first in zip(
-                    sharding_options, layouts, estimation.first[:-1].tolist(), strict=True
-                ):
-                    shards = UnmadeShards(layout, estimation.estimates, first)
-                    leave_unmade(option, shards, _KeptOption)
+            with suppress(Exception):  # its text may list shards: it is raised again with all below
+                self._estimate_sizes(sharding_options, layouts)
                 return
         for option, layout in zip(sharding_options, layouts, strict=True):
             option.shards = layout.shards()
         super().populate_estimates(sharding_options)
         for option in sharding_options:
             option.__class__ = _KeptOption
+
+    def _estimate_sizes(
+        self, options: list[ShardingOption], layouts: Sequence[ShardLayout]
+    ) -> None:
+        """Estimate each size of shard once, and leave all shards unmade."""
+        in_lanes = all(map(_is_torchrecs, self._estimators))
+        constraints = [estimator._constraints for estimator in self._estimators]
+        ask = super().populate_estimates
+        estimation = Estimation(options, layouts, ask, constraints if in_lanes else None)
+        for option, layout, first in zip(options, layouts, estimation.first.tolist(), strict=False):
+            shards = UnmadeShards(layout, estimation.estimates, first)
+            leave_unmade(option, shards, _KeptOption)
 
     def _get_stash_weights(self, parameter: str, module: nn.Module) -> bool:
         key = parameter, id(module)
@@ -115,9 +109,9 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
         return buckets
 
     def _is_special(self, parameter: str, module: nn.Module) -> bool:
-        """Say whether a table may have buckets or stashed weights.
+        """Whether a table may have buckets or stashed weights.
 
-        TorchRec looks through all tables of the module for each of them, and for each option.
+        TorchRec searches all tables of the module for each of the two, and for each option.
         """
         if isinstance(module, EmbeddingBagCollection):
             configs = module.embedding_bag_configs
@@ -136,9 +130,9 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
 
 
 def _enumerate_with_layouts() -> Callable[..., list[ShardingOption]]:
-    """Return torchrec's `enumerate`, which puts the layout of the shards in the place of them.
+    """Return torchrec's `enumerate`, changed to put a ShardLayout in place of an option's shards.
 
-    Where it does not look as it is known to, it is returned as it is.
+    A version of unknown structure is returned unchanged.
     """
     torchrecs: Any = EmbeddingEnumerator.enumerate
     code = getattr(torchrecs, "__code__", None)
@@ -163,7 +157,7 @@ def _enumerate_with_layouts() -> Callable[..., list[ShardingOption]]:
 
 
 def _layout_of(option: ShardingOption) -> ShardLayout | None:
-    """Return the layout that an option has in the place of its shards."""
+    """Return the layout in place of an option's shards, or None."""
     size = option.shards[0].size if option.shards else None
     return size if isinstance(size, ShardLayout) else None
 
@@ -180,7 +174,7 @@ def _looks_at_one_shard(estimator: ShardEstimator) -> bool:
 
 
 def _is_torchrecs(estimator: ShardEstimator) -> bool:
-    """Say whether nothing that an estimator of torchrec calculates with is somebody else's."""
+    """Whether an estimator of torchrec calculates with torchrec's own configuration alone."""
     config = getattr(estimator, "_config", None)
     return config is None or not (
         any(kind.__module__.partition(".")[0] != "torchrec" for kind in type(config).__mro__[:-1])
@@ -196,16 +190,15 @@ def _with_remembered_annotations(config: HardwarePerfConfig) -> HardwarePerfConf
     """
     names = tuple(_annotated(config))
     plain = type(config)
-    remembered = copy.copy(config)
-    as_it_was = copy.copy(config)
+    remembered, original = copy.copy(config), copy.copy(config)
     remembered.__class__ = type(
         plain.__name__,
         (plain,),
         {
             "__dir__": lambda self: names,
             "__module__": plain.__module__,
-            # A class made here cannot be found again by its name, but made again.
-            "__reduce_ex__": lambda self, protocol: (_with_remembered_annotations, (as_it_was,)),
+            # Pickle cannot find a class made here by its name; it is made again.
+            "__reduce_ex__": lambda self, protocol: (_with_remembered_annotations, (original,)),
         },
     )
     return remembered

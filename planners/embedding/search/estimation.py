@@ -1,32 +1,29 @@
 """TorchRec's estimates of many shards at once, by its own estimators."""
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from torchrec.distributed.planner.types import (
-    ParameterConstraints,
-    Shard,
-    ShardingOption,
-)
+import numpy.typing as npt
+from torchrec.distributed.planner.types import ParameterConstraints, Shard, ShardingOption
+from typing_extensions import override
 
-from planners.embedding.search.lanes import Diverged, Lanes
 from planners.embedding.search.unmade_shards import Estimates, Ints, ShardLayout, with_shards
 
 Ask = Callable[[list[ShardingOption]], None]
 """Has torchrec's estimators fill in the estimates of the shards of some options."""
 
-# Fewer shards than these are estimated one by one in no more time.
+# Lanes save no time for fewer shards than this.
 _FEW = 4
 
-# The most features whose lookups `sum` adds to the same as floats and as lanes. Since Python 3.12
-# it makes up for the rounding of floats alone, which changes the sum of three.
+# `sum` adds the lookups of at most this many features alike as floats and as lanes. Since Python
+# 3.12 it compensates for the rounding of floats alone, which changes the sum of three.
 _ADDED_ALIKE = 2 if sum([0.1] * 10) == 1 else math.inf
 
-# What an estimate goes by in each lane, or does not go by at all. By all else options are alike or
-# are not; a name only says which constraints there are.
+# Attributes that differ from lane to lane, or that no estimate depends on. Options that share lanes
+# are equal in all other attributes; a name only leads to the constraints.
 _OF_TABLES = {
     "name",
     "_tensor",
@@ -45,16 +42,66 @@ _OF_CONSTRAINTS = {
 }
 
 
+class Diverged(Exception):
+    """A formula asked a question that is true in some lanes only: those of the mask `true`."""
+
+    def __init__(self, true: npt.NDArray[np.bool_]) -> None:
+        super().__init__("The lanes have to go different ways.")
+        self.true = true
+
+
+class Lanes(np.ndarray[Any, np.dtype[Any]]):
+    """An array of Python's own numbers, in the place of one number in a formula.
+
+    Every lane gets the result that Python gets with its number alone, to the last bit, in exact
+    integers and in floats. Where lanes would take different branches, Diverged is raised.
+    """
+
+    @classmethod
+    def of(cls, numbers: Iterable[Any]) -> Self:
+        """Return lanes with these numbers."""
+        listed = list(numbers)
+        lanes = np.empty(len(listed), object).view(cls)
+        lanes[:] = listed
+        return lanes
+
+    @override
+    def __bool__(self) -> bool:
+        true = np.asarray(self, dtype=bool)
+        if true.all():
+            return True
+        if not true.any():
+            return False
+        raise Diverged(true)
+
+    def __ceil__(self) -> Any:
+        return np.frompyfunc(math.ceil, 1, 1)(self)
+
+    def __round__(self, *digits: int) -> Any:
+        return np.frompyfunc(round, 1 + len(digits), 1)(self, *digits)
+
+    @override
+    def __float__(self) -> float:
+        """Return NaN if any lane is NaN, else infinity: torchrec asks `math.isnan` and no more."""
+        return math.nan if any(map(math.isnan, self)) else math.inf
+
+    # NumPy's would change the formula's arguments; these return new lanes, as Python's numbers do.
+    __iadd__: Any = np.ndarray.__add__
+    __isub__: Any = np.ndarray.__sub__
+    __imul__: Any = np.ndarray.__mul__
+    __itruediv__: Any = np.ndarray.__truediv__
+
+
 class Estimation:
-    """Asks torchrec's estimators about options that are cut in these ways.
+    """Asks torchrec's estimators about options with these layouts.
 
     A shard's estimates depend on its option and its size alone, and a row-wise table has one or
-    two sizes of shard however many ranks there are. `first` says where the sizes of an option
-    begin in `estimates`, which has all of them.
+    two sizes of shard however many ranks there are. Option i has the estimates first[i] to
+    first[i + 1], one for each size.
 
     With `constraints`, those of each estimator, options that differ in their tables alone are
-    estimated at once, in lanes, as far as torchrec's formulas let themselves be used so. Two shards
-    of each calculation are asked for one by one: where one differs in a bit, so are all.
+    estimated at once, in lanes, as far as torchrec's formulas allow. Two shards of each calculation
+    are also asked for one by one: if one differs in a bit, all shards are.
     """
 
     def __init__(
@@ -74,22 +121,24 @@ class Estimation:
         if constraints is None:
             self._one_by_one(everything)
             return
-        checks, left = self._in_lanes(_Alike(constraints))
+        self._constraints = constraints
+        self._table_keys: dict[tuple[int, str], Hashable] = {}
+        checks, left = self._in_lanes()
         if self._differ(checks):
             left = everything
         self._one_by_one(left)
 
-    def _in_lanes(self, alike: "_Alike") -> tuple[list[int], Ints]:
-        """Estimate what goes in lanes; return what to check, and the options that are left."""
+    def _in_lanes(self) -> tuple[list[int], Ints]:
+        """Estimate in lanes; return the shards to check, and the options that are left."""
         groups: dict[Hashable, list[int]] = {}
         checks, left = [], [np.empty(0, np.int64)]
         for number, option in enumerate(self._options):
             if len(option.input_lengths) > _ADDED_ALIKE:
                 left.append(self._shards(number))
             else:
-                groups.setdefault(alike.key(option), []).append(number)
+                groups.setdefault(self._key(option), []).append(number)
         waiting = [np.concatenate([*map(self._shards, group)]) for group in groups.values()]
-        ways = 8 * len(waiting)  # lanes that part too often are no lanes
+        ways = 8 * len(waiting)  # lanes that part more often than this save no time
         while waiting:
             shards = waiting.pop()
             if len(shards) < _FEW or ways < 0:
@@ -101,7 +150,7 @@ class Estimation:
             except Diverged as error:
                 ways -= 1
                 waiting += [shards[error.true], shards[~error.true]]
-            except Exception:  # where it is torchrec's, it comes again from plain numbers
+            except Exception:  # an error of torchrec's is raised again by plain numbers
                 left.append(shards)
             else:
                 self.estimates.put(shards, option.shards[0])
@@ -110,30 +159,55 @@ class Estimation:
                 checks += [int(shards[0]), int(shards[-1])]
         return checks, np.unique(self._option[np.concatenate(left)])
 
+    def _key(self, option: ShardingOption) -> Hashable:
+        """Return a key that is equal for options that may share lanes."""
+        values = tuple(v for name, v in vars(option).items() if name not in _OF_TABLES)
+        try:
+            hash(values)  # all at once, which takes a tenth of the time of one by one
+        except TypeError:
+            values = tuple(map(hashable, values))
+        table = id(option.tensor), option.name
+        if table not in self._table_keys:
+            self._table_keys[table] = self._key_of_table(option)
+        return values, len(option.input_lengths), self._table_keys[table]
+
+    def _key_of_table(self, option: ShardingOption) -> Hashable:
+        tensor = option.tensor
+        values = [
+            tensor.dtype,
+            tensor.device,
+            hashable(getattr(tensor, "_optimizer_classes", None)),
+        ]
+        for constraints in self._constraints:
+            of_table = constraints and constraints.get(option.name)
+            for name, value in vars(of_table).items() if of_table else ():
+                if name not in _OF_CONSTRAINTS:
+                    values.append((name, hashable(value)))
+        return tuple(values)
+
     def _shards(self, number: int) -> Ints:
         return np.arange(self.first[number], self.first[number + 1])
 
     def _together(self, shards: Ints) -> ShardingOption:
-        """Return one option with one shard that stands for all of these, by lanes."""
+        """Return one option with one shard, in lanes, that stands for all of these."""
         numbers = self._option[shards].tolist()
         one = self._options[numbers[0]]
         tables = [self._layouts[number].table for number in numbers]
         lengths = zip(*(self._options[number].input_lengths for number in numbers), strict=True)
         sizes = zip(*(self._sizes[number] for number in shards.tolist()), strict=True)
-        size = [Lanes.of(each) for each in sizes]
-        option = with_shards(one, [Shard(size, [0, 0])], ShardingOption)
+        option = with_shards(one, [Shard([*map(Lanes.of, sizes)], [0, 0])], ShardingOption)
         option._tensor = _Tables(one.tensor, tables)
-        option.input_lengths = [Lanes.of(each) for each in lengths]
+        option.input_lengths = [*map(Lanes.of, lengths)]
         return option
 
-    def _alone(self, shard: int) -> ShardingOption:
-        """Return an option with one shard of plain numbers."""
-        one = self._options[self._option[shard]]
-        return with_shards(one, [Shard([*self._sizes[shard]], [0, 0])], ShardingOption)
+    def _sample(self, number: int, sizes: Sequence[tuple[int, ...]]) -> ShardingOption:
+        """Return an option with one shard of each size, in plain numbers."""
+        shards = [Shard([*size], [0, 0]) for size in sizes]
+        return with_shards(self._options[number], shards, ShardingOption)
 
     def _differ(self, checks: Sequence[int]) -> bool:
-        """Say whether an estimator answers otherwise when it is asked for one shard."""
-        options = [self._alone(shard) for shard in checks]
+        """Whether an estimator answers differently when asked for one shard alone."""
+        options = [self._sample(self._option[shard], [self._sizes[shard]]) for shard in checks]
         self._ask(options)
         for shard, option in zip(checks, options, strict=True):
             ours = self.estimates.perf(shard), self.estimates.storage(shard)
@@ -147,14 +221,7 @@ class Estimation:
     def _one_by_one(self, numbers: Ints) -> None:
         """Ask for each shard of these options."""
         chosen = numbers.tolist()
-        samples = [
-            with_shards(
-                self._options[number],
-                [Shard([*size], [0, 0]) for size in self._layouts[number].sizes],
-                ShardingOption,
-            )
-            for number in chosen
-        ]
+        samples = [self._sample(number, self._layouts[number].sizes) for number in chosen]
         self._ask(samples)
         for number, sample in zip(chosen, samples, strict=True):
             self._options[number].is_weighted = sample.is_weighted
@@ -163,55 +230,24 @@ class Estimation:
 
 
 class _Tables:
-    """Stands for the tensors of several tables, of one type, in what estimators ask of one."""
+    """Stands for the tensors of several tables of one type, as far as estimators read them."""
 
     def __init__(self, one: Any, sizes: Sequence[tuple[int, int]]) -> None:
-        self.shape = tuple(Lanes.of(each) for each in zip(*sizes, strict=True))
+        self.shape = tuple(map(Lanes.of, zip(*sizes, strict=True)))
         self.element_size = one.element_size
         self.dtype, self.device = one.dtype, one.device
         if hasattr(one, "_optimizer_classes"):
             self._optimizer_classes = one._optimizer_classes
 
     def numel(self) -> Any:
-        """Return how many numbers each tensor has."""
+        """Return the number of elements of each tensor."""
         return self.shape[0] * self.shape[1]
 
     nelement = numel
 
 
-class _Alike:
-    """Tells which options differ in nothing but what an estimate goes by in each lane."""
-
-    def __init__(self, constraints: Sequence[dict[str, ParameterConstraints] | None]) -> None:
-        self._constraints = constraints
-        self._tables: dict[tuple[int, str], Hashable] = {}
-
-    def key(self, option: ShardingOption) -> Hashable:
-        """Return what is equal for options that are alike."""
-        said = tuple(v for name, v in vars(option).items() if name not in _OF_TABLES)
-        try:
-            hash(said)  # all at once, which takes a tenth of one by one
-        except TypeError:
-            said = tuple(map(hashable, said))
-        return said, len(option.input_lengths), self._table(option)
-
-    def _table(self, option: ShardingOption) -> Hashable:
-        tensor = option.tensor
-        known = id(tensor), option.name
-        if known not in self._tables:
-            classes = getattr(tensor, "_optimizer_classes", None)
-            said = [tensor.dtype, tensor.device, hashable(classes)]
-            for constraints in self._constraints:
-                mine = constraints and constraints.get(option.name)
-                for name, value in vars(mine).items() if mine else ():
-                    if name not in _OF_CONSTRAINTS:
-                        said.append((name, hashable(value)))
-            self._tables[known] = tuple(said)
-        return self._tables[known]
-
-
 def hashable(value: Any) -> Hashable:
-    """Return something that is equal for equal values; what it cannot look into equals itself."""
+    """Return a key that is equal for equal values; an opaque object equals only itself."""
     if isinstance(value, list | tuple):
         return type(value), *map(hashable, value)
     try:

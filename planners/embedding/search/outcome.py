@@ -1,4 +1,4 @@
-"""The end of a search over the arrays of a search space: the moment, and the outcome."""
+"""The deadline of a search over a search space, and its outcome."""
 
 import math
 import time
@@ -9,7 +9,7 @@ from planners.embedding.search.space import Ints
 
 
 class Deadline:
-    """So many `seconds` from now on a clock; without seconds it never passes."""
+    """A moment `seconds` from now on a clock; without seconds it never passes."""
 
     def __init__(
         self, seconds: float | None = None, clock: Callable[[], float] = time.monotonic
@@ -29,7 +29,7 @@ class Deadline:
         return self.left < 0
 
     def after(self, part: float) -> "Deadline":
-        """Return the deadline after a part of what is left."""
+        """Return the deadline after a part of the remaining time."""
         return Deadline(None if self.seconds is None else part * self.left, self._clock)
 
 
@@ -42,22 +42,22 @@ class Found:
     rating: float  # milliseconds of the slowest rank, as torchrec's perf model adds them
     proposals: int  # different ones that were tried
     partitions: int  # of them could be placed
-    bound: float = 0.0  # milliseconds that no plan rates below, as far as the search knows
+    bound: float = 0.0  # milliseconds; the search has proven that no plan rates below
 
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """No proposal could be placed; two are told by their options, None where there was none."""
+    """No proposal could be placed; the options of two of them, None where there was no proposal."""
 
     smallest: Ints | None  # needs the least HBM, then DDR, then SSD; the first of equals
     last: Ints | None
     proposals: int  # different ones that were tried
     bound: float = 0.0  # as above; infinite where it is proven that nothing fits
-    tried: str = ""  # what was tried for a plan and for a proof, where neither was found
+    tried: str = ""  # the attempts at a plan and at a proof, where both failed
 
     @property
     def verdict(self) -> str:
-        """Say as a clause what is known of a plan; nothing where no proof was tried."""
+        """Return a clause on whether a plan exists; empty where no proof was tried."""
         if math.isinf(self.bound):
             return "it is proven that no plan fits"
         if not self.tried:

@@ -1,7 +1,7 @@
 """NamedTuples of arrays that compiled code passes by reference.
 
-Numba passes a tuple as the fields of all its arrays, some hundred arguments. To take them apart and
-put them together was half of all that LLVM was given, and of the search's own time.
+Numba passes a tuple as the fields of all its arrays, some hundred arguments. Taking them apart and
+putting them together was half of the code given to LLVM, and half of the search's own time.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from numba.extending import register_model, typeof_impl
 
 
 class Record(types.Type):
-    """The type of a NamedTuple, whose fields compiled code reads, and passes on as a whole."""
+    """Type of a NamedTuple; compiled code reads its fields, and passes it on as a whole."""
 
     def __init__(self, of: Any, fields: Sequence[types.Type]) -> None:
         self.tuple = types.NamedTuple([getattr(field, "tuple", field) for field in fields], of)
@@ -26,7 +26,7 @@ class Record(types.Type):
 
 
 def record_of(of: Any, fields: Sequence[types.Type]) -> Record:
-    """Return the type of a NamedTuple with these fields, and have numba know its values by it."""
+    """Return the type of a NamedTuple with these fields, and register it for its values."""
     record = Record(of, fields)
 
     def type_of(value: Any, context: Any) -> Record | None:
@@ -52,8 +52,8 @@ class _Pointer(PrimitiveModel):
         super().__init__(manager, record, manager[record.tuple].get_value_type().as_pointer())
 
     def from_argument(self, builder: Any, value: Any) -> Any:
-        # As for the place of the result: nothing else is written there, and no pointer is kept. So
-        # LLVM can read a field once, before a loop.
+        # The attributes of the place of the result (noalias, nocapture): nothing else is written
+        # there and no pointer is kept, so that LLVM may read a field once, before a loop.
         value.attributes.update(builder.function.args[0].attributes)
         return value
 
@@ -71,7 +71,7 @@ def _from_python(record: Record, value: Any, context: Any) -> NativeValue:
 
 
 def _fill(record: Record, value: Any, struct: Any, context: Any) -> None:
-    """Write where arrays are, without numba's checks, since numba knows a value by all types."""
+    """Write where the arrays are, without numba's checks: `type_of` has compared all types."""
     builder, api = context.builder, context.pyapi
     for index, field in enumerate(record.fields.values()):
         item = api.tuple_getitem(value, index)

@@ -6,6 +6,7 @@ Processes that compile kernels import this module, so it imports torchrec only w
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -19,11 +20,17 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-# Kernels are compiled for as many dimensions as these have, and for one where it is not said.
+# Kernels are compiled for arrays of this many dimensions, and of one where none is given.
 Ints2 = Annotated[Ints, 2]
-Ints3 = Annotated[Ints, 3]
 Floats2 = Annotated[Floats, 2]
 Floats3 = Annotated[Floats, 3]
+
+
+_BYTES = attrgetter("hbm", "ddr", "ssd")
+# In the order in which `Perf.total` adds them, so that sums agree to the last bit.
+_MILLISECONDS = attrgetter(
+    "fwd_compute", "bwd_compute", "fwd_comms", "bwd_comms", "prefetch_compute"
+)
 
 
 class Placement(IntEnum):
@@ -43,8 +50,7 @@ class SearchSpace:
 
     A table here is one parameter with its module's path (torchrec's `fqn`); tables are numbered as
     they first appear in the options, which is the order of torchrec's proposals. `perf` is by
-    component, in the order in which `Perf.total` adds them: forward and backward compute, forward
-    and backward comms, prefetch.
+    component: forward and backward compute, forward and backward comms, prefetch.
     """
 
     options: Sequence["ShardingOption"]  # that the arrays were made from
@@ -59,7 +65,7 @@ class SearchSpace:
     module: Ints  # that a table belongs to, shape (T,)
     option_storage: Ints  # the sum over an option's shards in torchrec's order, shape (O, 3)
     option_perf: Floats  # likewise, shape (O,)
-    largest_shard: Floats  # `Perf.total` of an option's dearest shard, shape (O,)
+    largest_shard: Floats  # `Perf.total` of an option's most expensive shard, shape (O,)
 
     @property
     def tables(self) -> int:
@@ -93,9 +99,7 @@ class Devices:
 def devices_of(topology: "Topology") -> Devices:
     """Return the devices of a topology, as they are after any reservation."""
     return Devices(
-        storage=np.array(
-            [[d.storage.hbm, d.storage.ddr, d.storage.ssd] for d in topology.devices], np.int64
-        ),
+        storage=np.array([_BYTES(device.storage) for device in topology.devices], np.int64),
         local_ranks=topology.local_world_size,
         host_ranks=topology.intra_group_size,
     )
@@ -135,62 +139,52 @@ def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
 
 @dataclass(frozen=True, slots=True)
 class _Shards:
-    """The shards of options, and the rows of what is distinct in their estimates."""
+    """The shards of options, and their distinct estimates as rows."""
 
     first_shard: Ints
     estimate: Ints
-    storage: list[tuple[int, int, int]]
-    perf: list[tuple[float, float, float, float, float]]
+    storage: Sequence[tuple[int, ...]]
+    perf: Sequence[tuple[float, ...]]
     total: list[float]
 
 
 def _made(options: Sequence["ShardingOption"]) -> _Shards:
     shards = [shard for option in options for shard in option.shards]
     keys = [(id(shard.perf), id(shard.storage)) for shard in shards]  # equal shards may share them
-    distinct = list(dict(zip(keys, shards, strict=True)).values())
-    perf = [shard.perf for shard in distinct]
+    distinct = dict(zip(keys, shards, strict=True)).values()
     return _Shards(
         first_shard=np.cumsum([0, *(len(option.shards) for option in options)], dtype=np.int64),
         estimate=_numbers(keys),
-        storage=[(s.storage.hbm, s.storage.ddr, s.storage.ssd) for s in distinct],
-        perf=[
-            (p.fwd_compute, p.bwd_compute, p.fwd_comms, p.bwd_comms, p.prefetch_compute)
-            for p in perf
-        ],
-        total=[each.total for each in perf],
+        storage=[_BYTES(shard.storage) for shard in distinct],
+        perf=[_MILLISECONDS(shard.perf) for shard in distinct],
+        total=[shard.perf.total for shard in distinct],
     )
 
 
 def _unmade(shards: Sequence["UnmadeShards"]) -> _Shards:
-    """Do as for shards that have been made, without making them."""
-    first = [each.first for each in shards]
-    counts = [len(each.layout.sizes) for each in shards]
+    """Return the same as `_made`, without making the shards."""
+    first = [option.first for option in shards]
+    counts = [len(option.layout.sizes) for option in shards]
     begin = np.cumsum([0, *counts])
     used = np.repeat(first - begin[:-1], counts) + np.arange(begin[-1])
-    which = [each.layout.which for each in shards]
-    sizes = [len(each) for each in which]
+    which = [option.layout.which for option in shards]
+    sizes = [*map(len, which)]
     storage, perf = shards[0].estimates.storage(used), shards[0].estimates.perf(used)
     return _Shards(
         first_shard=np.cumsum([0, *sizes]),
         estimate=np.concatenate(which) + np.repeat(begin[:-1], sizes),
-        storage=_rows(storage.hbm, storage.ddr, storage.ssd),
-        perf=_rows(
-            perf.fwd_compute,
-            perf.bwd_compute,
-            perf.fwd_comms,
-            perf.bwd_comms,
-            perf.prefetch_compute,
-        ),
+        storage=_rows(_BYTES(storage)),
+        perf=_rows(_MILLISECONDS(perf)),
         total=perf.total.tolist(),
     )
 
 
-def _rows(*columns: Any) -> list[Any]:
+def _rows(columns: Iterable[Any]) -> list[Any]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _numbers(keys: Iterable[Hashable]) -> Ints:
-    """Number keys as they first appear."""
+    """Return a number for each key, in the order of first appearance."""
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
@@ -199,18 +193,18 @@ def _placements(options: Sequence["ShardingOption"]) -> Ints:
     from torchrec.distributed.planner.types import PartitionByType
     from torchrec.distributed.types import ShardingType
 
-    on_one = {
+    by_rank = {
         PartitionByType.UNIFORM.value: Placement.UNIFORM,
         PartitionByType.DEVICE.value: Placement.DEVICE,
     }
-    on_hosts = {
+    by_host = {
         (PartitionByType.HOST.value, ShardingType.TABLE_ROW_WISE.value): Placement.HOST_ROWS,
         (PartitionByType.HOST.value, ShardingType.TABLE_COLUMN_WISE.value): Placement.HOST_COLUMNS,
         (PartitionByType.MULTI_HOST.value, ShardingType.GRID_SHARD.value): Placement.HOSTS,
     }
     kinds = [(option.partition_by, option.sharding_type) for option in options]
     return np.array(
-        [on_one.get(by, on_hosts.get((by, kind), Placement.NOWHERE)) for by, kind in kinds],
+        [by_rank.get(by, by_host.get((by, kind), Placement.NOWHERE)) for by, kind in kinds],
         np.int64,
     )
 
@@ -220,6 +214,6 @@ def _sums_in_order(values: Floats, first: Ints) -> Floats:
     sums = np.zeros(len(first) - 1)
     counts = np.diff(first)
     for shard in range(counts.max(initial=0)):
-        more = np.flatnonzero(counts > shard)
-        sums[more] += values[first[more] + shard]
+        longer = np.flatnonzero(counts > shard)
+        sums[longer] += values[first[longer] + shard]
     return sums

@@ -1,4 +1,4 @@
-"""Options whose shards are made when somebody looks at them."""
+"""Options that make their shards when these are first read."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ _UNMADE = "_unmade_shards"
 
 
 class ShardLayout:
-    """How a table is cut into shards: their distinct sizes, and which of them each one has.
+    """How a table is cut into shards: the distinct sizes, and the index of each shard's size.
 
-    Only `cut`, which returns torchrec's own lists of sizes and offsets, knows all of it.
+    `cut` returns torchrec's own lists of sizes and offsets.
     """
 
     __slots__ = ("cut", "sizes", "table", "which")
@@ -39,7 +39,7 @@ class ShardLayout:
 
 
 class Estimates:
-    """TorchRec's estimates of many shards: a number of each for every attribute of them."""
+    """TorchRec's estimates of many shards, as a column for each attribute of Perf and Storage."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -47,7 +47,7 @@ class Estimates:
         self._columns: dict[str, dict[str, Numbers]] = {"perf": {}, "storage": {}}
 
     def put(self, numbers: Any, shard: Shard) -> None:
-        """Take what is estimated for shards of these numbers, whose attributes may be lanes."""
+        """Take the estimates of the shards of these numbers; they may be in lanes."""
         for name, columns in self._columns.items():
             for attribute, value in vars(getattr(shard, name)).items():
                 if attribute not in columns:
@@ -55,11 +55,11 @@ class Estimates:
                 columns[attribute][numbers] = value
 
     def perf(self, number: Any) -> Perf:
-        """Return what `Perf` says of a shard, or by arrays of the shards of several numbers."""
+        """Return the `Perf` of a shard, or one of arrays for several numbers."""
         return self._record("perf", number)
 
     def storage(self, number: Any) -> Storage:
-        """Return what `Storage` says of a shard, or by arrays of the shards of several numbers."""
+        """Return the `Storage` of a shard, or one of arrays for several numbers."""
         return self._record("storage", number)
 
     def _record(self, name: str, number: Any) -> Any:
@@ -71,14 +71,14 @@ class Estimates:
 
 @dataclass(frozen=True)
 class UnmadeShards:
-    """The shards of an option: how its table is cut, and the estimates from `first` on."""
+    """Shards of an option, not made yet: its layout, and its estimates from `first` on."""
 
     layout: ShardLayout
     estimates: Estimates
     first: int
 
     def make(self) -> list[Shard]:
-        """Return new shards, of which those of one size share their estimates."""
+        """Return new shards; those of one size share their estimates."""
         return [
             Shard(size, offset, *self._known[which])
             for size, offset, which in zip(
@@ -89,18 +89,18 @@ class UnmadeShards:
     @cached_property
     def _known(self) -> list[tuple[Storage, Perf]]:
         numbers = range(self.first, self.first + len(self.layout.sizes))
-        return [(self.estimates.storage(each), self.estimates.perf(each)) for each in numbers]
+        return [(self.estimates.storage(n), self.estimates.perf(n)) for n in numbers]
 
 
 class SharedOption(ShardingOption):
-    """An option whose copies have shards of their own, and share what no one changes."""
+    """An option that is cheap to copy: a copy has shards of its own and shares all the rest."""
 
     def __getattr__(self, name: str) -> Any:
         unmade = self.__dict__.get(_UNMADE)
         if name != "shards" or unmade is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")
         shards = self.__dict__.setdefault("shards", unmade.make())
-        self.__dict__.pop(_UNMADE, None)  # who looks at shards may change them
+        self.__dict__.pop(_UNMADE, None)  # a reader may change them
         return shards
 
     def __getstate__(self) -> dict[str, Any]:
@@ -128,20 +128,20 @@ def with_shards(
 
 
 def leave_unmade(option: ShardingOption, shards: UnmadeShards, kind: type[SharedOption]) -> None:
-    """Turn an option into one of a kind whose shards are made when somebody looks at them."""
+    """Give an option these shards, which it makes when they are first read, and this class."""
     option.__class__ = kind
     vars(option).pop("shards", None)
     vars(option)[_UNMADE] = shards
 
 
 def unmade_shards(option: ShardingOption) -> UnmadeShards | None:
-    """Return the shards of an option that nobody has looked at, or None."""
+    """Return the shards of an option if they are not made yet, else None."""
     unmade: UnmadeShards | None = vars(option).get(_UNMADE)
     return unmade
 
 
 def all_unmade(options: Iterable[ShardingOption]) -> list[UnmadeShards] | None:
-    """Return the shards of options that nobody has looked at, or None where some are made."""
+    """Return the shards of all options if none is made and one call estimated all, else None."""
     unmade: list[UnmadeShards] = []
     for option in options:
         shards = unmade_shards(option)

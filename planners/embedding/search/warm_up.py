@@ -1,8 +1,8 @@
-"""Compilation ahead of a search, by processes of their own: `python -m` this module.
+"""Compilation ahead of a search, in other processes; `python -m` this module compiles everything.
 
-Many processes may want the same kernels at once, such as the ranks of a job. A module of kernels is
-compiled by one process on the machine, which holds a lock on a file as long as it lives; the others
-wait for what it keeps. Such a process imports neither torch nor torchrec.
+Many processes may need the same kernels at once, such as the ranks of a job. One process on the
+machine compiles a module of kernels and holds a lock on a file as long as it lives; the others wait
+for the machine code that it keeps. For most modules it imports neither torch nor torchrec.
 """
 
 import fcntl
@@ -26,9 +26,9 @@ SAME_PLAN = ("same_plan.placing.rows",)
 
 BINS = ("same_plan.dynamic_programming",)
 BINS_2D = ("same_plan.dynamic_programming_2d",)
-"""The modules that proposers over bins of memory use besides."""
+"""The modules that proposers over bins of memory use as well."""
 
-# In the order in which a search comes to them, but for the one that takes longest.
+# In the order in which a search needs them, except for the one that takes longest to compile.
 BEST_PLAN = (
     *SAME_PLAN,
     "best_plan.local.rounds",
@@ -50,11 +50,14 @@ _soon: list[str] = []
 
 
 class CannotCompile(Exception):
-    """Kernels could not be compiled by another process; the text says why, as a clause."""
+    """Another process could not compile kernels; the text is a clause with the reason."""
+
+    def __init__(self, reason: object) -> None:
+        super().__init__(f"its kernels could not be compiled: {str(reason).rstrip('.')}")
 
 
 def kernels_of(proposers: Iterable[object]) -> tuple[str, ...]:
-    """Return the modules of kernels that a search with these proposers for torchrec's plan uses."""
+    """Return the modules of kernels for torchrec's plan with these proposers."""
     names = {type(proposer).__name__ for proposer in proposers}
     bins = BINS if names & {"DynamicProgrammingProposer", "BinProposer"} else ()
     return (*SAME_PLAN, *bins, *(BINS_2D if "BinProposer2D" in names else ()))
@@ -66,7 +69,7 @@ def are_loaded(modules: Iterable[str]) -> bool:
 
 
 def load(modules: Iterable[str]) -> None:
-    """Load kernels into this process, after they have been compiled where none are kept."""
+    """Load kernels into this process; compile those that are not kept."""
     from planners.embedding.search import compiling
 
     for module in modules:
@@ -92,10 +95,11 @@ def _kernels(module: str) -> Sequence[Any]:
     return compiling.KERNELS.get(f"{PACKAGE}.{module}", ())
 
 
-def advance(modules: Iterable[str], *, at_once: int = 1, niceness: int = _NICENESS) -> bool:
-    """Have processes compile what is not kept, and return whether all is; it does not wait.
+def advance(modules: Iterable[str], urgent: bool = False) -> bool:
+    """Have processes compile the missing kernels, without waiting; return whether none is missing.
 
-    At most `at_once` of those that this process has started run at a time. Raises CannotCompile.
+    At most one process started here runs at a time, at low priority; if `urgent`, one for each
+    core, at normal priority. Raises CannotCompile.
     """
     for module, process in list(_running.items()):
         if process.poll() is not None:
@@ -103,21 +107,20 @@ def advance(modules: Iterable[str], *, at_once: int = 1, niceness: int = _NICENE
             _check_success(module, process)
     missing = [module for module in modules if not are_kept((module,))]
     for module in missing:
-        if module not in _running and len(_running) < at_once:
-            _start(module, missing, niceness)
+        if module not in _running and len(_running) < (_cores() if urgent else 1):
+            _start(module, missing, 0 if urgent else _NICENESS)
     return not missing
 
 
 def _check_success(module: str, process: "subprocess.Popen[str]") -> None:
-    """Raise CannotCompile where a process has ended without keeping what it was to compile."""
+    """Raise CannotCompile if a process has ended without keeping its module."""
     _, errors = process.communicate()
     if not are_kept((module,)):
-        reason = errors.strip().rpartition("\n")[2] or f"exit code {process.returncode}"
-        raise CannotCompile(f"its kernels could not be compiled: {reason.rstrip('.')}")
+        raise CannotCompile(errors.strip().rpartition("\n")[2] or f"exit code {process.returncode}")
 
 
 def _start(module: str, missing: Sequence[str], niceness: int) -> None:
-    """Start a process that compiles a module, unless another one does, and then others."""
+    """Start a process that compiles a module and then others, unless one is doing so already."""
     lock = _locked(module)
     if lock is None:
         return
@@ -126,28 +129,28 @@ def _start(module: str, missing: Sequence[str], niceness: int) -> None:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", f"{PACKAGE}.search.warm_up", module, *missing],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                pass_fds=[lock.fileno()],  # and with it the lock
+                pass_fds=[lock.fileno()],  # the process holds the lock from now on
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
-                start_new_session=True,  # it ends its work where this process is ended
+                start_new_session=True,  # it goes on if this process is stopped
             )
     except OSError as error:
-        raise CannotCompile(f"its kernels could not be compiled: {error}") from error
+        raise CannotCompile(error) from error
     _running[module] = process
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
 
 
 def _locked(module: str) -> IO[str] | None:
-    """Return a file that holds the lock on a module, or None where it need not be compiled."""
+    """Return a file that holds the lock on a module, or None if another process compiles it."""
     from planners.embedding.search.compiling import kept_folder
 
     try:
         lock = (kept_folder() / f"{module}.lock").open("a")
     except OSError as error:
-        raise CannotCompile(f"its kernels could not be compiled: {error}") from error
+        raise CannotCompile(error) from error
     with suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not are_kept((module,)):
@@ -157,25 +160,25 @@ def _locked(module: str) -> IO[str] | None:
 
 
 def begin(modules: Iterable[str]) -> None:
-    """Begin to compile on all cores what is needed soon; kernels are waited for when called."""
+    """Start compiling kernels that are needed soon, on all cores; calling one then waits for it."""
     from planners.embedding.search import compiling
 
     _soon[:] = modules
     compiling.wait_for = _wait_for_module
     with suppress(CannotCompile):
-        advance(_soon, at_once=_cores(), niceness=0)
+        advance(_soon, urgent=True)
 
 
 def wait_for(modules: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
-    """Have kernels compiled on all cores, and with them what is needed soon, and wait for them.
+    """Have kernels compiled on all cores, together with those of `begin`, and wait for them.
 
-    A wait of more than two seconds is announced on the logger `shardbench`. Where no process can
-    compile them, it returns without them.
+    A wait of more than two seconds is announced on the logger `shardbench`. Returns without kernels
+    that no process can compile.
     """
     began = clock()
     with suppress(CannotCompile):
         while not are_kept(modules):
-            advance((*modules, *_soon), at_once=_cores(), niceness=0)
+            advance((*modules, *_soon), urgent=True)
             if clock() - began > _SILENT_SECONDS:
                 _announce()
             time.sleep(_POLL_SECONDS)
@@ -196,7 +199,7 @@ def _announce() -> None:
 
 
 def compile_ahead(modules: Iterable[str]) -> None:
-    """Compile kernels on all cores, wait for it, and load them."""
+    """Compile kernels on all cores, wait, and load them."""
     modules = tuple(modules)
     wait_for(modules)
     load(modules)
@@ -207,23 +210,23 @@ def _cores() -> int:
 
 
 def _speed_up_numba() -> None:
-    """Have numba take less time in a process that does nothing else."""
+    """Change numba so that it compiles faster in a process that does nothing else."""
     from numba.core.targetconfig import TargetConfig
 
     @cache
     def defaults(kind: Any) -> dict[str, Any]:
         return {name: option.default for name, option in kind.options.items()}
 
-    gc.disable()  # a seventh of the time goes there
+    gc.disable()  # collecting takes a seventh of the time
     sys.modules["scipy.linalg"] = cast(Any, None)  # numba would import it, for products of matrices
-    # Numba compares all flags whenever it looks up how a call is typed, another seventh.
+    # Numba compares all flags whenever it looks up the type of a call, another seventh.
     TargetConfig.values = lambda flags: defaults(flags.__class__) | flags._values
 
 
 def _compile_here(module: str, others: Iterable[str]) -> None:
-    """Compile a module that another process has locked, and then those that no process does.
+    """Compile a module that the parent process has locked, and then those that nobody has locked.
 
-    To do so one after the other saves what numba takes to start.
+    One process for several modules starts numba only once.
     """
     _speed_up_numba()
     load([module])

@@ -1,4 +1,4 @@
-"""TorchRec's planner with the copies it once made, each as a subclass of its own class."""
+"""TorchRec's planner with the copies that it once made, each as a subclass."""
 
 import copy
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class WhollyCopiedOption(ShardingOption):
 
 
 class WhollyCopiedOptionEnumerator(EmbeddingEnumerator):
-    """Enumerates as torchrec does, and gives options that are copied wholly."""
+    """Enumerates as torchrec does, and returns options that are copied wholly."""
 
     def enumerate(
         self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]
@@ -52,7 +52,7 @@ class WhollyCopiedOptionEnumerator(EmbeddingEnumerator):
 
 
 class CopyingGreedyProposer(GreedyProposer):
-    """Gives out a deep copy of each proposal (torchrec 0.2.0)."""
+    """Proposes a deep copy of each proposal (torchrec 0.2.0)."""
 
     def propose(self) -> list[ShardingOption] | None:
         """Return a copy of the next proposal."""
@@ -76,7 +76,7 @@ class CopyingPartitioner(GreedyPerfPartitioner):
         storage_constraint: Topology,
         hbm_per_device: int | None = None,
     ) -> list[ShardingOption]:
-        """Place a proposal, or its copy, on a copy of the topology, and return what was placed."""
+        """Place a proposal, or its copy, on a copy of the topology, and return the placed one."""
         placed: list[ShardingOption] = super().partition(
             copy.deepcopy(proposal) if self._copies_proposals else proposal,
             copy.deepcopy(storage_constraint),
@@ -87,13 +87,13 @@ class CopyingPartitioner(GreedyPerfPartitioner):
 
 @contextmanager
 def devices_copied_generically() -> Iterator[None]:
-    """Have devices and their figures copied by way of their state, as torchrec did up to 1.8.0."""
+    """Copy devices and their figures by Python's default, as torchrec did up to 1.8.0."""
     with replaced((kind, "__deepcopy__", None) for kind in (DeviceHardware, Perf, Storage)):
         yield
 
 
 def copies_devices_by_field() -> bool:
-    """Whether the installed torchrec does so, as it does since 1.9.0."""
+    """Whether the installed torchrec copies devices field by field, as it does since 1.9.0."""
     return "__deepcopy__" in vars(DeviceHardware)
 
 
@@ -105,7 +105,7 @@ def prepare(
     whole_options: bool = False,
     topology: bool = True,
 ) -> Prepared[Plan]:
-    """Prepare the greedy planner with these copies; whole ones take tensor and module along."""
+    """Prepare the greedy planner with these copies; whole options take tensor and module along."""
     copying = partial(CopyingPartitioner, copies_proposals=in_partitioner)
     enumerator = WhollyCopiedOptionEnumerator if whole_options else EmbeddingEnumerator
     prepared = decision.prepare(

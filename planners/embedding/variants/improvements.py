@@ -1,11 +1,11 @@
 """Changes that save torchrec's planner work, each a subclass or a hook.
 
-All decide as torchrec does. `docs/embedding.md` says where in torchrec each of them belongs.
+All decide as torchrec does. `docs/embedding.md` shows where each belongs in torchrec.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -36,12 +36,12 @@ Hook = Callable[[], AbstractContextManager[Any]]
 
 @contextmanager
 def devices_copied_by_field() -> Iterator[None]:
-    """Have devices and their figures copied field by field, as torchrec does since 1.9.0."""
+    """Copy devices and their figures field by field, as torchrec does since 1.9.0."""
 
     def copy_device(device: DeviceHardware, _: dict[int, Any]) -> DeviceHardware:
         return DeviceHardware(device.rank, replace(device.storage), replace(device.perf))
 
-    rows = [(kind, "__deepcopy__", lambda each, memo: replace(each)) for kind in (Perf, Storage)]
+    rows = [(kind, "__deepcopy__", lambda figure, _: replace(figure)) for kind in (Perf, Storage)]
     rows.append((DeviceHardware, "__deepcopy__", copy_device))
     with replaced([] if copies_devices_by_field() else rows):
         yield
@@ -49,7 +49,7 @@ def devices_copied_by_field() -> Iterator[None]:
 
 @contextmanager
 def remembered_annotations() -> Iterator[None]:
-    """Have an estimator's configuration scanned once for each annotation and sharding type."""
+    """Scan an estimator's configuration once for each annotation and sharding type."""
 
     def rows(module: ModuleType) -> Iterator[tuple[Any, str, Any]]:
         for name, look_up in vars(module).items():
@@ -61,10 +61,13 @@ def remembered_annotations() -> Iterator[None]:
 
 
 class NoSpaceCopyEnumerator(EmbeddingEnumerator):
-    """Stores the options that it returns, not a deep copy of each."""
+    """Stores the options that it returns, not deep copies."""
+
+    option = ShardingOption
+    """Class of the returned options."""
 
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
-        """Fill in the estimates, and have the options stored as they are."""
+        """Fill in the estimates; the options are then stored themselves."""
         super().populate_estimates(sharding_options)
         for option in sharding_options:
             option.__class__ = _StoredOption
@@ -75,7 +78,7 @@ class NoSpaceCopyEnumerator(EmbeddingEnumerator):
         """Return torchrec's options, which are copied when they are enumerated again."""
         options: list[ShardingOption] = super().enumerate(module, sharders)
         for option in options:
-            option.__class__ = ShardingOption
+            option.__class__ = self.option
         return options
 
 
@@ -89,7 +92,7 @@ class _StoredOption(ShardingOption):
 class DistinctShardsEnumerator(NoSpaceCopyEnumerator):
     """Asks the estimators about one shard of each size of an option.
 
-    Right for estimators that look at shards one by one, as torchrec's own do.
+    Correct for estimators that look at shards one by one, as torchrec's own do.
     """
 
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
@@ -108,22 +111,22 @@ class DistinctShardsEnumerator(NoSpaceCopyEnumerator):
 
 @contextmanager
 def shared_device_figures() -> Iterator[None]:
-    """Have the partitioner try a host on new devices that share the figures of the old ones.
+    """Let the partitioner try a host on new devices that share the figures of the old ones.
 
-    Figures are replaced when a shard is placed, never changed, so they need no copy.
+    Placing a shard replaces figures and never changes them, so they need no copy.
     """
 
     def copied(original: Perf | list[DeviceHardware]) -> Perf | list[DeviceHardware]:
         if isinstance(original, Perf):
             return original
-        return [DeviceHardware(each.rank, each.storage, each.perf) for each in original]
+        return [DeviceHardware(device.rank, device.storage, device.perf) for device in original]
 
     with replaced([(partitioners, "copy", SimpleNamespace(deepcopy=copied))]):
         yield
 
 
 class RememberedHashOption(ShardingOption):
-    """An option that remembers its hash, which is asked for before any shard has a rank."""
+    """An option that remembers its hash, which is first asked for before any shard has a rank."""
 
     def __hash__(self) -> int:
         return self._hash
@@ -135,18 +138,9 @@ class RememberedHashOption(ShardingOption):
 
 
 class RememberedHashEnumerator(DistinctShardsEnumerator):
-    """Gives out options that remember their hash."""
+    """Returns options that remember their hash."""
 
-    option: type[ShardingOption] = RememberedHashOption
-
-    def enumerate(
-        self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]
-    ) -> list[ShardingOption]:
-        """Return torchrec's options, each turned into one that remembers."""
-        options = super().enumerate(module, sharders)
-        for option in options:
-            option.__class__ = self.option
-        return options
+    option = RememberedHashOption
 
 
 class RememberedTotalsOption(RememberedHashOption):
@@ -166,37 +160,28 @@ class RememberedTotalsOption(RememberedHashOption):
 
 
 class RememberedTotalsEnumerator(RememberedHashEnumerator):
-    """Gives out options that remember their totals too."""
+    """Returns options that remember their totals too."""
 
     option = RememberedTotalsOption
 
 
-@dataclass(frozen=True, slots=True)
-class Improvement:
-    """A change of torchrec's planner: a hook, or an enumerator in the place of the one before."""
-
-    hook: Hook | None = None
-    enumerator: type[EmbeddingEnumerator] | None = None
-
-
-IMPROVEMENTS = {
-    "cheap-device-copies": Improvement(devices_copied_by_field),
-    "remembered-annotations": Improvement(remembered_annotations),
-    "no-space-copy": Improvement(enumerator=NoSpaceCopyEnumerator),
-    "distinct-shards": Improvement(enumerator=DistinctShardsEnumerator),
-    "shared-device-figures": Improvement(shared_device_figures),
-    "remembered-hashes": Improvement(enumerator=RememberedHashEnumerator),
-    "remembered-totals": Improvement(enumerator=RememberedTotalsEnumerator),
+IMPROVEMENTS: dict[str, Hook | type[EmbeddingEnumerator]] = {
+    "cheap-device-copies": devices_copied_by_field,
+    "remembered-annotations": remembered_annotations,
+    "no-space-copy": NoSpaceCopyEnumerator,
+    "distinct-shards": DistinctShardsEnumerator,
+    "shared-device-figures": shared_device_figures,
+    "remembered-hashes": RememberedHashEnumerator,
+    "remembered-totals": RememberedTotalsEnumerator,
 }
-"""Each comes on top of those before it."""
+"""Hooks add up; an enumerator replaces the one before it."""
 
 
 def prepare(problem: EmbeddingProblem, last: str) -> Prepared[Plan]:
     """Prepare the greedy planner with all improvements up to this one."""
-    names = list(IMPROVEMENTS)
-    applied = [IMPROVEMENTS[name] for name in names[: names.index(last) + 1]]
-    kinds = [each.enumerator for each in applied if each.enumerator]
-    kind = kinds[-1] if kinds else EmbeddingEnumerator
+    applied = list(IMPROVEMENTS.values())[: list(IMPROVEMENTS).index(last) + 1]
+    hooks = [change for change in applied if not isinstance(change, type)]
+    kind = [EmbeddingEnumerator, *(change for change in applied if isinstance(change, type))][-1]
     prepared = decision.prepare(
         problem,
         proposer=GreedyProposer,
@@ -206,10 +191,9 @@ def prepare(problem: EmbeddingProblem, last: str) -> Prepared[Plan]:
 
     @contextmanager
     def installed() -> Iterator[None]:
-        with ExitStack() as hooks:
-            for each in applied:
-                if each.hook:
-                    hooks.enter_context(each.hook())
+        with ExitStack() as entered:
+            for hook in hooks:
+                entered.enter_context(hook())
             yield
 
     return replace(prepared, installed=installed)

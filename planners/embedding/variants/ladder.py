@@ -1,7 +1,7 @@
-"""The copying ladder: how torchrec's planner stopped copying, and what else it could leave out.
+"""The copying ladder: how torchrec's planner stopped copying, and which work it could still save.
 
-Every rung decides exactly the same. Those before `cheap-device-copies` copy devices as releases up
-to 1.8.0 do, those after `upstream` are changes of ours, each on top of those before it.
+All rungs make the same decision. Those before `cheap-device-copies` copy devices as releases up to
+1.8.0 do; those after `upstream` are changes of ours, each on top of those before it.
 """
 
 from functools import partial

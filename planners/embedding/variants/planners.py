@@ -1,5 +1,6 @@
-"""Planners that decide for themselves, by their proposers, and those that are compiled."""
+"""Planners that make their own decisions, by their proposers, and compiled planners."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,27 +12,32 @@ if TYPE_CHECKING:
     from planners.embedding.problem import EmbeddingProblem
 
 
-def _proposing(problem: "EmbeddingProblem", name: str, **arguments: Any) -> "Prepared[Plan]":
-    """Prepare torchrec's planner with the proposer of torchrec that has this name."""
+def _proposer(name: str, **arguments: Any) -> Callable[[], Any]:
+    """Return a factory of a proposer of torchrec's, or of ours, by its name."""
     from torchrec.distributed.planner import proposers
 
+    from planners.embedding.same_plan import bin_proposer
+
+    module = bin_proposer if hasattr(bin_proposer, name) else proposers
+    return partial(getattr(module, name), **arguments)
+
+
+def _proposing(problem: "EmbeddingProblem", name: str, **arguments: Any) -> "Prepared[Plan]":
+    """Prepare torchrec's planner with one proposer."""
     from planners.embedding.decision import prepare
 
-    return prepare(problem, proposer=lambda: getattr(proposers, name)(**arguments))
+    return prepare(problem, proposer=_proposer(name, **arguments))
 
 
-def _compiled(
-    problem: "EmbeddingProblem", proposer: Any = None, **options: Any
-) -> "Prepared[Plan]":
-    """Prepare the drop-in planner with these options, and with torchrec's proposers or this one."""
+def _compiled(problem: "EmbeddingProblem", name: str) -> "Prepared[Plan]":
+    """Prepare the drop-in planner with one proposer."""
     from planners.embedding.decision import prepare
     from planners.embedding.drop_in.planner import Planner
     from planners.embedding.search import warm_up
 
-    proposers = [proposer()] if proposer else []
-    best = options.get("mode") == "best-plan"
-    warm_up.compile_ahead(warm_up.BEST_PLAN if best else warm_up.kernels_of(proposers))
-    return prepare(problem, partial(Planner, **options), proposer=proposer)
+    proposer = _proposer(name)
+    warm_up.compile_ahead(warm_up.kernels_of([proposer()]))
+    return prepare(problem, Planner, proposer=proposer)
 
 
 @FAMILY.variant("uniform", source="torchrec 1.9.2")
@@ -72,35 +78,25 @@ def dp_torchrec(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 @FAMILY.variant("dp-tzrec", source="alibaba/TorchEasyRec@54cac31")
 def dp_tzrec(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Dynamic programming over total HBM, or DDR without GPUs, in plain Python"""
-    from planners.embedding.decision import prepare
-    from planners.embedding.same_plan.bin_proposer import BinProposer
-
-    return prepare(problem, proposer=BinProposer)
+    return _proposing(problem, "BinProposer")
 
 
 @FAMILY.variant("dp-compiled", same_as="dp-tzrec", source="shardbench", requires=("numba",))
 def dp_compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """TorchEasyRec's dynamic programming, partitioner included, compiled"""
-    from planners.embedding.same_plan.bin_proposer import BinProposer
-
-    return _compiled(problem, BinProposer)
+    return _compiled(problem, "BinProposer")
 
 
 @FAMILY.variant("dp-tzrec-2d", source="alibaba/TorchEasyRec@aff7c2b6")
 def dp_tzrec_2d(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Dynamic programming over total HBM and total DDR, in NumPy"""
-    from planners.embedding.decision import prepare
-    from planners.embedding.same_plan.bin_proposer_2d import BinProposer2D
-
-    return prepare(problem, proposer=BinProposer2D)
+    return _proposing(problem, "BinProposer2D")
 
 
 @FAMILY.variant("dp-compiled-2d", same_as="dp-tzrec-2d", source="shardbench", requires=("numba",))
 def dp_compiled_2d(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """TorchEasyRec's dynamic programming in two dimensions, partitioner included, compiled"""
-    from planners.embedding.same_plan.bin_proposer_2d import BinProposer2D
-
-    return _compiled(problem, BinProposer2D)
+    return _compiled(problem, "BinProposer2D")
 
 
 @FAMILY.variant("as-captured", source="the captured file")
@@ -116,7 +112,7 @@ def as_captured(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     return prepare(
         problem,
         planner.make(),
-        proposer=lambda: [each.make() for each in planner.proposers],
+        proposer=lambda: [proposer.make() for proposer in planner.proposers],
         partitioner=planner.partitioner.make,
         performance_model=lambda: planner.perf_model.make(topology=problem.topology),
     )
@@ -125,28 +121,33 @@ def as_captured(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 @FAMILY.variant("compiled", same_as="upstream", source="shardbench", requires=("numba",))
 def compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """TorchRec's planner with its greedy proposer and its partitioner compiled"""
-    from torchrec.distributed.planner.proposers import GreedyProposer
-
-    return _compiled(problem, GreedyProposer)
+    return _compiled(problem, "GreedyProposer")
 
 
 @FAMILY.variant("certified", source="shardbench", requires=("numba", "highspy"))
 def certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Linear programme and local search, down to a proven gap"""
-    moving = problem.moving
-    near = {} if moving is None else {"previous": moving.previous, "move_budget": moving.gib}
-    return _compiled(problem, mode="best-plan", search_seconds=problem.search_seconds, **near)
+    from planners.embedding.decision import prepare
+    from planners.embedding.drop_in.planner import Planner
+    from planners.embedding.search import warm_up
+
+    warm_up.compile_ahead(warm_up.BEST_PLAN)
+    near: dict[str, Any] = {}
+    if problem.moving is not None:
+        near = {"previous": problem.moving.previous, "move_budget": problem.moving.gib}
+    planner = partial(Planner, mode="best-plan", search_seconds=problem.search_seconds, **near)
+    return prepare(problem, planner)
 
 
 @FAMILY.variant("calibrated", source="shardbench", requires=("numba", "highspy"))
 def calibrated(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """As certified, but by the estimate of a machine that was calibrated"""
+    """As certified, by the estimate of a calibrated machine"""
     from planners.embedding.measured.calibrated_plan import calibrated_plan
     from planners.embedding.search import warm_up
 
     if problem.calibration is None:
         raise NotApplicable(
-            "The topology has no coefficients; `shardbench calibrate` writes one that has."
+            "The topology has no coefficients; `shardbench calibrate` writes one with coefficients."
         )
     warm_up.compile_ahead(warm_up.BEST_PLAN)
     return calibrated_plan(problem, problem.calibration)

@@ -1,6 +1,5 @@
-"""Options to propose from, drawn for the dynamic programmes, and what proposers make of them."""
+"""Options drawn for the dynamic programmes, and the proposals that proposers make of them."""
 
-import numpy as np
 import torch
 from hypothesis import strategies as st
 from torch import nn
@@ -46,7 +45,7 @@ def option(table, *shards):
 
 
 def topology(device, ranks, hbm, ddr=None, host_ranks=None):
-    """Return devices of so many bytes of HBM and of DDR, which is as much where none is given."""
+    """Return devices with `hbm` bytes of HBM and `ddr` bytes of DDR, by default as many."""
     return TopologyFactory.create_topology(
         TrainerConfig(world_size=ranks, local_world_size=host_ranks or ranks),
         HardwareConfig(hbm_cap_bytes=hbm, ddr_cap_bytes=hbm if ddr is None else ddr),
@@ -79,18 +78,18 @@ def search_spaces(draw, hbm=BYTES, ddr=BYTES):
 
 
 def driven(proposer, options, placed_on):
-    """Return all that a proposer proposes, as option numbers."""
-    number = {id(each): index for index, each in enumerate(options)}
+    """Return all proposals of a proposer, as option numbers."""
+    number = {id(one): index for index, one in enumerate(options)}
     proposer.load(list(options))
     proposals = []
     while proposal := proposer.propose():
-        proposals.append([number[id(each)] for each in proposal])
+        proposals.append([number[id(one)] for one in proposal])
         proposer.feedback(False, proposal, None, placed_on)
     return proposals
 
 
 def compiled(proposals, options, placed_on, *bins_per_device):
-    """Return all that a compiled dynamic programme proposes, as option numbers."""
+    """Return all proposals of a compiled dynamic programme, as option numbers."""
     chunks = list(proposals(search_space(options), devices_of(placed_on), *bins_per_device))
     assert all(len(chunk) <= 256 for chunk in chunks)
-    return np.concatenate(chunks).tolist()
+    return [row for chunk in chunks for row in chunk.tolist()]

@@ -1,4 +1,4 @@
-"""Proposals are placed and rated as torchrec's own partitioners and perf model do, to the bit."""
+"""Proposals are placed and rated as by torchrec's partitioners and perf model, to the bit."""
 
 import copy
 from random import Random
@@ -25,7 +25,7 @@ randoms = st.randoms(use_true_random=False)
 
 
 def place_upstream(case: Case, row, partitioner):
-    """The rating and the ranks by torchrec, or NaN and None."""
+    """Return torchrec's rating and ranks, or NaN and None."""
     proposal = [copy.deepcopy(case.options[option]) for option in row]
     try:
         plan = partitioner.partition(proposal, case.topology)
@@ -35,7 +35,7 @@ def place_upstream(case: Case, row, partitioner):
     return rating, [shard.rank for option in plan for shard in option.shards]
 
 
-def assert_placed_as_upstream(case: Case, rows, partitioner) -> int:
+def assert_placed_as_upstream(case: Case, rows, partitioner) -> None:
     space = search_space(case.options)
     partition = Partition(space, devices_of(case.topology), rules_of(partitioner), exact=True)
     quick = Partition(space, devices_of(case.topology), rules_of(partitioner))
@@ -48,14 +48,13 @@ def assert_placed_as_upstream(case: Case, rows, partitioner) -> int:
             best, best_row, best_ranks = rating, list(row), ranks
     np.testing.assert_array_equal(partition.place(rows), expected)
     np.testing.assert_array_equal(np.isnan(quick.place(rows)), np.isnan(expected))
-    for each in (partition, quick):
+    for placed in (partition, quick):
         if best_row is None:
-            assert each.best is None
+            assert placed.best is None
         else:
-            assert each.best.tolist() == best_row
-            assert each.best_ranks.tolist() == best_ranks
-            assert each.best_rating == best
-    return len(expected) - int(np.isnan(expected).sum())
+            assert placed.best.tolist() == best_row
+            assert placed.best_ranks.tolist() == best_ranks
+            assert placed.best_rating == best
 
 
 @given(random=randoms, sort_by=st.sampled_from(SortBy), balance_modules=st.booleans())
@@ -84,7 +83,7 @@ def test_rows_are_placed_as_by_the_memory_balanced_partitioner(
     [GreedyPerfPartitioner(), MemoryBalancedPartitioner(4, 0.5)],
     ids=lambda p: type(p).__name__,
 )
-def test_a_row_goes_where_it_goes_without_the_rows_before_it(partitioner):
+def test_earlier_rows_do_not_change_where_a_row_goes(partitioner):
     for seed in range(40):
         random = Random(seed)
         case = random_case(random, unit=8 * MEGABYTE)
@@ -98,5 +97,5 @@ def test_a_row_goes_where_it_goes_without_the_rows_before_it(partitioner):
 
 def test_the_random_cases_are_neither_all_easy_nor_all_impossible():
     placed = [placements(seed)["ratings"] for seed in range(100)]
-    ratings = [rating for each in placed for rating in each]
+    ratings = [rating for rows in placed for rating in rows]
     assert 0.2 < sum(rating is None for rating in ratings) / len(ratings) < 0.8

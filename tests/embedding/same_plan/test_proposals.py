@@ -1,4 +1,4 @@
-"""Streams propose what torchrec's proposers propose, in their order."""
+"""Streams make the proposals of torchrec's proposers, in their order."""
 
 import copy
 from random import Random
@@ -36,7 +36,7 @@ NEW = {
 
 
 def upstream(case: Case, proposer, rating=lambda number: None, at_most=1000):
-    """Option numbers of torchrec's proposals; each is told the rating of its number."""
+    """Return torchrec's proposals as option numbers; the n-th gets the feedback `rating(n)`."""
     number = {id(option): index for index, option in enumerate(case.options)}
     proposer.load(case.options)
     proposals = []
@@ -56,10 +56,10 @@ def streamed(case: Case, proposer, rating=lambda number: None):
     proposals: list[list[int]] = []
     rows = next(proposed, None)
     while rows is not None:
-        told = [rating(len(proposals) + index) for index in range(len(rows))]
+        numbers = range(len(proposals), len(proposals) + len(rows))
         proposals += rows.tolist()
         try:
-            rows = proposed.send(np.array([np.nan if each is None else each for each in told]))
+            rows = proposed.send(np.array([*map(rating, numbers)], float))  # NaN for None
         except StopIteration:
             break
     return proposals

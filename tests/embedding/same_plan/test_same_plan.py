@@ -71,26 +71,24 @@ PARTITIONERS = {
 @given(random=randoms, partitioner=st.sampled_from(sorted(PARTITIONERS)))
 def test_planners_come_to_the_same(proposer, random, partitioner):
     case = random_case(random, unit=random.choice([1, 8 * MEGABYTE]), most_tables=8)
-    upstream, compiled = (
-        planner(
-            **components(case),
-            proposer=PROPOSERS[proposer](),
-            partitioner=PARTITIONERS[partitioner](),
-        )
-        for planner in (EmbeddingShardingPlanner, Planner)
-    )
+    upstream, compiled = planners(case, PROPOSERS[proposer], PARTITIONERS[partitioner])
     expected = come_to(upstream)
     assert come_to(compiled) == expected
-    assert compiled._warned == fell_over(expected), "it was torchrec that searched"
+    error = expected[0][0]  # other than for a missing plan, e.g. for negative memory
+    fell_over = isinstance(error, type) and error is not PlannerError
+    assert compiled._warned == fell_over, "it was torchrec that searched"
 
 
-def fell_over(outcome) -> bool:
-    """Whether torchrec's planner met with more than a missing plan, e.g. with negative memory."""
-    return isinstance(outcome[0][0], type) and outcome[0][0] is not PlannerError
+def planners(case: Case, proposer, partitioner=PARTITIONERS["none"]):
+    """Return torchrec's planner and ours for a case, with new components."""
+    return [
+        planner(**components(case), proposer=proposer(), partitioner=partitioner())
+        for planner in (EmbeddingShardingPlanner, Planner)
+    ]
 
 
-# Two tables on two ranks: options 0 and 1 are of one table, 2 and 3 of the other; 1 and 3 are
-# dearer, and 0 and 2 do not fit.
+# Two tables on two ranks: options 0 and 1 are of one table, 2 and 3 of the other; 1 and 3 cost
+# more, and 0 and 2 do not fit.
 def small_case(hbm=(9, 2, 9, 3)) -> Case:
     case = random_case(Random(5), most_tables=1)
     options = []
@@ -125,18 +123,13 @@ def test_the_plan_has_options_in_its_own_order_and_a_rank_for_each_shard():
     assert outcome.rating == 2.0
 
 
-def test_what_cannot_be_placed_is_said():
-    _, outcome = search(small_case(hbm=(9, 8, 9, 8)), [GridSearchProposer()])
+@pytest.mark.parametrize(("hbm", "smallest"), [((9, 8, 9, 8), [1, 3]), ((7, 7, 9, 9), [0, 2])])
+def test_without_a_plan_the_first_of_the_smallest_and_the_last_proposal_are_kept(hbm, smallest):
+    _, outcome = search(small_case(hbm), [GridSearchProposer()])
     assert isinstance(outcome, NotFound)
-    assert outcome.smallest.tolist() == [1, 3]
+    assert outcome.smallest.tolist() == smallest
     assert outcome.last.tolist() == [1, 3]
     assert outcome.proposals == 4
-
-
-def test_the_first_of_the_smallest_is_kept():
-    _, outcome = search(small_case(hbm=(7, 7, 9, 9)), [GridSearchProposer()])
-    assert outcome.smallest.tolist() == [0, 2]
-    assert outcome.last.tolist() == [1, 3]
 
 
 def test_equal_options_are_one():
@@ -152,44 +145,26 @@ def test_equal_options_are_one():
     assert with_another.proposals == 6
 
 
-class Clock:
-    def __init__(self, *times):
-        self._times = iter(times)
-
-    def __call__(self):
-        return next(self._times)
-
-
 def test_time_that_is_up_ends_the_search_between_chunks():
     case = small_case(hbm=(0,) * 20)
     _, whole = search(case, [GridSearchProposer()], deadline=None)
     assert whole.proposals == 2**10
-    same_plan, outcome = search(case, [GridSearchProposer()], deadline=Deadline(5, Clock(0, 4, 6)))
+    same_plan, outcome = search(
+        case, [GridSearchProposer()], deadline=Deadline(5, iter([0, 4, 6]).__next__)
+    )
     assert isinstance(outcome, Found)
     assert outcome.proposals == same_plan.proposals == 16 + 32
 
 
 def test_without_time_the_first_proposals_are_tried():
-    deadline = Deadline(5, Clock(0, 9))
+    deadline = Deadline(5, iter([0, 9]).__next__)
     same_plan, _ = search(small_case(), [GreedyProposer(), UniformProposer()], deadline=deadline)
     assert same_plan.proposals == 3
-
-
-def with_negative_storage(case: Case) -> None:
-    case.options[0].shards[0].storage.ddr = -1
-
-
-def with_endless_perf(case: Case) -> None:
-    case.options[1].shards[0].perf.fwd_comms = math.inf
 
 
 def with_two_tables_to_hold_together(case: Case) -> None:
     for option in case.options:
         option.dependency = "tower"
-
-
-def with_an_unknown_place(case: Case) -> None:
-    case.options[0].partition_by = "somewhere"
 
 
 def with_a_grid_and_no_whole_host(case: Case) -> None:
@@ -198,40 +173,43 @@ def with_a_grid_and_no_whole_host(case: Case) -> None:
     case.topology._intra_group_size = 4
 
 
-def with_a_loaded_device(case: Case) -> None:
-    case.topology.devices[1].perf.bwd_comms = 1.5
-
-
-def with_parts_of_bytes(case: Case) -> None:
-    case.topology.devices[1].storage.ddr = 3.5
-
-
-def with_a_virtual_table(case: Case) -> None:
-    case.options[2].compute_kernel = "ssd_virtual_table"
-
-
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "reason"),
     [
-        (with_negative_storage, "an estimate is negative or not finite"),
-        (with_endless_perf, "an estimate is negative or not finite"),
-        (with_two_tables_to_hold_together, "tables that depend on each other may be placed by"),
-        (with_an_unknown_place, "an option is to be placed in a way that torchrec does not know"),
-        (with_a_grid_and_no_whole_host, "there is no whole host for a grid"),
-        (with_a_loaded_device, "the devices are not empty at first, or do not hold whole bytes"),
-        (with_parts_of_bytes, "the devices are not empty at first, or do not hold whole bytes"),
-        (with_a_virtual_table, "the placement of kernel ssd_virtual_table is not compiled"),
+        (
+            lambda case: setattr(case.options[0].shards[0].storage, "ddr", -1),
+            "negative or not finite",
+        ),
+        (
+            lambda case: setattr(case.options[1].shards[0].perf, "fwd_comms", math.inf),
+            "negative or not finite",
+        ),
+        (with_two_tables_to_hold_together, "tables that depend on each other"),
+        (
+            lambda case: setattr(case.options[0], "partition_by", "somewhere"),
+            "a way that torchrec does not know",
+        ),
+        (with_a_grid_and_no_whole_host, "no whole host for a grid"),
+        (
+            lambda case: setattr(case.topology.devices[1].perf, "bwd_comms", 1.5),
+            "devices are not empty",
+        ),
+        (
+            lambda case: setattr(case.topology.devices[1].storage, "ddr", 3.5),
+            "do not hold whole bytes",
+        ),
+        (
+            lambda case: setattr(case.options[2], "compute_kernel", "ssd_virtual_table"),
+            "kernel ssd_virtual_table",
+        ),
     ],
 )
-def test_what_the_arrays_do_not_say_is_left_to_torchrec(change, said, caplog):
+def test_a_case_that_is_not_compiled_is_left_to_torchrec(change, reason, caplog):
     case = small_case()
     change(case)
-    upstream, compiled = (
-        planner(**components(case), proposer=GreedyProposer())
-        for planner in (EmbeddingShardingPlanner, Planner)
-    )
+    upstream, compiled = planners(case, GreedyProposer)
     assert come_to(compiled) == come_to(upstream)
-    assert said in caplog.text
+    assert reason in caplog.text
 
 
 def test_towers_on_hosts_are_compiled(caplog):
@@ -239,8 +217,7 @@ def test_towers_on_hosts_are_compiled(caplog):
     for option in case.options:
         option.dependency = "tower"
         option.partition_by, option.sharding_type = "host", "table_column_wise"
-    compiled = Planner(**components(case), proposer=GreedyProposer())
-    expected = come_to(EmbeddingShardingPlanner(**components(case), proposer=GreedyProposer()))
-    assert come_to(compiled) == expected
+    upstream, compiled = planners(case, GreedyProposer)
+    assert come_to(compiled) == come_to(upstream)
     assert compiled._num_plans > 0
     assert not compiled._warned

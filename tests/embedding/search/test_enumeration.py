@@ -1,11 +1,15 @@
-"""The enumerator gives torchrec's options and estimates, and asks for each distinct shard once."""
+"""The enumerator gives torchrec's options and estimates to the bit, with fewer questions."""
 
 import copy
+import math
 from collections import Counter
+from types import SimpleNamespace
 
-from hypothesis import assume, given, settings
+import pytest
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from random_models import Model, random_model
+from random_models import TYPES, random_model
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.estimator.annotations import fwd_comms
 from torchrec.distributed.planner.estimator.estimator import (
@@ -14,42 +18,151 @@ from torchrec.distributed.planner.estimator.estimator import (
 )
 from torchrec.distributed.planner.estimator.types import HardwarePerfConfig
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
-from torchrec.distributed.planner.types import Perf, ShardEstimator, Storage
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    Perf,
+    ShardEstimator,
+    Storage,
+    Topology,
+)
+from torchrec.distributed.types import CacheParams, KeyValueParams, PipelineType
+from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from harness.contract import WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.embedding.problem import build
 from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.search.estimation import Diverged, Lanes
 from planners.embedding.search.unmade_shards import SharedOption
 
 randoms = st.randoms(use_true_random=False)
 
+KERNELS = ["fused", "fused_uvm", "fused_uvm_caching", "dense", "key_value"]
 
-def enumerated(enumerator_type, model: Model, estimators=None):
-    enumerator = enumerator_type(model.topology, 512, model.constraints, estimators)
-    options = enumerator.enumerate(model.module, model.sharders)
-    assert all(option.shards for option in options)  # which are made when they are looked at
+
+def enumerated(kind, model, estimators):
+    options = kind(model.topology, 512, model.constraints, estimators and estimators())
+    return options.enumerate(model.module, model.sharders)
+
+
+def described(options):
+    """Return everything about options; `repr` tells types and all bits of floats."""
     return [
-        {**vars(option), "_tensor": None, "_module": option.module[0], "key": option.storage_hash()}
+        {
+            **vars(option),
+            "_tensor": None,
+            "_module": option.module[0],
+            "key": option.storage_hash(),
+            "shards": [(repr(shard), repr(shard.perf.total)) for shard in option.shards],
+        }
         for option in options
     ]
 
 
-def synthetic(tables: int = 4, gpus: int = 16):
-    return build(
-        WorkloadSpec.parse(f"synthetic[tables={tables},seed=2]"),
-        find_topology("dgx_a100_80gb", gpus),
-    )
+def assert_torchrecs(model, estimators=None):
+    """Compare all options with torchrec's, and return them."""
+    try:
+        expected = enumerated(EmbeddingEnumerator, model, estimators)
+    except (RuntimeError, ValueError):  # the constraints leave a table without options
+        reject()
+    options = enumerated(DistinctShardEnumerator, model, estimators)
+    assert all(option.shards for option in options)  # makes them
+    assert described(options) == described(expected)
+    return options
 
 
 @given(random=randoms)
 def test_options_and_estimates_are_torchrecs(random):
-    model = random_model(random)
-    try:
-        expected = enumerated(EmbeddingEnumerator, model)
-    except RuntimeError:  # the constraints leave a table without options
-        assume(False)
-    assert enumerated(DistinctShardEnumerator, model) == expected
+    assert_torchrecs(random_model(random))
+
+
+def _constraint(random, features):
+    """Return constraints, some of which change the estimates of a table."""
+    return ParameterConstraints(
+        sharding_types=random.choice([None, [*TYPES], [*TYPES[1:4]], [*TYPES[2:]]]),
+        compute_kernels=random.choice([KERNELS, KERNELS[:4]]),
+        pooling_factors=[random.choice([0.3, 1.0, 2.5, 17.0]) for _ in range(features)],
+        min_partition=random.choice([None, 16, 32]),
+        num_poolings=random.choice([None, [2.0] * features]),
+        batch_sizes=random.choice([None, None, [64] * features]),
+        is_weighted=random.random() < 0.2,
+        cache_params=random.choice(
+            [None, CacheParams(load_factor=0.3), CacheParams(prefetch_pipeline=True)]
+        ),
+        output_dtype=random.choice([None, DataType.FP16]),
+        key_value_params=random.choice([None, KeyValueParams(max_l1_cache_size=3)]),
+        use_virtual_table=random.random() < 0.1,
+    )
+
+
+def _bags(features, random=None):
+    """Return a module of tables with this many features each, of random sizes and types."""
+
+    def one_of(default, *others):
+        return random.choice([default, *others]) if random else default
+
+    return EmbeddingBagCollection(
+        device="meta",
+        is_weighted=bool(random and random.random() < 0.3),
+        tables=[
+            EmbeddingBagConfig(
+                name=name,
+                num_embeddings=one_of(4096, 3, 1000, 50_000_000, 10**10 + 7),
+                embedding_dim=one_of(64, 4, 16, 128, 256),
+                data_type=one_of(DataType.FP32, DataType.FP32, DataType.FP16),
+                feature_names=[f"{name}:{index}" for index in range(count)],
+            )
+            for name, count in features.items()
+        ],
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(random=randoms)
+def test_estimates_of_many_tables_at_once_are_torchrecs(random):
+    features = {f"table_{number}": random.choice([1, 1, 2, 5]) for number in range(12)}
+    kinds = {count: _constraint(random, count) for count in (1, 2, 5)}
+    device = random.choice(["cuda", "cuda", "cpu"])
+    fused = random.choice([{}, {"cache_load_factor": 0.15}, {"prefetch_pipeline": True}])
+    pipeline, peak = random.choice(list(PipelineType)), random.random() < 0.5
+    model = SimpleNamespace(
+        module=_bags(features, random),
+        topology=Topology(
+            world_size=8,
+            local_world_size=4,
+            compute_device=device,
+            ssd_cap=random.choice([0, 10**13]),
+        ),
+        constraints={
+            name: _constraint(random, count) if random.random() < 0.3 else kinds[count]
+            for name, count in features.items()
+        },
+        sharders=[EmbeddingBagCollectionSharder(fused)],
+    )
+
+    def estimators():
+        of_both = {"topology": model.topology, "constraints": model.constraints}
+        return [
+            EmbeddingPerfEstimator(**of_both),
+            EmbeddingStorageEstimator(model.topology, model.constraints, pipeline, peak),
+        ]
+
+    assert_torchrecs(model, estimators)
+
+
+def test_lookups_of_many_features_are_rounded_as_by_this_python():
+    whole, rounded = [1.0] * 5, [5.2, 5.8, 2.8, 2.6, 1.1]  # 17.5 since Python 3.12, else more
+    lengths = {"first": whole, **dict.fromkeys("abcd", rounded), "last": whole}
+    model = SimpleNamespace(
+        module=_bags(dict.fromkeys(lengths, 5)),
+        topology=Topology(world_size=8, local_world_size=4, compute_device="cuda"),
+        constraints={
+            name: ParameterConstraints(pooling_factors=factors) for name, factors in lengths.items()
+        },
+        sharders=[EmbeddingBagCollectionSharder()],
+    )
+    assert_torchrecs(model)
 
 
 class _Annotated(HardwarePerfConfig):
@@ -60,7 +173,7 @@ class _Annotated(HardwarePerfConfig):
 
 @settings(max_examples=20)
 @given(random=randoms)
-def test_annotated_configurations_are_heard(random):
+def test_annotated_configurations_are_used(random):
     model = random_model(random)
 
     def estimators():
@@ -71,17 +184,37 @@ def test_annotated_configurations_are_heard(random):
             EmbeddingStorageEstimator(model.topology, model.constraints),
         ]
 
-    try:
-        expected = enumerated(EmbeddingEnumerator, model, estimators())
-    except RuntimeError:
-        assume(False)
-    assert enumerated(DistinctShardEnumerator, model, estimators()) == expected
-    for option in expected:
-        annotated = all(shard.perf.fwd_comms >= 3.0 for shard in option["shards"])
-        assert annotated == (option["sharding_type"] == "row_wise")
+    for option in assert_torchrecs(model, estimators):
+        annotated = all(shard.perf.fwd_comms >= 3.0 for shard in option.shards)
+        assert annotated == (option.sharding_type == "row_wise")
 
 
-class _FirstShardIsDear(ShardEstimator):
+def test_lanes_calculate_as_python_does():
+    numbers = [3, 10**30 + 1, 0.1, -2.5]
+    lanes = Lanes.of(numbers)
+    assert list(lanes * 7 / 3 + 0.3) == [number * 7 / 3 + 0.3 for number in numbers]
+    assert list(math.ceil(lanes)) == [math.ceil(number) for number in numbers]
+    assert list(round(lanes)) == [round(number) for number in numbers]
+    doubled = lanes
+    doubled *= 2
+    assert list(lanes) == numbers
+    assert math.isnan(Lanes.of([1.0, math.nan]))
+    assert not math.isnan(Lanes.of([1.0, 2.0]))
+
+
+def test_lanes_that_would_go_different_ways_name_them():
+    with pytest.raises(Diverged) as raised:
+        max(Lanes.of([1, 50, 2]), 32)
+    assert raised.value.true.tolist() == [True, False, True]
+    assert list(max(Lanes.of([50, 60]), 32)) == [50, 60]
+
+
+def synthetic(tables: int = 4, gpus: int = 16):
+    workload = WorkloadSpec.parse(f"synthetic[tables={tables},seed=2]")
+    return build(workload, find_topology("dgx_a100_80gb", gpus))
+
+
+class _FirstShardIsExpensive(ShardEstimator):
     """An estimator that looks across the shards of an option."""
 
     def __init__(self, topology=None, constraints=None):
@@ -97,7 +230,7 @@ class _FirstShardIsDear(ShardEstimator):
 
 def test_an_unknown_estimator_is_asked_about_every_shard():
     built = synthetic()
-    estimator = _FirstShardIsDear()
+    estimator = _FirstShardIsExpensive()
     enumerator = DistinctShardEnumerator(built.topology, 512, built.constraints, estimator)
     options = enumerator.enumerate(built.module, built.sharders)
     assert estimator.asked == sum(len(option.shards) for option in options)
@@ -114,18 +247,16 @@ def test_each_size_of_shard_is_asked_for_once_at_most_and_those_of_many_tables_a
             estimate(self, options, sharder_data_map=sharder_data_map)
 
         monkeypatch.setattr(estimator_type, "estimate", estimate)
-    enumerator = DistinctShardEnumerator(built.topology, 512, built.constraints)
-    options = enumerator.enumerate(built.module, built.sharders)
+    options = built.enumerator(DistinctShardEnumerator).enumerate(built.module, built.sharders)
     sizes = sum(len({tuple(shard.size) for shard in option.shards}) for option in options)
     assert sizes < sum(len(option.shards) for option in options) / 3
     assert set(asked) == {EmbeddingPerfEstimator, EmbeddingStorageEstimator}
     assert max(asked.values()) < sizes / 2
 
 
-def test_copies_have_ranks_of_their_own_and_share_what_does_not_change():
+def test_copies_have_ranks_of_their_own_and_share_all_the_rest():
     built = synthetic(tables=1)
-    enumerator = DistinctShardEnumerator(built.topology, 512, built.constraints)
-    option = enumerator.enumerate(built.module, built.sharders)[0]
+    option = built.enumerator(DistinctShardEnumerator).enumerate(built.module, built.sharders)[0]
     assert type(option) is SharedOption
     copied = copy.deepcopy(option)
     copied.shards[0].rank = 3
@@ -134,13 +265,11 @@ def test_copies_have_ranks_of_their_own_and_share_what_does_not_change():
     assert copied.tensor is option.tensor
 
 
-def test_the_stored_search_space_is_given_out_as_copies():
+def test_the_stored_search_space_is_returned_as_copies():
     built = synthetic(tables=1)
-    enumerator = DistinctShardEnumerator(built.topology, 512, built.constraints)
+    enumerator = built.enumerator(DistinctShardEnumerator)
     first = enumerator.enumerate(built.module, built.sharders)
-    stored = enumerator.last_stored_search_space
-    assert [hash(option) for option in stored] == [hash(option) for option in first]
-    again = enumerator.enumerate(built.module, built.sharders)
-    for option in again:
+    assert [*map(hash, enumerator.last_stored_search_space)] == [*map(hash, first)]
+    for option in enumerator.enumerate(built.module, built.sharders):
         option.shards[0].rank = 0
     assert all(option.shards[0].rank is None for option in enumerator.last_stored_search_space)

@@ -1,4 +1,4 @@
-"""The arrays of a search space say what the objects say."""
+"""The arrays of a search space equal the attributes of the objects."""
 
 from functools import reduce
 from operator import add
@@ -31,7 +31,7 @@ def test_each_option_is_there_with_its_shards(random):
     space = search_space(options)
     assert space.options is options
     for number, option in enumerate(options):
-        estimates = space.estimate[space.first_shard[number] : space.first_shard[number + 1]]
+        estimates = space.estimates_of(number)
         assert space.total[estimates].tolist() == [shard.perf.total for shard in option.shards]
         assert space.storage[estimates].tolist() == [
             [shard.storage.hbm, shard.storage.ddr, shard.storage.ssd] for shard in option.shards
@@ -93,8 +93,8 @@ def test_runs_are_the_shards_of_options_that_go_onto_ranks_in_order(random):
                 continue  # which is refused, whatever its runs
             ends = problem.stretch_end[ends - 1]
         if space.placement[number] in (Placement.UNIFORM, Placement.HOST_ROWS):
-            each = np.repeat(estimates, np.diff(ends, prepend=0))
-            assert (space.storage[each] == space.storage[space.estimate[first:last]]).all()
-            assert (space.perf[each] == space.perf[space.estimate[first:last]]).all()
+            shards = np.repeat(estimates, np.diff(ends, prepend=0))
+            assert (space.storage[shards] == space.storage[space.estimate[first:last]]).all()
+            assert (space.perf[shards] == space.perf[space.estimate[first:last]]).all()
         else:
             assert not len(ends)

@@ -1,24 +1,26 @@
-"""Every rung of the ladder decides the same, and copies exactly what it says it copies."""
+"""All rungs of the ladder make the same decision, with the copies that their names promise."""
 
 import copy
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torchrec.distributed.planner import partitioners
+from torchrec.distributed.planner.estimator import annotations, estimator, types
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import DeviceHardware, Perf, ShardingOption, Storage
 
-from harness.contract import InfeasibleDecision, WorkloadSpec
+from harness.contract import InfeasibleDecision, Recorder, WorkloadSpec
 from harness.measuring.check import check
 from harness.measuring.timing.clock import SystemClock
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.decision import fingerprint
+from planners.embedding.observer import observe
 from planners.embedding.problem import build
 from planners.embedding.studies import LADDER, POSSIBLE, PUBLISHED
-from planners.embedding.variants.improvements import (
-    NoSpaceCopyEnumerator,
-    devices_copied_by_field,
-)
+from planners.embedding.variants.copies import WhollyCopiedOptionEnumerator
+from planners.embedding.variants.improvements import NoSpaceCopyEnumerator, devices_copied_by_field
 
 
 def problem(workload: str, topology: str = "dgx_a100_80gb", gpus: int = 16):
@@ -60,15 +62,15 @@ def test_the_ladder_is_a_chain_from_the_reference_to_what_torchrec_could_have():
 
 
 def test_all_rungs_make_the_same_proposals(checked):
-    assert len({each.counters["proposals"] for each in checked.values()}) == 1
-    assert len({each.counters["partitions"] for each in checked.values()}) == 1
+    counters = [rung.counters for rung in checked.values()]
+    assert len({(counts["proposals"], counts["partitions"]) for counts in counters}) == 1
 
 
 def test_each_proposal_is_copied_as_often_as_the_rung_says(checked):
     proposals = checked["upstream"].counters["proposals"]
     improvements = checked["upstream"].counters["plan_copies"]
     assert 0 < improvements < proposals
-    copies = {name: each.counters["plan_copies"] - improvements for name, each in checked.items()}
+    copies = {name: rung.counters["plan_copies"] - improvements for name, rung in checked.items()}
     # The proposer is asked once more than it has proposals; copying nothing is no copy of a plan.
     assert copies == dict.fromkeys(LADDER, 0) | {
         "double-deepcopy": 2 * proposals,
@@ -78,14 +80,14 @@ def test_each_proposal_is_copied_as_often_as_the_rung_says(checked):
 
 
 def test_the_topology_is_copied_for_each_proposal_as_published(checked):
-    devices = {name: each.counters["device_copies"] for name, each in checked.items()}
-    copied = devices["upstream"] + checked["upstream"].counters["partitions"]
-    assert [devices[name] for name in PUBLISHED] == [copied] * len(PUBLISHED)
+    upstream = checked["upstream"].counters
+    copied = upstream["device_copies"] + upstream["partitions"]
+    assert {checked[name].counters["device_copies"] for name in PUBLISHED} == {copied}
 
 
 def test_each_rung_copies_no_more_objects(checked):
-    copied = {name: each.counters["objects_copied"] for name, each in checked.items()}
-    # What an option remembers is copied with it, when a plan is the best so far.
+    copied = {name: rung.counters["objects_copied"] for name, rung in checked.items()}
+    # An option's remembered values are copied with it, when a plan is the best so far.
     remembered = 6 * checked["upstream"].counters["plan_copies"]
     copied["remembered-totals"] -= remembered
     assert list(copied.values()) == sorted(copied.values(), reverse=True)
@@ -139,22 +141,32 @@ def test_a_search_space_is_copied_when_it_is_enumerated_again():
     enumerator = built.enumerator(NoSpaceCopyEnumerator)
     first = enumerator.enumerate(built.module, built.sharders)
     again = enumerator.enumerate(built.module, built.sharders)
-    assert [hash(each) for each in again] == [hash(each) for each in first]
+    assert [*map(hash, again)] == [*map(hash, first)]
     first[0].shards[0].rank = 1
     assert again[0].shards[0].rank is None
 
 
+def state() -> list[object]:
+    """Everything that a hook or the observer replaces."""
+    watched = (DeviceHardware, Perf, Storage, ShardingOption, partitioners, estimator, types)
+    patched = (EmbeddingShardingPlanner, copy, annotations)
+    return [dict(vars(owner)) for owner in (*watched, *patched)]
+
+
 @pytest.mark.parametrize("name", POSSIBLE)
 def test_an_improvement_leaves_nothing_behind(name):
-    from torchrec.distributed.planner import partitioners
-    from torchrec.distributed.planner.estimator import estimator, types
-
-    watched = (DeviceHardware, Perf, Storage, ShardingOption, partitioners, estimator, types)
-    before = [dict(vars(each)) for each in watched]
+    before = state()
     prepared = FAMILY.find(name).prepared(problem("synthetic[tables=2,seed=2]"))
     with prepared.installed():
         prepared.run()
-    assert [dict(vars(each)) for each in watched] == before
+    assert state() == before
+
+
+def test_the_observer_leaves_nothing_behind():
+    before = state()
+    with observe(Recorder()):
+        assert state() != before
+    assert state() == before
 
 
 def test_counters_repeat_exactly(checked):
@@ -164,39 +176,14 @@ def test_counters_repeat_exactly(checked):
     assert again.fingerprint == checked["custom-deepcopy"].fingerprint
 
 
-def test_a_wholly_copied_option_shares_nothing(checked):
-    from planners.embedding.variants.copies import WhollyCopiedOptionEnumerator
-
+def test_a_wholly_copied_option_shares_nothing():
     built = problem("synthetic[tables=2,seed=2]")
-    enumerator = WhollyCopiedOptionEnumerator(
-        topology=built.topology, batch_size=512, constraints=built.constraints
-    )
+    enumerator = built.enumerator(WhollyCopiedOptionEnumerator)
     option = enumerator.enumerate(built.module, built.sharders)[0]
     copied = copy.deepcopy(option)
     assert copied.module[1] is not option.module[1]
     assert copied.tensor is not option.tensor
     assert hash(copied) == hash(option), "the planner knows proposals by this hash"
-
-
-def test_the_observer_leaves_nothing_behind():
-    from torchrec.distributed.planner.estimator import annotations
-    from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
-
-    from harness.contract import Recorder
-    from planners.embedding.observer import observe
-
-    def state():
-        return (
-            EmbeddingShardingPlanner.plan,
-            copy.deepcopy,
-            annotations._get_annotated_method,
-            annotations._get_coefficient_method,
-        )
-
-    before = state()
-    with observe(Recorder()):
-        assert state() != before
-    assert state() == before
 
 
 @pytest.mark.parametrize("name", ["uniform", "greedy-sum", "default", "dp-torchrec"])

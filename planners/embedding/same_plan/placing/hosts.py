@@ -1,4 +1,9 @@
-"""Options that are placed by the load of hosts, which are kept in its order, compiled."""
+"""Placement by load, compiled: on single ranks, on one host, and on several hosts.
+
+Hosts stay sorted by the perf of their ranks and then by number, as torchrec's stable sort orders
+them. A host's perf is summed again from its ranks whenever one of them changes: adding only the
+difference would round otherwise.
+"""
 
 import numpy as np
 
@@ -28,7 +33,7 @@ def _sum_up_host(host_ranks: int, total: Floats, hosts: Hosts, host: int) -> Non
 
 @subroutine
 def sort_hosts(problem: Inputs, work: Work) -> None:
-    """Sort the hosts, stably, by the perf of their ranks."""
+    """Sum up all hosts and sort them; only the state of the ranks decides on the result."""
     total, hosts = work.hosts.total, work.hosts.order
     for host in range(hosts.size):
         _sum_up_host(problem.host_ranks, work.state.total, work.hosts, host)
@@ -47,7 +52,7 @@ def sort_hosts(problem: Inputs, work: Work) -> None:
 
 @merged
 def _move_host(host_ranks: int, loads: Floats, hosts: Hosts, place: int) -> None:
-    """Move the host in this place, on whose ranks the load has grown, to where it is in order."""
+    """Move the host in this place back into order after the load of its ranks has grown."""
     total, order = hosts.total, hosts.order
     host = order[place]
     _sum_up_host(host_ranks, loads, hosts, host)
@@ -62,7 +67,7 @@ def _move_host(host_ranks: int, loads: Floats, hosts: Hosts, place: int) -> None
 
 @merged
 def _least_loaded(problem: Inputs, work: Work) -> int:
-    """Return the rank that `_place_freely` tries first."""
+    """Return the rank that `place_freely` tries first, from the least load of each host."""
     least = np.inf
     for host in range(work.hosts.least.size):
         if work.hosts.least[host] < least:
@@ -112,31 +117,30 @@ def place_on_devices(problem: Inputs, work: Work, column: int) -> bool:
 
 @merged
 def _place_on_one_host(problem: Inputs, work: Work, column: int, first: int) -> bool:
-    """Place an option on the host whose ranks start with `first`, maybe not all of it."""
+    """Place an option on the host of rank `first`; False may leave a part of it there."""
     placement = problem.placement[work.row[column]]
     end = first + problem.host_ranks
-    placed = False
     if placement == Placement.HOST_ROWS:
-        placed = place_in_order(problem, work, column, first, end)
-    elif placement == Placement.HOST_COLUMNS:
-        placed = True
-        for shard in range(shards_of(problem.first_shard, work.row[column])):
-            placed = placed and (
-                place_freely(problem, work, column, shard, first, end, problem.host_ranks) >= 0
-            )
-    return placed
+        return place_in_order(problem, work, column, first, end)
+    if placement != Placement.HOST_COLUMNS:
+        return False
+    for shard in range(shards_of(problem.first_shard, work.row[column])):
+        if place_freely(problem, work, column, shard, first, end, problem.host_ranks) < 0:
+            return False
+    return True
 
 
 @merged
 def place_on_host(problem: Inputs, work: Work, group: int) -> bool:
-    """Place all of a group on the least loaded host that takes it."""
+    """Place a whole group on the first host, from the least loaded on, that takes it."""
     head = work.head[group]
     one_shard = shards_of(problem.first_shard, work.row[head]) == 1
     whole = one_shard or problem.placement[work.row[head]] == Placement.HOST_ROWS
-    in_steps = work.following[head] >= 0 or not whole  # a host may take a part and then no more
+    in_steps = work.following[head] >= 0 or not whole  # a host may take a part and refuse the rest
     for place in range(work.hosts.order.size):
         host = work.hosts.order[place]
         first = host * problem.host_ranks
+        # TorchRec does not try a host whose free memory, all ranks together, is too little.
         if (
             work.group_storage[group, 0] > work.hosts.free[0, host]
             or work.group_storage[group, 1] > work.hosts.free[1, host]
@@ -160,7 +164,7 @@ def place_on_host(problem: Inputs, work: Work, group: int) -> bool:
 
 @merged
 def place_on_hosts(problem: Inputs, work: Work, column: int) -> bool:
-    """Place a grid on neighbours in the order of hosts, or on all of them, in turns."""
+    """Place a grid on consecutive hosts in their order; one with more parts wraps around."""
     count = shards_of(problem.first_shard, work.row[column])
     ranks = work.state.total.size
     if count % problem.host_ranks != 0:

@@ -14,7 +14,7 @@ from planners.embedding.search.space import (
     SearchSpace,
 )
 
-# How often the state of the ranks is kept while a row is placed.
+# A row is placed in this many steps; the state of the ranks is kept before each of them.
 _STEPS = 8
 
 
@@ -65,17 +65,13 @@ class Hosts(NamedTuple):
 
 
 class Last(NamedTuple):
-    """State of the last row: its first groups, where alike, are not placed again.
+    """The last row; the next one starts from it as far as their first groups are equal."""
 
-    The state of ranks and hosts is that before each `groups_a_step`th group, one after another.
-    """
-
-    placed: Ints  # how many groups were, -1 where not even uniform options, shape (1,)
+    placed: Ints  # number of groups placed, -1 if even uniform options were not, shape (1,)
     hbm: Ints  # bytes that each rank had, shape (1,)
     order: Ints  # of its groups, shape (G,)
-    changed: Ints  # 1 for a group that the present row has otherwise, shape (G,)
-    ranks: Ranks
-    hosts: Hosts
+    changed: Ints  # 1 for a group that the present row changes, shape (G,)
+    ranks: Ranks  # before each step, one after the other; the hosts follow from them
     groups_a_step: int
 
 
@@ -85,13 +81,13 @@ class Work(NamedTuple):
     last: Last
     state: Ranks  # of all ranks
     stretches: Ranks  # of the first rank of each stretch
-    saved: Ranks  # what some ranks go back to where a placement fails
+    saved: Ranks  # earlier state of some ranks, restored if a placement fails
     hosts: Hosts  # all whole ones
     head: Ints  # the first column of each group, -1 where it has none, shape (G,)
     tail: Ints  # its last column
     following: Ints  # the next column of a column's group, or -1, shape (T,)
     group_storage: Ints2  # shape (G, 3)
-    key: Floats2  # what groups are sorted by, shape (G, 4)
+    key: Floats2  # of each group, sorted by it in descending order, shape (G, 4)
     order: Ints  # the sorted groups, from which the next row starts, shape (G,)
     row: Ints  # the option of each column, shape (T,)
     ranks: Ints2  # of the shards of each column, shape (T, most shards of an option)
@@ -142,7 +138,7 @@ def _runs(space: SearchSpace) -> tuple[Ints, Ints, Ints]:
 
 
 def work_for(space: SearchSpace, devices: Devices, stretches: int) -> Work:
-    """Return room for placing rows of a search space, with so many stretches of ranks."""
+    """Return empty arrays for placing rows of a search space on ranks of `stretches` stretches."""
     groups = int(space.group.max()) + 1
     groups_a_step = -(-groups // _STEPS)
     steps = -(-groups // groups_a_step)
@@ -153,13 +149,17 @@ def work_for(space: SearchSpace, devices: Devices, stretches: int) -> Work:
             order=np.zeros(groups, np.int64),
             changed=np.zeros(groups, np.int64),
             ranks=_state(devices.ranks * steps),
-            hosts=_hosts(devices.hosts, steps),
             groups_a_step=groups_a_step,
         ),
         state=_state(devices.ranks),
         stretches=_state(stretches),
         saved=_state(devices.ranks),
-        hosts=_hosts(devices.hosts),
+        hosts=Hosts(
+            total=np.zeros(devices.hosts),
+            least=np.zeros(devices.hosts),
+            free=np.zeros((3, devices.hosts), np.int64),
+            order=np.arange(devices.hosts),
+        ),
         head=np.zeros(groups, np.int64),
         tail=np.zeros(groups, np.int64),
         following=np.zeros(space.tables, np.int64),
@@ -174,12 +174,3 @@ def work_for(space: SearchSpace, devices: Devices, stretches: int) -> Work:
 
 def _state(ranks: int) -> Ranks:
     return Ranks(np.zeros((3, ranks), np.int64), np.zeros((5, ranks)), np.zeros(ranks))
-
-
-def _hosts(hosts: int, times: int = 1) -> Hosts:
-    return Hosts(
-        total=np.zeros(times * hosts),
-        least=np.zeros(times * hosts),
-        free=np.zeros((3, times * hosts), np.int64),
-        order=np.tile(np.arange(hosts), times),
-    )

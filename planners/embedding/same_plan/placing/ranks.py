@@ -1,4 +1,4 @@
-"""Shards that are put on ranks, compiled."""
+"""Ranks, filled shard by shard, compiled."""
 
 import numpy as np
 
@@ -9,13 +9,13 @@ from planners.embedding.search.space import Floats, Floats2, Ints, Ints2, Placem
 
 @merged
 def shards_of(first_shard: Ints, option: int) -> int:
-    """Return how many shards an option has."""
+    """Return the number of shards of an option."""
     return int(first_shard[option + 1] - first_shard[option])
 
 
 @subroutine
 def copy(source: Ranks, begin: int, target: Ranks, start: int, count: int) -> None:
-    """Copy the state of some ranks, from `begin` on, to those from `start` on."""
+    """Copy the state of `count` ranks, from `begin` on, to the ranks from `start` on."""
     for kind in range(3):
         for index in range(count):
             target.free[kind, start + index] = source.free[kind, begin + index]
@@ -28,7 +28,7 @@ def copy(source: Ranks, begin: int, target: Ranks, start: int, count: int) -> No
 
 @merged
 def fits(storage: Ints2, estimate: int, state: Ranks, rank: int) -> bool:
-    """Whether a shard fits into what a rank has left."""
+    """Whether a shard fits into the free memory of a rank."""
     return bool(
         storage[estimate, 0] <= state.free[0, rank]
         and storage[estimate, 1] <= state.free[1, rank]
@@ -48,7 +48,7 @@ def put(storage: Ints2, perf: Floats2, estimate: int, state: Ranks, rank: int) -
 
 @merged
 def total_of(load: Floats, rank: int) -> float:
-    """Return a rank's perf, its components summed in torchrec's order."""
+    """Return a rank's perf: its components, added in the order of torchrec's `Perf.total`."""
     return float(load[0, rank] + load[1, rank] + load[2, rank] + load[3, rank] + load[4, rank])
 
 
@@ -56,7 +56,7 @@ def total_of(load: Floats, rank: int) -> float:
 def _add_run(
     storage: Ints2, perf: Floats2, estimate: int, state: Ranks, first: int, end: int
 ) -> None:
-    """Put a shard of a run on each of some ranks, whose totals stay as they were."""
+    """Put one shard of a run on each rank from `first` up to `end`; totals are left unchanged."""
     for kind in range(3):
         held = storage[estimate, kind]
         for rank in range(first, end):
@@ -69,10 +69,10 @@ def _add_run(
 
 @subroutine
 def place_uniform(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
-    """Place row- and data-parallel options, which leave a rank no choice, on empty ranks.
+    """Place uniform options, shard i on rank i, on empty ranks.
 
-    Ranks of one stretch have as much memory and load as each other, but for their capacity: of
-    these, `free` has what is gone.
+    All ranks of a stretch get equal shards, so that these are added once for the stretch, in the
+    order of the row. Its `free` counts down from 0; each rank then adds its own capacity.
     """
     free, load, total = work.stretches.free, work.stretches.load, work.stretches.total
     free[:] = 0
@@ -119,9 +119,9 @@ def place_uniform(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
 def place_freely(
     problem: Inputs, work: Work, column: int, shard: int, first: int, end: int, local_ranks: int
 ) -> int:
-    """Place a shard on the least loaded rank from `first` up to `end` that it fits, or on -1.
+    """Place a shard on the least loaded rank from `first` up to `end` that it fits, or return -1.
 
-    Of equal ones it takes the first within its host of `local_ranks`, and then the first host.
+    TorchRec sorts ranks by load, then by their number within a host of `local_ranks`, then by host.
     """
     state = work.state
     estimate = problem.estimate[problem.first_shard[work.row[column]] + shard]
@@ -129,7 +129,7 @@ def place_freely(
     chosen = -1
     for local_rank in range(first, min(first + local_ranks, end)):
         rank = local_rank
-        while rank < end:  # a range with steps divides, which takes longer than all of this
+        while rank < end:  # a range with a step divides, which takes longer than this whole loop
             if state.total[rank] < least and fits(problem.storage, estimate, state, rank):
                 least = state.total[rank]
                 chosen = rank
@@ -142,7 +142,7 @@ def place_freely(
 
 @merged
 def place_in_order(problem: Inputs, work: Work, column: int, first: int, end: int) -> bool:
-    """Place a shard on each rank from `first` up to `end`, or none where one does not fit."""
+    """Place shard i on the i-th rank from `first` up to `end`, or none if one does not fit."""
     state, option = work.state, work.row[column]
     if shards_of(problem.first_shard, option) != end - first:
         return False

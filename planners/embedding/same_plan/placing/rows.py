@@ -1,13 +1,11 @@
 """TorchRec's partitioner, compiled: it places rows of option numbers on devices and rates them.
 
-Every sum of floats is taken in torchrec's order, and so agrees with it to the last bit. All that is
-called is inlined: what a kept function calls is optimised again at each level of calls, and what is
-loaded from disk is slower for it by two thirds than what has just been compiled.
+Every sum of floats is taken in torchrec's order, and so agrees with it to the last bit. Every tie
+is broken as by torchrec's stable sorts: the first in the row, or the lowest host, wins.
 """
 
 import numpy as np
 
-from planners.embedding.same_plan.placing.groups import collect_groups, sort_groups
 from planners.embedding.same_plan.placing.hosts import (
     place_on_devices,
     place_on_host,
@@ -15,32 +13,134 @@ from planners.embedding.same_plan.placing.hosts import (
     sort_hosts,
 )
 from planners.embedding.same_plan.placing.layout import Inputs, Work
-from planners.embedding.same_plan.placing.ranks import place_uniform, shards_of
-from planners.embedding.same_plan.placing.steps import go_back, keep, steps_alike, take_row
+from planners.embedding.same_plan.placing.ranks import copy, place_uniform, shards_of
 from planners.embedding.search.compiling import inlined, kernel, merged, subroutine
-from planners.embedding.search.space import Floats, Ints, Ints2, Placement
+from planners.embedding.search.space import Floats, Floats2, Ints, Ints2, Placement
 
 # How far a rank's perf, summed by component, may be from its rating, summed by shard: such sums of
 # n terms, none negative, are off by less than n * 2**-52, which is enough for a million shards.
 _SLACK = 1 + 1e-9
 
 
+@subroutine
+def _take_row(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
+    """Set the options of the row; return whether the last row's uniform options still stand.
+
+    A greedy proposer changes one table at a time. Where neither its old nor its new option is
+    uniform, all larger groups go where they went, and their ranks need not be filled again.
+    """
+    last = work.last
+    reusable = bool(last.placed[0] >= 0 and last.hbm[0] == hbm)
+    last.hbm[0] = hbm
+    for place in range(work.order.size):
+        last.order[place] = work.order[place]
+        last.changed[place] = 0
+    for column in range(row.size):
+        before, option = work.row[column], row[column]
+        if before == option:
+            continue
+        work.row[column] = option
+        last.changed[problem.group[before]] = last.changed[problem.group[option]] = 1
+        if (
+            problem.placement[before] == Placement.UNIFORM
+            or problem.placement[option] == Placement.UNIFORM
+        ):
+            reusable = False
+    return reusable
+
+
+@subroutine
+def _reusable_steps(work: Work) -> int:
+    """Return how many steps of the last row, from the first on, place the same groups."""
+    last, place = work.last, 0
+    while (
+        place < last.placed[0]
+        and work.order[place] == last.order[place]
+        and last.changed[work.order[place]] == 0
+    ):
+        place += 1
+    return int(place // last.groups_a_step)
+
+
+@subroutine
+def _collect_groups(problem: Inputs, work: Work, row: Ints) -> None:
+    """Chain the columns of each group that are not uniform, and sum their sizes in row order."""
+    key, storage = work.key, work.group_storage
+    work.head[:] = -1
+    key[:] = -np.inf  # so that groups without a column come last
+    for column in range(row.size):
+        option = row[column]
+        if problem.placement[option] == Placement.UNIFORM:
+            continue
+        group = problem.group[option]
+        work.following[column] = -1
+        if work.head[group] >= 0:
+            work.following[work.tail[group]] = column
+        else:
+            work.head[group] = column
+            key[group, 0] = problem.precedence[option]
+            key[group, 1] = 0.0
+            for kind in range(3):
+                storage[group, kind] = 0
+        work.tail[group] = column
+        for kind in range(3):
+            storage[group, kind] += problem.option_storage[option, kind]
+            if not problem.by_perf:
+                key[group, 1 + kind] = storage[group, kind]  # whole bytes, exact up to 2**53
+        if problem.by_perf:
+            key[group, 1] += problem.option_perf[option]
+
+
+@merged
+def _goes_before(key: Floats2, head: Ints, one: int, other: int) -> bool:
+    """Whether a group is larger than another, or as large and earlier in the row."""
+    part = 0
+    while part < 3 and key[one, part] == key[other, part]:
+        part += 1
+    if key[one, part] != key[other, part]:
+        return bool(key[one, part] > key[other, part])
+    return bool(head[one] < head[other])
+
+
+@subroutine
+def _sort_groups(work: Work) -> None:
+    """Sort by insertion: for a greedy proposer, the last row's order is nearly right."""
+    order = work.order
+    for place in range(1, order.size):
+        group = order[place]
+        if not _goes_before(work.key, work.head, group, order[place - 1]):
+            continue
+        low, high = 0, place - 1
+        while low < high:
+            middle = (low + high) // 2
+            if _goes_before(work.key, work.head, group, order[middle]):
+                high = middle
+            else:
+                low = middle + 1
+        for moved in range(place, low, -1):
+            order[moved] = order[moved - 1]
+        order[low] = group
+
+
+# All of it is inlined: LLVM optimizes a kept function again at each level of calls, and code loaded
+# from disk is then slower by two thirds than code that has just been compiled.
 @inlined
 def _place(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
-    last = work.last
-    alike = take_row(problem, work, row, hbm)
-    collect_groups(problem, work, row)
-    sort_groups(work)
-    first = steps_alike(work) if alike else 0
-    if alike:
-        go_back(work, first)
+    """Place one row: uniform options first, and then the groups from the largest down."""
+    last, ranks = work.last, work.state.total.size
+    reusable = _take_row(problem, work, row, hbm)
+    _collect_groups(problem, work, row)
+    _sort_groups(work)
+    first = _reusable_steps(work) if reusable else 0
+    if reusable:
+        copy(last.ranks, first * ranks, work.state, 0, ranks)
     else:
         last.placed[0] = -1
         if not place_uniform(problem, work, row, hbm):
             return False
-        sort_hosts(problem, work)
-    for step in range(first, last.ranks.total.size // work.state.total.size):
-        keep(work, step)
+    sort_hosts(problem, work)
+    for step in range(first, last.ranks.total.size // ranks):
+        copy(work.state, 0, last.ranks, step * ranks, ranks)
         start = step * last.groups_a_step
         for place in range(start, min(start + last.groups_a_step, work.order.size)):
             last.placed[0] = place
@@ -70,7 +170,7 @@ def _largest(values: Floats) -> float:
 
 @subroutine
 def _rate(problem: Inputs, work: Work, row: Ints) -> float:
-    """Return the perf of the slowest rank, as NoopPerfModel adds it."""
+    """Return the perf of the slowest rank, added shard by shard as NoopPerfModel does."""
     work.rank_perf[:] = 0.0
     for column in range(row.size):
         option = row[column]
@@ -94,11 +194,11 @@ def place_rows(
     ratings: Floats,
     best_ranks: Ints2,
 ) -> int:
-    """Place each row as GreedyPerfPartitioner does, `hbm` bytes on each rank where that is not 0.
+    """Place each row as GreedyPerfPartitioner does, with `hbm` bytes on each rank unless that is 0.
 
-    Returns the row that rates lowest, below `best`, and sets `best_ranks` to its ranks; -1 where
-    none does. `ratings` gets NaN for each row without a place, and only nearly the rating of a row
-    that rates no lower than those before it, unless `exact`.
+    Returns the row that rates lowest, below `best`, and sets `best_ranks` to its ranks; -1 if there
+    is none. A row that cannot be placed rates NaN. Unless `exact`, the rating of a row that is no
+    better than those before it may be off in its last bits.
     """
     chosen = -1
     for index in range(rows.shape[0]):
