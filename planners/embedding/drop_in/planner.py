@@ -271,17 +271,7 @@ class Planner(EmbeddingShardingPlanner):
         from planners.embedding.drop_in.method_log import unlogged
 
         reservation = self._storage_reservation
-        stand_in = CompiledSearch(
-            self,
-            best=self._mode == "best-plan",
-            limit=self._limit,
-            seed=self._seed,
-            check=self._check,
-            clock=self._clock,
-            estimates=self._own_estimates,
-            previous=self._previous,
-            budget=self._move_budget,
-        )
+        stand_in = CompiledSearch(self)
         attributes = (
             (reservation, "reserve", stand_in.keeping_topology(reservation.reserve)),
             (self, "_proposers", [stand_in]),
