@@ -216,7 +216,7 @@ def with_a_virtual_table(case: Case) -> None:
         (with_negative_storage, "an estimate is negative or not finite"),
         (with_endless_perf, "an estimate is negative or not finite"),
         (with_two_tables_to_hold_together, "tables that depend on each other may be placed by"),
-        (with_an_unknown_place, "an option is to be placed in a way that torchrec does not know"),
+        (with_an_unknown_place, "torchrec does not know how to place an option"),
         (with_a_grid_and_no_whole_host, "there is no whole host for a grid"),
         (with_a_loaded_device, "the devices are not empty at first, or do not hold whole bytes"),
         (with_parts_of_bytes, "the devices are not empty at first, or do not hold whole bytes"),
