@@ -10,7 +10,12 @@ from torch import nn
 from torchrec import optim as torchrec_optim
 from torchrec.distributed.planner.utils import sharder_name
 from torchrec.distributed.types import ModuleSharder
-from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
+from torchrec.modules.embedding_configs import (
+    EmbeddingBagConfig,
+    EmbeddingConfig,
+    PoolingType,
+    data_type_to_dtype,
+)
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.contract import ShardbenchError
@@ -23,9 +28,7 @@ _KINDS: Mapping[type[nn.Module], ModuleKind] = {
     EmbeddingCollection: SEQUENCES,
 }
 _DTYPES: Mapping[torch.dtype, Any] = {
-    torch.float32: "fp32",
-    torch.float16: "fp16",
-    torch.bfloat16: "bf16",
+    data_type_to_dtype(kind): name for name, kind in DATA_TYPES.items()
 }
 # What torchrec's estimate of an optimizer's state tells apart; "other" is any other class.
 _OPTIMIZERS = {

@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial, wraps
+from itertools import chain, starmap
 from numbers import Integral, Real
 from typing import Any, cast
 
@@ -42,21 +43,20 @@ def recording(names: Names) -> Iterator[Callable[[], Mapping[str, Any] | None]]:
     Yields a function that returns the record, or None if only another process has planned.
     """
     recorder = _PlanRecorder(names)
-    with ExitStack() as stack:
-        for base, method, listener in (
-            (EmbeddingPlannerBase, "collective_plan", recorder.on_collective_plan),
-            (EmbeddingShardingPlanner, "plan", recorder.on_plan),
-            (Enumerator, "enumerate", recorder.on_enumerate),
-            (StorageReservation, "reserve", recorder.on_reserve),
-        ):
-            stack.enter_context(_listening(base, method, listener))
+    listened = (
+        (EmbeddingPlannerBase, "collective_plan", recorder.on_collective_plan),
+        (EmbeddingShardingPlanner, "plan", recorder.on_plan),
+        (Enumerator, "enumerate", recorder.on_enumerate),
+        (StorageReservation, "reserve", recorder.on_reserve),
+    )
+    with replaced(chain.from_iterable(starmap(_listening, listened))):
         yield recorder.content
 
 
 def _listening(
     base: type, method: str, listener: Callable[..., Any]
-) -> AbstractContextManager[None]:
-    """Pass each call of a method, of a class and its subclasses, to a listener.
+) -> Iterator[tuple[type, str, Callable[..., Any]]]:
+    """Yield replacements that pass each call of a method to a listener, also of subclasses.
 
     Of nested calls in a thread, as by `super()`, only the outermost is passed.
     """
@@ -76,12 +76,10 @@ def _listening(
 
         return call
 
-    return replaced(
-        (kind, method, replacement(original))
-        for kind in _derived(base)
-        if callable(original := vars(kind).get(method))
-        and not getattr(original, "__isabstractmethod__", False)
-    )
+    for kind in _derived(base):
+        original = vars(kind).get(method)
+        if callable(original) and not getattr(original, "__isabstractmethod__", False):
+            yield kind, method, replacement(original)
 
 
 def _derived(base: type) -> set[type]:
