@@ -2,15 +2,9 @@
 
 from pathlib import Path
 
-from captured_models import (
-    META,
-    Script,
-    built,
-)
+from captured_models import META, Script, built
 from torch import nn
-from torchrec.distributed.planner.storage_reservations import (
-    FixedPercentageStorageReservation,
-)
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import Topology
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection

@@ -29,11 +29,7 @@ from torchrec.distributed.planner.storage_reservations import (
     HeuristicalStorageReservation,
     InferenceStorageReservation,
 )
-from torchrec.distributed.planner.types import (
-    ParameterConstraints,
-    PlannerError,
-    Topology,
-)
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, Topology
 from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CacheParams
 from torchrec.modules.embedding_configs import (
     DataType,

@@ -11,24 +11,14 @@ import numpy as np
 import pytest
 import torch
 from captured_bags import bags, live_decision, script
-from captured_models import (
-    built,
-    captured,
-    plan_again,
-    plan_live,
-    random_script,
-)
+from captured_models import built, captured, plan_again, plan_live, random_script
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import GreedyProposer, UniformProposer
-from torchrec.distributed.planner.shard_estimators import (
-    EmbeddingOffloadStats,
-)
-from torchrec.distributed.planner.storage_reservations import (
-    HeuristicalStorageReservation,
-)
+from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
+from torchrec.distributed.planner.storage_reservations import HeuristicalStorageReservation
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
 from torchrec.distributed.types import (
     BoundsCheckMode,

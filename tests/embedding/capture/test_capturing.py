@@ -5,13 +5,7 @@ import warnings
 
 import pytest
 from captured_bags import bags, script
-from captured_models import (
-    META,
-    built,
-    captured,
-    plan_again,
-    plan_live,
-)
+from captured_models import META, built, captured, plan_again, plan_live
 from torch import nn
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
@@ -19,9 +13,7 @@ from torchrec.distributed.planner.shard_estimators import (
     EmbeddingPerfEstimator,
     EmbeddingStorageEstimator,
 )
-from torchrec.distributed.planner.storage_reservations import (
-    FixedPercentageStorageReservation,
-)
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
