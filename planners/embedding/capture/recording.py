@@ -29,7 +29,7 @@ from planners.embedding.capture.options import captured_options
 from planners.embedding.capture.planner import CapturedPlanner, FoundPlan
 from planners.embedding.capture.sharders import CapturedSharder
 from planners.embedding.capture.topology import CapturedTopology, device_runs
-from planners.embedding.tables.torchrec_objects import fingerprint_of, said_by
+from planners.embedding.tables.torchrec_objects import description_of, fingerprint_of
 from planners.instruments import replaced
 
 Call = Callable[[], Any]
@@ -254,11 +254,9 @@ class _RecordedPlan:
         if not self.problem.options and not result.plan:
             raise ShardbenchError("there was no table to place.")
         if _is_of(options, result):  # else the planner keeps its plan elsewhere
+            fqns = (f"{self._paths[o.path]}.{self._tables[o.name]}" for o in options)
             self.problem.found = FoundPlan(
-                fingerprint=fingerprint_of(
-                    said_by(option, f"{self._paths[option.path]}.{self._tables[option.name]}")
-                    for option in options
-                ),
+                fingerprint=fingerprint_of(map(description_of, options, fqns)),
                 proposals=planner._num_proposals,
                 plans=planner._num_plans,
             )

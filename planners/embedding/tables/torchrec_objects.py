@@ -92,10 +92,10 @@ def perf_by_rank(plan: Iterable[ShardingOption], topology: Topology) -> list[flo
 
 def plan_fingerprint(plan: Iterable[ShardingOption]) -> str:
     """Hash the sharding type, the kernel and the shards' places of each table."""
-    return fingerprint_of(said_by(option, option.fqn) for option in plan)
+    return fingerprint_of(description_of(option, option.fqn) for option in plan)
 
 
-def said_by(option: ShardingOption, fqn: str) -> list[Any]:
+def description_of(option: ShardingOption, fqn: str) -> list[Any]:
     """Describe the plan of a table, called `fqn`, as plain JSON types."""
     return [
         fqn,
@@ -105,6 +105,6 @@ def said_by(option: ShardingOption, fqn: str) -> list[Any]:
     ]
 
 
-def fingerprint_of(said: Iterable[list[Any]]) -> str:
+def fingerprint_of(descriptions: Iterable[list[Any]]) -> str:
     """Hash the descriptions of a plan's tables."""
-    return hashlib.sha256(json.dumps(sorted(said)).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(sorted(descriptions)).encode()).hexdigest()[:16]

@@ -4,8 +4,7 @@ import gzip
 
 import pytest
 import torch
-from captured_bags import bags, live_decision, script
-from captured_models import built, captured
+from captured_models import bags, built, captured, live_decision, script
 from torch import nn
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import GreedyProposer

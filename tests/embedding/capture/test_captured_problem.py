@@ -10,8 +10,16 @@ from random import Random
 import numpy as np
 import pytest
 import torch
-from captured_bags import bags, live_decision, script
-from captured_models import built, captured, plan_again, plan_live, random_script
+from captured_models import (
+    bags,
+    built,
+    captured,
+    live_decision,
+    plan_again,
+    plan_live,
+    random_script,
+    script,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
@@ -146,8 +154,7 @@ HASH_SEEDS = """
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[2:]
-from captured_bags import bags, script
-from captured_models import captured
+from captured_models import bags, captured, script
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.types import ParameterConstraints
 

@@ -4,8 +4,7 @@ import json
 import warnings
 
 import pytest
-from captured_bags import bags, script
-from captured_models import META, built, captured, plan_again, plan_live
+from captured_models import META, bags, built, captured, plan_again, plan_live, script
 from torch import nn
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
