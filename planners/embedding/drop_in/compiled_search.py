@@ -69,6 +69,8 @@ class CompiledSearch(Proposer, Partitioner):
         self._outcome: Found | NotFound | None = None
         self._proposals: list[list[ShardingOption]] = []
         self.tried = 0
+        self.bound = 0.0  # milliseconds that no plan rates below, as far as proven
+        self.verdict = ""  # the reason why no plan was found, as a clause
         if self._best:
             warm_up.begin(warm_up.BEST_PLAN)
 
@@ -76,16 +78,6 @@ class CompiledSearch(Proposer, Partitioner):
     def proposed(self) -> int:
         """The number of proposals so far, including repeated ones."""
         return self._same_plan.proposals if self._same_plan else self.tried
-
-    @property
-    def bound(self) -> float:
-        """The proven lower bound on the rating of any plan, in milliseconds."""
-        return self._outcome.bound if self._outcome else 0.0
-
-    @property
-    def verdict(self) -> str:
-        """The reason why no plan was found, as a clause; empty if one was."""
-        return self._outcome.verdict if isinstance(self._outcome, NotFound) else ""
 
     def keeping_topology(self, reserve: Callable[..., Topology]) -> Callable[..., Topology]:
         """Return a storage reservation's `reserve` that also keeps its result for the search."""
@@ -155,7 +147,7 @@ class CompiledSearch(Proposer, Partitioner):
 
     def _search(self, space: SearchSpace) -> None:
         self._outcome = outcome = self.search(space, devices_of(self._topology))
-        self.tried = outcome.proposals
+        self.tried, self.bound = outcome.proposals, outcome.bound
         if isinstance(outcome, Found):
             plan = placed(space, outcome)
             fault = self._planner._check and fault_of(
@@ -171,6 +163,7 @@ class CompiledSearch(Proposer, Partitioner):
                 raise WrongPlan(fault)
             self._proposals = [plan]
         else:
+            self.verdict = outcome.verdict
             failed = [row.tolist() for row in (outcome.smallest, outcome.last) if row is not None]
             self._proposals = [
                 [_copied(space.options[option], ShardingOption) for option in row]

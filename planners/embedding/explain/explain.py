@@ -6,6 +6,7 @@ All figures are torchrec's estimates, on the arrays of `search`.
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from itertools import chain
 
 import numpy as np
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
@@ -228,15 +229,21 @@ def _left_out(
     device = problem.topology.compute_device
     constraint = problem.constraints.get(option.name)
     kind = type(option.module[1])
-    sharder = next((sh for sh in problem.sharders if sh.module_type is kind), None)
-    types = set(sharder.sharding_types(device)) if sharder else set()
-    kernels = {k for name in types for k in sharder.compute_kernels(name, device)}
+    offered: dict[str, list[str]] = next(
+        (
+            {name: sharder.compute_kernels(name, device) for name in sharder.sharding_types(device)}
+            for sharder in problem.sharders
+            if sharder.module_type is kind
+        ),
+        {},
+    )
+    kernels = set(chain.from_iterable(offered.values()))
     there = {name for other in enumerated for name in (other.sharding_type, other.compute_kernel)}
 
     def reason(name: str, allowed: list[str] | None) -> str:
         if allowed and name not in allowed:
             return "its constraints do not allow it"
-        if name not in types | kernels:
+        if name not in offered and name not in kernels:
             return "its sharder does not offer it"
         return "torchrec enumerates none here"
 
