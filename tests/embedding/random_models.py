@@ -74,7 +74,7 @@ class Model:
 def random_model(random: Random, most_tables: int = 4) -> Model:
     """Return a model whose tables need about as much memory as there is."""
     names = [f"table_{number}" for number in range(random.randint(1, most_tables))]
-    sizes = {name: _size(random) for name in names}
+    sizes = {name: random_size(random) for name in names}
     topology = random_topology(random, sum(rows * columns * 4 for rows, columns in sizes.values()))
     model = nn.Module()
     model.inner = nn.Module()
@@ -87,12 +87,15 @@ def random_model(random: Random, most_tables: int = 4) -> Model:
         if kind in (_tower, _towers):
             in_towers += some
     constraints = {
-        name: _constraints(random, name in in_towers) for name in sizes if random.random() < 0.7
+        name: random_constraints(random, name in in_towers)
+        for name in sizes
+        if random.random() < 0.7
     }
     return Model(model, topology, constraints)
 
 
-def _size(random: Random) -> tuple[int, int]:
+def random_size(random: Random) -> tuple[int, int]:
+    """Return rows and columns of a table."""
     return random.choice([3, 100, 1000, 1000, 4097]), random.choice([16, 64, 64, 128])
 
 
@@ -120,7 +123,8 @@ def random_topology(
     )
 
 
-def _constraints(random: Random, in_tower: bool) -> ParameterConstraints:
+def random_constraints(random: Random, in_tower: bool = False) -> ParameterConstraints:
+    """Return constraints of a table; one in a tower has any sharding type."""
     types = kernels = cache = None
     if not in_tower and random.random() < 0.7:
         types = random.sample(TYPES, random.randint(1, 4))

@@ -248,7 +248,7 @@ def test_nothing_moves_by_a_search_that_counts_no_moves(problem, file):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"previous": PreviousPlan({})}, "in mode 'best-plan' alone"),
+        ({"previous": PreviousPlan({})}, "needs mode 'best-plan'"),
         ({"mode": "best-plan", "move_budget": 1}, "need a previous plan"),
         ({"mode": "best-plan", "lost_ranks": [1]}, "need a previous plan"),
         (

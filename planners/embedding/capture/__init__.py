@@ -1,1 +1,1 @@
-"""A real planning problem of torchrec: captured while it is planned, built again from a file."""
+"""Captures real planning problems of torchrec while they are planned, as files."""

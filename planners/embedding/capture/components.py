@@ -1,4 +1,4 @@
-"""The parts of a planner in a captured file: torchrec's own classes, and shardbench's."""
+"""Captures the parts of a planner: classes of torchrec and of shardbench, with their settings."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
@@ -17,10 +17,9 @@ _Known = dict[str, tuple[type[Any], type[Struct]]]
 
 
 def _known(module: Any, **arguments: Mapping[str, Any]) -> _Known:
-    """Return classes of a module by name, each with a struct of the arguments that are captured.
+    """Return classes of a module by name, each with a struct of its captured arguments.
 
-    A component keeps an argument in an attribute of its name, perhaps after an underscore. A
-    class that the installed release lacks is left out.
+    Classes that the installed release lacks are left out.
     """
     return {
         name: (
@@ -33,13 +32,13 @@ def _known(module: Any, **arguments: Mapping[str, Any]) -> _Known:
 
 
 class Component(Struct):
-    """A part of a planner: its class by name, and its settings where that class is known."""
+    """A part of a planner: the name of its class, and its settings if that class is known."""
 
     known: ClassVar[_Known]
 
     kind: str
     settings: dict[str, Any] | None
-    used: bool  # it had planned before, and keeps what has a say in its next plan
+    used: bool  # it keeps state of an earlier plan that affects the next one
 
     def __post_init__(self) -> None:
         if self.settings is not None:
@@ -52,21 +51,21 @@ class Component(Struct):
 
     @classmethod
     def of(cls, component: Any, hashed: bool, **more: Any) -> Self:
-        """Return what is captured of a component; somebody's own class has no settings.
+        """Capture a component.
 
-        The name of such a class stays out of a file with hashed names.
+        A user's own class has no settings, and in a file with hashed names no name.
         """
         name = type(component).__name__
         made, arguments = cls.known.get(name, (None, None))
         if arguments is None or made is not type(component):
             return cls("a class of one's own" if hashed else name, None, False, **more)
-        held = vars(component)
+        held = vars(component)  # an argument is an attribute, perhaps after an underscore
         settings = {key: held.get(f"_{key}", held.get(key)) for key in arguments.__struct_fields__}
         return cls(name, msgspec.to_builtins(settings), _is_used(component), **more)
 
     @property
     def obstacle(self) -> str | None:
-        """The reason why it cannot be made again, as a clause; None where it can."""
+        """The reason why it cannot be made again, as a clause, or None."""
         if self.settings is None:
             return f"{self.kind} is neither torchrec's nor shardbench's"
         if self.used:
@@ -74,7 +73,7 @@ class Component(Struct):
         return None
 
     def make(self, **more: Any) -> Any:
-        """Return a new component of this kind; there must be no obstacle."""
+        """Return a new component; there must be no obstacle."""
         made, arguments = self.known[self.kind]
         return made(**msgspec.structs.asdict(msgspec.convert(self.settings, arguments)), **more)
 
@@ -111,15 +110,15 @@ class CapturedPartitioner(Component):
 
 
 class CapturedPerfModel(Component):
-    """A perf model, which is made with a `topology`."""
+    """A perf model; `make` needs a `topology`."""
 
     known = _known(perf_models, NoopPerfModel={}, NoopStorageModel={})
 
 
 class CapturedReservation(Component):
-    """A storage reservation, and what it left of each device.
+    """A storage reservation, and the memory that it left on each device.
 
-    `refused` is the reason where it refused to, which is empty where it may not be in the file.
+    `refused` is the reason why it refused, if it did; empty if the file must not hold the reason.
     """
 
     known = _known(
@@ -139,7 +138,7 @@ class CapturedReservation(Component):
 
 
 def _is_used(component: Any) -> bool:
-    """Return whether what a proposer kept of an earlier plan has a say in the next one."""
+    """Return whether a proposer keeps state of an earlier plan that affects the next one."""
     if isinstance(component, proposers.DynamicProgrammingProposer):
         return bool(component._inited)
     if isinstance(component, proposers.EmbeddingOffloadScaleupProposer):

@@ -1,4 +1,4 @@
-"""torchrec's ParameterConstraints in a captured file."""
+"""Captures torchrec's ParameterConstraints."""
 
 from collections.abc import Collection, Mapping
 from enum import Enum
@@ -22,21 +22,21 @@ from torchrec.modules.embedding_configs import DataType
 from harness.contract import ShardbenchError
 from planners.embedding.capture.limits import Number, Positive, Whole, one_of
 
-SHARDING_TYPES = [each.value for each in ShardingType]
-KERNELS = [each.value for each in EmbeddingComputeKernel]
+SHARDING_TYPES = [kind.value for kind in ShardingType]
+KERNELS = [kernel.value for kernel in EmbeddingComputeKernel]
 _DEVICES = ("cpu", "cuda", "mtia")
 _DataTypeName = Annotated[str, one_of(DataType.__members__)]
 
 
 class Mirror(Struct, frozen=True):
-    """Fields of a class of torchrec; `kinds` names the enums, written by name, and the mirrors."""
+    """Fields of a torchrec class; `kinds` has the types of those that are enums or mirrors."""
 
     original: ClassVar[Any]
     kinds: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     def of(cls, held: Any, **given: Any) -> Self:
-        """Return what is captured of an object of torchrec's, with the fields that are given."""
+        """Capture a torchrec object, with some fields as given; enums are captured by name."""
         fields = {name: getattr(held, name) for name in cls.__struct_fields__} | given
         for name, kind in cls.kinds.items():
             if (inner := fields[name]) is not None:
@@ -44,7 +44,7 @@ class Mirror(Struct, frozen=True):
         return cls(**fields)
 
     def make(self) -> Any:
-        """Return a new object of torchrec's."""
+        """Return a new torchrec object."""
         fields = structs.asdict(self)
         for name, kind in self.kinds.items():
             if (inner := fields[name]) is not None:
@@ -53,7 +53,7 @@ class Mirror(Struct, frozen=True):
 
 
 class PrefetchPasses(Mirror, frozen=True):
-    """The number of times that a cache is filled ahead for one batch."""
+    """The number of passes in which a cache is filled for one batch."""
 
     original = MultiPassPrefetchConfig
 
@@ -62,7 +62,7 @@ class PrefetchPasses(Mirror, frozen=True):
 
 
 class CacheStatistics(Mirror, frozen=True):
-    """The miss ratios of a cache by its size."""
+    """The miss ratios of a cache, by its size."""
 
     cacheability: Number
     expected_lookups: Number
@@ -71,12 +71,12 @@ class CacheStatistics(Mirror, frozen=True):
 
     @classmethod
     def of(cls, held: Any, **_: Any) -> Self:
-        """Return what is captured of torchrec's."""
+        """Capture torchrec's statistics."""
         cacheability, ratios = float(held.cacheability), held.hist.tolist()
         return cls(cacheability, held.expected_lookups, held.height, ratios)
 
     def make(self) -> EmbeddingOffloadStats:
-        """Return new ones of torchrec's."""
+        """Return new statistics of torchrec."""
         ratios = torch.tensor(self.miss_ratios or [0.0])
         return EmbeddingOffloadStats(self.cacheability, self.expected_lookups, ratios, self.height)
 
@@ -102,7 +102,7 @@ class CapturedCache(Mirror, frozen=True):
 
 
 class KeyValueSizes(Mirror, frozen=True):
-    """The sizes of KeyValueParams; its folders and hosts say nothing to a planner."""
+    """The sizes in KeyValueParams; planners do not use its folders and hosts."""
 
     original = KeyValueParams
 
@@ -142,7 +142,7 @@ class CapturedConstraints(Mirror, frozen=True):
 def captured_constraints(
     constraints: ParameterConstraints, table: str, features: Mapping[str, str]
 ) -> CapturedConstraints:
-    """Return what is captured of constraints; raises ShardbenchError for what cannot be."""
+    """Capture the constraints of a table; raises ShardbenchError if that is not possible."""
     stats = constraints.cache_params and constraints.cache_params.stats
     if stats is not None and type(stats) is not EmbeddingOffloadStats:
         raise ShardbenchError(
@@ -162,5 +162,5 @@ def captured_constraints(
 
 
 def _known(values: Any, known: Collection[str]) -> list[str] | None:
-    """Return texts of torchrec's own; any other allows nothing, and may be somebody's name."""
-    return None if values is None else [each if each in known else "unknown" for each in values]
+    """Replace texts that torchrec does not know: they allow nothing, and may be private names."""
+    return None if values is None else [text if text in known else "unknown" for text in values]

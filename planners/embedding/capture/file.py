@@ -1,4 +1,4 @@
-"""A captured file of the embedding family."""
+"""Defines and reads the captured files of the embedding family."""
 
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 
 class _CapturedMachines(Struct):
-    """The part of a file that says what to plan for."""
+    """The part of a file that describes the machines."""
 
     topology: CapturedTopology
 
 
 class CapturedProblem(_CapturedMachines, kw_only=True):
-    """Everything that a live planner was given, and the plan that it found."""
+    """All inputs of a live planner, and the plan that it found."""
 
     batch_size: Annotated[int, Meta(ge=1, le=2**31)]
     reservation: CapturedReservation
@@ -48,7 +48,9 @@ class CapturedProblem(_CapturedMachines, kw_only=True):
             raise ValueError(f"there must be at most {MOST_TABLES:,} tables")
         if len({module.path for module in self.modules}) < len(self.modules):
             raise ValueError("modules must each have a path of their own")
-        if {each.module for each in self.sharders} != {module.kind for module in self.modules}:
+        if {sharder.module for sharder in self.sharders} != {
+            module.kind for module in self.modules
+        }:
             raise ValueError("there must be a sharder for each kind of module")
         for option in self.options or ():
             if option.module >= len(self.modules) or option.table >= len(
@@ -59,10 +61,12 @@ class CapturedProblem(_CapturedMachines, kw_only=True):
                 raise ValueError("options must have shards with estimates that are there")
 
     def replayed_options(self) -> CapturedOptions | None:
-        """Return the live planner's options, if it came to have any."""
+        """Return the live planner's options, or None if it enumerated none."""
         if self.options is None:
             return None
-        fqns = [[f"{each.path}.{table.name}" for table in each.tables] for each in self.modules]
+        fqns = [
+            [f"{module.path}.{table.name}" for table in module.tables] for module in self.modules
+        ]
         return CapturedOptions(
             tuple((fqns[option.module][option.table], option) for option in self.options),
             tuple((Storage(*row[:3]), Perf(*row[3:])) for row in self.estimates),
@@ -70,12 +74,12 @@ class CapturedProblem(_CapturedMachines, kw_only=True):
 
 
 def read_problem(path: str | Path) -> CapturedProblem:
-    """Read a captured file; raises UsageError for one that is damaged or of another family."""
+    """Read a captured file; raises UsageError if it is damaged or of another family."""
     return _read(path, CapturedProblem)
 
 
 def read_machines(path: str | Path) -> Machines:
-    """Read the machines of a captured file for the harness; raises UsageError as `read_problem`."""
+    """Read the machines of a captured file; raises UsageError as `read_problem` does."""
     return _read(path, _CapturedMachines).topology.machines()
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 MOST_BYTES = 2**62
-"""More than any memory; sums of a few of them still fit Python's and NumPy's integers."""
+"""More than any memory; sums of a few still fit the integers of NumPy."""
 MOST_RANKS = 2**17
 MOST_SECONDS = 10**9
 
@@ -15,12 +15,12 @@ Positive = Annotated[int, Meta(ge=1, le=2**40)]
 Ranks = Annotated[int, Meta(ge=1, le=MOST_RANKS)]
 Bytes = Annotated[int, Meta(ge=0, le=MOST_BYTES)]
 BytesLeft = Annotated[int, Meta(ge=-MOST_BYTES, le=MOST_BYTES)]
-"""Less than nothing where more is reserved than there is."""
+"""Negative where more is reserved than there is."""
 
 # Whole numbers stay whole.
 Number = Bytes | Annotated[float, Meta(ge=0, le=1e30)]
 Estimate = BytesLeft | Annotated[float, Meta(ge=-1e30, le=1e30)]
-# Whatever takes no time at all takes it at a bandwidth above this.
+# A bandwidth of 0 would divide by zero.
 Bandwidth = Annotated[int, Meta(ge=1, le=MOST_BYTES)] | Annotated[float, Meta(ge=1e-9, le=1e30)]
 
 

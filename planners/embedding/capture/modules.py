@@ -1,4 +1,4 @@
-"""The modules that are sharded and their tables, in a captured file."""
+"""Captures the sharded modules and their tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,12 @@ from torch import nn
 from torchrec import optim as torchrec_optim
 from torchrec.distributed.planner.utils import sharder_name
 from torchrec.distributed.types import ModuleSharder
-from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
+from torchrec.modules.embedding_configs import (
+    EmbeddingBagConfig,
+    EmbeddingConfig,
+    PoolingType,
+    data_type_to_dtype,
+)
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.contract import ShardbenchError
@@ -23,9 +28,7 @@ _KINDS: Mapping[type[nn.Module], ModuleKind] = {
     EmbeddingCollection: SEQUENCES,
 }
 _DTYPES: Mapping[torch.dtype, Any] = {
-    torch.float32: "fp32",
-    torch.float16: "fp16",
-    torch.bfloat16: "bf16",
+    data_type_to_dtype(kind): name for name, kind in DATA_TYPES.items()
 }
 # What torchrec's estimate of an optimizer's state tells apart; "other" is any other class.
 _OPTIMIZERS = {
@@ -37,7 +40,7 @@ _OPTIMIZERS = {
 
 @dataclass(frozen=True, slots=True)
 class ShardedModule:
-    """A module that has a sharder, with the tables that it may shard, by name."""
+    """A module with its sharder, and the parameters of its shardable tables by name."""
 
     path: str
     module: nn.Module
@@ -50,7 +53,7 @@ class ShardedModule:
         return _KINDS[type(self.module)]
 
     def configs(self) -> Iterator[tuple[Any, nn.Parameter]]:
-        """Yield each table's configuration and its parameter, in the sharder's order."""
+        """Yield the configuration and the parameter of each table, in the sharder's order."""
         module = self.module
         is_pooled = isinstance(module, EmbeddingBagCollection)
         configs = module.embedding_bag_configs() if is_pooled else module.embedding_configs()
@@ -62,9 +65,9 @@ class ShardedModule:
 def sharded_modules(
     module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]]
 ) -> list[ShardedModule]:
-    """Return the modules that torchrec's enumerator finds a sharder for, as it walks them.
+    """Return the modules that have a sharder, in the order of torchrec's enumerator.
 
-    Raises ShardbenchError where one is of a kind that cannot be captured.
+    Raises ShardbenchError for a kind of module that cannot be captured.
     """
     by_name = {sharder_name(sharder.module_type): sharder for sharder in sharders}
     found = []
@@ -89,11 +92,11 @@ def sharded_modules(
 
 
 NewNames = Mapping[str, str]
-"""The text that is written for each name."""
+"""The captured text of each name, itself or hashed."""
 
 
 class CapturedTable(Struct, frozen=True):
-    """A table; torch reserves the '.' of names."""
+    """A table; torch reserves the '.' in names."""
 
     name: Annotated[str, Meta(pattern=r"^[^.]+\Z")]
     rows: Annotated[int, Meta(ge=1, le=MOST_ROWS)]
@@ -107,7 +110,7 @@ class CapturedTable(Struct, frozen=True):
     def of(
         cls, config: Any, parameter: nn.Parameter, name: str, features: NewNames
     ) -> "CapturedTable":
-        """Return what is captured of a table; raises ShardbenchError where that is not possible."""
+        """Capture a table; raises ShardbenchError if that is not possible."""
         if config.use_virtual_table:
             raise ShardbenchError(f"Table '{config.name}' is virtual, which cannot be captured.")
         if parameter.dtype not in _DTYPES:
@@ -121,11 +124,11 @@ class CapturedTable(Struct, frozen=True):
         if used := getattr(parameter, "_optimizer_classes", None):
             known = (name for name, classes in _OPTIMIZERS.items() if used[0] in classes)
             optimizer = next(known, "other")
-        read = [features[each] for each in config.feature_names]
+        read = [features[feature] for feature in config.feature_names]
         return cls(name, rows, dim, _DTYPES[parameter.dtype], pooling, optimizer, read)
 
     def config(self, kind: type[Any]) -> Any:
-        """Return the configuration of the table in a module that takes configurations of a kind."""
+        """Return the table's configuration, an EmbeddingBagConfig or EmbeddingConfig."""
         pooling = {} if self.pooling == "NONE" else {"pooling": PoolingType(self.pooling)}
         return kind(
             name=self.name,
@@ -138,7 +141,7 @@ class CapturedTable(Struct, frozen=True):
 
 
 class CapturedModule(Struct, frozen=True):
-    """A module with tables, of which any number can be made, on the meta device."""
+    """A module with its tables; it is made again on the meta device."""
 
     path: str
     kind: ModuleKind
@@ -155,7 +158,7 @@ class CapturedModule(Struct, frozen=True):
     def of(
         cls, sharded: ShardedModule, path: str, tables: NewNames, features: NewNames
     ) -> "CapturedModule":
-        """Return what is captured of a module, with names as they are written."""
+        """Capture a module at `path`, with the given names of tables and features."""
         return cls(
             path=path,
             kind=sharded.kind,
@@ -185,15 +188,15 @@ class CapturedModule(Struct, frozen=True):
 
 
 def model_of(modules: Sequence[CapturedModule]) -> nn.Module:
-    """Return a module that has these in their places and nothing else.
+    """Return a model with exactly these modules at their paths.
 
-    Raises ValueError where two of them are in one place, or torch does not take a name.
+    Raises ValueError if two have one path, or torch does not accept a name.
     """
-    if [each.path for each in modules] == [""]:
+    if [module.path for module in modules] == [""]:
         return modules[0].make()
     root = nn.Module()
-    for each in reversed(modules):  # torchrec's enumerator looks at the last child first
-        *outer, last = each.path.split(".")
+    for captured in reversed(modules):  # torchrec's enumerator visits the last child first
+        *outer, last = captured.path.split(".")
         here = root
         try:
             for name in outer:
@@ -202,8 +205,8 @@ def model_of(modules: Sequence[CapturedModule]) -> nn.Module:
                 here = here.get_submodule(name)
             if type(here) is not nn.Module or last in here._modules:
                 raise ValueError("there are two")
-            here.add_module(last, each.make())
+            here.add_module(last, captured.make())
         except (KeyError, ValueError, AttributeError, AssertionError) as error:
             reason = str(error).strip("\"'") or type(error).__name__
-            raise ValueError(f"module '{each.path}' cannot be made: {reason}") from None
+            raise ValueError(f"module '{captured.path}' cannot be made: {reason}") from None
     return root

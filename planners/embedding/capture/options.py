@@ -1,8 +1,8 @@
-"""The options that a live planner had, with their estimates, in a captured file.
+"""Captures the options of a live planner with their estimates, in the planner's order.
 
-Up to torchrec 1.8.0 options that are constrained are enumerated in the order of a set of texts,
-which differs from process to process, and an enumerator of one's own has an order of its own;
-torchrec's proposers break ties by it. A file therefore keeps the order.
+The order matters, since torchrec's proposers break ties by it. Up to torchrec 1.8.0, constrained
+options are enumerated in the order of a set of texts, which differs between processes; a user's
+own enumerator may use any order.
 """
 
 from collections import defaultdict, deque
@@ -25,9 +25,9 @@ ShardEstimate = Annotated[list[Estimate], Meta(min_length=9, max_length=9)]
 
 
 class CapturedOption(Struct, frozen=True):
-    """An option of a table, by the numbers of its module and of the table in it.
+    """An option of a table, with the numbers of its module and of the table in that module.
 
-    `shards` has runs of like shards: how many, rows, columns, and the number of their estimate.
+    `shards` has runs of equal shards: count, rows, columns, and the number of their estimate.
     """
 
     module: Whole
@@ -37,7 +37,7 @@ class CapturedOption(Struct, frozen=True):
     shards: Annotated[list[tuple[Ranks, Whole, Whole, Whole]], Meta(min_length=1, max_length=2**17)]
 
     def sizes(self) -> list[list[int]]:
-        """Return how many shards in a row are of which rows and columns."""
+        """Return runs of shards of equal size: count, rows, columns."""
         runs = groupby(self.shards, key=lambda shard: shard[1:3])
         return [[sum(count for count, *_ in run), *size] for size, run in runs]
 
@@ -51,9 +51,10 @@ class CapturedOption(Struct, frozen=True):
 def captured_options(
     options: Sequence[ShardingOption], places: Mapping[tuple[str, str], tuple[int, int]]
 ) -> tuple[list[CapturedOption], list[ShardEstimate]]:
-    """Return what is captured of options, and their distinct estimates; raises ShardbenchError.
+    """Capture options and their distinct estimates.
 
     `places` has the numbers of a table's module and of the table in it, by module path and name.
+    Raises ShardbenchError for an option without an estimate or of an unknown table.
     """
     numbers: dict[tuple[float, ...], int] = {}
 
@@ -84,14 +85,14 @@ def captured_options(
 
 @dataclass(frozen=True, slots=True)
 class CapturedOptions:
-    """The options of a file with the fqn of each one's table, in the live planner's order."""
+    """The options of a file, each after the fqn of its table, in the live planner's order."""
 
     options: tuple[tuple[str, CapturedOption], ...]
     estimates: tuple[tuple[Storage, Perf], ...]
-    fed: bool = False  # the file's estimates stand in for those that are worked out again
+    fed: bool = False  # use the file's estimates, not those of the installed torchrec
 
     def applied(self, options: Sequence[ShardingOption]) -> list[ShardingOption]:
-        """Return enumerated options as the live planner had them; raises UsageError for others."""
+        """Return enumerated options as the live planner had them; UsageError if one is missing."""
         waiting: dict[tuple[str, str, str], deque[ShardingOption]] = defaultdict(deque)
         for option in options:
             waiting[option.fqn, option.sharding_type, option.compute_kernel].append(option)
@@ -114,7 +115,7 @@ class CapturedOptions:
         return ordered
 
     def compared(self, options: Sequence[ShardingOption]) -> "CapturedOptions":
-        """Return these, fed where an estimate of the installed torchrec's is another one."""
+        """Return these options, `fed` if the installed torchrec estimates any differently."""
         fed = any(
             (shard.storage, shard.perf) != self.estimates[estimate]
             for (_, captured), option in zip(self.options, self.applied(options), strict=True)
@@ -123,7 +124,7 @@ class CapturedOptions:
         return replace(self, fed=fed)
 
     def enumerating(self, kind: type[EmbeddingEnumerator]) -> type[EmbeddingEnumerator]:
-        """Return a kind of enumerator that enumerates as the live planner had it."""
+        """Return a subclass of an enumerator that enumerates the live planner's options."""
         captured = self
 
         class AsCaptured(kind):

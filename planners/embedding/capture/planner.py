@@ -1,4 +1,4 @@
-"""The live planner of a captured problem: its search, and the plan it found."""
+"""Captures the live planner of a problem: its class and parts, and the plan that it found."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +21,7 @@ _Seconds = Annotated[float, Meta(ge=0.001, le=MOST_SECONDS)]
 
 
 class FoundPlan(Struct, frozen=True):
-    """The fingerprint of the plan that was found and how many were tried, or the error raised."""
+    """The fingerprint of the plan and the number of plans tried, or the error raised."""
 
     fingerprint: str | UnsetType = UNSET
     proposals: Whole | UnsetType = UNSET
@@ -35,12 +35,12 @@ class FoundPlan(Struct, frozen=True):
 
     @property
     def decision(self) -> str:
-        """The fingerprint, or which error was raised instead."""
+        """The fingerprint, or the error raised."""
         return str(self.fingerprint) if self.error is UNSET else f"none, {self.error}"
 
 
 class CapturedPlanner(Struct, frozen=True, kw_only=True):
-    """A planner's class and parts; mode, seconds and seed are those of shardbench's."""
+    """A planner's class and parts; only shardbench's planner has a mode, seconds and a seed."""
 
     kind: str
     mode: Mode | UnsetType = UNSET
@@ -59,7 +59,7 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, planner: EmbeddingShardingPlanner, hashed: bool) -> "CapturedPlanner":
-        """Return what is captured of a planner; the name of somebody's own stays out if hashed."""
+        """Capture a planner; with hashed names, without the name of a user's own class."""
         kind = "EmbeddingShardingPlanner"
         own: dict[str, Any] = {}
         if type(planner) is Planner:
@@ -70,7 +70,7 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
         return cls(
             kind=kind,
             **own,
-            proposers=[CapturedProposer.of(each, hashed) for each in planner._proposers],
+            proposers=[CapturedProposer.of(part, hashed) for part in planner._proposers],
             partitioner=CapturedPartitioner.of(planner._partitioner, hashed),
             perf_model=CapturedPerfModel.of(planner._perf_model, hashed),
             timeout_seconds=planner._timeout_seconds,
@@ -80,12 +80,12 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
 
     @property
     def own(self) -> dict[str, Any]:
-        """The arguments that shardbench's planner takes beside torchrec's."""
+        """The arguments of shardbench's planner that torchrec's does not have."""
         return {name: getattr(self, name) for name in _OWN} if self.kind == "Planner" else {}
 
     @property
     def obstacle(self) -> str | None:
-        """The reason why its search cannot be made again, as a clause; None where it can."""
+        """The reason why its search cannot be repeated, as a clause, or None."""
         if self.kind not in _KINDS:
             return f"its planner is {self.kind}, which plans in its own way"
         if self.loads_a_plan:
@@ -96,7 +96,7 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
         return next((part.obstacle for part in parts if part.obstacle), None)
 
     def make(self) -> Callable[..., EmbeddingShardingPlanner]:
-        """Return what makes such a planner of the usual arguments."""
+        """Return a factory of such planners that takes torchrec's arguments."""
         return partial(_KINDS[self.kind], timeout_seconds=self.timeout_seconds, **self.own)
 
 

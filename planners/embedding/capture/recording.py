@@ -1,9 +1,10 @@
-"""Records what a live planner is given and what it finds, as plain JSON types."""
+"""Records the inputs and the plan of a live planner, as plain JSON types."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial, wraps
+from itertools import chain, starmap
 from numbers import Integral, Real
 from typing import Any, cast
 
@@ -28,7 +29,7 @@ from planners.embedding.capture.options import captured_options
 from planners.embedding.capture.planner import CapturedPlanner, FoundPlan
 from planners.embedding.capture.sharders import CapturedSharder
 from planners.embedding.capture.topology import CapturedTopology, device_runs
-from planners.embedding.tables.torchrec_objects import fingerprint_of, said_by
+from planners.embedding.tables.torchrec_objects import description_of, fingerprint_of
 from planners.instruments import replaced
 
 Call = Callable[[], Any]
@@ -37,28 +38,27 @@ Sharders = list[ModuleSharder[nn.Module]]
 
 @contextmanager
 def recording(names: Names) -> Iterator[Callable[[], Mapping[str, Any] | None]]:
-    """Record what the EmbeddingShardingPlanners that plan inside are given; the last one counts.
+    """Record the last plan of an EmbeddingShardingPlanner inside the context.
 
-    Gives what returns the record; None where only another process of the job has planned.
+    Yields a function that returns the record, or None if only another process has planned.
     """
     recorder = _PlanRecorder(names)
-    with ExitStack() as stack:
-        for base, method, listener in (
-            (EmbeddingPlannerBase, "collective_plan", recorder.on_collective_plan),
-            (EmbeddingShardingPlanner, "plan", recorder.on_plan),
-            (Enumerator, "enumerate", recorder.on_enumerate),
-            (StorageReservation, "reserve", recorder.on_reserve),
-        ):
-            stack.enter_context(_listening(base, method, listener))
+    listened = (
+        (EmbeddingPlannerBase, "collective_plan", recorder.on_collective_plan),
+        (EmbeddingShardingPlanner, "plan", recorder.on_plan),
+        (Enumerator, "enumerate", recorder.on_enumerate),
+        (StorageReservation, "reserve", recorder.on_reserve),
+    )
+    with replaced(chain.from_iterable(starmap(_listening, listened))):
         yield recorder.content
 
 
 def _listening(
     base: type, method: str, listener: Callable[..., Any]
-) -> AbstractContextManager[None]:
-    """Have a listener make each call of a method, of a class and of those derived from it.
+) -> Iterator[tuple[type, str, Callable[..., Any]]]:
+    """Yield replacements that pass each call of a method to a listener, also of subclasses.
 
-    Of calls inside one another, as by `super()`, it makes the outermost in a thread.
+    Of nested calls in a thread, as by `super()`, only the outermost is passed.
     """
     inside = threading.local()
 
@@ -76,22 +76,20 @@ def _listening(
 
         return call
 
-    return replaced(
-        (kind, method, replacement(original))
-        for kind in _derived(base)
-        if callable(original := vars(kind).get(method))
-        and not getattr(original, "__isabstractmethod__", False)
-    )
+    for kind in _derived(base):
+        original = vars(kind).get(method)
+        if callable(original) and not getattr(original, "__isabstractmethod__", False):
+            yield kind, method, replacement(original)
 
 
 def _derived(base: type) -> set[type]:
-    """Return a class and all that derive from it."""
+    """Return a class and all its subclasses."""
     children: list[type] = base.__subclasses__()
     return {base}.union(*map(_derived, children))
 
 
 class _PlanRecorder:
-    """Records the last plan that was made; what goes wrong here is no concern of the planner's."""
+    """Records the last plan that was made; its own errors never reach the planner."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -100,7 +98,7 @@ class _PlanRecorder:
         self._plan: _RecordedPlan | None = None
 
     def content(self) -> Mapping[str, Any] | None:
-        """Return the record; raises ShardbenchError where there is none."""
+        """Return the record; raises ShardbenchError if there is none."""
         if self._error is not None:
             raise self._error
         if self._plan is not None:
@@ -111,8 +109,8 @@ class _PlanRecorder:
         raise ShardbenchError("no EmbeddingShardingPlanner planned inside.")
 
     def on_collective_plan(self, make: Call, *_: Any, **__: Any) -> Any:
-        """Have rank 0 plan, which may be another process."""
-        self._is_elsewhere = True  # until this process is the one that is asked to plan
+        """Have rank 0 plan, possibly in another process."""
+        self._is_elsewhere = True  # unless this process is asked to plan
         return make()
 
     def on_plan(
@@ -124,7 +122,7 @@ class _PlanRecorder:
         *_: Any,
         **__: Any,
     ) -> Any:
-        """Make a planner plan, and record all about it in place of an earlier plan."""
+        """Have a planner plan, and record it in place of an earlier plan."""
         self._error, self._plan = None, None
         with self._guarded():
             self._plan = _RecordedPlan(self._names, planner, module, sharders or [])
@@ -137,13 +135,13 @@ class _PlanRecorder:
         return result
 
     def on_enumerate(self, make: Call, _: Any, module: nn.Module, *__: Any, **___: Any) -> Any:
-        """Make an enumerator enumerate, and record its options."""
+        """Have an enumerator enumerate, and record its options."""
         options = make()
         self._record(module, _RecordedPlan.enumerated, options)
         return options
 
     def on_reserve(self, make: Call, _: Any, *given: Any, **named: Any) -> Any:
-        """Make a storage reservation reserve, and record what it leaves."""
+        """Have a storage reservation reserve, and record the memory that it leaves."""
         module = named["module"] if "module" in named else given[2]
         try:
             left = make()
@@ -160,18 +158,18 @@ class _PlanRecorder:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Keep an error for the end; this plan is no longer recorded."""
+        """Keep an error for the end, and stop recording this plan."""
         try:
             yield
         except ShardbenchError as error:
             self._error, self._plan = error, None
-        except Exception as error:  # somebody's own class may raise anything
-            text = f"it cannot be written down ({type(error).__name__}: {error})."
+        except Exception as error:  # a user's own class may raise anything
+            text = f"it cannot be recorded ({type(error).__name__}: {error})."
             self._error, self._plan = ShardbenchError(text), None
 
 
 class _RecordedPlan:
-    """One call of `plan`; `problem` is what is to be written of it."""
+    """One call of `plan`; `problem` is the content of its file."""
 
     def __init__(
         self, names: Names, planner: EmbeddingShardingPlanner, module: nn.Module, sharders: Sharders
@@ -215,11 +213,11 @@ class _RecordedPlan:
             ),
             sharders=[
                 CapturedSharder.of(sharder, kind, topology.compute_device)
-                for kind, sharder in {each.kind: each.sharder for each in modules}.items()
+                for kind, sharder in {module.kind: module.sharder for module in modules}.items()
             ],
             modules=[
-                CapturedModule.of(each, self._paths[each.path], self._tables, features)
-                for each in modules
+                CapturedModule.of(sharded, self._paths[sharded.path], self._tables, features)
+                for sharded in modules
             ],
             constraints={
                 self._tables[name]: captured_constraints(held, name, features)
@@ -232,21 +230,21 @@ class _RecordedPlan:
         )
 
     def reserved(self, left: Topology | None, refused: str = "") -> None:
-        """Record what a storage reservation leaves of the devices, or why it refuses to."""
+        """Record the memory that a storage reservation leaves, or why it refuses."""
         reservation = self.problem.reservation
         settings = reservation.settings
         if left is not None:
             reservation.left = device_runs(left)
-        else:  # torchrec's own reservations tell figures alone
+        else:  # the texts of torchrec's own reservations hold no names
             may_be_written = settings is not None or not self._hashed
             reservation.refused = _first_line(refused) if may_be_written else ""
-        # How much was reserved for what is not sharded, which the file has nothing of.
+        # The size of what is not sharded, which the file does not hold.
         dense = getattr(self._planner._storage_reservation, "_dense_storage", None)
         if dense is not None and settings is not None and "dense_tensor_estimate" in settings:
             settings["dense_tensor_estimate"] = max(int(dense.hbm), int(dense.ddr))
 
     def enumerated(self, options: list[ShardingOption]) -> None:
-        """Record the options of all tables, before a proposer or a partitioner changes them."""
+        """Record the options of all tables, before proposers and partitioners change them."""
         self.problem.options, self.problem.estimates = captured_options(options, self._places)
 
     def found(self, result: ShardingPlan) -> None:
@@ -255,18 +253,16 @@ class _RecordedPlan:
         options = planner._best_plan or []
         if not self.problem.options and not result.plan:
             raise ShardbenchError("there was no table to place.")
-        if _is_of(options, result):  # else the planner keeps it elsewhere
+        if _is_of(options, result):  # else the planner keeps its plan elsewhere
+            fqns = (f"{self._paths[o.path]}.{self._tables[o.name]}" for o in options)
             self.problem.found = FoundPlan(
-                fingerprint=fingerprint_of(
-                    said_by(option, f"{self._paths[option.path]}.{self._tables[option.name]}")
-                    for option in options
-                ),
+                fingerprint=fingerprint_of(map(description_of, options, fqns)),
                 proposals=planner._num_proposals,
                 plans=planner._num_plans,
             )
 
     def failed(self, error: BaseException) -> None:
-        """Record the error that was raised instead; its text may have names in it."""
+        """Record the error that was raised; with hashed names without its text."""
         kind = type(error)
         is_known = kind.__module__.startswith(("torchrec.", "builtins"))
         self.problem.found = FoundPlan(
@@ -276,22 +272,24 @@ class _RecordedPlan:
 
 
 def _plain(value: object) -> object:
-    """Return a number or a text of somebody's own class, such as NumPy's, as Python's own."""
+    """Return a number or a text of another class, such as NumPy's, as Python's own."""
     if isinstance(value, Integral | Real):
         return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, str):
         return str(value)
-    raise TypeError(f"a {type(value).__name__} is no JSON")
+    raise TypeError(f"a {type(value).__name__} is not JSON")
 
 
 def _is_of(options: list[ShardingOption], result: ShardingPlan) -> bool:
-    """Return whether these are the options of a plan, and not those of an earlier one."""
+    """Return whether these are the options of this plan, and not of an earlier one."""
     placed = {
         (path, name): sharding.ranks
         for path, module in result.plan.items()
         for name, sharding in cast(Any, module).items()
     }
-    chosen = {(each.path, each.name): [shard.rank for shard in each.shards] for each in options}
+    chosen = {
+        (option.path, option.name): [shard.rank for shard in option.shards] for option in options
+    }
     return bool(chosen) and chosen == placed
 
 

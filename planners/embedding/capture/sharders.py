@@ -1,4 +1,4 @@
-"""The answers of a sharder, in a captured file."""
+"""Captures the answers of a sharder."""
 
 from types import SimpleNamespace
 from typing import Annotated, Final, Literal
@@ -27,7 +27,7 @@ _ItemBytes = Literal[1, 2, 4, 8]
 
 
 class CapturedSharder(Struct, frozen=True):
-    """The answers of a sharder of modules of one kind: kernels by device and sharding type."""
+    """The answers of a sharder for one kind of module; kernels are by device and sharding type."""
 
     module: ModuleKind
     kernels: dict[str, dict[Annotated[str, one_of(SHARDING_TYPES)], _Kernels]]
@@ -35,32 +35,32 @@ class CapturedSharder(Struct, frozen=True):
     prefetch_pipeline: bool | None
     multipass_prefetch_config: PrefetchPasses | None
     bytes_sent: dict[
-        Annotated[str, one_of(each.name for each in CommOp)], tuple[_ItemBytes, _ItemBytes]
-    ]  # of an element by communication, forward and backward
+        Annotated[str, one_of(op.name for op in CommOp)], tuple[_ItemBytes, _ItemBytes]
+    ]  # per element, forward and backward, by communication
 
     @classmethod
     def of(
         cls, sharder: ModuleSharder[nn.Module], module: ModuleKind, device: str
     ) -> "CapturedSharder":
-        """Return the answers of a sharder of modules of a kind, on a device and on GPUs.
+        """Capture the answers of a sharder for a kind of module, on a device and on GPUs.
 
-        Raises ShardbenchError where it estimates memory as no sharder of such modules does.
+        Raises ShardbenchError if it is not one of torchrec's embedding sharders.
         """
         if not isinstance(sharder, BaseEmbeddingSharder):
             raise ShardbenchError(
                 f"{type(sharder).__name__}, a sharder of {module}s, is no BaseEmbeddingSharder of "
-                "torchrec's, so what it says cannot be captured."
+                "torchrec, so its answers cannot be captured."
             )
         data = build_sharder_data(sharder)
         passes = data.fused_params.get("multipass_prefetch_config")
         return cls(
             module=module,
             kernels={
-                each: {
-                    sharding_type: list(sharder.compute_kernels(sharding_type, each))
-                    for sharding_type in sharder.sharding_types(each)
+                kind: {
+                    sharding_type: list(sharder.compute_kernels(sharding_type, kind))
+                    for sharding_type in sharder.sharding_types(kind)
                 }
-                for each in sorted({device, "cuda"})
+                for kind in sorted({device, "cuda"})
             },
             cache_load_factor=data.fused_params.get("cache_load_factor"),
             prefetch_pipeline=data.fused_params.get("prefetch_pipeline"),
@@ -69,7 +69,7 @@ class CapturedSharder(Struct, frozen=True):
         )
 
     def make(self) -> ModuleSharder[nn.Module]:
-        """Return a new sharder that answers so."""
+        """Return a new sharder with these answers."""
         passes = self.multipass_prefetch_config
         fused_params = {
             "cache_load_factor": self.cache_load_factor,
@@ -93,7 +93,7 @@ class CapturedSharder(Struct, frozen=True):
 
 
 class _CapturedAnswers:
-    """A sharder's answers, those of a captured one."""
+    """The answers of a captured sharder."""
 
     captured: CapturedSharder
 

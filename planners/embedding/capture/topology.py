@@ -1,4 +1,4 @@
-"""torchrec's Topology in a captured file, with every device's own memory."""
+"""Captures torchrec's Topology, with the memory of each device."""
 
 from itertools import groupby
 from typing import Annotated, Any, Literal
@@ -13,7 +13,7 @@ from planners.embedding.capture.limits import MOST_RANKS, Bandwidth, Bytes, Byte
 DeviceRuns = Annotated[
     list[tuple[Ranks, BytesLeft, BytesLeft, BytesLeft]], Meta(max_length=MOST_RANKS)
 ]
-"""Equal devices in a row: how many, and bytes of HBM, DDR and SSD of each."""
+"""Runs of equal devices: count, and bytes of HBM, DDR and SSD of each."""
 
 
 class CapturedTopology(Struct, frozen=True):
@@ -37,7 +37,7 @@ class CapturedTopology(Struct, frozen=True):
 
     @classmethod
     def of(cls, topology: Topology) -> "CapturedTopology":
-        """Return what is captured of a topology."""
+        """Capture a topology."""
         custom = topology._custom_topology_data
         fields: dict[str, Any] = {
             name: getattr(topology, name, None) for name in cls.__struct_fields__
@@ -67,7 +67,7 @@ class CapturedTopology(Struct, frozen=True):
         topology = Topology(
             **arguments,
             custom_topology_data=CustomTopologyData(custom, self.world_size) if custom else None,
-            created_by_factory=True,  # says nothing of how topologies ought to be made
+            created_by_factory=True,  # avoids a warning about how to make topologies
         )
         set_storage(topology, devices)
         return topology
@@ -88,24 +88,24 @@ class CapturedTopology(Struct, frozen=True):
 
 
 def device_runs(topology: Topology) -> DeviceRuns:
-    """Return what the devices of a topology can hold."""
-    storages = (each.storage for each in topology.devices)
-    held = ((int(each.hbm), int(each.ddr), int(each.ssd)) for each in storages)
+    """Return the memory of a topology's devices."""
+    storages = (device.storage for device in topology.devices)
+    held = ((int(storage.hbm), int(storage.ddr), int(storage.ssd)) for storage in storages)
     return [(len(list(run)), *storage) for storage, run in groupby(held)]
 
 
 def check_devices(runs: DeviceRuns, ranks: int) -> None:
-    """Check that there is a device for each rank; raises ValueError."""
+    """Raise ValueError unless there is a device for each rank."""
     if sum(count for count, *_ in runs) != ranks:
         raise ValueError(f"devices must be there for each of {ranks} ranks")
 
 
 def storage_by_rank(runs: DeviceRuns) -> tuple[Storage, ...]:
-    """Return what each device can hold."""
+    """Return the memory of each device."""
     return tuple(Storage(*storage) for count, *storage in runs for _ in range(count))
 
 
 def set_storage(topology: Topology, runs: DeviceRuns) -> None:
-    """Let each device of a topology hold so much."""
+    """Set the memory of a topology's devices."""
     for device, storage in zip(topology.devices, storage_by_rank(runs), strict=True):
         device.storage = storage

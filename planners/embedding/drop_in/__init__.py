@@ -1,1 +1,1 @@
-"""The planner that takes the place of torchrec's in a program of one's own."""
+"""The planner that replaces torchrec's in a user's program."""

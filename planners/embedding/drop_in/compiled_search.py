@@ -1,7 +1,6 @@
-"""The compiled search in the place of a planner's proposers and its partitioner."""
+"""Runs the compiled search in place of a planner's proposers and its partitioner."""
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,9 +19,7 @@ from typing_extensions import override
 
 from harness.contract import UsageError
 from planners.embedding.drop_in import obstacles
-from planners.embedding.drop_in.plan_check import Estimates, fault_of, without_ranks
-from planners.embedding.drop_in.torchrecs_search import TorchrecsSearch
-from planners.embedding.plan_files.previous import PreviousPlan
+from planners.embedding.drop_in.plan_check import fault_of, without_ranks
 from planners.embedding.same_plan.rules import rules_of
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
@@ -30,86 +27,60 @@ from planners.embedding.search.space import Devices, SearchSpace, devices_of, se
 from planners.embedding.search.unmade_shards import SharedOption, with_shards
 
 if TYPE_CHECKING:
+    from planners.embedding.plan_files.previous import PreviousPlan
     from planners.embedding.same_plan.search import SamePlan
 
 SMALL = 50_000
-"""Options times tables times ranks up to which torchrec's search takes less time than it takes to
-load the compiled one into a process, which then finds the same plan."""
+"""Options times tables times ranks up to which torchrec's search takes less time than loading the
+compiled search into a process."""
 
 
 class NotCompiled(Exception):
-    """Something in the problem is not compiled; the text says what, as a clause."""
+    """Part of the problem is not compiled; the text names it, as a clause."""
 
 
 class WrongPlan(Exception):
-    """The search is not to be trusted; the text says why, as a clause."""
+    """The search cannot be trusted; the text says why, as a clause."""
 
 
 class CompiledSearch(Proposer, Partitioner):
-    """Stands in for a planner's proposers and its partitioner in one call of `plan`.
+    """Replaces a planner's proposers and its partitioner in one call of `plan`.
 
-    It searches when it is loaded, and then proposes what torchrec is to come to by itself: the plan
-    that was found, or else the smallest proposal and the last one, which the planner's own
-    partitioner refuses again.
+    It searches when it is loaded. Then it proposes what leads torchrec to the same result: the plan
+    found, or else the smallest proposal and the last one, which the planner's own partitioner
+    refuses again.
 
-    Where the search for torchrec's plan still has to be compiled, another process does so, and the
-    planner's own proposers are heard until it is done. On problems that are `SMALL` they are heard
-    to the end, unless the compiled search is loaded already. The plan is the same.
-
-    With `best` it looks for the best plan, for at most `limit` seconds, with a `seed`, and near a
-    `previous` one where that is given: it then moves at most `budget` bytes, if it can. Where the
-    plan is to be checked, `estimates` returns what asks torchrec's estimators, or None where they
-    are not torchrec's own. `tried` is how many proposals were tried.
+    In mode `same-plan` the planner's own proposers may search instead, and find the same plan: for
+    all of a problem that is `SMALL`, unless the compiled search is already loaded, and else until
+    another process has compiled the search. `tried` counts the proposals that were tried. The
+    `planner` is a `Planner`, which imports this module.
     """
 
-    def __init__(
-        self,
-        planner: EmbeddingShardingPlanner,
-        *,
-        best: bool,
-        limit: float | None,
-        seed: int,
-        check: bool,
-        clock: Callable[[], float],
-        estimates: Callable[[], Estimates | None],
-        previous: PreviousPlan | None = None,
-        budget: float = math.inf,
-    ) -> None:
+    def __init__(self, planner: EmbeddingShardingPlanner) -> None:
         self._planner = planner
         self._proposers = planner._proposers
         self._partitioner = planner._partitioner
-        self._best, self._limit, self._seed = best, limit, seed
-        self._check, self._estimates = check, estimates
-        self._previous, self._budget = previous, budget
-        self._clock = clock
+        self._best = planner._mode == "best-plan"
         self._topology: Topology
         self._deadline = Deadline()
         self._same_plan: SamePlan | None = None
-        self._torchrecs: TorchrecsSearch | None = None
+        self._torchrecs: list[Proposer] | None = None  # the planner's own proposers, if they search
         self._unsearched: SearchSpace | None = None
         self._outcome: Found | NotFound | None = None
         self._proposals: list[list[ShardingOption]] = []
         self.tried = 0
-        if best:
+        self.bound = 0.0  # milliseconds that no plan rates below, as far as proven
+        self.verdict = ""  # the reason why no plan was found, as a clause
+        if self._best:
             warm_up.begin(warm_up.BEST_PLAN)
 
     @property
     def proposed(self) -> int:
-        """The number of proposals so far, those that had been tried before included."""
+        """The number of proposals so far, including repeated ones."""
         return self._same_plan.proposals if self._same_plan else self.tried
 
-    @property
-    def bound(self) -> float:
-        """Milliseconds that no plan rates below, as far as the search has proven."""
-        return self._outcome.bound if self._outcome else 0.0
-
-    @property
-    def verdict(self) -> str:
-        """What is known of a plan where none was found, as a clause."""
-        return self._outcome.verdict if isinstance(self._outcome, NotFound) else ""
-
     def keeping_topology(self, reserve: Callable[..., Topology]) -> Callable[..., Topology]:
-        """Return a storage reservation's `reserve`, whose result is also kept for the search."""
+        """Return a storage reservation's `reserve` that also keeps its result for the search."""
 
         def reserve_and_keep(*args: Any, **kwargs: Any) -> Topology:
             self._topology = reserve(*args, **kwargs)
@@ -122,27 +93,24 @@ class CompiledSearch(Proposer, Partitioner):
         self, search_space: list[ShardingOption], enumerator: Enumerator | None = None
     ) -> None:
         """Search for a plan without changing the options; raises NotCompiled and WrongPlan."""
-        with _trusted_no_further():
-            if self._best and self._limit is not None:  # which is for the search alone
+        planner = self._planner
+        with _errors_distrusted():
+            if self._best and planner._limit is not None:  # compiling does not use up the limit
                 warm_up.compile_ahead(warm_up.BEST_PLAN)
-            limit = self._limit if self._best else self._planner._timeout_seconds or None
-            self._deadline = Deadline(limit, self._clock)
+            limit = planner._limit if self._best else planner._timeout_seconds or None
+            self._deadline = Deadline(limit, planner._clock)
             if not self._best and not self._is_worth_loading(search_space):
-                self._listen_to_torchrec(search_space)
+                self._load_torchrecs(search_space)
                 return
-            self._unsearched = self._laid_out(search_space)
+            try:
+                self._unsearched = space = self.flatten(search_space)
+            except ValueError as error:
+                raise NotCompiled(str(error)) from None
+            obstacle = obstacles.of_problem(space, self._topology, self._proposers)
+            if obstacle is not None:
+                raise NotCompiled(obstacle)
             if not self._is_searched():
-                self._listen_to_torchrec(search_space)
-
-    def _laid_out(self, options: list[ShardingOption]) -> SearchSpace:
-        try:
-            space = self.flatten(options)
-        except ValueError as error:
-            raise NotCompiled(str(error)) from None
-        obstacle = obstacles.of_problem(space, self._topology, self._proposers)
-        if obstacle is not None:
-            raise NotCompiled(obstacle)
-        return space
+                self._load_torchrecs(search_space)
 
     def _is_worth_loading(self, options: list[ShardingOption]) -> bool:
         tables = len({option.fqn for option in options})
@@ -153,14 +121,15 @@ class CompiledSearch(Proposer, Partitioner):
     def _kernels(self) -> Sequence[str]:
         return warm_up.kernels_of(self._proposers)
 
-    def _listen_to_torchrec(self, options: list[ShardingOption]) -> None:
-        """Have the planner's own proposers propose next, on copies that they may change."""
-        self._torchrecs = TorchrecsSearch(self._proposers)
+    def _load_torchrecs(self, options: list[ShardingOption]) -> None:
+        """Have the planner's own proposers search, on copies that they may change."""
+        self._torchrecs = list(self._proposers)
         copies = [_copied(option, ShardingOption) for option in options]
-        self._torchrecs.load(copies, self._planner._enumerator)
+        for proposer in self._torchrecs:
+            proposer.load(search_space=copies, enumerator=self._planner._enumerator)
 
     def _is_searched(self) -> bool:
-        """Search, once the search is compiled, and propose from then on what was found."""
+        """Search as soon as the search is compiled, and then propose the result."""
         if self._unsearched is None:
             return False
         if not self._best:
@@ -178,22 +147,23 @@ class CompiledSearch(Proposer, Partitioner):
 
     def _search(self, space: SearchSpace) -> None:
         self._outcome = outcome = self.search(space, devices_of(self._topology))
-        self.tried = outcome.proposals
+        self.tried, self.bound = outcome.proposals, outcome.bound
         if isinstance(outcome, Found):
             plan = placed(space, outcome)
-            fault = self._check and fault_of(
+            fault = self._planner._check and fault_of(
                 plan,
                 outcome.rating,
                 {option.fqn for option in space.options},
                 self._topology,
                 self._planner._perf_model,
                 self._partitioner if self._same_plan else None,
-                self._estimates(),
+                self._planner._own_estimates(),
             )
             if fault:
                 raise WrongPlan(fault)
             self._proposals = [plan]
         else:
+            self.verdict = outcome.verdict
             failed = [row.tolist() for row in (outcome.smallest, outcome.last) if row is not None]
             self._proposals = [
                 [_copied(space.options[option], ShardingOption) for option in row]
@@ -205,17 +175,18 @@ class CompiledSearch(Proposer, Partitioner):
         return search_space(options)
 
     def search(self, space: SearchSpace, devices: Devices) -> Found | NotFound:
-        """Search as the planner's mode says."""
+        """Search in the planner's mode."""
         from planners.embedding.same_plan.search import SamePlan
 
         proven, tried = 0.0, ""
         if self._best:
-            if self._previous is not None:
-                outcome = self._near(space, devices, self._previous)
+            planner = self._planner
+            if planner._previous is not None:
+                outcome = self._near(space, devices, planner._previous)
             else:
                 from planners.embedding.best_plan.search import best_plan
 
-                outcome = best_plan(space, devices, self._deadline, self._seed)
+                outcome = best_plan(space, devices, self._deadline, planner._seed)
             if isinstance(outcome, Found):
                 return outcome
             proven, tried = outcome.bound, outcome.tried
@@ -228,7 +199,7 @@ class CompiledSearch(Proposer, Partitioner):
         return replace(outcome, bound=proven)
 
     def _near(
-        self, space: SearchSpace, devices: Devices, previous: PreviousPlan
+        self, space: SearchSpace, devices: Devices, previous: "PreviousPlan"
     ) -> Found | NotFound:
         """Search near a previous plan."""
         from planners.embedding.best_plan.near.search import NearPlan, NearSearch
@@ -241,30 +212,40 @@ class CompiledSearch(Proposer, Partitioner):
             devices,
             lambda ordered: previous.moves(ordered.options, devices.ranks),
             self._deadline,
-            self._seed,
+            self._planner._seed,
         )
-        outcome = search.search(self._budget)
+        outcome = search.search(self._planner._move_budget)
         return outcome.found if isinstance(outcome, NearPlan) else outcome
 
     @override
     def propose(self) -> list[ShardingOption] | None:
-        """Return what is still to be placed."""
+        """Return the next proposal of whoever searches, or None after the last."""
         if self._torchrecs is not None:
-            with _trusted_no_further():
+            with _errors_distrusted():
                 if not self._is_searched():
-                    return self._torchrecs.propose()
+                    return self._next_of_torchrecs(self._torchrecs)
         if self._proposals:
             return self._proposals[0]
-        if isinstance(self._outcome, Found | NotFound):  # the planner has counted its own alone
+        if isinstance(self._outcome, Found | NotFound):  # the planner counted only its own
             self._planner._num_proposals = self.tried
             self._planner._num_plans = getattr(self._outcome, "partitions", 0)
+        return None
+
+    @staticmethod
+    def _next_of_torchrecs(proposers: list[Proposer]) -> list[ShardingOption] | None:
+        """Return the next proposal of the first proposer that has one, as torchrec does."""
+        while proposers:
+            proposal: list[ShardingOption] | None = proposers[0].propose()
+            if proposal:
+                return proposal
+            del proposers[0]
         return None
 
     @override
     def partition(
         self, proposal: list[ShardingOption], storage_constraint: Topology
     ) -> list[ShardingOption]:
-        """Return the plan that was found, or let the planner's partitioner find one or none."""
+        """Return the plan that was found, or ask the planner's own partitioner."""
         if isinstance(self._outcome, Found):
             return proposal
         tried: list[ShardingOption] = self._partitioner.partition(
@@ -280,9 +261,9 @@ class CompiledSearch(Proposer, Partitioner):
         perf_rating: float | None = None,
         storage_constraint: Topology | None = None,
     ) -> None:
-        """Go on, or raise WrongPlan where torchrec disagrees with the search."""
+        """Go to the next proposal; raises WrongPlan if torchrec rates this one differently."""
         if self._torchrecs is not None:
-            self._torchrecs.feedback(partitionable, plan, perf_rating, storage_constraint)
+            self._torchrecs[0].feedback(partitionable, plan, perf_rating, storage_constraint)
             return
         found = self._outcome.rating if isinstance(self._outcome, Found) else None
         if perf_rating != found:
@@ -295,8 +276,8 @@ class CompiledSearch(Proposer, Partitioner):
 
 
 @contextmanager
-def _trusted_no_further() -> Iterator[None]:
-    """Raise WrongPlan in the place of what is no answer of the search."""
+def _errors_distrusted() -> Iterator[None]:
+    """Raise WrongPlan in place of any unexpected error."""
     try:
         yield
     except (NotCompiled, WrongPlan, UsageError):
@@ -317,7 +298,7 @@ def placed(space: SearchSpace, found: Found) -> list[ShardingOption]:
 
 
 class _ChosenOption(ShardingOption):
-    """An option that is quick to hash and to copy; the copy is torchrec's, and shares nothing."""
+    """An option that hashes and copies fast; its copy is a ShardingOption and shares nothing."""
 
     __hash__ = object.__hash__
 
@@ -334,7 +315,7 @@ class _ChosenOption(ShardingOption):
 
 
 def _twin(record: Any) -> Any:
-    """Return a shallow copy of a plain record, in less time than copy.copy takes."""
+    """Return a shallow copy of a plain record, faster than copy.copy."""
     twin = object.__new__(type(record))
     vars(twin).update(vars(record))
     return twin
@@ -342,5 +323,5 @@ def _twin(record: Any) -> Any:
 
 def _copied(option: ShardingOption, kind: type[ShardingOption]) -> ShardingOption:
     if type(option) not in (ShardingOption, SharedOption):
-        return copy.deepcopy(option)  # somebody's own class knows best what it is made of
+        return copy.deepcopy(option)  # a user's own class copies itself
     return without_ranks(option, kind)

@@ -1,4 +1,4 @@
-"""TorchRec's log of calls, left out where nobody reads it."""
+"""Skips torchrec's log of calls if nobody reads it."""
 
 import logging
 import sys
@@ -10,10 +10,10 @@ from typing import Any
 def unlogged(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method of torchrec without the wrapper that logs its arguments and its result.
 
-    It writes the whole module out twice and the plan once, though the log has a NullHandler alone
-    (1.9.2). Other wrappers stay, and so does this one where the log is read.
+    The wrapper formats the whole module twice and the plan once, even if the log only has a
+    NullHandler (1.9.2). Other wrappers stay, and so does this one if the log is read.
     """
-    logger = sys.modules.get("torchrec.distributed.logger")  # no release has to have it
+    logger = sys.modules.get("torchrec.distributed.logger")  # not in every release
     log = getattr(logger, "method_logger", None)
     if (
         log is None
@@ -25,7 +25,7 @@ def unlogged(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _without(module: dict[str, Any], method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method without the wrappers that a module, given by its names, put around it."""
+    """Return a method without the wrappers defined in a module, given by its globals."""
     wrapped = getattr(method, "__wrapped__", None)
     if wrapped is None or not isinstance(method, FunctionType):
         return method

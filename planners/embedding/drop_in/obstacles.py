@@ -1,4 +1,4 @@
-"""The reasons for which a search of torchrec's is not compiled, each a clause."""
+"""Finds the reason why a search is not compiled, as a clause."""
 
 from collections.abc import Iterable
 
@@ -28,7 +28,7 @@ _KERNELS = {kernel.value for kernel in GUARDED_COMPUTE_KERNELS}
 def of_components(
     proposers: Iterable[Proposer], partitioner: Partitioner, perf_model: PerfModel, ranks: int
 ) -> str | None:
-    """Return why a search with these components is not compiled, or None where it is."""
+    """Return why a search with these components is not compiled, or None if it is."""
     for proposer in proposers:
         if type(proposer) not in STREAMS:
             return f"{type(proposer).__name__} is not compiled"
@@ -42,12 +42,12 @@ def of_components(
 
 
 def of_problem(space: SearchSpace, topology: Topology, proposers: Iterable[Proposer]) -> str | None:
-    """Return why the search on a topology is not compiled, or None where it is."""
+    """Return why the search on a topology is not compiled, or None if it is."""
     if kernels := {option.compute_kernel for option in space.options} & _KERNELS:
         return f"the placement of kernel {min(kernels)} is not compiled"
     placed_by = {option.partition_by for option in space.options}
     if placed_by - _PARTITION_BY:
-        return "an option is to be placed in a way that torchrec does not know"
+        return "torchrec does not know how to place an option"
     if _ON_HOSTS in placed_by and topology.intra_group_size > topology.world_size:
         return "there is no whole host for a grid"
     together = np.bincount(space.group)[space.group[space.table]] > 1

@@ -1,4 +1,4 @@
-"""The check of a plan against torchrec's own partitioner, perf model and estimators."""
+"""Checks a plan with torchrec's own partitioner, perf model and estimators."""
 
 from collections.abc import Callable
 
@@ -30,11 +30,10 @@ def fault_of(
     partitioner: Partitioner | None = None,
     estimates: Estimates | None = None,
 ) -> str | None:
-    """Return what is wrong with a plan, as a clause, or None.
+    """Return the fault of a plan, as a clause, or None.
 
-    The plan, said to take `rating` milliseconds, must place the `tables`, by torchrec's `fqn`. The
-    perf model must rate it the same, the partitioner must put its shards on the same ranks, and the
-    estimates must be equal, as far as they are given.
+    It must place the `tables` (torchrec's `fqn`), the perf model must rate it `rating` ms, and if
+    given, the partitioner must choose the same ranks and the estimators the same estimates.
     """
     try:
         _check_layout(plan, tables, topology)
@@ -45,12 +44,14 @@ def fault_of(
     if rated != rating:
         return f"the compiled search rates its plan {rating} ms, torchrec {rated}"
     if estimates is not None:
-        again = [with_shards(each, [Shard(s.size, s.offset) for s in each.shards]) for each in plan]
+        again = [
+            with_shards(option, [Shard(s.size, s.offset) for s in option.shards]) for option in plan
+        ]
         estimates(again)
         for option, other in zip(plan, again, strict=True):
             for shard, own in zip(option.shards, other.shards, strict=True):
                 if (shard.perf, shard.storage) != (own.perf, own.storage):
-                    return f"torchrec's estimates of table {option.name} are others"
+                    return f"torchrec estimates table {option.name} differently"
     if partitioner is not None:
         try:
             placed = partitioner.partition([without_ranks(option) for option in plan], topology)
@@ -64,8 +65,8 @@ def fault_of(
 def without_ranks(
     option: ShardingOption, kind: type[ShardingOption] | None = None
 ) -> ShardingOption:
-    """Return a copy, of a kind, whose shards share size and estimates and are on no rank."""
-    shards = [Shard(each.size, each.offset, each.storage, each.perf) for each in option.shards]
+    """Return a copy of an option with unplaced shards that share sizes and estimates."""
+    shards = [Shard(s.size, s.offset, s.storage, s.perf) for s in option.shards]
     return with_shards(option, shards, kind)
 
 
@@ -74,7 +75,7 @@ def _ranks(plan: list[ShardingOption]) -> dict[str, list[int | None]]:
 
 
 def _check_layout(plan: list[ShardingOption], tables: set[str], topology: Topology) -> None:
-    """Check names, tiling, ranks and memory; raises InfeasibleDecision."""
+    """Raise InfeasibleDecision for wrong names, tiling, ranks or memory."""
     check_names([option.fqn for option in plan], tables)
     ranks, host_ranks = topology.world_size, topology.intra_group_size
     hosts: dict[str, int] = {}

@@ -45,7 +45,7 @@ from planners.instruments import replaced
 if TYPE_CHECKING:
     from planners.embedding.plan_files.previous import PreviousPlan
 
-# The search itself is imported where it is used: on another release it may not even load.
+# The search is imported where it is used, since it may not load on an untested release.
 
 logger = logging.getLogger(__name__)
 
@@ -55,51 +55,51 @@ RELEASES = SupportedReleases("torchrec", ("1.6.1", "1.7.0", "1.8.0", "1.9.0", "1
 
 
 class DistrustedSearch(UserWarning):
-    """A planner's compiled search went wrong, and torchrec's own search takes its place."""
+    """A planner's compiled search failed, so torchrec's own search replaces it."""
 
 
 class Planner(EmbeddingShardingPlanner):
-    """Plans like torchrec's EmbeddingShardingPlanner, whose arguments it takes, in less time.
+    """Plans like torchrec's EmbeddingShardingPlanner, with the same arguments, in less time.
 
-    In mode `same-plan` it finds the plan that torchrec finds, to the last bit, with the same counts
-    and errors; proposers are used as if they were new. In mode `best-plan` it searches for the best
-    plan by torchrec's perf model by itself, and does as in `same-plan` only where it finds none.
+    Mode `same-plan` finds torchrec's plan to the last bit, with the same counts and errors; each
+    call treats the proposers as new. Mode `best-plan` searches for the best plan by torchrec's perf
+    model, and falls back to `same-plan` only if it finds none.
 
-    Where something is not compiled, such as a proposer of one's own, torchrec's own search is used,
-    and a message is logged once. So it is, from then on and after one warning, where the compiled
-    search fails or torchrec rates its plan otherwise. On a release of torchrec that `RELEASES` does
-    not name, all of it is torchrec's own code, after one warning.
+    If a component is not compiled, such as a user's own proposer, torchrec's own search is used and
+    a message logged once. If the compiled search fails, or torchrec rates its plan differently,
+    torchrec's own search is used from then on, after one warning. On a release of torchrec that is
+    not in `RELEASES` all code is torchrec's own, after one warning.
 
-    A time limit for the best plan holds for all of `plan` but enumerating the options, within a
-    tenth of it or half a second. Where the time is up, the best plan so far stands; where there is
-    none, the error is that of torchrec when its `timeout_seconds` are over.
+    A time limit for the best plan covers all of `plan` except enumerating the options, within a
+    tenth of it or half a second. When the time is up, the best plan so far is returned; if there is
+    none, the error is torchrec's for an exceeded `timeout_seconds`.
 
     Args:
-        mode: which plan to look for.
-        search_seconds: how long to look for the best plan; else `timeout_seconds`; without both as
-            long as is useful: at most some five seconds of CPU, counted as work, so that the same
-            seed gives the same plan.
-        seed: of the search for the best plan.
-        check: whether to check each plan: that every table is tiled once, on ranks that exist and
-            that its sharding type allows, within their memory; that torchrec's perf model and
-            estimators rate it the same; and in mode `same-plan` that torchrec's partitioner puts
-            it on the same ranks. That no other proposal is better is not checked.
-        any_release: whether to search on a release that this was not tested with, too.
-        previous: the plan that tables are placed by, as a ShardingPlan or as a file that
-            `shardbench plan` wrote: the best plan is looked for that moves little of it.
-        move_budget: GiB of weights and optimizer state that may move at most; any by default. Where
-            no plan is found that moves as little, the one that moves least is taken, and where
-            `debug` is not off a warning logged. `moved_gib` then says what the last plan moves.
-        lost_ranks: the ranks of the previous plan that went away, where they are not the last ones;
-            those after them have closed the ranks.
+        mode: the kind of plan, `same-plan` or `best-plan`.
+        search_seconds: time limit for the best plan; default `timeout_seconds`. Without both, the
+            search stops after about five seconds of CPU, counted as work, so that a seed always
+            gives the same plan.
+        seed: seed of the search for the best plan.
+        check: whether to check each plan: every table is tiled once, on ranks that exist and that
+            its sharding type allows, within their memory; torchrec's perf model and estimators rate
+            it the same; and in mode `same-plan` torchrec's partitioner chooses the same ranks. It
+            does not check that no other proposal is better.
+        any_release: whether to search on untested releases, too.
+        previous: the current plan, as a ShardingPlan or a file of `shardbench plan`; the search
+            then looks for the best plan that moves little of it.
+        move_budget: GiB of weights and optimizer state that may move; unlimited by default. If no
+            plan within the budget is found, the one that moves least is taken, and unless `debug`
+            is off a warning is logged. `moved_gib` has the amount of the last plan.
+        lost_ranks: ranks of the previous plan that are gone, if they are not the last ones; later
+            ranks have closed the gaps.
 
     After a search for the best plan `bound_ms` is proven: no plan of these options rates less. It
-    is infinite where it is proven that no plan fits, and 0 where nothing is known. Where no plan
-    was found, `verdict` and a note of the error say whether that is proven, or what was tried.
+    is infinite if proven that no plan fits, and 0 if nothing is proven. If no plan was found,
+    `verdict` and a note of the error say whether that is proven, or what was tried.
 
-    Raises ValueError where there is no such mode, time or budget; UsageError for a file that is no
-    plan, and when a plan is wanted of other tables. Where a search near the previous plan is not
-    compiled, `plan` raises PlannerError.
+    Raises ValueError for an unknown mode, time or budget; UsageError for a file that is not a plan,
+    and for a plan of other tables. `plan` raises PlannerError if a search near the previous plan is
+    not compiled.
     """
 
     moved_gib: float | None = None
@@ -137,7 +137,7 @@ class Planner(EmbeddingShardingPlanner):
         if search_seconds is not None and not 0 < search_seconds < math.inf:
             raise ValueError(f"search_seconds must be a time above 0 s, not {search_seconds!r}.")
         if previous is not None and mode != "best-plan":
-            raise ValueError("A previous plan is stayed near in mode 'best-plan' alone.")
+            raise ValueError("A previous plan needs mode 'best-plan'.")
         if previous is None and (move_budget is not None or len(lost_ranks)):
             raise ValueError("move_budget and lost_ranks need a previous plan.")
         if move_budget is not None and not move_budget >= 0:
@@ -172,7 +172,7 @@ class Planner(EmbeddingShardingPlanner):
         self._warned = False
         self._fault: str | None = None
         self._own_enumerator: Enumerator | None = None
-        if self._is_compiled() and not enumerator:
+        if self._supported and not self._obstacle() and not enumerator:
             from planners.embedding.search.enumeration import DistinctShardEnumerator
 
             self._enumerator = self._own_enumerator = self._new(DistinctShardEnumerator)
@@ -182,19 +182,16 @@ class Planner(EmbeddingShardingPlanner):
 
     @property
     def _limit(self) -> float | None:
-        """Seconds that the search for the best plan may take."""
+        """The time limit of the search for the best plan, in seconds."""
         if self._search_seconds is not None:
             return self._search_seconds
         return self._timeout_seconds or None
-
-    def _is_compiled(self) -> bool:
-        return self._supported and self._obstacle() is None
 
     @override
     def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
         """Return a plan for the module; raises PlannerError as torchrec does."""
         if not self._supported:
-            self._refuse("this release of torchrec is not one that it was tested with")
+            self._refuse("it was not tested with this release of torchrec")
             return super().plan(module, sharders)
         from planners.embedding.drop_in.compiled_search import NotCompiled, WrongPlan
 
@@ -215,11 +212,11 @@ class Planner(EmbeddingShardingPlanner):
         return super().plan(module, sharders)
 
     def _refuse(self, obstacle: str) -> None:
-        """Raise PlannerError where torchrec's own search would move what is to stay."""
+        """Raise PlannerError if there is a previous plan, which torchrec's own search ignores."""
         if self._previous is not None:
             raise PlannerError(
                 error_type=PlannerErrorType.OTHER,
-                message=f"No plan is searched for near the previous one, since {obstacle}.",
+                message=f"No plan can be searched for near the previous one, since {obstacle}.",
             )
 
     def _count_moves(self) -> None:
@@ -230,14 +227,13 @@ class Planner(EmbeddingShardingPlanner):
         self.moved_gib = moved / 2**30
         if moved > self._move_budget and self._debug:
             logger.warning(
-                "No plan was found that moves at most %.4g GiB; this one moves %.4g GiB, the least "
-                "that was found.",
+                "No plan was found that moves at most %.4g GiB; this one moves least, %.4g GiB.",
                 self._move_budget / 2**30,
                 self.moved_gib,
             )
 
     def _say(self, obstacle: str) -> None:
-        """Say once why torchrec searches, and aloud where that is a fault."""
+        """Log once why torchrec's own search is used; warn if the cause is a fault."""
         if self._warned:
             return
         self._warned = True
@@ -255,11 +251,11 @@ class Planner(EmbeddingShardingPlanner):
         )
 
     def _own_estimates(self) -> Callable[[List[ShardingOption]], None] | None:
-        """Return what asks torchrec's estimators, unless the enumerator is the user's own."""
+        """Return a function that fills in torchrec's estimates; None if the enumerator differs."""
         if self._enumerator is not self._own_enumerator:
             return None
         torchrecs = self._new(EmbeddingEnumerator)
-        for name in ("_sharder_map", "_sharder_data_map"):  # 1.6.1 has the first alone
+        for name in ("_sharder_map", "_sharder_data_map"):  # 1.6.1 has only the first
             if hasattr(self._enumerator, name):
                 setattr(torchrecs, name, getattr(self._enumerator, name))
         return cast(Callable[[List[ShardingOption]], None], torchrecs.populate_estimates)
@@ -271,17 +267,7 @@ class Planner(EmbeddingShardingPlanner):
         from planners.embedding.drop_in.method_log import unlogged
 
         reservation = self._storage_reservation
-        stand_in = CompiledSearch(
-            self,
-            best=self._mode == "best-plan",
-            limit=self._limit,
-            seed=self._seed,
-            check=self._check,
-            clock=self._clock,
-            estimates=self._own_estimates,
-            previous=self._previous,
-            budget=self._move_budget,
-        )
+        stand_in = CompiledSearch(self)
         attributes = (
             (reservation, "reserve", stand_in.keeping_topology(reservation.reserve)),
             (self, "_proposers", [stand_in]),

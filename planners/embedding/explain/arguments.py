@@ -1,4 +1,4 @@
-"""The arguments that the lower bound rests on, each taking in more than the one before."""
+"""The arguments that prove the lower bound; each one after `table` takes more into account."""
 
 import math
 from dataclasses import dataclass, replace
@@ -20,50 +20,47 @@ from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
 ARGUMENTS = {
-    "table": "each table by itself: its dearest shard, where it is cut so that this is least",
-    "work": "all work, evenly over ranks: the cheapest option of each table",
-    "shards": "the same with options alone whose shards cost no more than what is proven",
-    "memory": "the same, and all tables together must fit into the memory of all ranks together",
-    "costs": "the same, without options that cost too much or find no room in any plan",
-    "hosts": "the same, with options whole and the memory of each host apart",
-    "ranks": "the same, with whole shards on single ranks: an exact search",
-    "patterns": "each device holds shards that it has room for, whole, in time and in memory",
+    "table": "the most expensive shard of one table, however the table is cut",
+    "work": "all work, evenly over ranks, with the cheapest option of each table",
+    "shards": "all work, evenly over ranks, with options whose shards cost no more than the bound",
+    "memory": "work and memory, as if all ranks had one memory",
+    "costs": "work and memory, without options that are in no good plan",
+    "hosts": "work and memory, with whole options and the memory of each host apart",
+    "ranks": "whole shards on single ranks, each with its own memory (an exact search)",
+    "patterns": "sets of whole shards that fit on a device, in time and in memory",
 }
-"""The view of each argument. All are proven lower bounds. What takes in more proves no less, but
-for rounding and the tolerances of the integer programme (`hosts`)."""
+"""What each argument takes into account. All prove lower bounds. Later ones prove no less, up to
+rounding and the tolerance of the integer programme (`hosts`)."""
 
-# The arguments are summed up in different orders.
+# The arguments sum in different orders.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """The arguments behind the lower bound.
+    """The arguments behind the lower bound."""
 
-    `relaxed` has the likeliest option where the argument takes several in parts, -1 where the
-    solver gave up.
-    """
-
-    proven: dict[str, float]  # milliseconds that no plan rates less than, by argument
-    table: int  # the one that the argument `table` is about
+    proven: dict[str, float]  # milliseconds that every plan needs, by argument
+    table: int  # the table of the argument `table`
     cheapest: Ints  # the option of each table in the argument `shards`, shape (T,)
-    relaxed: Ints  # that in `memory`, or in `hosts` where that proves more, shape (T,)
+    # The likeliest option in `memory`, or in `hosts` where that proves more; -1 where unknown, (T,)
+    relaxed: Ints
 
     @property
     def milliseconds(self) -> float:
-        """The bound: what the arguments prove that take in most."""
+        """The bound: the most that `memory` or a later argument proves."""
         names = ("memory", "costs", "hosts", "ranks", "patterns")
         return max(self.proven.get(name, 0.0) for name in names)
 
     @property
     def binding(self) -> str:
-        """The first argument that proves all of the bound: what the later ones look at is idle."""
+        """The first argument that proves the whole bound; later ones add nothing."""
         enough = self.milliseconds * (1 - _ROUNDING)
         return next(name for name, least in self.proven.items() if least >= enough)
 
 
 def reasons(space: SearchSpace, devices: Devices) -> Reasons:
-    """Return what the lower bound rests on; raises ValueError where a table has no room."""
+    """Prove the lower bound by each argument; raises ValueError if a table fits nowhere."""
     found = presolved(candidates(space, devices))
     if len(found.without_options):
         raise ValueError("a table has no room")
@@ -74,7 +71,7 @@ def reasons(space: SearchSpace, devices: Devices) -> Reasons:
     def cheapest_within(limit: float) -> tuple[float, Ints]:
         """Return the least milliseconds per rank with shards of at most `limit`."""
         perf = np.where(found.largest <= limit, least, np.inf)
-        # Table after table, the cheapest first; of equals the one that takes the least HBM.
+        # By table, then cost; equal costs by HBM.
         order = np.lexsort((space.option_storage[options, 0], perf, space.table[options]))
         first = order[starts]
         return math.fsum(perf[first]) / devices.ranks, options[first]
@@ -87,13 +84,12 @@ def reasons(space: SearchSpace, devices: Devices) -> Reasons:
         "shards": shards,
         "memory": bound.milliseconds,
     }
-    costs, _ = presolve_bound(found, bound.milliseconds, math.inf, Deadline())
-    proven["costs"] = costs
-    bound = replace(bound, milliseconds=costs)
+    proven["costs"], _ = presolve_bound(found, bound.milliseconds, math.inf, Deadline())
+    bound = replace(bound, milliseconds=proven["costs"])
     if worth_integers(found):
         hosts = integer_bound(found, bound.milliseconds)
         proven["hosts"] = hosts.milliseconds
-        bound = max(bound, hosts, key=lambda each: each.milliseconds)
+        bound = max(bound, hosts, key=lambda proof: proof.milliseconds)
     if searched := searched_bound(space, devices):
         proven["ranks"] = searched
     if worth_patterns(found) and math.isfinite(bound.milliseconds):

@@ -1,11 +1,12 @@
-"""An explanation of a plan: its heaviest rank, what each table could be instead, what bounds it.
+"""Explains a plan: its slowest rank, the alternatives of its tables, and its bound.
 
-Everything here is by torchrec's own estimates, on the arrays of `search`.
+All figures are torchrec's estimates, on the arrays of `search`.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from itertools import chain
 
 import numpy as np
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
@@ -17,6 +18,7 @@ from planners.embedding.decision import Plan
 from planners.embedding.explain.arguments import ARGUMENTS, reasons
 from planners.embedding.explain.placed_plan import PlacedPlan, described, tables_of
 from planners.embedding.explain.records import (
+    PERF,
     Alternative,
     BoundExplained,
     BoundTable,
@@ -34,25 +36,22 @@ from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
 from planners.embedding.search.space import Devices, SearchSpace
 
-PERF = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms", "prefetch_compute")
-"""The components of torchrec's `Perf` that are in its total."""
-
-# What is better by less than this share is better by rounding.
+# A smaller share than this is rounding.
 _ROUNDING = 1e-9
 
 
 def explain(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> Explanation:
-    """Say why a valid plan is as it is; raises UsageError where there is no such rank."""
+    """Explain a valid plan; raises UsageError for a rank that does not exist."""
     return written(explained(problem, plan, question), question.top)
 
 
 def written(found: PlanExplained, top: int) -> Explanation:
-    """Write the figures of an explanation, with at most so many tables of each kind."""
+    """Write the figures of an explanation, with at most `top` tables of each kind."""
     return Explanation(tuple(sentences(found)), tuple(sections(found, top)), asdict(found))
 
 
 def explained(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> PlanExplained:
-    """Work out the figures of an explanation; raises UsageError where there is no such rank."""
+    """Return the figures of an explanation; raises UsageError for a rank that does not exist."""
     space, devices = arrays(problem)
     placed = PlacedPlan(plan.options, devices.ranks)
     load = placed.load()
@@ -60,7 +59,10 @@ def explained(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -
     rank = slowest if question.rank is None else question.rank
     if not 0 <= rank < devices.ranks:
         raise UsageError(f"There is no rank {rank}; ranks are from 0 to {devices.ranks - 1}.")
-    other = question.other_decision
+    against = None
+    if question.other_decision is not None:
+        other = PlacedPlan(question.other_decision.options, devices.ranks)
+        against = _difference(placed, other, devices, question.other)
     return PlanExplained(
         slowest_rank=slowest,
         slowest_ms=float(load.perf[slowest]),
@@ -70,19 +72,16 @@ def explained(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -
         memory=tuple(_fullest(load, devices)),
         rank=_rank(placed, load, rank),
         tables=tuple(
-            _table(problem, space, devices, placed, rank, place)
-            for place in _dearest(placed, rank)[: question.top]
+            _table(problem, space, devices, placed, rank, table)
+            for table in _most_expensive(placed, rank)[: question.top]
         ),
-        against=None
-        if other is None
-        else _difference(placed, PlacedPlan(other.options, devices.ranks), devices, question.other),
+        against=against,
     )
 
 
 def _bound(space: SearchSpace, devices: Devices, placed: PlacedPlan) -> BoundExplained:
     why = reasons(space, devices)
-    places = [placed.by_fqn[fqn] for fqn in tables_of(space)]
-    placed_ms = np.bincount(placed.table, placed.perf, len(placed.options))
+    in_plan = [placed.by_fqn[fqn] for fqn in tables_of(space)]
     with_memory = why.cheapest
     if why.binding not in ("table", "work", "shards"):
         with_memory = np.where(why.relaxed >= 0, why.relaxed, why.cheapest)
@@ -90,25 +89,25 @@ def _bound(space: SearchSpace, devices: Devices, placed: PlacedPlan) -> BoundExp
     usable = np.maximum(devices.storage, 0).sum(axis=0)
     tables = [
         BoundTable(
-            placed.names[place],
+            placed.names[table],
             described(space.options[cheapest]),
             float(space.option_perf[cheapest]),
             described(space.options[relaxed]),
             float(space.option_perf[relaxed]),
-            described(placed.options[place]),
-            float(placed_ms[place]),
+            described(placed.options[table]),
+            float(placed.space.option_perf[table]),
         )
-        for place, cheapest, relaxed in zip(places, why.cheapest, with_memory, strict=True)
+        for table, cheapest, relaxed in zip(in_plan, why.cheapest, with_memory, strict=True)
     ]
     return BoundExplained(
         ms=why.milliseconds,
         binding=why.binding,
         proven=why.proven,
         meaning={name: ARGUMENTS[name] for name in why.proven},
-        table=placed.names[places[why.table]],
+        table=placed.names[in_plan[why.table]],
         needed_bytes=dict(zip(KINDS, needed.tolist(), strict=True)),
         usable_bytes=dict(zip(KINDS, usable.tolist(), strict=True)),
-        tables=tuple(sorted(tables, key=lambda each: -each.excess_ms)),
+        tables=tuple(sorted(tables, key=lambda table: -table.excess_ms)),
     )
 
 
@@ -147,12 +146,12 @@ def _rank(placed: PlacedPlan, load: Load, rank: int) -> RankExplained:
     )
 
 
-def _dearest(placed: PlacedPlan, rank: int) -> list[int]:
-    """Return the tables with shards on a rank, as places in the plan, the dearest there first."""
+def _most_expensive(placed: PlacedPlan, rank: int) -> list[int]:
+    """Return the tables with shards on a rank, those that cost most there first."""
     on_rank = placed.rank == rank
     cost = np.bincount(placed.table[on_rank], placed.perf[on_rank], len(placed.options))
     there = set(placed.table[on_rank].tolist())
-    return [place for place in np.argsort(-cost, kind="stable").tolist() if place in there]
+    return [table for table in np.argsort(-cost, kind="stable").tolist() if table in there]
 
 
 def _table(
@@ -161,60 +160,60 @@ def _table(
     devices: Devices,
     placed: PlacedPlan,
     rank: int,
-    place: int,
+    table: int,
 ) -> TableExplained:
-    """Say what a table of a plan could be instead: as it is first, then what helps most."""
-    option, others = placed.options[place], placed.load(without=place)
-    table = tables_of(space)[option.fqn]
-    numbers = np.flatnonzero(space.table == table).tolist()
-    together = int((space.group == space.group[table]).sum()) - 1
-
-    def alternative(number: int) -> Alternative:
+    """Explain a table of a plan: the present option first, then its alternatives, best first."""
+    option, others = placed.options[table], placed.load(without=table)
+    number_of_table = tables_of(space)[option.fqn]
+    numbers = np.flatnonzero(space.table == number_of_table).tolist()
+    together = int((space.group == space.group[number_of_table]).sum()) - 1
+    now = _alternative(placed.space, table, rank, placed.load(), present=True)
+    present = placed.number_in(space, table)
+    found = []
+    for number in numbers:
         try:
             if together:
                 raise Obstacle(f"torchrec places it together with {together} other tables")
             load = replace(space, devices, others, number)[1]
+            alternative = _alternative(space, number, rank, load)
         except Obstacle as obstacle:
-            return _alternative(space.options[number], rank, obstacle=obstacle)
-        return _alternative(space.options[number], rank, load)
-
-    def slowest(each: Alternative) -> float:
-        return math.inf if each.slowest_rank_ms is None else each.slowest_rank_ms
-
-    now = _alternative(option, rank, placed.load(), present=True)
-    present = placed.number_in(space, place)
-    found = [
-        each
-        for number, each in zip(numbers, map(alternative, numbers), strict=True)
-        # The present option itself is of interest only where it would be better placed otherwise.
-        if number != present or slowest(each) < slowest(now) * (1 - _ROUNDING)
-    ]
-    found.sort(key=lambda each: (slowest(each), each.ms if each.why_not else 0.0))
+            alternative = _alternative(space, number, rank, obstacle=obstacle)
+        # The present option is listed again only where other ranks are better for it.
+        if number != present or _slowest(alternative) < _slowest(now) * (1 - _ROUNDING):
+            found.append(alternative)
+    found.sort(key=lambda other: (_slowest(other), other.ms if other.why_not else 0.0))
     return TableExplained(
-        table=placed.names[place],
-        rank_ms=float(placed.load(only=place).perf[rank]),
+        table=placed.names[table],
+        rank_ms=float(placed.load(only=table).perf[rank]),
         alternatives=(now, *found),
         left_out=_left_out(problem, option, [space.options[number] for number in numbers]),
     )
 
 
+def _slowest(alternative: Alternative) -> float:
+    ms = alternative.slowest_rank_ms
+    return math.inf if ms is None else ms
+
+
 def _alternative(
-    option: ShardingOption,
+    space: SearchSpace,
+    number: int,
     rank: int,
     load: Load | None = None,
     obstacle: Obstacle | None = None,
     present: bool = False,
 ) -> Alternative:
-    """Describe an option of a table, with the load of all ranks or what stands against it."""
-    perf = np.array([shard.perf.total for shard in option.shards], np.float64)
+    """Describe an option of a table, with the load of all ranks or the obstacle to it."""
+    option = space.options[number]
+    hbm, ddr, _ = space.option_storage[number].tolist()
     return Alternative(
         sharding_type=option.sharding_type,
         compute_kernel=option.compute_kernel,
         shards=len(option.shards),
-        ms=float(perf.sum()),
-        largest_shard_ms=float(perf.max()),
-        hbm_bytes=sum(int(shard.storage.hbm) for shard in option.shards),
-        ddr_bytes=sum(int(shard.storage.ddr) for shard in option.shards),
+        ms=float(space.option_perf[number]),
+        largest_shard_ms=float(space.largest_shard[number]),
+        hbm_bytes=hbm,
+        ddr_bytes=ddr,
         present=present,
         slowest_rank=None if load is None else int(load.perf.argmax()),
         slowest_rank_ms=None if load is None else float(load.perf.max()),
@@ -226,66 +225,69 @@ def _alternative(
 def _left_out(
     problem: EmbeddingProblem, option: ShardingOption, enumerated: Iterable[ShardingOption]
 ) -> Mapping[str, str]:
-    """Say of the sharding types and kernels that were not enumerated for a table, why not."""
+    """Return the reason for each sharding type and kernel that a table was not enumerated with."""
     device = problem.topology.compute_device
     constraint = problem.constraints.get(option.name)
-    types: set[str] = set()
-    kernels: set[str] = set()
-    for sharder in problem.sharders:
-        if sharder.module_type is type(option.module[1]):
-            types.update(sharder.sharding_types(device))
-            kernels.update(k for each in types for k in sharder.compute_kernels(each, device))
-            break
-    there = {name for each in enumerated for name in (each.sharding_type, each.compute_kernel)}
+    kind = type(option.module[1])
+    offered: dict[str, list[str]] = next(
+        (
+            {name: sharder.compute_kernels(name, device) for name in sharder.sharding_types(device)}
+            for sharder in problem.sharders
+            if sharder.module_type is kind
+        ),
+        {},
+    )
+    kernels = set(chain.from_iterable(offered.values()))
+    there = {name for other in enumerated for name in (other.sharding_type, other.compute_kernel)}
 
     def reason(name: str, allowed: list[str] | None) -> str:
         if allowed and name not in allowed:
             return "its constraints do not allow it"
-        if name not in types | kernels:
+        if name not in offered and name not in kernels:
             return "its sharder does not offer it"
         return "torchrec enumerates none here"
 
-    found = {
-        each.value: reason(each.value, constraint and constraint.sharding_types)
-        for each in ShardingType
-    }
-    found |= {
-        each.value: reason(each.value, constraint and constraint.compute_kernels)
-        for each in EmbeddingComputeKernel
-        if each.value in kernels
-    }
-    return {name: why for name, why in found.items() if name not in there}
+    possible = [
+        *((name.value, constraint and constraint.sharding_types) for name in ShardingType),
+        *(
+            (name.value, constraint and constraint.compute_kernels)
+            for name in EmbeddingComputeKernel
+            if name.value in kernels
+        ),
+    ]
+    return {name: reason(name, allowed) for name, allowed in possible if name not in there}
 
 
 def _difference(
     here: PlacedPlan, there: PlacedPlan, devices: Devices, variant: str
 ) -> PlanDifference:
-    """Compare with another variant's plan; the tables that add most to the mean first."""
+    """Compare with the plan of another variant, the tables that add most to the mean first."""
     ours, theirs = here.load().perf, there.load().perf
     by_options = float(ours.mean() - theirs.mean())
     tables = []
     other_options = 0
-    for place, option in enumerate(here.options):
+    for table, option in enumerate(here.options):
         other = there.by_fqn[option.fqn]
-        mine, its = here.table == place, there.table == other
         is_same_option = _key(option) == _key(there.options[other])
-        if is_same_option and (here.rank[mine] == there.rank[its]).all():
+        if (
+            is_same_option
+            and (here.rank[here.table == table] == there.rank[there.table == other]).all()
+        ):
             continue
         other_options += not is_same_option
-        load, moved = here.load(without=place), there.load(only=other)
-        load.perf[:] += moved.perf
-        load.used[:] += moved.used
-        here_ms, there_ms = float(here.perf[mine].sum()), float(there.perf[its].sum())
+        load, moved = here.load(without=table), there.load(only=other)
+        here_ms = float(here.space.option_perf[table])
+        there_ms = float(there.space.option_perf[other])
         tables.append(
             DifferentTable(
-                table=here.names[place],
+                table=here.names[table],
                 here=described(option),
                 there=described(there.options[other]),
                 here_ms=here_ms,
                 there_ms=there_ms,
                 mean_ms=(here_ms - there_ms) / here.ranks,
-                alone_ms=float(load.perf.max()),
-                fits=bool((load.used <= devices.storage).all()),
+                alone_ms=float((load.perf + moved.perf).max()),
+                fits=bool((load.used + moved.used <= devices.storage).all()),
             )
         )
     return PlanDifference(
@@ -296,11 +298,11 @@ def _difference(
         by_balance_ms=float(ours.max() - theirs.max()) - by_options,
         other_options=other_options,
         other_ranks=len(tables) - other_options,
-        tables=tuple(sorted(tables, key=lambda each: (-abs(each.mean_ms), each.alone_ms))),
+        tables=tuple(sorted(tables, key=lambda table: (-abs(table.mean_ms), table.alone_ms))),
     )
 
 
 def _key(option: ShardingOption) -> tuple[object, ...]:
-    """Return what makes an option that of a table: type, kernel, and the size of each shard."""
-    sizes = [(shard.size, shard.offset) for shard in option.shards]
-    return option.sharding_type, option.compute_kernel, sizes
+    """Return the type, the kernel and the boxes of the shards, which identify an option."""
+    boxes = [(shard.size, shard.offset) for shard in option.shards]
+    return option.sharding_type, option.compute_kernel, boxes

@@ -1,75 +1,52 @@
-"""A plan as arrays: what each of its shards costs and holds, and on which rank."""
+"""A plan as arrays: the cost, the memory and the rank of each shard."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from torchrec.distributed.planner.types import ShardingOption
 
 from planners.embedding.explain.replacement import Load
-from planners.embedding.search.space import Floats, Ints, SearchSpace
+from planners.embedding.search.space import SearchSpace, search_space
 
 
-@dataclass(frozen=True)
 class PlacedPlan:
-    """A plan of T tables with S shards, on R ranks; its figures are those of its own shards."""
+    """A plan of T tables with S shards on R ranks, with the estimates of the plan's own shards.
 
-    options: Sequence[ShardingOption]  # the chosen one of each table
-    ranks: int
+    `space` has one option per table, so a table and its option have one number. `table`, `rank`,
+    `perf` (milliseconds) and `storage` (bytes of HBM, DDR and SSD) are by shard, shape (S,) or
+    (S, 3).
+    """
 
-    @cached_property
-    def table(self) -> Ints:
-        """The table of each shard, as its option's place in the plan, shape (S,)."""
-        return np.repeat(np.arange(len(self.options)), [len(each.shards) for each in self.options])
-
-    @cached_property
-    def rank(self) -> Ints:
-        """The rank of each shard, shape (S,)."""
-        return np.array([s.rank for each in self.options for s in each.shards], np.int64)
-
-    @cached_property
-    def perf(self) -> Floats:
-        """Milliseconds of each shard, shape (S,)."""
-        return np.array([s.perf.total for each in self.options for s in each.shards], np.float64)
-
-    @cached_property
-    def storage(self) -> Ints:
-        """Bytes of HBM, DDR and SSD of each shard, shape (S, 3)."""
-        held = [s.storage for each in self.options for s in each.shards]
-        return np.array([(s.hbm, s.ddr, s.ssd) for s in held], np.int64).reshape(-1, 3)
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """The names of the tables in texts: with their path where two have one name."""
-        names = [each.name for each in self.options]
-        return tuple(each.fqn if names.count(each.name) > 1 else each.name for each in self.options)
-
-    @cached_property
-    def by_fqn(self) -> dict[str, int]:
-        """The place of each table in the plan, by torchrec's `fqn`."""
-        return {option.fqn: place for place, option in enumerate(self.options)}
+    def __init__(self, options: Sequence[ShardingOption], ranks: int) -> None:
+        self.options, self.ranks = options, ranks
+        self.space = space = search_space(options)
+        self.table = np.repeat(np.arange(len(options)), np.diff(space.first_shard))
+        self.rank = np.array([shard.rank for option in options for shard in option.shards])
+        self.perf, self.storage = space.total[space.estimate], space.storage[space.estimate]
+        names = [option.name for option in options]
+        # Names are shown with their path only where two tables have the same name.
+        self.names = [
+            option.fqn if names.count(option.name) > 1 else option.name for option in options
+        ]
+        self.by_fqn = {option.fqn: table for table, option in enumerate(options)}
 
     def load(self, without: int | None = None, only: int | None = None) -> Load:
-        """Return what ranks have on them, without one table, or with one alone."""
+        """Return the load of the ranks, without one table or with one table alone."""
         chosen = self.table == only if only is not None else self.table != without
         load = Load(np.zeros(self.ranks), np.zeros((self.ranks, 3), np.int64))
         np.add.at(load.perf, self.rank[chosen], self.perf[chosen])
         np.add.at(load.used, self.rank[chosen], self.storage[chosen])
         return load
 
-    def number_in(self, space: SearchSpace, place: int) -> int | None:
-        """Return which option of a search space a table has here; None where it has none of them.
+    def number_in(self, space: SearchSpace, table: int) -> int | None:
+        """Return the option of a search space that a table has here, or None if it has none.
 
-        A variant may plan with options of its own, e.g. with larger caches than torchrec's.
+        A variant may plan with options of its own, such as larger caches than torchrec's.
         """
-        mine, shards = self.options[place], self.table == place
-        for number, option in enumerate(space.options):
-            if (option.fqn, option.sharding_type, option.compute_kernel) == (
-                mine.fqn,
-                mine.sharding_type,
-                mine.compute_kernel,
-            ):
+        option, shards = self.options[table], self.table == table
+        kind = option.fqn, option.sharding_type, option.compute_kernel
+        for number, other in enumerate(space.options):
+            if (other.fqn, other.sharding_type, other.compute_kernel) == kind:
                 estimates = space.estimates_of(number)
                 if np.array_equal(space.total[estimates], self.perf[shards]) and np.array_equal(
                     space.storage[estimates], self.storage[shards]
@@ -79,12 +56,11 @@ class PlacedPlan:
 
 
 def tables_of(space: SearchSpace) -> dict[str, int]:
-    """Return the number of each table of a search space, by torchrec's `fqn`, in their order."""
-    return {
-        option.fqn: table for option, table in zip(space.options, space.table.tolist(), strict=True)
-    }
+    """Return the number of each table of a search space by torchrec's `fqn`, in order."""
+    fqns = [option.fqn for option in space.options]
+    return dict(zip(fqns, space.table.tolist(), strict=True))
 
 
 def described(option: ShardingOption) -> str:
-    """Return an option as people read it: how many shards, sharding type, kernel."""
+    """Return the text of an option: number of shards, sharding type, kernel."""
     return f"{len(option.shards)} x {option.sharding_type} {option.compute_kernel}"

@@ -1,15 +1,24 @@
-"""The figures of an explanation; as JSON they are what `shardbench explain --out` writes.
+"""The figures of an explanation, which `shardbench explain --out` writes as JSON.
 
-Milliseconds are torchrec's estimates, `ms` of one rank unless they are said to be a table's.
+Milliseconds are torchrec's estimates, `ms` of one rank unless described as a table's.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+PERF = {
+    "fwd_compute": "forward\ncompute",
+    "fwd_comms": "forward\ncomms",
+    "bwd_compute": "backward\ncompute",
+    "bwd_comms": "backward\ncomms",
+    "prefetch_compute": "prefetch",
+}
+"""The components of torchrec's `Perf` that its total sums, with a heading of a column."""
+
 
 @dataclass(frozen=True, slots=True)
 class FullestRank:
-    """The rank whose memory of a kind is fullest by its share: bytes used, and what it may use."""
+    """The rank with the largest share of its memory used, for one kind of memory."""
 
     kind: str
     rank: int
@@ -19,39 +28,39 @@ class FullestRank:
 
 @dataclass(frozen=True, slots=True)
 class BoundTable:
-    """A table in the argument for the bound: its options, each with what all its shards cost."""
+    """A table's options in the argument for the bound; `ms` is of all its shards together."""
 
     table: str
-    option: str  # the cheapest that the argument `shards` allows
+    option: str  # the cheapest in the argument `shards`
     ms: float
-    with_memory: str  # that of the relaxed plan of `memory` or `hosts` where one binds, or the same
+    with_memory: str  # in the relaxed plan of `memory` or `hosts` if one binds, else the same
     with_memory_ms: float
-    placed: str  # that of the plan that is explained
+    placed: str  # in the explained plan
     placed_ms: float
 
     @property
     def excess_ms(self) -> float:
-        """Milliseconds that the plan spends on it beyond the bound, on all ranks together."""
+        """Milliseconds that the plan spends beyond the relaxed plan, on all ranks together."""
         return self.placed_ms - self.with_memory_ms
 
 
 @dataclass(frozen=True, slots=True)
 class BoundExplained:
-    """The bound, by argument; bytes are by kind of memory, on all ranks together."""
+    """The bound by argument; bytes are by kind of memory, on all ranks together."""
 
     ms: float
-    binding: str  # the first argument to prove all of it
+    binding: str  # the first argument that proves all of it
     proven: Mapping[str, float]  # milliseconds
     meaning: Mapping[str, str]
-    table: str  # that the argument `table` is about
-    needed_bytes: Mapping[str, int]  # by the cheapest options
+    table: str  # the table of the argument `table`
+    needed_bytes: Mapping[str, int]  # of the cheapest options
     usable_bytes: Mapping[str, int]
     tables: tuple[BoundTable, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedShard:
-    """A shard on the rank: `size` in rows and columns; `ms` is the sum of `perf_ms`."""
+    """A shard on the rank, of `size` rows and columns; `ms` is the sum of `perf_ms`."""
 
     table: str
     sharding_type: str
@@ -66,7 +75,7 @@ class PlacedShard:
 
 @dataclass(frozen=True, slots=True)
 class RankExplained:
-    """A rank, its shards from the dearest on."""
+    """A rank and its shards, the most expensive first."""
 
     rank: int
     ms: float
@@ -78,12 +87,11 @@ class RankExplained:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """An option of a table, with all others left where they are; `present` is the one now.
+    """An option of a table while all other tables stay; `present` is the current one.
 
-    `ms` and bytes are of all its shards together, `largest_shard_ms` of its dearest one. With it,
-    the slowest rank and the one that is looked at would have so many milliseconds, None where that
-    is not possible. `why_not` says why: for lack of memory, of `lacking` kind, a shard needs
-    `needed_bytes`, and `free_bytes` are free where it may go.
+    `ms` and bytes are of all its shards together. `slowest_rank` and the milliseconds of it and of
+    the explained rank are None if the option is not possible, for the reason `why_not`. If memory
+    is `lacking`, a shard needs `needed_bytes` and at most `free_bytes` are free on its ranks.
     """
 
     sharding_type: str
@@ -104,13 +112,13 @@ class Alternative:
 
     @property
     def option(self) -> str:
-        """The option as people read it."""
+        """The text of the option: number of shards, sharding type, kernel."""
         return f"{self.shards} x {self.sharding_type} {self.compute_kernel}"
 
 
 @dataclass(frozen=True, slots=True)
 class TableExplained:
-    """A table on the rank, and what else it could be; what is not, by `left_out`, and why."""
+    """A table on the rank and its alternatives; `left_out` has the reason by type or kernel."""
 
     table: str
     rank_ms: float
@@ -119,34 +127,34 @@ class TableExplained:
 
     @property
     def best(self) -> Alternative:
-        """The alternative with which the slowest rank is fastest; as it is now, if none helps."""
-        possible = (each for each in self.alternatives if each.slowest_rank_ms is not None)
-        return min(possible, key=lambda each: (each.slowest_rank_ms or 0.0, not each.present))
+        """The alternative with the fastest slowest rank; the present one if none helps."""
+        possible = (option for option in self.alternatives if not option.why_not)
+        return min(possible, key=lambda option: (option.slowest_rank_ms or 0, not option.present))
 
 
 @dataclass(frozen=True, slots=True)
 class DifferentTable:
-    """A table that the other plan places otherwise: `ms` of all its shards, `here` and `there`."""
+    """A table that two plans place differently: option and `ms` of all shards in each plan."""
 
     table: str
     here: str
     there: str
     here_ms: float
     there_ms: float
-    mean_ms: float  # that it adds to the mean of the ranks here and not there
-    alone_ms: float  # of this plan's slowest rank with this table alone placed as it is there
-    fits: bool  # whether the memory left here holds it so
+    mean_ms: float  # added to the mean of the ranks, here less there
+    alone_ms: float  # slowest rank of this plan with only this table placed as there
+    fits: bool  # whether it then fits into memory
 
 
 @dataclass(frozen=True, slots=True)
 class PlanDifference:
-    """The difference to another variant's plan, whose slowest and mean rank are given."""
+    """The difference to the plan of another variant; `slowest_ms`, `mean_ms` are that plan's."""
 
     variant: str
     slowest_ms: float
     mean_ms: float
-    by_options_ms: float  # the difference of the means, to which the tables' `mean_ms` add up
-    by_balance_ms: float  # the rest: how much farther the slowest rank is from the mean
+    by_options_ms: float  # difference of the means: the sum of the tables' `mean_ms`
+    by_balance_ms: float  # the rest of the difference of the slowest ranks
     other_options: int
     other_ranks: int
     tables: tuple[DifferentTable, ...]

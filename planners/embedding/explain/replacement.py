@@ -1,6 +1,7 @@
-"""The rating of a plan with one table placed otherwise and all others left where they are."""
+"""Rates a plan with one table placed differently while all others stay."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,19 +13,15 @@ KINDS = ("HBM", "DDR", "SSD")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of ranks: milliseconds, shape (R,), and bytes of HBM, DDR, SSD, (R, 3)."""
+    """The load of ranks: milliseconds (R,), and bytes of HBM, DDR and SSD (R, 3)."""
 
     perf: Floats
     used: Ints
 
-    def copy(self) -> "Load":
-        """Return a load that can be changed by itself."""
-        return Load(self.perf.copy(), self.used.copy())
-
 
 @dataclass(eq=False)
 class Obstacle(Exception):
-    """An option cannot be placed; the fields are those of an `Alternative`."""
+    """An option cannot be placed; the fields are those of `Alternative`."""
 
     why_not: str
     lacking: str = ""
@@ -33,7 +30,7 @@ class Obstacle(Exception):
 
     @classmethod
     def of_memory(cls, needed: Ints, free: Ints) -> "Obstacle":
-        """Return what is said of the first kind of memory of which there is too little."""
+        """Return the obstacle for the first kind of memory that is too small."""
         if (needed <= free).all():
             return cls("no rank has enough of each kind of memory free")
         kind = int((needed > free).argmax())
@@ -48,17 +45,17 @@ class Obstacle(Exception):
 def replace(
     space: SearchSpace, devices: Devices, others: Load, option: int
 ) -> tuple[list[int], Load]:
-    """Return the ranks of an option's shards, where ranks have `others` on them, and the load then.
+    """Place an option on ranks that have the load `others`; return its ranks and the new load.
 
-    Its shards go where torchrec allows them to, the dearest first, each on the rank that has least
-    on it of those that have memory left for it, the lowest of equals. What must go onto one host
-    goes onto the one whose slowest rank is then the fastest, blocks of a grid one after the other.
-    Where all shards are equal, no placement rates better; else it is greedy. Raises Obstacle.
+    Shards go where torchrec allows them, the most expensive first, each on the least loaded rank
+    with enough memory, the lowest of equals. Shards of one host go on the host where the slowest
+    rank stays fastest; blocks of a grid follow each other. The result is optimal if all shards are
+    equal, else greedy. Raises Obstacle.
     """
     shards, placement = space.estimates_of(option), space.placement[option]
     ranks, count, size = range(devices.ranks), len(shards), devices.host_ranks
     hosts = [ranks[host * size : (host + 1) * size] for host in range(devices.hosts)]
-    trial = _TrialPlacement(space, devices, others.copy())
+    trial = _TrialPlacement(space, devices, deepcopy(others))
     if placement == Placement.UNIFORM:
         if count != devices.ranks:
             raise Obstacle(f"its {count} shards are not one for each rank")
@@ -78,7 +75,7 @@ def replace(
 
 @dataclass(slots=True)
 class _TrialPlacement:
-    """Puts shards on ranks, whose load it changes; raises Obstacle where they cannot go."""
+    """Puts shards on ranks and adds them to the load; raises Obstacle if they do not fit."""
 
     space: SearchSpace
     devices: Devices
@@ -89,7 +86,7 @@ class _TrialPlacement:
         self.load.used[rank] += self.space.storage[estimate]
 
     def in_order(self, shards: Ints, ranks: range) -> list[int]:
-        """Put shard after shard on rank after rank."""
+        """Put shard i on the i-th rank."""
         for estimate, rank in zip(shards.tolist(), ranks, strict=True):
             free = self.devices.storage[rank] - self.load.used[rank]
             if (self.space.storage[estimate] > free).any():
@@ -98,7 +95,7 @@ class _TrialPlacement:
         return list(ranks)
 
     def spread(self, shards: Ints, ranks: range) -> list[int]:
-        """Put each shard on the rank that has least on it, of those that can hold it."""
+        """Put each shard on the least loaded rank that can hold it."""
         among = np.array(ranks)
         taken = [0] * len(shards)
         for place in np.argsort(-self.space.total[shards], kind="stable").tolist():
@@ -117,11 +114,11 @@ class _TrialPlacement:
         shards: Ints,
         put: Callable[["_TrialPlacement", Ints, range], list[int]],
     ) -> list[int]:
-        """Put all shards on the host that is the fastest with them."""
+        """Put all shards on the host where the slowest rank is then fastest."""
         possible: list[tuple[float, Load, list[int]]] = []
         obstacles: list[Obstacle] = []
         for host in hosts:
-            trial = _TrialPlacement(self.space, self.devices, self.load.copy())
+            trial = _TrialPlacement(self.space, self.devices, deepcopy(self.load))
             try:
                 taken = put(trial, shards, host)
             except Obstacle as obstacle:
@@ -130,11 +127,11 @@ class _TrialPlacement:
                 possible.append((float(trial.load.perf[np.array(host)].max()), trial.load, taken))
         if not possible:
             raise obstacles[0]
-        _, self.load, taken = min(possible, key=lambda each: each[0])
+        _, self.load, taken = min(possible, key=lambda trial: trial[0])
         return taken
 
     def on_several_of(self, hosts: Sequence[range], shards: Ints) -> list[int]:
-        """Put blocks of shards, one for each rank of a host, on hosts; none has two too early."""
+        """Put blocks of one shard per rank on hosts; no host gets two before each has one."""
         taken: list[int] = []
         waiting: list[range] = []
         for block in np.split(shards, len(shards) // self.devices.host_ranks):

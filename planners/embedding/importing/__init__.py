@@ -1,1 +1,1 @@
-"""Tables that were written down for others: spreadsheets, TorchEasyRec's configs, models."""
+"""Imports tables from spreadsheets, TorchEasyRec's configs and torchrec models."""

@@ -1,24 +1,21 @@
-"""Tables as a source has them, and as the planner takes them."""
+"""Turns tables as a source has them into tables that the planner takes."""
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
 
 from harness.contract import UsageError, printable
-from planners.embedding.tables.files import (
-    MOST_DIM,
-    MOST_POOLING,
-    MOST_ROWS,
-    MOST_TABLES,
-    Table,
-)
+from planners.embedding.tables.files import MOST_DIM, MOST_TABLES, Table, value_of
 
 _MOST_NAMED = 4
 _MOST_NAME = 30
 _DIM_STEP = 4
-# A spreadsheet takes a cell that begins so for a formula, a reader of tables a line for a comment.
+DIM = Annotated[int, Meta(ge=1, le=MOST_DIM, description=f"a whole number from 1 to {MOST_DIM:,}")]
+# Spreadsheets take such a cell for a formula, readers of tables such a line for a comment.
 _NOT_FIRST = "=+-@#"
 _DTYPES = {
     **dict.fromkeys(("fp32", "float32", "float", "f32", "torchfloat32", "32", "single"), "fp32"),
@@ -28,18 +25,18 @@ _DTYPES = {
 
 
 class Draft(NamedTuple):
-    """A table as its source has it, of `rows` x `dim` elements; `place` is for errors."""
+    """A table as its source has it, not yet checked; errors name its `place`."""
 
     place: str
     name: str
-    rows: int
-    dim: int
-    pooling_factors: tuple[float, ...]  # of each feature the mean number of indices per sample
+    rows: int | str
+    dim: int | str
+    pooling_factors: tuple[float, ...] | str  # mean number of indices per sample, by feature
     dtype: str
 
 
 class Notes:
-    """The reasons for all that an import assumed, changed or left out, and the names concerned."""
+    """What an import assumed, changed and left out: the names concerned, by reason."""
 
     def __init__(self) -> None:
         self.assumed: dict[str, list[str]] = defaultdict(list)
@@ -48,7 +45,7 @@ class Notes:
 
 
 def sentences(notes: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """Return each reason with the first of the names that it is about; the rest is counted."""
+    """Return each reason with the first names that it concerns; the rest is counted."""
     return tuple(f"{reason}: {_listed(list(dict.fromkeys(notes[reason])))}" for reason in notes)
 
 
@@ -65,7 +62,7 @@ def _short(name: str) -> str:
 
 
 def known_dtype(text: str, name: str, notes: Notes) -> str | None:
-    """Return a table's data type by any of its usual names; for others None, and note it."""
+    """Return the data type with any of its usual names; for others None, with a note."""
     dtype = _DTYPES.get(re.sub(r"[\W_]", "", text.lower()))
     if dtype is None:
         reason = f"tables of data type {text}, which the planner here does not know"
@@ -74,27 +71,29 @@ def known_dtype(text: str, name: str, notes: Notes) -> str | None:
 
 
 def finished(drafts: Iterable[Draft], source: str, notes: Notes) -> tuple[Table, ...]:
-    """Return the tables as planner and torch take them; raises UsageError for none or too many."""
+    """Return tables that planner and torch take; raises UsageError for bad, no or many tables."""
     from torch import nn
 
-    # Torch refuses the names of what its own modules have, such as `type`.
+    # Torch refuses names of attributes of its own modules, such as `type`.
     taken = set(dir(nn.ModuleDict()))
     numbers: dict[str, Iterator[int]] = defaultdict(lambda: count(2))
     tables: list[Table] = []
     for number, draft in enumerate(drafts):
         if number == MOST_TABLES:
             raise UsageError(f"{source} lists more tables than {MOST_TABLES:,}.")
-        _check(draft)
+        rows = value_of("rows", draft.rows, draft.place)
+        given = value_of("dim", draft.dim, draft.place, DIM)
+        factors = value_of("pooling_factor", draft.pooling_factors, draft.place)
         wanted = draft.name or f"table_{number}"
         name = _free_name(wanted, taken, numbers)
         if name != wanted:
-            reason = "names were changed to such as torch and files of tables take, each once"
+            reason = "names were changed to unique ones that torch and files of tables take"
             notes.changed[reason].append(f"{_short(wanted)} to {_short(name)}")
-        dim = -(-draft.dim // _DIM_STEP) * _DIM_STEP
-        if dim != draft.dim:
+        dim = -(-given // _DIM_STEP) * _DIM_STEP
+        if dim != given:
             reason = f"dim was rounded up to a multiple of {_DIM_STEP}, which fbgemm's kernels need"
-            notes.changed[reason].append(f"{draft.name} {draft.dim} to {dim}")
-        tables.append(Table(name, draft.rows, dim, draft.pooling_factors, draft.dtype))
+            notes.changed[reason].append(f"{draft.name} {given} to {dim}")
+        tables.append(Table(name, rows, dim, factors, draft.dtype))
     if not tables:
         reasons = "; ".join(sentences(notes.left_out))
         raise UsageError(
@@ -103,22 +102,8 @@ def finished(drafts: Iterable[Draft], source: str, notes: Notes) -> tuple[Table,
     return tuple(tables)
 
 
-def _check(draft: Draft) -> None:
-    for what, value, most in (("rows", draft.rows, MOST_ROWS), ("dim", draft.dim, MOST_DIM)):
-        if not 1 <= value <= most:
-            raise UsageError(
-                f"{draft.place}: {what} must be a whole number from 1 to {most:,}, not {value}."
-            )
-    for factor in draft.pooling_factors:
-        if not 0 < factor <= MOST_POOLING:
-            raise UsageError(
-                f"{draft.place}: a pooling factor must be a positive number up to "
-                f"{MOST_POOLING:,}, not {factor:g}."
-            )
-
-
 def _free_name(name: str, taken: set[str], numbers: Mapping[str, Iterator[int]]) -> str:
-    """Return a name like this one that torch and files of tables take, and take it."""
+    """Return a similar name that torch and files of tables take, and add it to `taken`."""
     usable = "".join(letter if letter.isprintable() else "_" for letter in name.strip())
     usable = usable.replace(".", "_") or "_"
     if usable[0] in _NOT_FIRST:

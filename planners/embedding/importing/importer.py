@@ -1,4 +1,4 @@
-"""Imports embedding tables from any of the formats that are known."""
+"""Imports embedding tables from all known formats."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,12 +15,19 @@ from harness.contract import (
     unknown,
 )
 from planners.embedding.importing import csv_parquet
-from planners.embedding.importing.drafts import Draft, Notes, finished, sentences
+from planners.embedding.importing.drafts import DIM, Draft, Notes, finished, sentences
 from planners.embedding.inventory import inventory_of
-from planners.embedding.tables.files import SUFFIXES, content_of, is_table_file, parse_tables
+from planners.embedding.tables.files import (
+    FIELDS,
+    SUFFIXES,
+    content_of,
+    is_table_file,
+    parse_tables,
+    value_of,
+)
 
 FORMATS = {
-    "csv": "tables, a row each, in a CSV file with columns of any usual name",
+    "csv": "a CSV file with a row per table and columns of any usual name",
     "parquet": "the same in a Parquet file",
     "tzrec": "the config of a TorchEasyRec model, as .config or .json",
     "model": "module:function that makes a torchrec model",
@@ -34,15 +41,15 @@ _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def read(request: ImportRequest) -> Imported:
-    """Return the tables of a source as the content of a file, and what was assumed for them.
+    """Return the tables of a source as the content of a file, with notes on what was assumed.
 
-    Raises UsageError where the source cannot be used, or the request asks for what there is not.
+    Raises UsageError for a source that cannot be used, or an unknown format, field or column.
     """
     if not is_table_file(request.target):
         raise UsageError(f"{request.target}: a file of tables must end in {' or '.join(SUFFIXES)}.")
-    for role in (*request.columns, *request.assumed):
-        if role not in csv_parquet.FIELDS:
-            raise unknown("field", role, csv_parquet.FIELDS)
+    for field in (*request.columns, *request.assumed):
+        if field not in FIELDS:
+            raise unknown("field", field, FIELDS)
     kind = _format(request)
     if request.columns and kind not in ("csv", "parquet"):
         raise UsageError(f"--column is for CSV and Parquet files; {request.source} has no columns.")
@@ -51,16 +58,16 @@ def read(request: ImportRequest) -> Imported:
     notes = Notes()
     tables = finished(_drafts(request, kind, notes), request.source, notes)
     content = content_of(tables, request.target)
-    if parse_tables(content, request.target) != tables:  # what is written can always be read back
+    if parse_tables(content, request.target) != tables:  # every written file can be read
         raise AssertionError(f"{request.source} reads otherwise once it is written")
     return Imported(
         content,
         inventory_of(tables, f"Tables of {request.source}"),
-        *(sentences(each) for each in (notes.assumed, notes.changed, notes.left_out)),
+        *map(sentences, (notes.assumed, notes.changed, notes.left_out)),
     )
 
 
-IMPORTING = Importing(formats=FORMATS, suffixes=SUFFIXES, fields=csv_parquet.FIELDS, read=read)
+IMPORTING = Importing(formats=FORMATS, suffixes=SUFFIXES, fields=tuple(FIELDS), read=read)
 
 
 def _format(request: ImportRequest) -> str:
@@ -97,8 +104,10 @@ def _drafts(request: ImportRequest, kind: str, notes: Notes) -> Iterator[Draft]:
     else:
         config = parse_text(read_file(source), source)
     rows, dim = (
-        csv_parquet.whole(assumed[role], "--assume", role) if role in assumed else None
-        for role in ("rows", "dim")
+        value_of(field, csv_parquet.plain_number(assumed[field]), "--assume", kind)
+        if field in assumed
+        else None
+        for field, kind in (("rows", None), ("dim", DIM))
     )
     return tzrec.drafts_of(
         config, source, tzrec.Defaults(rows, dim, _pooling_factor(assumed)), notes
@@ -106,7 +115,9 @@ def _drafts(request: ImportRequest, kind: str, notes: Notes) -> Iterator[Draft]:
 
 
 def _pooling_factor(assumed: Mapping[str, str]) -> float:
-    found = csv_parquet.factors(assumed.get("pooling_factor", "1"), "--assume")
+    found: tuple[float, ...] = value_of(
+        "pooling_factor", assumed.get("pooling_factor", "1"), "--assume"
+    )
     if len(found) != 1:
         raise UsageError("--assume: pooling_factor must be one number.")
     return found[0]

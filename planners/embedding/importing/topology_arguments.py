@@ -1,4 +1,4 @@
-"""The arguments of torchrec's own `Topology`: read from JSON, and the traps that only they have."""
+"""Reads the arguments of torchrec's `Topology` from JSON, and finds their traps."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ class _Arguments(
         "hbm_to_ddr_bw": "hbm_to_ddr_mem_bw",
     },
 ):
-    """The columns of a topology file as torchrec calls them, each with what was written."""
+    """The columns of a topology file under torchrec's names, with the values as written."""
 
     name: str = "torchrec"
     gpu: str = ""
@@ -54,15 +54,15 @@ def _read(content: bytes, file: str) -> TopologyRow:
 
 def _traps(row: TopologyRow, values: Mapping[str, Any], gpus: int | None) -> Iterator[TopologyTrap]:
     if "gpus_per_host" not in row.texts and (row.gpus or 1) > 1:
-        wrong = f"is left out, so torchrec takes all {row.gpus} ranks to be in one host"
+        wrong = f"is left out, so torchrec assumes all {row.gpus} ranks are in one host"
         yield TopologyTrap("gpus_per_host", wrong, "the GPUs that NVLink joins")
     local, hosts = values.get("gpus_per_host"), values.get("hosts_per_nvlink_domain", 1)
     if not local or hosts == 1:
         return
     domain = local * hosts
     wrong = (
-        f"pod_size changes no bandwidth in torchrec 1.9.2: with local_world_size={local}, what "
-        f"more than {local} ranks exchange is planned at inter_host_bw, though NVLink joins "
+        f"pod_size changes no bandwidth in torchrec 1.9.2: with local_world_size={local}, all "
+        f"exchanges of more than {local} ranks are planned at inter_host_bw, though NVLink joins "
         f"{domain}"
     )
     if gpus and domain > gpus:
@@ -78,9 +78,9 @@ TOPOLOGY = LibraryTopology(
     library="torchrec",
     read=_read,
     traps=_traps,
-    arguments={each.name: each.encode_name for each in msgspec.structs.fields(_Arguments)},
-    # Of torchrec 1.9.2 (its planner/constants.py): one machine's memory and another one's NVLink,
-    # both ways together.
+    arguments={field.name: field.encode_name for field in msgspec.structs.fields(_Arguments)},
+    # planner/constants.py of torchrec 1.9.2: the memory of one machine and the NVLink of another,
+    # both directions together.
     defaults={
         "hbm_bytes": "32 GiB",
         "intra_host_bw": "600 GiB/s",

@@ -1,4 +1,4 @@
-"""Tables of a torchrec model that a user's function makes: their configs, never their weights."""
+"""Reads the configs of the tables of a torchrec model that a user's function makes."""
 
 import importlib
 import sys
@@ -20,15 +20,15 @@ _PLAIN = "nn.Embedding and nn.EmbeddingBag, which torchrec's planner does not pl
 
 
 def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draft]:
-    """Yield the tables of the model that `module:function` makes, or of its list of configs.
+    """Yield the tables of the model, or list of configs, that `module:function` returns.
 
-    Raises UsageError where there is no such function, it raises, or it returns something else.
+    Raises UsageError if there is no such function, it raises, or it returns something else.
     """
     made = _made_by(source)
     if isinstance(made, nn.Module):
         configs = list(_configs(made, notes))
     elif isinstance(made, list | tuple) and all(
-        isinstance(each, BaseEmbeddingConfig) for each in made
+        isinstance(config, BaseEmbeddingConfig) for config in made
     ):
         configs = list(made)
     else:
@@ -38,7 +38,7 @@ def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draf
         )
     for config in configs:
         if dtype := known_dtype(config.data_type.value, config.name, notes):
-            reason = f"pooling factor {pooling_factor:g} for each feature, since no model tells it"
+            reason = f"pooling factor {pooling_factor:g} for each feature, which no model holds"
             notes.assumed[reason].append("every table")
             yield Draft(
                 f"{source}, table '{config.name}'",
@@ -51,7 +51,7 @@ def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draf
 
 
 def _made_by(source: str) -> object:
-    """Return what the function returns, whose module is looked for in the current folder first."""
+    """Call the function; its module is searched for in the current folder first."""
     module_name, _, function_name = source.partition(":")
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
@@ -62,7 +62,7 @@ def _made_by(source: str) -> object:
         if not callable(found):
             raise TypeError(f"{function_name} is no function")
         return found()
-    except (Exception, SystemExit) as error:  # somebody else's code may raise anything
+    except (Exception, SystemExit) as error:  # a user's code may raise anything
         raise UsageError(f"{source} could not be called: {one_line(error)}.") from None
     finally:
         if folder in sys.path:
@@ -70,7 +70,7 @@ def _made_by(source: str) -> object:
 
 
 def _configs(model: nn.Module, notes: Notes) -> Iterator[Any]:
-    """Yield the configs of all collections in a model, an inner one once with its outer one."""
+    """Yield the configs of all collections of a model, without collections inside others."""
     waiting = [("", model)]
     visited: set[int] = set()
     while waiting:
@@ -85,5 +85,5 @@ def _configs(model: nn.Module, notes: Notes) -> Iterator[Any]:
         elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
             notes.left_out[_PLAIN].append(name or type(module).__name__)
         else:
-            inner = [(f"{name}.{key}".lstrip("."), each) for key, each in module.named_children()]
+            inner = [(f"{name}.{key}".lstrip("."), child) for key, child in module.named_children()]
             waiting += reversed(inner)

@@ -1,8 +1,8 @@
-"""Tables of a TorchEasyRec config: those that its feature groups look up.
+"""Finds the tables that the feature groups of a TorchEasyRec config look up.
 
 The rules are those of tzrec/features and tzrec/modules/embedding.py of alibaba/TorchEasyRec: a
-feature looks up the table of its `embedding_name`, or of its own; groups of type WIDE, and groups
-with an `embedding_name_suffix`, have tables of their own.
+feature looks up the table `embedding_name` if set, else its own; groups of type WIDE and groups
+with an `embedding_name_suffix` have separate tables.
 """
 
 from collections.abc import Iterator, Set
@@ -13,19 +13,19 @@ from harness.contract import UsageError
 from planners.embedding.importing.drafts import Draft, Notes, known_dtype
 from planners.embedding.importing.tzrec_config import Config
 
-# These have a table in any case; of the others, only those that turn their value into an index.
+# These always have a table; other kinds only if they turn their value into an index.
 _SPARSE = ("id_feature", "combo_feature", "bool_mask_feature", "tokenize_feature")
 _KINDS = (
     *_SPARSE,
     *("raw_feature", "lookup_feature", "match_feature", "expr_feature", "overlap_feature"),
     *("custom_feature", "kv_dot_product", "combine_feature"),
 )
-_DEEP, _WIDE, _SEQUENCE = range(3)  # from _SEQUENCE on, types of sequences
+_DEEP, _WIDE, _SEQUENCE = range(3)  # _SEQUENCE and above are sequences
 _WIDE_DIMS = {"deepfm": 4, "wide_and_deep": 4, "xdeepfm": 16}
 
 
 class Defaults(NamedTuple):
-    """The assumed size of a table, None for no assumption, and number of indices per sample."""
+    """The assumed rows and dim of a table, or None, and number of indices per sample."""
 
     rows: int | None
     dim: int | None
@@ -33,7 +33,7 @@ class Defaults(NamedTuple):
 
 
 class _Feature(NamedTuple):
-    """A feature of a config, by itself or in a sequence of some length, 0 for any."""
+    """A feature of a config, possibly in a sequence of a `length`, 0 if not stated."""
 
     place: str
     kind: str
@@ -45,7 +45,7 @@ class _Feature(NamedTuple):
 
 @dataclass(slots=True)
 class _SharedTable:
-    """A table of `rows` x `dim` elements, and the features that look it up, as sequences or not."""
+    """A table and the features that look it up; `is_sequence` has the kinds of lookup."""
 
     first: _Feature
     rows: int
@@ -56,28 +56,28 @@ class _SharedTable:
 
 
 def drafts_of(config: Config, source: str, defaults: Defaults, notes: Notes) -> Iterator[Draft]:
-    """Yield the tables of a config in its order; raises UsageError where it contradicts itself."""
+    """Yield the tables of a config in its order; raises UsageError for contradictions."""
     if not config.message.feature_configs:
         raise UsageError(f"{source} has no feature_configs, so it is no config of TorchEasyRec.")
     tables = _shared_tables(config, defaults, notes)
     for name, table in tables.items():
         if dtype := known_dtype(table.dtype, name, notes):
-            factors = [_pooling_factor(each, defaults, notes) for each in table.features.values()]
+            factors = [_pooling_factor(f, defaults, notes) for f in table.features.values()]
             place = table.first.place
             yield Draft(place, name, table.rows, table.dim, tuple(factors), dtype)
     for name, table in tables.items():
         if len(table.is_sequence) == 2:
             reason = (
-                "the second copy that TorchEasyRec has of tables that are looked up pooled and as "
+                "the second copy that TorchEasyRec keeps of tables looked up both pooled and as "
                 "sequences"
             )
             notes.left_out[reason].append(name)
-        if any(each.message.HasField("embedding_constraints") for each in table.features.values()):
+        if any(f.message.HasField("embedding_constraints") for f in table.features.values()):
             notes.left_out["embedding_constraints, which no file of tables holds"].append(name)
 
 
 def _shared_tables(config: Config, defaults: Defaults, notes: Notes) -> dict[str, _SharedTable]:
-    """Return the tables by name; note the features that look up none as left out."""
+    """Return the tables by name; note features without a table as left out."""
     model = config.message.model_config
     groups = tuple(_groups(model))
     used = frozenset[str]().union(*(names for names, _, _ in groups))
@@ -86,7 +86,7 @@ def _shared_tables(config: Config, defaults: Defaults, notes: Notes) -> dict[str
     for feature in _features(config):
         name = feature.name
         if feature.kind not in _KINDS:
-            reason = f"features of a kind that is not known here ({feature.kind})"
+            reason = f"features of an unknown kind ({feature.kind})"
             notes.left_out[reason].append(name)
             continue
         if name in places:
@@ -99,7 +99,7 @@ def _shared_tables(config: Config, defaults: Defaults, notes: Notes) -> dict[str
             reason = "features in no feature group, for which no table is made"
             notes.left_out[reason].append(name)
         elif feature.message.stub_type:
-            notes.left_out["features that only others are made from (stub_type)"].append(name)
+            notes.left_out["features that only serve to make others (stub_type)"].append(name)
         elif (rows := _rows(feature, defaults, notes)) is not None:
             dim = _dim(feature, defaults, notes)
             for names, kind, suffix in groups or (({name}, _DEEP, ""),):
@@ -110,7 +110,7 @@ def _shared_tables(config: Config, defaults: Defaults, notes: Notes) -> dict[str
 
 
 def _groups(model: Any) -> Iterator[tuple[Set[str], int, str]]:
-    """Yield the names of each feature group, its type and its suffix."""
+    """Yield the feature names, the type and the suffix of each feature group."""
     for group in model.feature_groups:
         suffix = group.embedding_name_suffix
         yield set(group.feature_names), group.group_type, suffix
@@ -138,7 +138,7 @@ def _features(config: Config) -> Iterator[_Feature]:
 
 
 def _only(holder: Any, place: str) -> tuple[str, Any]:
-    """Return the kind of the one feature in a message, and the feature."""
+    """Return the kind and the message of the only feature in a holder."""
     fields = holder.ListFields()
     if len(fields) != 1:
         raise UsageError(
@@ -156,7 +156,7 @@ def _name(message: Any, key: str, place: str) -> str:
 
 
 def _rows(feature: _Feature, defaults: Defaults, notes: Notes) -> int | None:
-    """Return the rows of a feature's table; note why where it has none."""
+    """Return the rows of a feature's table; note the reason if it has none."""
     rows = _stated_rows(feature, notes)
     is_sparse = feature.kind in _SPARSE
     if rows is None and is_sparse and defaults.rows is not None:
@@ -165,7 +165,7 @@ def _rows(feature: _Feature, defaults: Defaults, notes: Notes) -> int | None:
         return defaults.rows
     if rows is None:
         if feature.message.vocab_file:
-            reason = "features whose rows only their vocab_file tells"
+            reason = "features with rows only in their vocab_file"
         elif is_sparse:
             reason = "features without a size, such as num_buckets or hash_bucket_size"
         else:
@@ -175,19 +175,19 @@ def _rows(feature: _Feature, defaults: Defaults, notes: Notes) -> int | None:
 
 
 def _stated_rows(feature: _Feature, notes: Notes) -> int | None:
-    """Return the rows that a feature states, in TorchEasyRec's order of where it may state them."""
+    """Return the rows that a feature states, by TorchEasyRec's precedence of fields."""
     message = feature.message
     for holder, size in (("zch", "zch_size"), ("dynamicemb", "max_capacity")):
         if message.HasField(holder):
             if not getattr(message, holder).HasField(size):
                 raise UsageError(f"{feature.place}: {holder} has no {size}.")
-            notes.left_out[f"what {holder} keeps beside the rows"].append(feature.name)
+            notes.left_out[f"the data of {holder} other than rows"].append(feature.name)
             return int(getattr(getattr(message, holder), size))
     for size in ("hash_bucket_size", "num_buckets"):
         if message.HasField(size):
             return int(getattr(message, size))
     if message.vocab_list:
-        # Without a default of their own, index 0 is the default value and index 1 any unknown word.
+        # Unless a default is set, index 0 is the default and index 1 any unknown word.
         return len(message.vocab_list) + (0 if message.HasField("default_bucketize_value") else 2)
     if message.vocab_dict:
         return 1 + int(max(message.vocab_dict.values()))
@@ -216,11 +216,11 @@ def _wide_dim(model: Any) -> int:
 
 
 def _pooling_factor(feature: _Feature, defaults: Defaults, notes: Notes) -> float:
-    """Return how many indices a sample has; note it where the config leaves it open."""
+    """Return the number of indices per sample; note it if the config does not state it."""
     message, values = feature.message, int(feature.message.value_dim)
     if feature.is_sequence and feature.length:
         factor = float(feature.length * max(values, 1))
-        reason = "the longest a sequence can be as the pooling factor of sequence features"
+        reason = "the maximum length as the pooling factor of sequence features"
         notes.assumed[reason].append(f"{feature.name} {factor:g}")
         return factor
     if not feature.is_sequence and values:
@@ -228,7 +228,7 @@ def _pooling_factor(feature: _Feature, defaults: Defaults, notes: Notes) -> floa
     if not (feature.is_sequence or feature.kind in _SPARSE or message.HasField("value_dim")):
         return 1.0
     assumed = defaults.pooling_factor
-    reason = f"pooling factor {assumed:g} for features whose number of values is left open"
+    reason = f"pooling factor {assumed:g} for features without a number of values"
     notes.assumed[reason].append(feature.name)
     return assumed
 
@@ -236,7 +236,7 @@ def _pooling_factor(feature: _Feature, defaults: Defaults, notes: Notes) -> floa
 def _share(
     tables: dict[str, _SharedTable], feature: _Feature, rows: int, dim: int, kind: int, suffix: str
 ) -> None:
-    """Add a feature to the table that it looks up in a group of a type and with a suffix."""
+    """Add a feature to the table that it looks up in a group of this kind and suffix."""
     name = feature.message.embedding_name or f"{feature.name}_emb"
     name += ("_wide" if kind == _WIDE else "") + (f"_{suffix}" if suffix else "")
     added = _SharedTable(feature, rows, dim, feature.message.data_type or "FP32")

@@ -1,7 +1,7 @@
-"""The config of a TorchEasyRec model as protobuf messages of the fields that are read here.
+"""Parses the config of a TorchEasyRec model, as protobuf messages of the fields read here.
 
-Names, types and defaults are those of tzrec/protos of alibaba/TorchEasyRec. Any other field is
-skipped. The kinds of features are declared as a config has them, so that new ones can be named.
+Names, types and defaults are those of tzrec/protos of alibaba/TorchEasyRec; other fields are
+skipped. The kinds of features are declared from each config, so that errors can name new kinds.
 """
 
 import re
@@ -57,21 +57,21 @@ _SCHEMA: Mapping[str, Mapping[str, str]] = {
     },
 }
 _GROUP_TYPES = ("DEEP", "WIDE", "SEQUENCE", "JAGGED_SEQUENCE")
-# Where a message holds one feature, in a field that is called like the feature's kind.
+# Paths of messages that hold one feature, in a field named by the kind of feature.
 _HOLDERS = (("feature_configs",), ("feature_configs", "sequence_feature", "features"))
 
 FieldPath = tuple[str, ...]
 
 
 class Config(NamedTuple):
-    """A config, and where each holder of a feature begins, an inner one after its outer one."""
+    """A config, and the place of each holder of a feature, outer ones before inner ones."""
 
     message: Any
     places: tuple[str, ...]
 
 
 def parse_text(data: bytes, file: str) -> Config:
-    """Return a config in protobuf's text format, of 64 MiB at most; errors name the line."""
+    """Parse a config in protobuf's text format, of at most 64 MiB; errors name the line."""
     if len(data) > MOST_BYTES:
         raise UsageError(f"{file} must hold at most {MOST_BYTES:,} bytes of protobuf text.")
     try:
@@ -87,7 +87,7 @@ def parse_text(data: bytes, file: str) -> Config:
             yield token
 
     try:
-        # Protobuf's errors copy the whole line, so a long one takes long: each token is one here.
+        # Protobuf's errors copy the whole line, which is slow for long lines: one token is a line.
         text_format.ParseLines(tokens(), message, allow_unknown_field=True)
     except text_format.ParseError as error:
         number = min(error.GetLine() or len(lines), len(lines))
@@ -97,7 +97,7 @@ def parse_text(data: bytes, file: str) -> Config:
 
 
 def parse_json(held: Mapping[str, Any], file: str) -> Config:
-    """Return a config in protobuf's JSON form; raises UsageError where a field is wrong."""
+    """Parse a config in protobuf's JSON form; raises UsageError for a wrong field."""
     message, places = _prepared(_json_messages(held), file)
     try:
         json_format.ParseDict(held, message, ignore_unknown_fields=True)
@@ -108,7 +108,7 @@ def parse_json(held: Mapping[str, Any], file: str) -> Config:
 
 
 def _prepared(messages: Iterable[tuple[FieldPath, str]], file: str) -> tuple[Any, tuple[str, ...]]:
-    """Return an empty config for such messages, and where those begin that hold a feature."""
+    """Return an empty config that can hold the messages, and the places of features."""
     places = []
     kinds: dict[str, None] = {}
     for path, place in messages:
@@ -125,7 +125,7 @@ def _prepared(messages: Iterable[tuple[FieldPath, str]], file: str) -> tuple[Any
 
 
 def _message_class(kinds: Iterable[str]) -> Any:
-    """Return the class of configs with these kinds of features."""
+    """Return the message class of configs with these kinds of features."""
     file = descriptor_pb2.FileDescriptorProto(name="tzrec.proto", package="tzrec")
     group_type = file.enum_type.add(name="GroupType")
     for number, name in enumerate(_GROUP_TYPES):
@@ -150,7 +150,7 @@ def _message_class(kinds: Iterable[str]) -> Any:
 
 
 def _tokens(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the tokens of a text, each with its line."""
+    """Yield the line and the text of each token."""
     for number, line in enumerate(text.split("\n"), start=1):
         tokenizer = text_format.Tokenizer([line])
         while not tokenizer.AtEnd():
@@ -159,7 +159,7 @@ def _tokens(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _text_messages(text: str) -> Iterator[tuple[FieldPath, str]]:
-    """Yield the path of each message in a text, and the line that it begins on."""
+    """Yield the path and the first line of each message in a text."""
     path: FieldPath = ()
     name = ""
     for line, token in _tokens(text):
@@ -167,7 +167,7 @@ def _text_messages(text: str) -> Iterator[tuple[FieldPath, str]]:
             path = (*path, name)
             yield path, f"line {line}"
         elif token in ("}", ">") and path:
-            *outer, name = path  # a list may go on with another one
+            *outer, name = path  # the next message of a list has the same name
             path = tuple(outer)
         elif token.isidentifier():
             name = token
@@ -176,11 +176,11 @@ def _text_messages(text: str) -> Iterator[tuple[FieldPath, str]]:
 def _json_messages(
     held: Mapping[str, Any], path: FieldPath = (), place: str = ""
 ) -> Iterator[tuple[FieldPath, str]]:
-    """Yield the path of each message in the JSON form, and which one of its list it is."""
+    """Yield the path and the place of each message in the JSON form."""
     for key, value in held.items():
         name = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key).lower()
-        for number, each in enumerate(value if isinstance(value, list) else [value], start=1):
-            if isinstance(each, dict):
+        for number, message in enumerate(value if isinstance(value, list) else [value], start=1):
+            if isinstance(message, dict):
                 inner = f"{place}{name} {number}"
                 yield (*path, name), inner
-                yield from _json_messages(each, (*path, name), f"{inner}, ")
+                yield from _json_messages(message, (*path, name), f"{inner}, ")

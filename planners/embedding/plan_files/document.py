@@ -1,4 +1,4 @@
-"""The JSON document of a plan: its fields and their limits, and what a valid one must be."""
+"""Defines, reads and checks the JSON document of a plan."""
 
 import re
 from collections import Counter
@@ -16,7 +16,7 @@ from harness.contract import InfeasibleDecision, UsageError
 from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, Table
 from planners.embedding.tables.shard_checks import ShardedTable, check_memory
 
-# Kernels that keep all weights in memory; of others a part may be on disk, or not exist yet.
+# Kernels that keep all weights in memory; others may keep part on disk or allocate it later.
 _WHOLE_IN_MEMORY = ("dense", "fused", "fused_uvm", "fused_uvm_caching")
 
 Ranks = Annotated[int, Meta(ge=1, le=2**17)]
@@ -82,7 +82,7 @@ class ShardEntry(_DocumentPart, frozen=True):
 
 
 class TableEntry(_DocumentPart, frozen=True):
-    """A table, and the option that was chosen for it."""
+    """A table and its chosen option."""
 
     name: str
     rows: Annotated[int, Meta(ge=1, le=MOST_ROWS)]
@@ -104,7 +104,7 @@ class TableEntry(_DocumentPart, frozen=True):
 
     @classmethod
     def of(cls, table: Table, option: ShardingOption) -> "TableEntry":
-        """Return the entry of a table, with the option that was chosen for it."""
+        """Return the entry of a table with its chosen option."""
         return cls(
             **asdict(table) | {"pooling_factors": list(table.pooling_factors)},
             sharding_type=option.sharding_type,
@@ -115,18 +115,18 @@ class TableEntry(_DocumentPart, frozen=True):
 
     @property
     def shape(self) -> str:
-        """Rows, dimension and data type, by which it is compared with a model's table."""
+        """Rows, dimension and data type, to compare with a model's table."""
         return f"{self.rows} x {self.dim} {self.dtype}"
 
     @property
     def cache_params(self) -> CacheParams | None:
-        """The size of its cache, where the plan says one."""
+        """The cache parameters, if the plan has any."""
         if self.cache_load_factor is None:
             return None
         return CacheParams(load_factor=self.cache_load_factor)
 
     def check(self, world_size: int, local_world_size: int, compute_device: str) -> None:
-        """Check that DistributedModelParallel trains it; raises InfeasibleDecision."""
+        """Raise InfeasibleDecision unless DistributedModelParallel can train the table."""
         shards = [entry.shard() for entry in self.shards]
         sharded = ShardedTable(self.name, self.sharding_type, shards, (self.rows, self.dim))
         sharded.check_kernel(self.compute_kernel, compute_device)
@@ -148,7 +148,7 @@ class TableEntry(_DocumentPart, frozen=True):
 
 
 class PlanDocument(_DocumentPart, frozen=True):
-    """The whole document, with tables in the problem's order."""
+    """The document, with tables in the problem's order."""
 
     format: Literal["shardbench-plan"]
     version: Literal[1]
@@ -158,7 +158,7 @@ class PlanDocument(_DocumentPart, frozen=True):
     tables: Annotated[list[TableEntry], Meta(min_length=1)]
 
     def check(self, topology: Topology | None) -> None:
-        """Check that it can be trained, on the topology if there is one, or InfeasibleDecision."""
+        """Raise InfeasibleDecision unless the plan can be trained, on the topology if given."""
         [(name, times)] = Counter(table.name for table in self.tables).most_common(1)
         if times > 1:
             raise InfeasibleDecision(f"It places table {name} {times} times.")
@@ -170,7 +170,7 @@ class PlanDocument(_DocumentPart, frozen=True):
         if topology:
             shards = [entry.shard() for table in self.tables for entry in table.shards]
             held = [device.storage for device in topology.devices]
-            check_memory(shards, [each.hbm for each in held], [each.ddr for each in held])
+            check_memory(shards, [device.hbm for device in held], [device.ddr for device in held])
 
 
 def read_plan(
@@ -179,9 +179,9 @@ def read_plan(
     world_size: int | None = None,
     topology: Topology | None = None,
 ) -> PlanDocument:
-    """Return the plan that a file has as its content.
+    """Return the plan in the content of a file.
 
-    Raises UsageError where that cannot be trained, or is not for these ranks or this topology.
+    Raises UsageError for a plan that cannot be trained, or not on these ranks or this topology.
     """
     try:
         held = msgspec.json.decode(data)
@@ -207,9 +207,9 @@ def read_plan(
 
 
 def _explained(error: msgspec.ValidationError, held: Any) -> str:
-    """Return msgspec's text with the name of the table, which it has the number of."""
+    """Return msgspec's error with the name of the table, which msgspec gives by number."""
     text = str(error)
     if found := re.search(r"\$\.tables\[(\d+)\]", text):
-        with suppress(LookupError, TypeError):  # the rest of it may be damaged, too
+        with suppress(LookupError, TypeError):  # the name may be damaged, too
             text += f", table {held['tables'][int(found[1])]['name']}"
     return text

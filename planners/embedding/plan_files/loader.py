@@ -1,4 +1,4 @@
-"""Load a plan from its file in a training job, instead of searching for one."""
+"""Loads a plan from its file in a training job, instead of searching for one."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from planners.embedding.plan_files.document import TableEntry, read_plan
 
 
 def plan_constraints(path: str | Path) -> dict[str, ParameterConstraints]:
-    """Return constraints, by table, under which torchrec enumerates a plan's options alone."""
+    """Return constraints, by table, under which torchrec enumerates only a plan's options."""
     return {
         table.name: ParameterConstraints(
             sharding_types=[table.sharding_type],
@@ -38,20 +38,20 @@ class JsonPlanLoader(PlanLoader):
     """Gives a planner the plan of a file, for the training job's own model.
 
     Pass it as `EmbeddingShardingPlanner(plan_loader=...)`; the planner then enumerates the options
-    of the model and takes those of the plan, without a search. Tables are found by name in the
+    of the model and takes those of the plan, without a search. Tables are matched by name with the
     EmbeddingBagCollections and EmbeddingCollections of the model. The file is read, checked and
     compared with the model at once, so that every rank of a job fails together.
 
-    With `plan_constraints(path)` the planner enumerates the options of the plan alone. Without them
-    it must be constrained as the planner of the plan was: torchrec refuses a plan with an option
-    that is not enumerated, such as another width of column-wise shards.
+    With `plan_constraints(path)` the planner enumerates only the options of the plan. Without them
+    it needs the constraints of the original planner: torchrec refuses a plan with an option that is
+    not enumerated, such as another width of column-wise shards.
 
-    The plan must be for `world_size` ranks where they are given. The `topology` is what the planner
-    is given, or what a reservation leaves of it: the plan must be for its ranks, hosts and kind of
-    devices, and fit into their memory.
+    If given, `world_size` must be the plan's. `topology` is the planner's topology or the rest of
+    it after a reservation: the plan must match its ranks, hosts and kind of devices, and fit into
+    their memory.
 
-    Raises UsageError where the file is no plan that DistributedModelParallel can train, or not one
-    for this model, these ranks or this topology.
+    Raises UsageError if DistributedModelParallel cannot train the plan, or if it is for another
+    model, other ranks or another topology.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class JsonPlanLoader(PlanLoader):
         self._owners = _owners(path, plan.tables, module)
 
     def load(self) -> dict[int, ShardingOption]:
-        """Return new options with ranks, by the storage hash that torchrec enumerates them with."""
+        """Return new options with ranks, by torchrec's storage hash."""
         options = (self._option(table) for table in self._tables)
         return {option.storage_hash(): option for option in options}
 
@@ -81,7 +81,7 @@ class JsonPlanLoader(PlanLoader):
             tensor=weights[table.name].weight,
             module=(path, owner),
             input_lengths=list(table.pooling_factors),
-            batch_size=0,  # not asked for: torchrec takes the shards alone from a loaded option
+            batch_size=0,  # unused: torchrec takes only the shards of a loaded option
             sharding_type=table.sharding_type,
             partition_by=get_partition_by_type(table.sharding_type),
             compute_kernel=table.compute_kernel,
@@ -91,7 +91,7 @@ class JsonPlanLoader(PlanLoader):
         )
 
     def plan_context_hash(self) -> None:
-        """Return None: torchrec's hash of its inputs is not compared, the tables are."""
+        """Return None: the tables are compared, not torchrec's hash of its inputs."""
 
     def get_plan_id(self) -> str:
         """Return the file's name and a hash of its content."""
@@ -101,7 +101,7 @@ class JsonPlanLoader(PlanLoader):
 def _owners(
     path: str | Path, tables: Sequence[TableEntry], module: nn.Module
 ) -> dict[str, tuple[str, nn.Module]]:
-    """Return the path and the module that each table of a plan is in, having compared them all."""
+    """Return the path and the module of each table of a plan, after comparing all tables."""
     owners: dict[str, tuple[str, nn.Module]] = {}
     placed = {table.name: table for table in tables}
     for owner_path, owner, config in _configs(module):
@@ -119,14 +119,14 @@ def _owners(
 
 
 def _compare(path: str | Path, table: TableEntry, owner: nn.Module, config: Any) -> None:
-    """Raise UsageError where a table is not the one that the model has of that name."""
+    """Raise UsageError if a table differs from the model's table of that name."""
     shape = f"{config.num_embeddings} x {config.embedding_dim} {config.data_type.value.lower()}"
     if shape != table.shape:
         raise UsageError(f"{path} is for a table {table.name} of {table.shape}, not of {shape}.")
     if len(table.pooling_factors) > len(config.feature_names):
         raise UsageError(
             f"{path} has {len(table.pooling_factors)} pooling factors for table {table.name}; it "
-            f"must have {len(config.feature_names)} at most, as the table has so many features."
+            f"must have {len(config.feature_names)} at most, one per feature of the table."
         )
     allowed = EmbeddingCollectionSharder().sharding_types("cuda")
     if isinstance(owner, EmbeddingCollection) and table.sharding_type not in allowed:
@@ -137,7 +137,7 @@ def _compare(path: str | Path, table: TableEntry, owner: nn.Module, config: Any)
 
 
 def _configs(module: nn.Module) -> Iterator[tuple[str, nn.Module, Any]]:
-    """Yield each table's configuration, with the path and the module that it is in."""
+    """Yield the path, the module and the configuration of each table."""
     for path, child in module.named_modules():
         if isinstance(child, EmbeddingBagCollection):
             yield from ((path, child, config) for config in child.embedding_bag_configs())

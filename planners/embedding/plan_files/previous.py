@@ -1,9 +1,9 @@
-"""A plan that tables are placed by already, and what another plan moves of it.
+"""Counts the bytes that a new plan moves, compared with the current plan of the tables.
 
-The bytes are those of weights, with the optimizer state that torchrec counts for the table's
-optimizer. A shard stays where its table's sharding type and kernel, its place in the table, and its
-rank are what they were; everything else moves. Of a table that has grown or shrunk, the part that
-both have counts; a new one moves nothing.
+Bytes are those of weights, with the optimizer state that torchrec counts for the table's optimizer.
+A shard stays if the sharding type, the kernel, its place in the table and its rank are unchanged;
+otherwise it moves. If a table has grown or shrunk, only the common part counts; new tables move
+nothing.
 """
 
 import math
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from torchrec.distributed.planner.shard_estimators import _get_optimizer_multipler
-from torchrec.distributed.planner.types import Shard, ShardingOption
+from torchrec.distributed.planner.types import ShardingOption
 from torchrec.distributed.types import ShardingPlan, ShardingType
 
 from harness.contract import UsageError, read_file
@@ -26,30 +26,32 @@ _Box = tuple[int, int, int, int]  # the first row and column, and those after th
 
 @dataclass(frozen=True, slots=True)
 class PreviousTable:
-    """A table as it is placed; its size and its bytes an element are None where it is not said."""
+    """A table in the current plan; `size` and `item_bytes` are None if not known."""
 
     sharding_type: str
     compute_kernel: str
     size: tuple[int, int] | None
     item_bytes: int | None
-    boxes: tuple[_Box, ...]  # of the shards; none of a data-parallel table, which is whole on each
-    ranks: tuple[int, ...]  # of the shards; -1 where the rank went away
+    boxes: tuple[
+        _Box, ...
+    ]  # of the shards; none for a data-parallel table, which is whole on each rank
+    ranks: tuple[int, ...]  # of the shards; -1 if the rank is gone
 
 
 @dataclass(frozen=True, slots=True)
 class PreviousPlan:
-    """A plan that moves are counted from: its tables by torchrec's `fqn`, or else by name.
+    """The current plan: its tables by torchrec's `fqn`, or else by name.
 
-    `world_size` is None where it is not said, as in a ShardingPlan.
+    `world_size` is None if not known, as for a ShardingPlan.
     """
 
     tables: Mapping[str, PreviousTable]
     world_size: int | None = None
 
     def without(self, lost: Collection[int]) -> "PreviousPlan":
-        """Return the plan where these ranks went away, and those after them closed the ranks.
+        """Return the plan without these ranks; later ranks close the gaps.
 
-        Raises UsageError where the plan has no such rank.
+        Raises UsageError if the plan has no such rank.
         """
         for rank in sorted(lost):
             if rank < 0 or (self.world_size is not None and rank >= self.world_size):
@@ -70,11 +72,11 @@ class PreviousPlan:
         )
 
     def find(self, option: ShardingOption) -> PreviousTable | None:
-        """Return the table of an option, or None where it is new."""
+        """Return the table of an option, or None if it is new."""
         return self.tables.get(option.fqn) or self.tables.get(option.name)
 
     def moves(self, options: Sequence[ShardingOption], world_size: int) -> Moves:
-        """Return where each shard of the options was, and what it moves otherwise."""
+        """Return the previous rank of each shard, and the bytes it moves if it leaves."""
         homes: list[int] = []
         weights: list[int] = []
         for option in options:
@@ -89,13 +91,13 @@ class PreviousPlan:
         return Moves(np.array(homes, np.int64), np.array(weights, np.int64))
 
     def bytes_moved(self, plan: Iterable[ShardingOption], world_size: int) -> int:
-        """Return the bytes that a plan moves, with a rank for each shard."""
+        """Return the bytes that a plan moves; every shard has a rank."""
         options = list(plan)
         ranks = np.array([shard.rank for option in options for shard in option.shards], np.int64)
         return self.moves(options, world_size).bytes_of(np.arange(len(ranks)), ranks)
 
     def check_has_one_of(self, names: Collection[str], source: str) -> None:
-        """Raise UsageError where the plan places none of the tables of these names."""
+        """Raise UsageError if the plan places none of the tables of these names."""
         if not {name.rpartition(".")[2] for name in self.tables} & set(names):
             raise UsageError(
                 f"{source} is a plan of other tables: it places none of the {len(names)} that are "
@@ -104,7 +106,7 @@ class PreviousPlan:
 
 
 def previous_plan(source: ShardingPlan | str | Path | PreviousPlan) -> PreviousPlan:
-    """Return what a plan of torchrec's, or the file of one, says; raises UsageError for a file."""
+    """Return the previous plan in torchrec's form or in a file; raises UsageError for bad files."""
     if isinstance(source, PreviousPlan):
         return source
     if isinstance(source, ShardingPlan):
@@ -120,7 +122,7 @@ def previous_plan(source: ShardingPlan | str | Path | PreviousPlan) -> PreviousP
 
 
 def previous_of(tables: Iterable[TableEntry], world_size: int) -> PreviousPlan:
-    """Return what the tables of a plan document say."""
+    """Return the previous plan with the tables of a plan document."""
     return PreviousPlan({table.name: _of_entry(table) for table in tables}, world_size)
 
 
@@ -157,13 +159,13 @@ def _box(offset: Sequence[int], size: Sequence[int]) -> _Box:
 
 
 def _clipped(box: _Box, size: tuple[int, int]) -> _Box:
-    """Return the part of a box that is in the first rows and columns."""
+    """Return the part of a box within the first rows and columns."""
     top, left, bottom, right = box
     return min(top, size[0]), min(left, size[1]), min(bottom, size[0]), min(right, size[1])
 
 
 def _common(table: PreviousTable, option: ShardingOption) -> tuple[int, int]:
-    """Return the rows and columns that a table had before and has now."""
+    """Return the rows and columns that a table has in both plans."""
     rows, columns = option.tensor.shape
     if table.size is None:
         return rows, columns
@@ -171,7 +173,7 @@ def _common(table: PreviousTable, option: ShardingOption) -> tuple[int, int]:
 
 
 def _homes(table: PreviousTable, option: ShardingOption) -> list[int]:
-    """Return the rank that each shard of an option was on, or -1 where it is another one."""
+    """Return the previous rank of each shard of an option, or -1 for a new shard."""
     shards = option.shards
     as_before = (table.sharding_type, table.compute_kernel)
     if as_before != (option.sharding_type, option.compute_kernel) or table.item_bytes not in (
@@ -188,15 +190,10 @@ def _homes(table: PreviousTable, option: ShardingOption) -> list[int]:
 
 
 def _weights(table: PreviousTable, option: ShardingOption) -> list[int]:
-    """Return the bytes of each shard that the table had before, with its optimizer's."""
-    common = _common(table, option)
-    tensor = option.tensor
+    """Return the bytes of the previous part of each shard, with optimizer state."""
+    tensor, common = option.tensor, _common(table, option)
     optimizer = getattr(tensor, "_optimizer_classes", [None])[0]
-    each: float = tensor.element_size() * (1 + _get_optimizer_multipler(optimizer, tensor.shape))
-
-    def weight(shard: Shard) -> int:
-        top, left, bottom, right = _clipped(_box(shard.offset, shard.size), common)
-        weights: int = (bottom - top) * (right - left)
-        return math.ceil(weights * each)
-
-    return [weight(shard) for shard in option.shards]
+    states: float = _get_optimizer_multipler(optimizer, tensor.shape)
+    boxes = [_clipped(_box(shard.offset, shard.size), common) for shard in option.shards]
+    weights = [(bottom - top) * (right - left) for top, left, bottom, right in boxes]
+    return [math.ceil(number * (tensor.element_size() * (1 + states))) for number in weights]

@@ -1,4 +1,4 @@
-"""Embedding tables, read from a user's CSV or Parquet file."""
+"""Reads and writes embedding tables as CSV or Parquet files."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ ITEM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 SUFFIXES = (".csv", ".parquet")
 COLUMNS = ("rows", "dim", "pooling_factor")
 
-# Wide of every published model; within them, a table's bytes fit the 64 bits that torch has.
+# Above every published model; within these limits, the bytes of a table fit 64 bits.
 MOST_ROWS = 10**12
 MOST_DIM = 2**16
 MOST_POOLING = 10**6
@@ -26,12 +26,12 @@ MOST_TABLES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """An embedding table of shape (rows, dim), which one or more features look up."""
+    """An embedding table of shape (rows, dim) that one or more features look up."""
 
     name: str
     rows: int
     dim: int
-    pooling_factors: tuple[float, ...]  # of each feature the mean number of indices per sample
+    pooling_factors: tuple[float, ...]  # mean number of indices per sample, by feature
     dtype: str = "fp32"
 
     @property
@@ -41,7 +41,7 @@ class Table:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the weights, without optimizer state."""
+        """Bytes of all weights, without optimizer state."""
         return self.rows * self.row_bytes
 
     @property
@@ -51,21 +51,20 @@ class Table:
 
     @property
     def indices(self) -> float:
-        """The mean number of rows that a sample looks up."""
+        """The mean number of rows looked up per sample."""
         return sum(self.pooling_factors)
 
     @property
     def sample_bytes(self) -> float:
-        """The mean bytes of these rows."""
+        """The mean bytes looked up per sample."""
         return self.indices * self.row_bytes
 
     @property
     def pooling_text(self) -> str:
-        """The pooling factors as files hold them, with '|' between them."""
+        """The pooling factors as in files, separated by '|'."""
         return "|".join(f"{factor!r}".removesuffix(".0") for factor in self.pooling_factors)
 
 
-_ROWS = Meta(ge=1, le=MOST_ROWS, description=f"a whole number from 1 to {MOST_ROWS:,}")
 # fbgemm's kernels read four elements at a time.
 _DIM = Meta(ge=4, le=MOST_DIM, multiple_of=4, description=f"a multiple of 4 from 4 to {MOST_DIM:,}")
 _FACTORS = Meta(
@@ -74,43 +73,60 @@ _FACTORS = Meta(
 )
 _NAME = Meta(pattern=r"^[^.]*$", description="without '.', which torch reserves in parameter names")
 _DTYPE = Meta(pattern=f"^({'|'.join(ITEM_BYTES)})$", description=f"one of {', '.join(ITEM_BYTES)}")
-_FIELDS: Mapping[str, Any] = {
+FIELDS: Mapping[str, Any] = {
     "name": Annotated[str, _NAME],
-    "rows": Annotated[int, _ROWS],
-    "dim": Annotated[int, _DIM],
+    "rows": Annotated[
+        int, Meta(ge=1, le=MOST_ROWS, description=f"a whole number from 1 to {MOST_ROWS:,}")
+    ],
+    # fbgemm's kernels read four elements at a time.
+    "dim": Annotated[
+        int,
+        Meta(
+            ge=4, le=MOST_DIM, multiple_of=4, description=f"a multiple of 4 from 4 to {MOST_DIM:,}"
+        ),
+    ],
     "pooling_factor": Annotated[
         tuple[Annotated[float, Meta(gt=0, le=MOST_POOLING)], ...], _FACTORS
     ],
     "dtype": Annotated[str, _DTYPE],
 }
-"""The type of a filled cell by column, with its limits, and in words what it may be."""
+"""The type of each column, with its limits and a description of what is allowed."""
+
+
+def value_of(field: str, value: Any, place: str, kind: Any = None) -> Any:
+    """Return the value of a filled or empty cell as the column's type, or as another `kind`.
+
+    Raises UsageError, which names the place and the field.
+    """
+    kind = kind or FIELDS[field]
+    allowed = kind.__metadata__[0].description
+    if value == "":
+        raise UsageError(f"{place}: {field} is missing; it must be {allowed}.")
+    try:
+        is_list = field == "pooling_factor" and isinstance(value, str)
+        parts = [float(part) for part in value.split("|")] if is_list else value
+        return msgspec.convert(parts, kind, strict=False)
+    except ValueError:
+        raise UsageError(f"{place}: {field} must be {allowed}, not '{value}'.") from None
 
 
 def _table(cells: Mapping[str, str], number: int, file: str) -> Table:
-    values: dict[str, Any] = {"name": f"table_{number - 1}"}
-    for field, kind in _FIELDS.items():
-        text, allowed = cells.get(field, ""), kind.__metadata__[0].description
-        if not text:
-            if field in COLUMNS:
-                raise UsageError(f"{file}, row {number}: {field} is missing; it must be {allowed}.")
-            continue
-        try:
-            many = [float(part) for part in text.split("|")] if field == "pooling_factor" else None
-            values[field] = msgspec.convert(many or text, kind, strict=False)
-        except ValueError:
-            raise UsageError(
-                f"{file}, row {number}: {field} must be {allowed}, not '{text}'."
-            ) from None
-    return Table(pooling_factors=values.pop("pooling_factor"), **values)
+    values = {
+        field: value_of(field, cells.get(field, ""), f"{file}, row {number}")
+        for field in FIELDS
+        if cells.get(field) or field in COLUMNS
+    }
+    factors = values.pop("pooling_factor")
+    return Table(**{"name": f"table_{number - 1}", **values}, pooling_factors=factors)
 
 
 def cells_of(
     data: bytes, file: str, *, is_parquet: bool, delimiters: str = ",", only: Collection[str] = ()
 ) -> Iterator[Sequence[object]]:
-    """Yield the header of a CSV or Parquet file, then its rows, of Parquet `only` such columns.
+    """Yield the header of a CSV or Parquet file, then its rows; of Parquet `only` these columns.
 
-    A CSV file has that of the delimiters that is in its header most often; its blank lines and
-    those that start with `#` are left out. Raises UsageError, also for no row or too many.
+    The delimiter of a CSV file is the one most frequent in its header; blank lines and lines that
+    start with `#` are skipped. Raises UsageError, also for no rows or too many.
     """
     found = _parquet_cells(data, file, only) if is_parquet else _csv_cells(data, file, delimiters)
     beginning = list(islice(found if data else (), 2))
@@ -120,7 +136,7 @@ def cells_of(
 
 
 def as_text(cell: object) -> str:
-    """Return a cell as text, which is empty where there is none."""
+    """Return a cell as text; an absent cell is empty."""
     return "" if cell is None or cell != cell else str(cell).strip()
 
 
@@ -172,18 +188,18 @@ def _check_columns(columns: Sequence[str], file: str) -> None:
             raise UsageError(
                 f"{file}: column '{column}' is missing; needed are {', '.join(COLUMNS)}."
             )
-    for column in _FIELDS:
+    for column in FIELDS:
         if columns.count(column) > 1:
             raise UsageError(f"{file}: column '{column}' must be there once, not several times.")
 
 
 def is_table_file(name: str) -> bool:
-    """Whether a name is that of a user's file of tables, by its suffix."""
+    """Return whether a name has the suffix of a file of tables."""
     return name.lower().endswith(SUFFIXES)
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """Return the content of a file of tables; UsageError where it is none by its suffix."""
+    """Return the content of a file of tables; raises UsageError for another suffix."""
     if not is_table_file(str(path)):
         raise UsageError(f"{path}: a file of tables must end in {' or '.join(SUFFIXES)}.")
     return read_file(path)
@@ -192,18 +208,18 @@ def read_bytes(path: str | Path) -> bytes:
 def read_tables(path: str | Path) -> tuple[Table, ...]:
     """Read tables from a CSV or Parquet file, one row per table.
 
-    Columns: `rows`; `dim` in elements; `pooling_factor` in indices per sample, `1|10` where two
+    Columns: `rows`; `dim` in elements; `pooling_factor` in indices per sample, `1|10` if two
     features share the table; optionally `name` (default `table_<i>`, from 0) and `dtype` (fp32,
-    fp16 or bf16; default fp32). Other columns are ignored, and so are blank lines and lines that
-    start with `#` in CSV. Raises UsageError, which names file, data row (from 1) and field.
+    fp16 or bf16; default fp32). Other columns are ignored, and in CSV blank lines and lines that
+    start with `#`. Raises UsageError, which names the file, the data row (from 1) and the field.
     """
     return parse_tables(read_bytes(path), str(path))
 
 
 def parse_tables(data: bytes, file: str) -> tuple[Table, ...]:
-    """Return the tables in the content of a file of this name; raises as `read_tables`."""
+    """Return the tables in the content of a file of this name; raises as `read_tables` does."""
     is_parquet = not file.lower().endswith(".csv")
-    rows = cells_of(data, file, is_parquet=is_parquet, only=_FIELDS)
+    rows = cells_of(data, file, is_parquet=is_parquet, only=FIELDS)
     columns = [as_text(cell) for cell in next(rows)]
     _check_columns(columns, file)
     tables = tuple(
@@ -221,16 +237,16 @@ def parse_tables(data: bytes, file: str) -> tuple[Table, ...]:
 
 
 def content_of(tables: Sequence[Table], file: str) -> bytes:
-    """Return the content of a file of tables, CSV or Parquet by its name's suffix."""
-    rows = [(each.name, each.rows, each.dim, each.pooling_text, each.dtype) for each in tables]
+    """Return the content of a file of tables, CSV or Parquet by the suffix of its name."""
+    rows = [(t.name, t.rows, t.dim, t.pooling_text, t.dtype) for t in tables]
     if not file.lower().endswith(".parquet"):
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([_FIELDS, *rows])
+        csv.writer(text, lineterminator="\n").writerows([FIELDS, *rows])
         return text.getvalue().encode()
     import pyarrow as pa
     from pyarrow import parquet
 
     sink = io.BytesIO()
     columns = map(list, zip(*rows, strict=True))
-    parquet.write_table(pa.table(dict(zip(_FIELDS, columns, strict=True))), sink)
+    parquet.write_table(pa.table(dict(zip(FIELDS, columns, strict=True))), sink)
     return sink.getvalue()

@@ -1,6 +1,6 @@
-"""Checks of shards: that they tile their table, fit, and are cut and placed as can be trained.
+"""Checks that shards tile their table, fit into memory, and can be trained as cut and placed.
 
-Each raises InfeasibleDecision, which names the table, the shard or the rank.
+All checks raise InfeasibleDecision, which names the table, the shard or the rank.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -16,7 +16,7 @@ from harness.contract import InfeasibleDecision
 
 
 class ShardedTable(NamedTuple):
-    """A table of `size` rows and columns, with the shards that it is cut into."""
+    """A table of `size` rows and columns, with its shards."""
 
     name: str
     sharding_type: str
@@ -24,7 +24,7 @@ class ShardedTable(NamedTuple):
     size: tuple[int, int]
 
     def check_tiling(self, world_size: int) -> None:
-        """Check that shards are on ranks and tile the table; in `data_parallel` each is whole."""
+        """Check that the shards have ranks and tile the table, or are whole if `data_parallel`."""
         boxes = []
         for number, shard in enumerate(self.shards):
             if shard.rank is None or not 0 <= shard.rank < world_size:
@@ -40,19 +40,19 @@ class ShardedTable(NamedTuple):
             ):
                 raise InfeasibleDecision(f"Table {self.name} is not whole on every rank.")
             return
-        said = f"The shards of table {self.name} do not tile it"
+        fault = f"The shards of table {self.name} do not tile it"
         missing = self.size[0] * self.size[1]
         for top, left, bottom, right, number in boxes:
             if top < 0 or left < 0 or bottom > self.size[0] or right > self.size[1]:
-                raise InfeasibleDecision(f"{said}: shard {number} is not inside.")
+                raise InfeasibleDecision(f"{fault}: shard {number} is not inside.")
             missing -= (bottom - top) * (right - left)
         if overlap := _overlap(boxes):
-            raise InfeasibleDecision(f"{said}: shards {overlap[0]} and {overlap[1]} overlap.")
+            raise InfeasibleDecision(f"{fault}: shards {overlap[0]} and {overlap[1]} overlap.")
         if missing:
-            raise InfeasibleDecision(f"{said}: {missing:,} of its weights are in none.")
+            raise InfeasibleDecision(f"{fault}: {missing:,} of its weights are in none.")
 
     def check_kernel(self, kernel: str, compute_device: str) -> None:
-        """Check that torchrec has this kernel to train the table with on such devices."""
+        """Check that torchrec trains the sharding type with this kernel on the kind of device."""
         allowed = EmbeddingBagCollectionSharder().compute_kernels(
             self.sharding_type, compute_device
         )
@@ -63,10 +63,10 @@ class ShardedTable(NamedTuple):
             )
 
     def check_layout(self, world_size: int, host_ranks: int) -> None:
-        """Check that shards are cut and placed as the sharding type asks for.
+        """Check that shards are cut and placed as torchrec's sharded modules require.
 
-        Torchrec's sharded modules rely on it: they find the shard of an id by dividing its row by
-        the rows of all shards but the last, and the rank of a shard by its position.
+        These divide a row by the rows of all shards but the last to find its shard, and take the
+        rank of a shard from its position.
         """
         sizes, offsets = calculate_shard_sizes_and_offsets(
             torch.empty(self.size, device="meta"),
@@ -89,7 +89,7 @@ class ShardedTable(NamedTuple):
         self.check_ranks(world_size, host_ranks)
 
     def check_ranks(self, world_size: int, host_ranks: int) -> None:
-        """Check that shards are on ranks that the sharding type allows, with so many in a host."""
+        """Check that the sharding type allows the ranks of the shards."""
         for number, shard in enumerate(self.shards):
             ranks = self._ranks(number, world_size, host_ranks)
             if shard.rank not in ranks:
@@ -100,26 +100,26 @@ class ShardedTable(NamedTuple):
                 )
 
     def _ranks(self, number: int, world_size: int, host_ranks: int) -> range:
-        """Return the ranks that a shard may be on, given those of the shards before it."""
+        """Return the ranks allowed for a shard, given those of earlier shards."""
         if self.sharding_type == ShardingType.ROW_WISE.value:
             return range(number, number + 1)
         if self.sharding_type == ShardingType.TABLE_COLUMN_WISE.value:
             host = self.shards[0].rank // host_ranks * host_ranks
             return range(host, host + host_ranks)
         if self.sharding_type in (ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value):
-            position = number % host_ranks  # of the block of columns that the shard is part of
+            position = number % host_ranks  # in the shard's block of columns
             rank = self.shards[number - position].rank // host_ranks * host_ranks + position
             return range(rank, rank + 1)
         return range(world_size)
 
 
 def _overlap(boxes: list[tuple[int, int, int, int, int]]) -> tuple[int, int] | None:
-    """Return the numbers of two shards that overlap, the lower one first."""
+    """Return the numbers of two overlapping shards, the lower one first."""
     ordered = sorted(boxes)
     for index, (_, left, bottom, right, number) in enumerate(ordered):
         for top, other_left, _, other_right, other in ordered[index + 1 :]:
             if top >= bottom:
-                break  # and so are all that come after it
+                break  # so do all later ones
             if left < other_right and other_left < right:
                 return min(number, other), max(number, other)
     return None
@@ -130,7 +130,7 @@ def _box(size: Sequence[int], offset: Sequence[int]) -> str:
 
 
 def check_names(placed: Sequence[str], expected: Collection[str]) -> None:
-    """Check that a plan places each table once, by torchrec's `fqn`."""
+    """Check that a plan places each table (torchrec's `fqn`) exactly once."""
     wrong = set(placed).symmetric_difference(expected) or {
         name for name in placed if placed.count(name) > 1
     }
@@ -141,7 +141,7 @@ def check_names(placed: Sequence[str], expected: Collection[str]) -> None:
 
 
 def check_memory(shards: Sequence[Shard], *usable: Sequence[int]) -> None:
-    """Check that ranks can hold their shards; `usable` has bytes of HBM, DDR, SSD of each rank."""
+    """Check that ranks can hold their shards; `usable` has bytes by rank of HBM, DDR, SSD."""
     for kind, capacity in zip(("HBM", "DDR", "SSD"), usable, strict=False):
         used = storage_of(shards, len(capacity), kind.lower())
         over = [part - whole for part, whole in zip(used, capacity, strict=True)]

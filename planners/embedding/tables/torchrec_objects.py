@@ -1,6 +1,6 @@
-"""Objects of torchrec that all its releases have alike, and what a plan says by them.
+"""Builds torchrec objects, and describes plans, in a way that works for releases from 1.2.0 on.
 
-Releases from 1.2.0 on are driven by this module too, so it imports nothing that they lack.
+It imports nothing that one of these releases lacks.
 """
 
 import hashlib
@@ -19,17 +19,17 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from harness.contract import UsageError
 from planners.embedding.tables.files import Table
 
-# What torchrec's planner examples and TorchEasyRec reserve for everything but embeddings.
+# Reserved for everything but embeddings, as in torchrec's planner examples and TorchEasyRec.
 RESERVED_FRACTION = 0.15
 KERNELS = (EmbeddingComputeKernel.FUSED.value, EmbeddingComputeKernel.FUSED_UVM_CACHING.value)
 DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
 
 
 class ModelParallelSharder(EmbeddingBagCollectionSharder):
-    """TorchRec's sharder without data parallelism, which none of the kernels here can do."""
+    """Shards like torchrec's sharder but not `data_parallel`, which needs other kernels."""
 
     def sharding_types(self, compute_device_type: str) -> list[str]:
-        """Return torchrec's sharding types but `data_parallel`, in its order."""
+        """Return torchrec's sharding types except `data_parallel`, in its order."""
         return [
             sharding_type
             for sharding_type in super().sharding_types(compute_device_type)
@@ -38,7 +38,7 @@ class ModelParallelSharder(EmbeddingBagCollectionSharder):
 
 
 def embedding_bags(tables: Sequence[Table]) -> EmbeddingBagCollection:
-    """Return a module of the tables on the meta device; raises UsageError for refused names."""
+    """Return a module of the tables on the meta device; raises UsageError for bad names."""
     try:
         return EmbeddingBagCollection(
             device=torch.device("meta"),
@@ -57,13 +57,13 @@ def embedding_bags(tables: Sequence[Table]) -> EmbeddingBagCollection:
         raise UsageError(_why_refused(tables, str(error.args[0]))) from None
 
 
-def _why_refused(tables: Sequence[Table], said: str) -> str:
-    """Say which table's name is one of torch's own, and what to do; else what torch `said`."""
+def _why_refused(tables: Sequence[Table], error: str) -> str:
+    """Explain which table has a name that torch uses itself; otherwise repeat torch's error."""
     taken = dir(torch.nn.ModuleDict())
     name = next((table.name for table in tables if table.name in taken), None)
     if name is None:
-        return f"A table's name is refused by torch: {said}."
-    words = ", ".join(each for each in taken if each.isalnum())
+        return f"Torch refuses a table's name: {error}."
+    words = ", ".join(word for word in taken if word.isalnum())
     return (
         f"No table of a torchrec model can be called '{name}': torch.nn.ModuleDict, which holds "
         f"the tables, takes that name for itself. Rename it, in the file's column 'name' and in "
@@ -72,7 +72,7 @@ def _why_refused(tables: Sequence[Table], said: str) -> str:
 
 
 def constraints_of(tables: Iterable[Table]) -> dict[str, ParameterConstraints]:
-    """Return the constraints of tables: their pooling factors, and kernels of KERNELS alone."""
+    """Return the constraints of tables: their pooling factors, and only the kernels KERNELS."""
     return {
         table.name: ParameterConstraints(
             compute_kernels=list(KERNELS), pooling_factors=list(table.pooling_factors)
@@ -91,12 +91,12 @@ def perf_by_rank(plan: Iterable[ShardingOption], topology: Topology) -> list[flo
 
 
 def plan_fingerprint(plan: Iterable[ShardingOption]) -> str:
-    """Hash what a plan says about each table: sharding type, kernel, and every shard's place."""
-    return fingerprint_of(said_by(option, option.fqn) for option in plan)
+    """Hash the sharding type, the kernel and the shards' places of each table."""
+    return fingerprint_of(description_of(option, option.fqn) for option in plan)
 
 
-def said_by(option: ShardingOption, fqn: str) -> list[Any]:
-    """Return what a plan says about a table, which is called `fqn`, as plain JSON types."""
+def description_of(option: ShardingOption, fqn: str) -> list[Any]:
+    """Describe the plan of a table, called `fqn`, as plain JSON types."""
     return [
         fqn,
         option.sharding_type,
@@ -105,6 +105,6 @@ def said_by(option: ShardingOption, fqn: str) -> list[Any]:
     ]
 
 
-def fingerprint_of(said: Iterable[list[Any]]) -> str:
-    """Hash what a plan says about its tables."""
-    return hashlib.sha256(json.dumps(sorted(said)).encode()).hexdigest()[:16]
+def fingerprint_of(descriptions: Iterable[list[Any]]) -> str:
+    """Hash the descriptions of a plan's tables."""
+    return hashlib.sha256(json.dumps(sorted(descriptions)).encode()).hexdigest()[:16]

@@ -1,12 +1,12 @@
 """Random planning problems as training scripts have them, to be captured and planned again."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import torch
-from random_models import TYPES, random_topology
+from random_models import random_constraints, random_size, random_topology
 from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
@@ -29,12 +29,8 @@ from torchrec.distributed.planner.storage_reservations import (
     HeuristicalStorageReservation,
     InferenceStorageReservation,
 )
-from torchrec.distributed.planner.types import (
-    ParameterConstraints,
-    PlannerError,
-    Topology,
-)
-from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CacheParams
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, Topology
+from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm
 from torchrec.modules.embedding_configs import (
     DataType,
     EmbeddingBagConfig,
@@ -52,6 +48,12 @@ from planners.embedding.decision import Plan, fingerprint
 from planners.embedding.problem import EmbeddingProblem
 
 META = torch.device("meta")
+RESERVATIONS = (
+    lambda: FixedPercentageStorageReservation(percentage=0.1),
+    lambda: FixedAbsoluteStorageReservation(1000),
+    lambda: HeuristicalStorageReservation(percentage=0.05),
+    lambda: InferenceStorageReservation(percentage=0.0),
+)
 PROPOSERS = (
     lambda: None,
     GreedyProposer,
@@ -95,10 +97,7 @@ def random_script(random: Random, most_tables: int = 6) -> Script:
     """Return a script whose tables need about as much memory as there is."""
     names = [f"table_{number}" for number in range(random.randint(1, most_tables))]
     random.shuffle(names)
-    shapes = {
-        name: (random.choice([3, 100, 1000, 1000, 4097]), random.choice([16, 64, 64, 128]))
-        for name in names
-    }
+    shapes = {name: random_size(random) for name in names}
     topology = random_topology(
         random,
         sum(rows * dim * 4 for rows, dim in shapes.values()),
@@ -120,14 +119,7 @@ def random_script(random: Random, most_tables: int = 6) -> Script:
     arguments = {
         "proposer": random.choice(PROPOSERS),
         "partitioner": random.choice(PARTITIONERS),
-        "storage_reservation": random.choice(
-            (
-                lambda: FixedPercentageStorageReservation(percentage=0.1),
-                lambda: FixedAbsoluteStorageReservation(1000),
-                lambda: HeuristicalStorageReservation(percentage=0.05),
-                lambda: InferenceStorageReservation(percentage=0.0),
-            )
-        ),
+        "storage_reservation": random.choice(RESERVATIONS),
         "batch_size": random.choice([lambda: None, lambda: 16]),
     }
     if random.random() < 0.2:
@@ -136,19 +128,12 @@ def random_script(random: Random, most_tables: int = 6) -> Script:
 
 
 def _constraints(random: Random) -> ParameterConstraints:
-    types = kernels = cache = None
-    if random.random() < 0.7:
-        types = [*random.sample(TYPES, random.randint(1, 4)), "table_wise"]
-    if random.random() < 0.5:
-        kernels = ["dense", *random.sample(["fused", "fused_uvm", "fused_uvm_caching"], 2)]
-    if random.random() < 0.3:
-        cache = CacheParams(CacheAlgorithm.LRU, load_factor=random.choice([0.1, 0.3]))
-    return ParameterConstraints(
-        sharding_types=types,
-        compute_kernels=kernels,
-        cache_params=cache,
-        min_partition=random.choice([None, 16, 32]),
-        pooling_factors=[random.choice([1.0, 2.5, 10.0])],
+    held = random_constraints(random)
+    if held.cache_params:
+        held.cache_params.algorithm = CacheAlgorithm.LRU
+    return replace(
+        held,
+        sharding_types=held.sharding_types and [*held.sharding_types, "table_wise"],
         num_poolings=random.choice([None, [2.0]]),
         batch_sizes=random.choice([None, [64]]),
         is_weighted=random.random() < 0.3,
@@ -253,3 +238,30 @@ def built(path: Path, topology: str | None = None, gpus: int | None = None) -> E
         workload, placed_on(FAMILY, workload, topology, gpus)
     )
     return problem
+
+
+def bags(prefix: str = "table", tables: int = 8, rows: int = 50_000) -> EmbeddingBagCollection:
+    return EmbeddingBagCollection(
+        device=META,
+        tables=[
+            EmbeddingBagConfig(
+                name=f"{prefix}_{number}",
+                num_embeddings=rows * (1 + number % 3),
+                embedding_dim=64,
+                feature_names=[f"{prefix}_feature_{number}"],
+            )
+            for number in range(tables)
+        ],
+    )
+
+
+def script(module: nn.Module | None = None, hbm: int = 2**30, **arguments: object) -> Script:
+    topology = Topology(4, "cuda", hbm_cap=hbm, local_world_size=2, created_by_factory=True)
+    arguments.setdefault("storage_reservation", lambda: FixedPercentageStorageReservation(0.1))
+    return Script(module or bags(), topology, {}, arguments)
+
+
+def live_decision(path: Path) -> str:
+    problem = built(path)
+    assert problem.live is not None
+    return problem.live.decision

@@ -48,10 +48,10 @@ def written(path: Path, held: object) -> Path:
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(wanted=changes({key: held for key, held in DOCUMENT.items() if key != "shardbench"}))
-def test_a_changed_file_is_read_or_refused(tmp_path, wanted):
+def test_a_changed_file_is_read_or_refused(path, wanted):
     held = copy.deepcopy(DOCUMENT)
     change(held, wanted)
-    ends_well(written(tmp_path / "problem.json", held))
+    ends_well(written(path, held))
 
 
 @pytest.mark.parametrize(
@@ -87,29 +87,28 @@ def test_a_changed_file_is_read_or_refused(tmp_path, wanted):
         (("found",), {}, "must have a fingerprint and proposals, or an error"),
     ],
 )
-def test_what_cannot_be_so_is_named(tmp_path, way, value, said):
+def test_what_cannot_be_so_is_named(path, way, value, said):
     held = copy.deepcopy(DOCUMENT)
     *outer, last = way
     holder = held
     for key in outer:
         holder = holder[key]
     holder[last] = value
-    path = written(tmp_path / "problem.json", held)
+    path = written(path, held)
     with pytest.raises(UsageError) as error:
         built(path)
     assert said in str(error.value)
 
 
 @pytest.mark.parametrize("key", [key for key in DOCUMENT if key != "shardbench"])
-def test_every_part_must_be_there(tmp_path, key):
+def test_every_part_must_be_there(path, key):
     held = copy.deepcopy(DOCUMENT)
     del held[key]
     with pytest.raises(UsageError, match=f"missing required field `{key}`"):
-        read_problem(written(tmp_path / "problem.json", held))
+        read_problem(written(path, held))
 
 
-def test_deep_nesting_and_other_families_are_refused(tmp_path):
-    path = tmp_path / "problem.json"
+def test_deep_nesting_and_other_families_are_refused(path):
     path.write_text('{"shardbench": ' + "[" * 50_000 + "]" * 50_000 + "}")
     ends_well(path)
     ends_well(written(path, {**DOCUMENT, "shardbench": {"version": 1, "family": "dtensor"}}))

@@ -4,11 +4,7 @@ import gzip
 
 import pytest
 import torch
-from captured_bags import bags, live_decision, script
-from captured_models import (
-    built,
-    captured,
-)
+from captured_models import bags, built, captured, live_decision, script
 from torch import nn
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import GreedyProposer
@@ -51,10 +47,9 @@ def test_hashed_names_are_nowhere_in_the_file(tmp_path, name):
     assert b"marker_table_1" in (tmp_path / "open.json").read_bytes()
 
 
-def test_an_errors_text_is_not_in_a_file_with_hashed_names(tmp_path):
+def test_an_errors_text_is_not_in_a_file_with_hashed_names(path):
     live = script(bags("marker"))
     live.constraints = {"marker_1": ParameterConstraints(["grid_shard"], ["dense"])}
-    path = tmp_path / "problem.json"
     with (
         pytest.raises(RuntimeError, match="marker_1"),
         capture("embedding", path, hash_names=True),
@@ -67,7 +62,7 @@ def test_an_errors_text_is_not_in_a_file_with_hashed_names(tmp_path):
     assert live_decision(path) == "none, RuntimeError"
 
 
-def test_no_weights_are_in_a_file(tmp_path):
+def test_no_weights_are_in_a_file(path):
     model = EmbeddingBagCollection(
         tables=[
             EmbeddingBagConfig(name="t", num_embeddings=20, embedding_dim=4, feature_names=["f"])
@@ -76,7 +71,7 @@ def test_no_weights_are_in_a_file(tmp_path):
     )
     with torch.no_grad():
         model.embedding_bags["t"].weight.fill_(0.123456)
-    captured(script(model), tmp_path / "problem.json")
-    text = (tmp_path / "problem.json").read_text()
+    captured(script(model), path)
+    text = (path).read_text()
     assert "0.1234" not in text
     assert len(text) < 100_000

@@ -10,25 +10,23 @@ from random import Random
 import numpy as np
 import pytest
 import torch
-from captured_bags import bags, live_decision, script
 from captured_models import (
+    bags,
     built,
     captured,
+    live_decision,
     plan_again,
     plan_live,
     random_script,
+    script,
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import GreedyProposer, UniformProposer
-from torchrec.distributed.planner.shard_estimators import (
-    EmbeddingOffloadStats,
-)
-from torchrec.distributed.planner.storage_reservations import (
-    HeuristicalStorageReservation,
-)
+from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
+from torchrec.distributed.planner.storage_reservations import HeuristicalStorageReservation
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
 from torchrec.distributed.types import (
     BoundsCheckMode,
@@ -69,9 +67,8 @@ def test_it_is_planned_again_as_it_was(tmp_path, seed, hash_names):
 @pytest.mark.long
 @settings(SLOW, max_examples=8)
 @given(seed=st.integers(0, 2**32), hash_names=st.booleans())
-def test_variants_decide_as_the_live_planner_with_their_settings(tmp_path, seed, hash_names):
+def test_variants_decide_as_the_live_planner_with_their_settings(path, seed, hash_names):
     live = random_script(Random(seed), most_tables=4)
-    path = tmp_path / "problem.json"
     captured(live, path, hash_names)
     problem = built(path)
     live.arguments = {
@@ -91,15 +88,14 @@ def test_variants_decide_as_the_live_planner_with_their_settings(tmp_path, seed,
             assert (now.placed, now.error) == (was.placed, was.error), variant
 
 
-def test_capturing_changes_nothing(tmp_path):
+def test_capturing_changes_nothing(path):
     before = EmbeddingShardingPlanner.plan, EmbeddingEnumerator.enumerate
-    was = captured(script(), tmp_path / "problem.json")
+    was = captured(script(), path)
     assert plan_live(script()) == was
     assert (EmbeddingShardingPlanner.plan, EmbeddingEnumerator.enumerate) == before
 
 
-def test_where_there_is_no_plan_there_is_none_again_for_the_same_reason(tmp_path):
-    path = tmp_path / "problem.json"
+def test_where_there_is_no_plan_there_is_none_again_for_the_same_reason(path):
     live = script(hbm=1000)
     live.topology = Topology(2, "cuda", hbm_cap=1000, ddr_cap=1000, created_by_factory=True)
     was = captured(live, path)
@@ -109,8 +105,7 @@ def test_where_there_is_no_plan_there_is_none_again_for_the_same_reason(tmp_path
     assert live_decision(path) == "none, PlannerError"
 
 
-def test_a_reservation_that_leaves_nothing_is_refused_again(tmp_path):
-    path = tmp_path / "problem.json"
+def test_a_reservation_that_leaves_nothing_is_refused_again(path):
     live = script(
         hbm=1000, storage_reservation=lambda: HeuristicalStorageReservation(0.1, 6.0, 10**6)
     )
@@ -119,7 +114,7 @@ def test_a_reservation_that_leaves_nothing_is_refused_again(tmp_path):
     assert plan_again(built(path)).error == was.error
 
 
-def test_constraints_of_every_kind_are_made_again(tmp_path):
+def test_constraints_of_every_kind_are_made_again(path):
     live = script()
     stats = EmbeddingOffloadStats(0.25, 9, torch.tensor([5.0, 3.0, 2.0]), 7)
     held = ParameterConstraints(
@@ -141,8 +136,8 @@ def test_constraints_of_every_kind_are_made_again(tmp_path):
         device_group="cuda",
     )
     live.constraints = {"table_1": held}
-    was = captured(live, tmp_path / "problem.json")
-    problem = built(tmp_path / "problem.json")
+    was = captured(live, path)
+    problem = built(path)
     made = problem.constraints["table_1"]
     made_stats = made.cache_params.stats
     assert (made_stats.cacheability, made_stats.expected_lookups, made_stats.height) == (0.25, 9, 7)
@@ -156,8 +151,7 @@ HASH_SEEDS = """
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[2:]
-from captured_bags import bags, script
-from captured_models import captured
+from captured_models import bags, captured, script
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.types import ParameterConstraints
 
@@ -200,8 +194,7 @@ def test_the_order_of_options_is_the_live_planners_whatever_its_hash_seed(tmp_pa
     assert len(orders) > 1
 
 
-def test_other_machines_may_be_asked_for(tmp_path):
-    path = tmp_path / "problem.json"
+def test_other_machines_may_be_asked_for(path):
     live = script(bags(rows=500_000))
     captured(live, path)
     moved = built(path, "dgx_h100", 16)

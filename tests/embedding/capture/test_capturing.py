@@ -4,14 +4,7 @@ import json
 import warnings
 
 import pytest
-from captured_bags import bags, script
-from captured_models import (
-    META,
-    built,
-    captured,
-    plan_again,
-    plan_live,
-)
+from captured_models import META, bags, built, captured, plan_again, plan_live, script
 from torch import nn
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
@@ -19,9 +12,7 @@ from torchrec.distributed.planner.shard_estimators import (
     EmbeddingPerfEstimator,
     EmbeddingStorageEstimator,
 )
-from torchrec.distributed.planner.storage_reservations import (
-    FixedPercentageStorageReservation,
-)
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
@@ -36,8 +27,7 @@ from planners.embedding.planning import document
 pytestmark = pytest.mark.filterwarnings("ignore:HeuristicalStorageReservation is known")
 
 
-def test_shardbenchs_own_planner_is_captured_once_and_made_again(tmp_path):
-    path = tmp_path / "problem.json"
+def test_shardbenchs_own_planner_is_captured_once_and_made_again(path):
     live = script()
     planner = live.planner(lambda **given: Planner(**given, mode="best-plan", seed=3))
     was = captured(live, path, planner=planner)
@@ -61,11 +51,10 @@ class Hierarchical(EmbeddingShardingPlanner):
         return plans[0]
 
 
-def test_a_planner_that_plans_in_parts_is_captured_as_a_whole(tmp_path):
+def test_a_planner_that_plans_in_parts_is_captured_as_a_whole(path):
     model = nn.Module()
     model.one, model.other = bags("one", 3), bags("other", 4)
     live = script(model)
-    path = tmp_path / "problem.json"
     with capture("embedding", path):
         live.planner(Hierarchical).plan(model, live.sharders())
     problem = built(path)
@@ -87,14 +76,13 @@ class DearerRows(EmbeddingPerfEstimator):
                     shard.perf.fwd_compute *= 10
 
 
-def test_ones_own_estimates_are_those_of_the_file(tmp_path):
+def test_ones_own_estimates_are_those_of_the_file(path):
     live = script()
     live.arguments["enumerator"] = lambda: EmbeddingEnumerator(
         live.topology,
         512,
         estimator=[DearerRows(live.topology), EmbeddingStorageEstimator(live.topology)],
     )
-    path = tmp_path / "problem.json"
     was = captured(live, path)
     problem = built(path)
     assert problem.options.fed
@@ -105,8 +93,7 @@ def test_ones_own_estimates_are_those_of_the_file(tmp_path):
         built(path, "dgx_h100", 16)
 
 
-def test_one_that_torchrec_does_not_enumerate_is_refused_by_name(tmp_path):
-    path = tmp_path / "problem.json"
+def test_one_that_torchrec_does_not_enumerate_is_refused_by_name(path):
     captured(script(), path)
     held = json.loads(path.read_text())
     held["options"][0]["compute_kernel"] = "fused_of_tomorrow"
@@ -121,8 +108,7 @@ def test_one_that_torchrec_does_not_enumerate_is_refused_by_name(tmp_path):
         built(path)
 
 
-def test_the_last_plan_counts(tmp_path):
-    path = tmp_path / "problem.json"
+def test_the_last_plan_counts(path):
     first, last = script(bags("first", 2)), script(bags("last", 3))
     with capture("embedding", path):
         plan_live(first)
@@ -130,8 +116,7 @@ def test_the_last_plan_counts(tmp_path):
     assert [table.name for table in built(path).tables] == ["last_0", "last_1", "last_2"]
 
 
-def test_a_body_that_raises_leaves_its_file(tmp_path):
-    path = tmp_path / "problem.json"
+def test_a_body_that_raises_leaves_its_file(path):
     with pytest.raises(ZeroDivisionError), capture("embedding", path):  # noqa: PT012 - inside is the body
         plan_live(script())
         _ = 1 / 0
@@ -149,8 +134,7 @@ def test_a_body_that_raises_leaves_its_file(tmp_path):
     ],
     ids=["no plan", "no table"],
 )
-def test_nothing_to_write_is_warned_of(tmp_path, body, said):
-    path = tmp_path / "problem.json"
+def test_nothing_to_write_is_warned_of(path, body, said):
     with pytest.warns(UserWarning, match=said), capture("embedding", path):
         body()
     assert not path.exists()
@@ -160,7 +144,7 @@ class OwnBags(EmbeddingBagCollection):
     """Somebody's own kind of module."""
 
 
-def test_a_module_of_ones_own_is_named(tmp_path):
+def test_a_module_of_ones_own_is_named(path):
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 
     class OwnSharder(EmbeddingBagCollectionSharder):
@@ -178,19 +162,18 @@ def test_a_module_of_ones_own_is_named(tmp_path):
     live = script(model)
     with (
         pytest.warns(UserWarning, match=r"Module 'own' is a OwnBags; only .* can be captured"),
-        capture("embedding", tmp_path / "problem.json"),
+        capture("embedding", path),
     ):
         live.planner().plan(model, [OwnSharder()])
 
 
-def test_a_process_of_a_job_that_does_not_plan_writes_nothing(tmp_path, monkeypatch):
+def test_a_process_of_a_job_that_does_not_plan_writes_nothing(path, monkeypatch):
     import torchrec.distributed.planner.planners as planners
 
     live = script()
     monkeypatch.setattr(  # as on rank 1, which waits for what rank 0 broadcasts
         planners, "invoke_on_rank_and_broadcast_result", lambda *_: None
     )
-    path = tmp_path / "problem.json"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with capture("embedding", path):
@@ -204,7 +187,7 @@ def test_a_process_of_a_job_that_does_not_plan_writes_nothing(tmp_path, monkeypa
     assert len(built(path).tables) == 8
 
 
-def test_a_plan_of_the_replay_is_loaded_by_the_live_model(tmp_path):
+def test_a_plan_of_the_replay_is_loaded_by_the_live_model(tmp_path, path):
     model = nn.Module()
     model.sparse = nn.Module()
     model.sparse.bags = bags("user", 3)
@@ -215,8 +198,8 @@ def test_a_plan_of_the_replay_is_loaded_by_the_live_model(tmp_path):
         ],
     )
     live = script(model)
-    captured(live, tmp_path / "problem.json")
-    problem = built(tmp_path / "problem.json")
+    captured(live, path)
+    problem = built(path)
     plan = FAMILY.find("certified").prepared(problem).run()
     FAMILY.work.validate(problem, plan)
     (tmp_path / "plan.json").write_text(json.dumps(document(problem, plan)))
@@ -233,21 +216,21 @@ def test_a_plan_of_the_replay_is_loaded_by_the_live_model(tmp_path):
     assert not loaded.error
 
 
-def test_tables_of_one_name_are_planned_but_in_no_plan_file(tmp_path):
+def test_tables_of_one_name_are_planned_but_in_no_plan_file(path):
     model = nn.Module()
     model.one, model.other = bags(tables=2), bags(tables=3)
     live = script(model)
-    was = captured(live, tmp_path / "problem.json")
-    problem = built(tmp_path / "problem.json")
+    was = captured(live, path)
+    problem = built(path)
     assert plan_again(problem) == was
     plan = FAMILY.find("upstream").prepared(problem).run()
     with pytest.raises(UsageError, match="table_0 is in 2 modules"):
         document(problem, plan)
 
 
-def test_a_captured_workload_takes_no_parameters(tmp_path):
-    captured(script(), tmp_path / "problem.json")
-    workload = WorkloadSpec(str(tmp_path / "problem.json"), {"tables": "3"})
+def test_a_captured_workload_takes_no_parameters(path):
+    captured(script(), path)
+    workload = WorkloadSpec(str(path), {"tables": "3"})
     for ask in (FAMILY.label, FAMILY.brings):
         with pytest.raises(UsageError, match="takes no parameters"):
             ask(workload)

@@ -1,11 +1,9 @@
 """The observer counts the planner's steps as it does torchrec's."""
 
 import pytest
-from planned import _OwnProposer, new_planner, problem
+from planned import OwnProposer, new_planner, problem
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
-from torchrec.distributed.planner.estimator.estimator import (
-    EmbeddingPerfEstimator,
-)
+from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstimator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 
@@ -56,31 +54,20 @@ def test_the_observer_tells_how_far_the_enumeration_is(monkeypatch: pytest.Monke
     assert recorder.progress().unit == "proposals"
 
 
-def test_the_observer_counts_repeated_proposals_too():
+@pytest.mark.parametrize("proposer", [lambda: None, OwnProposer])
+def test_the_observer_counts_repeated_proposals_and_those_of_torchrec(proposer):
     built = problem()
     counters = []
     for planner_type in (EmbeddingShardingPlanner, Planner):
-        planner = new_planner(built, planner_type, proposer=None)
+        planner = new_planner(built, planner_type, proposer=proposer())
         recorder = Recorder()
         with observe(recorder), recorder.call():
             planner.plan(built.module, built.sharders)
-            assert recorder.progress().done == recorder.counters["proposals"]
+            assert recorder.progress().done == recorder.counters["proposals"] > 0
         counters.append([recorder.counters[name] for name in ("proposals", "partitions")])
     assert counters[0] == counters[1]
-    assert counters[0][0] > counters[0][1]
-
-
-def test_the_observer_counts_what_is_left_to_torchrec():
-    built = problem()
-    counters = []
-    for planner_type in (EmbeddingShardingPlanner, Planner):
-        planner = new_planner(built, planner_type, proposer=_OwnProposer())
-        recorder = Recorder()
-        with observe(recorder), recorder.call():
-            planner.plan(built.module, built.sharders)
-        counters.append([recorder.counters[name] for name in ("proposals", "partitions")])
-    assert counters[0] == counters[1]
-    assert counters[0][0] > 0
+    repeated = counters[0][0] > counters[0][1]
+    assert repeated == (proposer is not OwnProposer)
 
 
 def test_the_observer_leaves_the_estimator_alone():

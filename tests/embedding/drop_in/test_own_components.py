@@ -5,27 +5,16 @@ import logging
 from dataclasses import replace
 
 import pytest
-from planned import _OwnProposer, assert_same, decided, new_planner, problem
+from planned import OwnProposer, assert_same, decided, new_planner, problem
 from torchrec.distributed.planner.constants import DEFAULT_PERF_ESTIMATOR
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
-from torchrec.distributed.planner.estimator.estimator import (
-    EmbeddingPerfEstimatorFactory,
-)
-from torchrec.distributed.planner.partitioners import (
-    GreedyPerfPartitioner,
-)
+from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstimatorFactory
+from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
-from torchrec.distributed.planner.proposers import (
-    EmbeddingOffloadScaleupProposer,
-    UniformProposer,
-)
+from torchrec.distributed.planner.proposers import EmbeddingOffloadScaleupProposer, UniformProposer
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
-from torchrec.distributed.planner.types import (
-    ParameterConstraints,
-    PlanLoader,
-    StorageReservation,
-)
+from torchrec.distributed.planner.types import ParameterConstraints, PlanLoader, StorageReservation
 
 from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.planner import DistrustedSearch
@@ -45,10 +34,6 @@ class _OwnReservation(StorageReservation):
     @property
     def last_reserved_topology(self):
         return None
-
-
-def test_a_storage_reservation_of_the_users_own_is_heard():
-    assert_same(problem(), storage_reservation=_OwnReservation)
 
 
 def test_an_enumerator_of_the_users_own_keeps_its_options():
@@ -108,8 +93,11 @@ def test_a_loaded_plan_is_not_searched_for(monkeypatch):
     assert again._num_proposals == 0
 
 
-def test_without_a_loaded_plan_one_is_searched_for():
-    assert_same(problem(), plan_loader=lambda: _Loader(None))
+@pytest.mark.parametrize(
+    "own", [{"plan_loader": lambda: _Loader(None)}, {"storage_reservation": _OwnReservation}]
+)
+def test_the_search_goes_with_a_loader_without_a_plan_and_a_users_reservation(own):
+    assert_same(problem(), **own)
 
 
 class _OwnPartitioner(GreedyPerfPartitioner):
@@ -124,7 +112,7 @@ class _OwnPerfModel(NoopPerfModel):
 @pytest.mark.parametrize(
     ("said", "factories"),
     [
-        ("_OwnProposer is not compiled", {"proposer": lambda: [UniformProposer(), _OwnProposer()]}),
+        ("OwnProposer is not compiled", {"proposer": lambda: [UniformProposer(), OwnProposer()]}),
         ("_OwnPartitioner is not compiled", {"partitioner": _OwnPartitioner}),
         ("_OwnPerfModel is not compiled", {"performance_model": _OwnPerfModel}),
     ],
@@ -144,14 +132,11 @@ def test_what_is_not_compiled_is_said_once_and_left_to_torchrec(said, factories,
     assert type(planner._enumerator) is EmbeddingEnumerator
 
 
-def test_another_size_of_perf_model_is_left_to_torchrec(caplog):
+def test_other_perf_models_and_proposers_are_left_to_torchrec(caplog):
     larger = problem(gpus=16).topology
     assert_same(problem(), warned=True, performance_model=lambda: NoopPerfModel(larger))
     assert "the perf model is for another number of ranks" in caplog.text
-
-
-def test_the_scale_up_proposer_finds_what_it_finds_with_torchrec():
-    """It changes options and asks the enumerator about them, and so must get torchrec's own."""
+    # It changes options and asks the enumerator about them, and so must get torchrec's own.
     assert_same(problem(), warned=True, proposer=EmbeddingOffloadScaleupProposer)
 
 

@@ -1,8 +1,8 @@
 """The drop-in planner: torchrec's on real models, and how it behaves where it cannot be."""
 
-import inspect
 import sys
 from dataclasses import replace
+from math import inf, nan
 from types import ModuleType
 
 import pytest
@@ -11,6 +11,7 @@ import torch.distributed as dist
 from compared import come_to
 from hypothesis import given
 from hypothesis import strategies as st
+from little_work import randoms
 from planned import assert_same, decided, new_planner, problem
 from random_models import random_model
 from torch import nn
@@ -27,10 +28,7 @@ from torchrec.distributed.planner.proposers import (
     UniformProposer,
 )
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import (
-    PlannerError,
-    ShardingOption,
-)
+from torchrec.distributed.planner.types import PlannerError, ShardingOption
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
@@ -40,44 +38,31 @@ from planners.embedding.same_plan.search import SamePlan
 from planners.embedding.search.outcome import NotFound
 from planners.embedding.search.space import devices_of, search_space
 
-randoms = st.randoms(use_true_random=False)
+PROPOSERS = (
+    lambda: None,
+    GreedyProposer,
+    lambda: GreedyProposer(use_depth=False, threshold=4),
+    DynamicProgrammingProposer,
+)
+PARTITIONERS = (
+    lambda: None,
+    lambda: GreedyPerfPartitioner(SortBy.PERF, balance_modules=True),
+    lambda: MemoryBalancedPartitioner(tolerance=0.3),
+)
 
 
-def test_it_takes_torchrecs_arguments_in_the_same_places():
-    upstream = inspect.signature(EmbeddingShardingPlanner.__init__).parameters
-    ours = inspect.signature(Planner.__init__).parameters
-    for theirs, own in zip(upstream.values(), ours.values(), strict=False):
-        assert (own.name, own.default, own.kind) == (theirs.name, theirs.default, theirs.kind)
-    assert list(ours)[len(upstream) :] == [
-        "mode", "search_seconds", "seed", "check", "any_release",
-        "previous", "move_budget", "lost_ranks",
-    ]  # fmt: skip
-
-
-def test_an_unknown_mode_is_refused_in_one_sentence():
-    with pytest.raises(
-        ValueError, match=r"^The mode must be 'same-plan' or 'best-plan', not 'x'.$"
-    ):
-        new_planner(problem(), mode="x")
+@pytest.mark.parametrize(
+    ("name", "value"), [("mode", "x"), *(("search_seconds", s) for s in (0, -1.0, nan, inf))]
+)
+def test_a_bad_argument_is_refused_by_name_and_value(name, value):
+    with pytest.raises(ValueError, match=rf"{name} must be .* not {value!r}\.$"):
+        new_planner(problem(), **{name: value})
 
 
 @given(
     random=randoms,
-    proposer=st.sampled_from(
-        [
-            lambda: None,
-            GreedyProposer,
-            lambda: GreedyProposer(use_depth=False, threshold=4),
-            DynamicProgrammingProposer,
-        ]
-    ),
-    partitioner=st.sampled_from(
-        [
-            lambda: None,
-            lambda: GreedyPerfPartitioner(SortBy.PERF, balance_modules=True),
-            lambda: MemoryBalancedPartitioner(tolerance=0.3),
-        ]
-    ),
+    proposer=st.sampled_from(PROPOSERS),
+    partitioner=st.sampled_from(PARTITIONERS),
 )
 def test_real_models_are_planned_as_by_torchrec(random, proposer, partitioner):
     model = random_model(random)
@@ -211,22 +196,17 @@ def test_the_best_plan_is_that_of_the_certified_search(monkeypatch):
     assert counts != (worse.proposals, worse.partitions)
 
 
-def test_the_timeout_limits_the_search_for_the_best_plan_too(monkeypatch):
+def test_where_the_certified_search_finds_nothing_in_the_timeout_the_plan_is_the_same(monkeypatch):
     asked = fake_certified(monkeypatch, NotFound(None, None, 0))
     built = problem()
-    new_planner(built, mode="best-plan", timeout_seconds=3).plan(built.module, built.sharders)
+    best, same = (
+        new_planner(built, mode=mode, timeout_seconds=3) for mode in ("best-plan", "same-plan")
+    )
+    assert decided(best, built) == decided(same, built)
     assert asked == [(3, 0)]
 
 
-def test_where_the_certified_search_finds_nothing_the_plan_is_the_same(monkeypatch):
-    fake_certified(monkeypatch, NotFound(None, None, 0))
-    built = problem()
-    assert decided(new_planner(built, mode="best-plan"), built) == decided(
-        new_planner(built), built
-    )
-
-
-def test_it_plans_collectively(tmp_path):
+def test_it_plans_collectively():
     built = problem()
     expected = new_planner(built).plan(built.module, built.sharders)
     if dist.is_initialized():  # a fake one, which another test's planner left

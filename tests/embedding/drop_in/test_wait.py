@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 from planned import assert_same, new_planner, problem
 from random_models import random_model
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
-from torchrec.distributed.planner.proposers import (
-    DynamicProgrammingProposer,
-    GreedyProposer,
-)
+from torchrec.distributed.planner.proposers import DynamicProgrammingProposer, GreedyProposer
 
 from planners.embedding.drop_in import compiled_search
 from planners.embedding.drop_in.compiled_search import CompiledSearch

@@ -18,19 +18,13 @@ NVL72 = '{"gpu": "GB200", "world_size": %d, "local_world_size": 4, "pod_size": 1
 
 def test_pod_size_is_the_trap_and_nothing_else():
     (finding,) = traps(NVL72 % 72)
-    assert (finding.column, finding.write) == (
-        "pod_size",
-        "local_world_size=72, without pod_size",
-    )
-
-
-def test_a_group_larger_than_the_world_is_told_with_it():
+    assert (finding.column, finding.write) == ("pod_size", "local_world_size=72, without pod_size")
     (finding,) = traps(NVL72 % 64)
     assert "more than the world of 64" in finding.wrong
     assert finding.write == "local_world_size=64, without pod_size"
 
 
-def test_what_is_left_out_is_told_with_torchrecs_own_figure():
+def test_arguments_that_are_left_out_are_traps():
     findings = traps('{"world_size": 16}')
     assert {finding.column for finding in findings} == {
         *("local_world_size", "hbm_cap", "hbm_mem_bw", "hbm_to_ddr_mem_bw", "intra_host_bw")
@@ -42,13 +36,8 @@ def test_torchrec_itself_does_as_is_said_here():
     from torchrec.distributed.planner.types import CollectiveType, Topology
 
     def all_to_all(**hosts: int) -> float:
-        topology = Topology(
-            world_size=72,
-            compute_device="cuda",
-            intra_host_bw=900e6,
-            inter_host_bw=50e6,
-            **hosts,
-        )
+        links = {"intra_host_bw": 900e6, "inter_host_bw": 50e6}
+        topology = Topology(world_size=72, compute_device="cuda", **links, **hosts)
         return topology.comms_bandwidths.get_bw(
             topology.local_world_size, topology.world_size, CollectiveType.ALL_TO_ALL
         )

@@ -91,16 +91,12 @@ def test_a_long_line_takes_no_longer_than_many_short_ones():
     assert "line 1: " in refusal(lambda: parse_text(text.encode(), "my.config"))
 
 
+SEQUENCE = {"sequenceName": "s", "features": [{"newFeature": {"featureName": "c"}}]}
 JSON = {
     "featureConfigs": [
         {"idFeature": {"featureName": "a", "numBuckets": "5", "vocabDict": {"x": 1}}},
         {"id_feature": {"feature_name": "b", "stub_type": True, "zch": None}},
-        {
-            "sequenceFeature": {
-                "sequenceName": "s",
-                "features": [{"newFeature": {"featureName": "c"}}],
-            }
-        },
+        {"sequenceFeature": SEQUENCE},
     ],
     "modelConfig": {"featureGroups": [{"featureNames": ["a"], "groupType": "WIDE"}]},
 }  # fmt: skip

@@ -187,7 +187,7 @@ def with_a_grid_and_no_whole_host(case: Case) -> None:
         (with_two_tables_to_hold_together, "tables that depend on each other"),
         (
             lambda case: setattr(case.options[0], "partition_by", "somewhere"),
-            "a way that torchrec does not know",
+            "does not know how to place an option",
         ),
         (with_a_grid_and_no_whole_host, "no whole host for a grid"),
         (
