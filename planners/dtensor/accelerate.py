@@ -1,4 +1,4 @@
-"""Quicker sharding decisions for a program that is there already: one call switches them on.
+"""Quicker sharding decisions for an existing program: one call switches them on.
 
 from shardbench import accelerate
 
@@ -35,7 +35,7 @@ class AcceleratedDTensor(AbstractContextManager["AcceleratedDTensor"]):
         with ExitStack() as installed:
             installed.callback(_switch.release)
             if SUPPORTED.allow("accelerate()", torch.__version__, any_release=any_release):
-                # Another release may not have all that is imported there.
+                # Another release may lack names that are imported there.
                 from planners.dtensor.cache.self_checking import SelfChecking
 
                 self._dispatch = SelfChecking(check)
@@ -43,18 +43,18 @@ class AcceleratedDTensor(AbstractContextManager["AcceleratedDTensor"]):
             self._installed = installed.pop_all()
 
     def cache_info(self) -> CacheInfo:
-        """Return hits, misses, entries and bytes of the cache so far, checks and differences.
+        """Return the cache's hits, misses, entries and bytes so far, checks and differences.
 
         Ops with `out` go through torch's own cache and are not counted here.
         """
         return self._dispatch.cache_info()
 
     def clear(self) -> None:
-        """Forget what has been decided, and start counting anew."""
+        """Forget all decisions, and reset the counts."""
         self._dispatch.clear()
 
     def stop(self) -> None:
-        """Give torch its dispatch back, and forget the cache; hits and misses can still be read."""
+        """Give torch its dispatch back, and empty the cache; the counts can still be read."""
         self._installed.close()
         self._dispatch.forget()
 
@@ -71,9 +71,9 @@ def accelerate(*, check: float = 0.0, any_release: bool = False) -> AcceleratedD
         check: Share of the ops, from 0 to 1, that torch decides too. Where the two decisions
             differ, torch's is carried out, a `DifferentDecision` warning names the op and its
             specs, and torch dispatches that op from then on.
-        any_release: Accelerate whatever release of torch is installed.
+        any_release: Accelerate any installed release of torch.
 
-    What is returned tells of the cache, and switches them off again. Raises UsageError where they
-    are on already, or `check` is no share.
+    Returns the handle that shows the cache's counts and switches them off again. Raises UsageError
+    where they are on already, or `check` is no share.
     """
     return AcceleratedDTensor(check=check, any_release=any_release)

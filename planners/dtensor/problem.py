@@ -17,7 +17,7 @@ from planners.dtensor.programs.world import playing_one_rank
 
 @dataclass(frozen=True, slots=True)
 class DTensorProblem:
-    """A program, and how many ranks share a host."""
+    """A program, and the number of ranks on a host."""
 
     program: OpProgram
     ranks_per_host: int
@@ -33,20 +33,20 @@ class DTensorProblem:
         }
 
     def under(self, dispatch: str) -> Prepared[Decision]:
-        """Return the program to be called under a dispatch, named as its module here and class."""
+        """Return the program, ready to be called under a dispatch given as `module:class`."""
         module, _, name = dispatch.partition(":")
         made = getattr(import_module(f"planners.dtensor.{module}"), name)()
         return prepare(self, made)
 
 
 def build(workload: WorkloadSpec, topology: Topology) -> DTensorProblem:
-    """Build the program of a workload; raises UsageError where it or such a mesh is impossible."""
+    """Build the program of a workload; raises UsageError where it or its mesh is impossible."""
     make = replayed if is_captured_file(workload.name) else build_program
     return DTensorProblem(make(workload, topology), topology.gpus_in_domain)
 
 
 def prepare(problem: DTensorProblem, dispatch: Dispatch) -> Prepared[Decision]:
-    """Return the program under a dispatch; a turn begins cold, and a call warms warm programs."""
+    """Return the program under a dispatch; a turn begins cold, and a call warms the caches."""
     redistributions = Redistributions()
     program = problem.program
 
@@ -72,7 +72,7 @@ def prepare(problem: DTensorProblem, dispatch: Dispatch) -> Prepared[Decision]:
 
 
 def call(program: OpProgram, dispatch: Dispatch, redistributions: Redistributions) -> Decision:
-    """Call a program once; a cold one forgets everything first."""
+    """Call a program once; a cold one clears all caches first."""
     redistributions.taken()
     if program.cold:
         clear(dispatch)
@@ -81,6 +81,6 @@ def call(program: OpProgram, dispatch: Dispatch, redistributions: Redistribution
 
 
 def clear(dispatch: Dispatch) -> None:
-    """Forget what torch and the dispatch remember."""
+    """Clear the caches of torch and of the dispatch."""
     clear_torch_caches()
     dispatch.clear()

@@ -25,7 +25,7 @@ def test_listing_it_does_not_import_torch():
 
 def test_the_published_ladder_begins_with_the_reference_and_ends_with_torch_as_it_is():
     assert FAMILY.reference.name == LADDER[0]
-    models = [each.name for each in FAMILY.models_of(FAMILY.find("upstream"))]
+    models = [variant.name for variant in FAMILY.models_of(FAMILY.find("upstream"))]
     assert models == list(LADDER[-2::-1])
 
 
@@ -59,6 +59,6 @@ def test_facts_begin_with_the_size_and_say_where_it_runs(problem, facts):
 
 
 def test_each_workload_makes_what_its_names_say():
-    for each in WORKLOADS:
-        program = problem_of(f"{each.name}/dgx_a100_80gb:4").program
+    for workload in WORKLOADS:
+        program = problem_of(f"{workload.name}/dgx_a100_80gb:4").program
         assert len(program.step()) == len(program.names)

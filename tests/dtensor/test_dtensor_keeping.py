@@ -28,7 +28,7 @@ def test_the_oldest_way_keeps_a_decision_for_every_step():
 
 def test_a_size_that_is_new_is_kept_by_upstream_and_hardly_by_its_class():
     problem = problem_of(f"dynamic/{HOST}")
-    upstream, ours = (checked(each, problem).counters for each in ("upstream", "shape-class"))
+    upstream, ours = (checked(variant, problem).counters for variant in ("upstream", "shape-class"))
     assert upstream["objects_kept"] > 10 * ours["objects_kept"]
 
 

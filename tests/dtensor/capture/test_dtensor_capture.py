@@ -118,7 +118,7 @@ def test_no_value_is_in_it(path):
     captured(path, step)
     text = path.read_text()
     assert "0.42" not in text
-    times = [each["args"][1] for each in held(path)["calls"] if each["op"] == "aten.mul.Tensor"]
+    times = [call["args"][1] for call in held(path)["calls"] if call["op"] == "aten.mul.Tensor"]
     assert times[1:] == [{"number": "float", "index": 1}, {"number": "int", "index": 2}]
 
 
@@ -185,8 +185,8 @@ def test_an_accelerated_step_is_captured_alike(path, tmp_path):
     with accelerate():
         captured(other, step)
     first, second = held(path), held(other)
-    assert [(each["op"], each["results"], each["moves"]) for each in second["calls"]] == [
-        (each["op"], each["results"], each["moves"]) for each in first["calls"]
+    assert [(call["op"], call["results"], call["moves"]) for call in second["calls"]] == [
+        (call["op"], call["results"], call["moves"]) for call in first["calls"]
     ]
     for part in ("sequence", "tensors", "results", "left_out"):
         assert second[part] == first[part]
@@ -237,7 +237,7 @@ def test_a_script_without_such_ops_is_warned_and_goes_on(path):
 
 def test_strided_shards_and_norms_are_in_it(path):
     captured(path, STEPS["sharded"]())
-    kinds = {each[0] for tensor in held(path)["tensors"] for each in tensor["placements"]}
+    kinds = {placement[0] for tensor in held(path)["tensors"] for placement in tensor["placements"]}
     assert kinds == {"replicate", "shard", "strided", "norm"}
 
 
