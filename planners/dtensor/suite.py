@@ -1,4 +1,4 @@
-"""The family's part of reports, and the goals of its variants."""
+"""The family's studies and overview in reports, and the goals of its variants."""
 
 from harness.contract import Goal, OverviewRow, Study
 

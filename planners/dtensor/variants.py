@@ -69,7 +69,7 @@ def dijkstra(problem: "DTensorProblem") -> "Prepared[Decision]":
 
 @FAMILY.variant("exact-miss", same_as="upstream", source="shardbench")
 def exact_miss(problem: "DTensorProblem") -> "Prepared[Decision]":
-    """A search by lower bounds that chooses what the exhaustive search chooses"""
+    """A search by lower bounds that makes the exhaustive search's choice"""
     return problem.under("search.dispatches:ExactMiss")
 
 

@@ -85,7 +85,7 @@ STEPS = {"mlp": mlp_step, "block": block_step, "sharded": sharded_step}
 
 
 def captured(path: Path, step: Callable[[], Any], **options: Any) -> Any:
-    """Capture one call of a step, and return what it returned."""
+    """Capture one call of a step, and return its result."""
     with capture("dtensor", path, **options):
         return step()
 

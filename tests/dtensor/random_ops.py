@@ -16,6 +16,7 @@ aten = torch.ops.aten
 Op = Callable[..., Any]
 Drawn = tuple[str, Op, int]
 """A name, an op of a mesh and of tensors on it, and the number of those tensors."""
+Drawer = Callable[[Random, int], Drawn]
 
 
 def random_placements(random: Random, mesh: DeviceMesh, ndim: int) -> tuple[Placement, ...]:
@@ -130,25 +131,18 @@ _IN_PLACE: list[tuple[str, Op, int]] = [
 ]
 
 
-def _one(random: Random, width: int) -> Drawn:
-    name, op = random.choice(_ONE)
-    return name, _local(op), 1
+def _any_of(table: list[tuple[str, Op]], arity: int, wrapped: Callable[[Op], Op]) -> Drawer:
+    def drawn(random: Random, width: int) -> Drawn:
+        name, op = random.choice(table)
+        return name, wrapped(op), arity
+
+    return drawn
 
 
 def _with_number(random: Random, width: int) -> Drawn:
     number = random.choice([0, 1, 2, 3, -1, 1.0, 2.0, 0.5, True, False])
     name, op = random.choice(_WITH_NUMBER)
     return f"{name} {number!r}", lambda mesh, x: op(x, number), 1
-
-
-def _two(random: Random, width: int) -> Drawn:
-    name, op = random.choice(_TWO)
-    return name, _of_elements(op), 2
-
-
-def _three(random: Random, width: int) -> Drawn:
-    name, op = random.choice(_THREE)
-    return name, _of_elements(op), 3
 
 
 def _in_place(random: Random, width: int) -> Drawn:
@@ -231,10 +225,10 @@ def _placing(random: Random, width: int) -> Drawn:
 
 
 DRAWERS = (
-    *[_one] * 4,
+    *[_any_of(_ONE, 1, _local)] * 4,
     *[_with_number] * 4,
-    *[_two] * 6,
-    *[_three] * 2,
+    *[_any_of(_TWO, 2, _of_elements)] * 6,
+    *[_any_of(_THREE, 3, _of_elements)] * 2,
     *[_view] * 5,
     *[_reduction] * 2,
     _in_place,

@@ -118,7 +118,7 @@ def test_torch_decides_as_cheaply_as_is_possible(seed):
     assert found["worse_decisions"] == 0
 
 
-def test_what_moves_nothing_costs_nothing():
+def test_a_program_that_moves_nothing_costs_nothing():
     assert checked("upstream", problem_of("mlp/dgx_a100_80gb:8")).quality == {
         "redistribute_us": 0,
         "cheapest_us": 0,
@@ -189,7 +189,7 @@ def test_an_explanation_adds_up_to_the_quality(moving):
     assert len(explanation.sections[0].rows) == 4
 
 
-def test_the_cheapest_strategies_are_said_to_be_so(moving):
+def test_an_explanation_names_the_cheapest_strategies(moving):
     explanation = explain(moving, decided(moving, "upstream"), Question())
     assert any(sentence.startswith("Each takes the cheapest") for sentence in explanation.sentences)
 

@@ -25,7 +25,7 @@ def hits_of_torch() -> int:
 @pytest.fixture(scope="module")
 def problem():
     made = problem_of("ops/dgx_a100_80gb:8")
-    checked("upstream", made)  # which imports what torch imports late
+    checked("upstream", made)  # torch imports some modules late
     return made
 
 

@@ -34,7 +34,7 @@ PROBLEMS = (
 )
 
 
-def _upstream_and_what_must_equal_it() -> list[str]:
+def _variants_like_upstream() -> list[str]:
     upstream = FAMILY.find("upstream")
     same = [other for other in FAMILY.variants.values() if upstream in FAMILY.models_of(other)]
     return [variant.name for variant in (*FAMILY.models_of(upstream), *same)]
@@ -52,13 +52,13 @@ def upstream(problem) -> str:
     return checked("upstream", problem).fingerprint
 
 
-@pytest.mark.parametrize("variant", _upstream_and_what_must_equal_it())
+@pytest.mark.parametrize("variant", _variants_like_upstream())
 def test_it_decides_as_torch_does(variant, problem, upstream):
     assert checked(variant, problem).fingerprint == upstream
 
 
 def test_dijkstra_alone_decides_for_itself():
-    own = set(FAMILY.variants) - {"upstream", *_upstream_and_what_must_equal_it()}
+    own = set(FAMILY.variants) - {"upstream", *_variants_like_upstream()}
     assert own == {"dijkstra"}
 
 

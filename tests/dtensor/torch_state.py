@@ -97,7 +97,7 @@ def logits_of(mesh: DeviceMesh) -> DTensor:
 
 
 def lost(mesh: DeviceMesh, target: torch.Tensor | None = None) -> list[torch.Tensor]:
-    """Return a loss whose classes are sharded, and its gradient."""
+    """Return a loss on sharded classes, and its gradient."""
     logits = logits_of(mesh)
     rows = torch.arange(4) if target is None else target
     loss = functional.cross_entropy(logits, rows)

@@ -5,9 +5,9 @@ result: no schema, no flattening, no new spec. Torch dispatches any other op as 
 recipe repeats what torch did. So torch's cache fills as it would without this one, and dropping
 recipes never changes a decision.
 
-Torch keeps the ops whose result depends on more than their inputs: under dispatch modes (debugging,
-fake tensors, tracing), with symbolic sizes or placements with state, ops with `out`, and in-place
-ops that change sizes. Torch also moves inputs that have to be moved.
+Torch keeps the ops with results that depend on more than their inputs: under dispatch modes
+(debugging, fake tensors, tracing), with symbolic sizes or placements with state, ops with `out`,
+and in-place ops that change sizes. Torch also moves inputs that have to be moved.
 """
 
 from collections.abc import Callable, Iterator

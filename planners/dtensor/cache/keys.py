@@ -30,7 +30,7 @@ class KeyRule:
 
     @classmethod
     def of(cls, op: OpOverload) -> "KeyRule":
-        """Return the rule of an op; torch has 100 for the first static one where none is given."""
+        """Return the rule of an op; by default the first static argument is 100, beyond all."""
         registered = torch_path.schema_info(op)
         positions = torch_path.traits(op).tensor_positions
         if registered is None:

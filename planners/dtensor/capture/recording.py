@@ -129,7 +129,7 @@ class _StepRecorder:
 
     def _why_not(self, op: OpOverload) -> str | None:
         if self._names.hashed and op.namespace not in PUBLIC_NAMESPACES:
-            return "an op whose name is private"
+            return "an op with a private name"
         handler = vars(DISPATCHER)["_custom_op_handlers"].get(op)
         if handler is not self._torch_handlers.get(op):
             return "an op with a handler of its own"

@@ -95,7 +95,7 @@ class _FirstKey:
 
 
 class FirstCache(Handled):
-    """Before pytorch/pytorch#107305, as torch 2.0.1 has it.
+    """Dispatch before pytorch/pytorch#107305, as torch 2.0.1 has it.
 
     It makes eleven passes over the arguments and asks its dictionary twice. On a hit, every tensor
     goes through a redistribution that moves nothing, because torch redistributed unless the
@@ -166,7 +166,7 @@ class FirstCache(Handled):
 
 
 class FlattenedOnce(LruCached):
-    """After pytorch/pytorch#107305, as torch 2.1.0 has it.
+    """Dispatch after pytorch/pytorch#107305, as torch 2.1.0 has it.
 
     It flattens the arguments once and unflattens them four times. Its one `lru_cache` hashes all
     arguments, numbers included. A flag says whether to redistribute.
@@ -215,7 +215,7 @@ class _FullKey:
 
 
 class Unflattened(LruCached):
-    """After pytorch/pytorch#110132, as torch 2.9 has it: no pytree where an op does not need one.
+    """Dispatch after pytorch/pytorch#110132, as torch 2.9 has it: no pytree unless an op needs it.
 
     The key is torch's own, without the arguments that cannot change the decision (#109306).
     """

@@ -36,7 +36,7 @@ def with_meta(spec: DTensorSpec, meta: TensorMeta) -> DTensorSpec:
 class PlacedSpec:
     """The attributes of specs with placements on a mesh, whatever the size.
 
-    `as_given` says whether torch keeps the placements object that it is given.
+    `as_given` holds where torch keeps the placements object that it is given.
     """
 
     attributes: dict[str, Any]
@@ -116,7 +116,7 @@ class SpecTable:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MeshLayout:
-    """How a mesh cuts tensors of one number of dimensions; a single object that stands in keys."""
+    """A way to cut tensors of one number of dims on a mesh; a single object, to stand in keys."""
 
     mesh: DeviceMesh
     parts: tuple[int, ...]  # the number of parts that each dimension is cut into

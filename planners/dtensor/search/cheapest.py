@@ -55,7 +55,7 @@ class Operand:
     """A tensor input of the op on a mesh of N dims, and the placements that S strategies want."""
 
     spec: DTensorSpec
-    topology: prices.MeshTopoInfo  # what collectives cost on each mesh dim
+    topology: prices.MeshTopoInfo  # the prices of collectives on each mesh dim
     source: Codes  # the placements of `spec`, shape (N,)
     targets: Codes  # the placement that each strategy wants on one mesh dim, shape (S,)
     gigabytes: float  # held by a rank
@@ -95,7 +95,7 @@ class Operand:
         return self.known[target]
 
     def least_costs(self) -> dict[int, list[float]]:
-        """Return for each mesh dim what each strategy costs at least, in microseconds."""
+        """Return lower bounds on the cost of each strategy in microseconds, by mesh dim."""
         least, gigabytes = {}, self.gigabytes
         targets = {*self.targets, REPLICATE}
         for mesh_dim in self.mesh_dims:
@@ -147,7 +147,7 @@ class StrategySearch:
         return [operand.cost(_at(combination, operand.targets)) for operand in self.operands]
 
     def _first_free(self, movable: Codes, step: int) -> Combination:
-        """Return the first free combination in the order of `step` that moves only `movable`."""
+        """Return the first combination, by `step`, that moves only `movable` and costs nothing."""
         axes = []
         for mesh_dim in range(self.mesh.ndim):
             fixed = [held for held in self.operands if held.source[mesh_dim] not in movable]

@@ -206,7 +206,7 @@ def softmaxed(mesh: DeviceMesh) -> Any:
     return torch.softmax(placed(mesh, counted(2, 8), Shard(0)), 1).placements
 
 
-def test_what_torch_remembers_of_an_earlier_strategy_is_remembered(mesh):
+def test_a_decision_by_an_earlier_strategy_is_remembered_as_in_torch(mesh):
     """Torch keeps a decision that it has made, whatever is registered later."""
 
     def run(begun: Callable[[], Any]) -> list[Any]:

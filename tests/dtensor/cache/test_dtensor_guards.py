@@ -160,7 +160,7 @@ def placements_of_equal_value_and_other_type(mesh: DeviceMesh) -> list[str]:
     return [str(tensor.placements) for tensor in made]
 
 
-def test_scenes_have_what_they_are_about(mesh):
+def test_scenes_show_their_subjects(mesh):
     assert debug_mode(mesh).count("all_reduce") == 1
     assert sum(comm_debug_mode(mesh).values()) > 3
     assert sizes_of_equal_value_and_other_type(mesh) == 3 * [tuple, torch.Size]

@@ -28,7 +28,7 @@ class Tagged(torch.Tensor):
 
 
 class Watched(torch.Tensor):
-    """A subclass that changes what torch's functions make of it."""
+    """A subclass that changes the results of torch's functions."""
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -108,14 +108,14 @@ def _text(value: torch.Tensor) -> str:
 def outcomes(
     dispatch: Dispatch, mesh: DeviceMesh, op: Op, operands: list[list[tuple[str, Placement]]]
 ) -> list[Any]:
-    """Return what an op makes of operands of several kinds, one after the other."""
+    """Return an op's results on operands of several kinds, one after the other."""
     found: list[Any] = []
     with running(dispatch):
         for kinds in operands:
             with redistributions_counted() as count:
                 try:
                     made = op(mesh, *[given(mesh, *operand) for operand in kinds])
-                    # A product of a meta tensor and another one is made of what was in memory.
+                    # A product of a meta tensor and another one holds whatever was in memory.
                     found.append(seen(made, not count[0] and "meta" not in dict(kinds)))
                 except Exception as error:
                     found.append((type(error), str(error).partition("\n")[0]))

@@ -87,7 +87,7 @@ def _compare_on_a_real_rank(rank: int, folder: str) -> None:
 
 
 @pytest.mark.long
-def test_each_step_gives_two_real_ranks_what_torch_gives_them(tmp_path):
+def test_each_step_has_torchs_results_on_two_real_ranks(tmp_path):
     spawn(_compare_on_a_real_rank, (str(tmp_path),), nprocs=2)
 
 

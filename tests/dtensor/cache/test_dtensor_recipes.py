@@ -89,7 +89,7 @@ FORMS: dict[str, Callable[[DTensor, DTensor], Any]] = {
         x.unsqueeze(1).expand(-1, 3, -1),
     ],
     "an index": lambda x, y: [x[:, 2], x[:, 1:3], x[..., 0], x[:, None]],
-    "what has a default": lambda x, y: [
+    "defaults": lambda x, y: [
         torch.nn.functional.gelu(x),
         torch.nn.functional.gelu(x, approximate="tanh"),
         torch.nn.functional.leaky_relu(x - 30),
@@ -99,7 +99,7 @@ FORMS: dict[str, Callable[[DTensor, DTensor], Any]] = {
         torch.clamp(x, max=9),
     ],
     "a copy": lambda x, y: [copy.deepcopy(x) + 1, x.clone() + 1, torch.empty_like(x).copy_(x)],
-    "what is being reduced": lambda x, y: [
+    "a reduction under way": lambda x, y: [
         waited := placed(x.device_mesh, x.to_local(), Partial()).redistribute(
             placements=[Replicate()], async_op=True
         ),
@@ -124,7 +124,7 @@ FORMS: dict[str, Callable[[DTensor, DTensor], Any]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_all_forms_of_arguments_make_what_they_make_in_torch(form, dispatch, mesh):
+def test_all_forms_of_arguments_have_torchs_results(form, dispatch, mesh):
     def make(mesh: DeviceMesh) -> Any:
         x = placed(mesh, counted(2, 8), Shard(0))
         y = placed(mesh, counted(2, 8) - 3, Shard(0))
@@ -212,7 +212,7 @@ def test_specs_with_the_same_hash_do_not_share_a_recipe(dispatch, mesh):
     assert results_under(dispatch, mesh, collided) == results_under(Dispatch(), mesh, collided)
 
 
-def test_equal_meshes_that_are_not_the_same_give_what_torch_gives(dispatch, mesh):
+def test_equal_meshes_that_are_not_the_same_have_torchs_results(dispatch, mesh):
     def on_equal_meshes(mesh: DeviceMesh) -> list[Any]:
         made = []
         for _ in range(3):

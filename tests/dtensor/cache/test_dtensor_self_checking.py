@@ -28,7 +28,7 @@ aten = torch.ops.aten
 pytestmark = pytest.mark.usefixtures("cold")
 
 
-def test_what_agrees_is_counted_and_nothing_is_said(step):
+def test_agreement_is_counted_without_a_warning(step):
     expected = [described(step(rows)) for rows in (2, 3, 2, 5)]
     with accelerate(check=1) as accelerated:
         assert [described(step(rows)) for rows in (2, 3, 2, 5)] == expected
@@ -48,7 +48,7 @@ def test_a_share_of_the_ops_is_checked_and_the_same_ones_each_time(step):
     assert 0.1 * 120 < counts[0] < 0.4 * 120
 
 
-def test_what_torch_moves_by_itself_is_no_difference():
+def test_moves_that_torch_makes_by_itself_are_no_difference():
     mesh = mesh_of(2, 2)
     strided = placed(mesh, counted(2, 8), _StridedShard(0, split_factor=2), Shard(0))
     with accelerate(check=1) as accelerated:
@@ -76,13 +76,13 @@ def corrupted_moves(accelerated: AcceleratedDTensor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("corrupt", "op", "said"),
+    ("corrupt", "op", "difference"),
     [
         (corrupted_output, aten.tanh.default, "the result is"),
         (corrupted_moves, aten.relu.default, "inputs are moved to"),
     ],
 )
-def test_a_wrong_recipe_is_caught_and_its_op_is_torchs_from_then_on(corrupt, op, said, step):
+def test_a_wrong_recipe_is_caught_and_its_op_is_torchs_from_then_on(corrupt, op, difference, step):
     before, expected = torch_now(), described(step(2))
     with accelerate(check=1) as accelerated:
         step(2)
@@ -90,7 +90,7 @@ def test_a_wrong_recipe_is_caught_and_its_op_is_torchs_from_then_on(corrupt, op,
         with pytest.warns(DifferentDecision) as warned:
             assert described(step(2)) == expected
         (text,) = [str(warning.message) for warning in warned]
-        assert all(part in text for part in (str(op), said, "Spec(f32"))
+        assert all(part in text for part in (str(op), difference, "Spec(f32"))
         assert described(step(2)) == expected
         assert accelerated.cache_info().differences == 1
         assert not recipes(accelerated, op)

@@ -1,4 +1,4 @@
-"""A shape class knows the right sizes, and predicts for them what torch does."""
+"""A shape class knows the right sizes, and predicts torch's results for them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -67,7 +67,7 @@ def test_a_linear_layer_is_known_at_new_sizes(has_bias):
 
 
 def rows_of_whole(mesh: DeviceMesh, rows: int) -> DTensor:
-    """Return a tensor with so many rows in all, in shards that may be uneven."""
+    """Return a tensor with this total of rows, in shards that may be uneven."""
     local = counted(-(-rows // mesh.size()), 8)
     return placed(mesh, local, Shard(0), shape=torch.Size((rows, 8)), stride=(8, 1))
 
@@ -156,7 +156,7 @@ def test_sizes_that_do_not_fit_are_refused_in_torchs_words(shape):
     assert results_under(ShapeClass(), mesh, added) == results_under(Dispatch(), mesh, added)
 
 
-def test_what_has_to_be_redistributed_is_decided_at_each_size():
+def test_an_op_that_redistributes_is_decided_at_each_size():
     mesh = mesh_of(4)
     with running(ShapeClass()) as dispatch:
         for rows in (2, 3, 4):

@@ -60,7 +60,7 @@ def _locals() -> Iterator[torch.Tensor]:
     yield values[:24].view(4, 6).to(torch.int64)
 
 
-def test_from_local_makes_what_torch_makes(mesh):
+def test_from_local_has_torchs_results(mesh):
     cases = product(_locals(), *[_PLACEMENTS] * 2)
     is_as_in_torch(*(partial(placed, mesh, *case) for case in cases))
 
@@ -131,7 +131,7 @@ def _calls(method: str, owner: Any, run: Callable[[], Any]) -> list[int]:
     return counts
 
 
-def test_autograd_has_no_part_in_what_takes_no_gradient(mesh):
+def test_autograd_has_no_part_where_no_gradient_is_taken(mesh):
     local = torch.ones(4, 6)
     with running(InternedDispatch()):
         calls = _calls("forward", _FromTorchTensor, lambda: placed(mesh, local, Shard(0), Shard(0)))

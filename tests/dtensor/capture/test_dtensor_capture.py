@@ -71,7 +71,7 @@ def test_a_step_has_the_same_bits_and_torch_decides_as_often(name, path):
     assert held(path)["left_out"] == {}
 
 
-def test_every_op_is_in_it_in_order_with_what_it_moved(path):
+def test_every_op_is_in_it_in_order_with_its_moved_inputs(path):
     mesh = mesh_of(2, 2)
     x = placed(mesh, counted(2, 4), Shard(0), Replicate()).requires_grad_()
     y = placed(mesh, counted(4, 4), Replicate(), Partial())
@@ -136,10 +136,10 @@ def test_private_names_are_not_in_a_hashed_file(path, secret_op):
     captured(path, step, hash_names=True)
     assert SECRET not in path.read_text()
     assert ops(path) == ["aten.relu.default"]
-    assert held(path)["left_out"] == {"an op whose name is private": 1}
+    assert held(path)["left_out"] == {"an op with a private name": 1}
 
 
-def test_what_cannot_be_written_down_is_counted(path):
+def test_ops_that_cannot_be_written_down_are_counted(path):
     mesh = mesh_of(4)
     x = placed(mesh, counted(2, 4), Shard(0))
     logits = placed(mesh, counted(4, 2), Shard(1)).requires_grad_()

@@ -1,4 +1,4 @@
-"""A captured step is called again as it was, under every variant, without values and memory."""
+"""A captured step is replayed under every variant, without values and memory."""
 
 import copy
 import json
@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 
 @pytest.fixture(scope="module", params=STEPS)
 def taken(request, tmp_path_factory):
-    """Capture the second call of a step; return the file, and what torch's cache was asked."""
+    """Capture the second call of a step; return the file, and the counts of torch's cache."""
     path = tmp_path_factory.mktemp("steps") / f"{request.param}.json.gz"
     step = STEPS[request.param]()
     step()
@@ -118,7 +118,7 @@ def test_an_op_that_reads_a_value_is_called_too(path):
     assert checked("upstream", problem).quality["unlike_recorded"] == 0
 
 
-def test_what_cannot_be_called_here_is_counted(path):
+def test_calls_that_cannot_be_made_here_are_counted(path):
     x = placed(mesh_of(4), counted(2, 4), Shard(0))
     captured(path, lambda: [torch.relu(x), torch.sigmoid(x), torch.equal(x, x), torch.sigmoid(x)])
     document = held(path)
@@ -168,17 +168,17 @@ def test_a_file_is_called_by_its_name_and_its_content(taken):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "said"),
+    ("parameters", "named"),
     [
         ({"caches": "hot"}, "must be one of warm, cold, not 'hot'."),
         ({"calls": "0"}, "must be a whole number of at least 1, not '0'."),
         ({"dims": "2"}, "Unknown parameter of workload "),
     ],
 )
-def test_a_parameter_that_cannot_be_is_said(parameters, said, taken):
+def test_an_impossible_parameter_is_named(parameters, named, taken):
     with pytest.raises(UsageError) as refused:
         FAMILY.label(WorkloadSpec(str(taken[0]), parameters))
-    assert said in str(refused.value)
+    assert named in str(refused.value)
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +203,7 @@ def written(path, document):
 
 
 @pytest.mark.parametrize(
-    ("way", "value", "said"),
+    ("way", "value", "named"),
     [
         (("ranks",), 10**6, "'ranks': Expected `int` <= 131072."),
         (("ranks",), 3, "a mesh must have no rank beyond those of the world, 3."),
@@ -240,12 +240,12 @@ def written(path, document):
         (("shardbench",), 1, "is no file that shardbench.capture wrote."),
     ],
 )
-def test_a_value_that_cannot_be_is_named(way, value, said, document, path):
+def test_an_impossible_value_is_named(way, value, named, document, path):
     changed = copy.deepcopy(document)
     change(changed, [(way, "put", value)])
     with pytest.raises(UsageError) as refused:
         FAMILY.brings(WorkloadSpec(str(written(path, changed))))
-    assert said in str(refused.value)
+    assert named in str(refused.value)
     assert str(refused.value).startswith(str(path))
     assert is_one_sentence(str(refused.value))
 

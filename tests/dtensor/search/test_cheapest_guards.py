@@ -1,4 +1,4 @@
-"""The cheapest strategy: what torch alone deals with is left to torch, errors included."""
+"""The cheapest strategy: special cases are left to torch, errors included."""
 
 from contextlib import nullcontext
 
@@ -64,7 +64,7 @@ def masked(rows):
 @pytest.mark.parametrize(
     "make", [strided, ordered, symbolic, elsewhere, undecided, keyword, masked]
 )
-def test_torch_keeps_what_it_alone_deals_with(meshes, make):
+def test_torch_keeps_special_cases(meshes, make):
     op_schema, strategies = make(tensor(meshes[2, 4], (64, 64), [Shard(0), Shard(0)]))
     expected = UPSTREAM(meshes[2, 4], op_schema, strategies)
     assert len(expected.strategies) == 4
@@ -106,7 +106,7 @@ def test_torch_keeps_ranks_that_are_not_in_the_mesh():
         ([[Replicate(), Shard(-1)]], (), 0),
     ],
 )
-def test_what_is_not_for_the_op_raises_the_same_error(meshes, strategies, keywords, dim):
+def test_strategies_that_do_not_fit_the_op_raise_the_same_error(meshes, strategies, keywords, dim):
     rows = tensor(meshes[2, 4], (64, 64), [Shard(dim), Shard(0)])
     op_schema = as_schema([rows], **dict.fromkeys(keywords, OpStrategy([OpSpec(rows)])))
     expected = outcome(UPSTREAM, meshes[2, 4], op_schema, strategies)

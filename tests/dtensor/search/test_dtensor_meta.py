@@ -60,7 +60,7 @@ def schemas(op: Any, random: Random, amount: int) -> list[OpSchema]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_products_and_pointwise_ops_make_what_fake_tensors_predict(seed):
+def test_products_and_pointwise_ops_have_the_meta_that_fake_tensors_predict(seed):
     random, asked = Random(seed), 0
     ops = sorted(
         (op for op in ops_with_strategies() if op in PRODUCTS or is_pointwise(op)), key=str
