@@ -20,10 +20,19 @@ SUPPORTED = SupportedReleases("torch", ("2.13.0", "2.15.0"))
 _switch = Lock()
 
 
-class AcceleratedDTensor(AbstractContextManager["AcceleratedDTensor"]):
-    """DTensor's dispatch while it is accelerated, in all threads of the process.
+class accelerate(AbstractContextManager["accelerate"]):  # noqa: N801 - called as torch.no_grad is
+    """Quicker sharding decisions for all DTensors of this process, in all its threads.
 
-    It ends with `stop`, or its `with` block, in whatever order other contexts end.
+    They end with `stop`, or the `with` block, in whatever order other contexts end. A release of
+    torch that was not tested gets one warning and no change.
+
+    Args:
+        check: Share of the ops, from 0 to 1, that torch decides too. Where the two decisions
+            differ, torch's is carried out, a `DifferentDecision` warning names the op and its
+            specs, and torch dispatches that op from then on.
+        any_release: Accelerate any installed release of torch.
+
+    Raises UsageError where DTensor is accelerated already, or `check` is no share.
     """
 
     def __init__(self, *, check: float = 0.0, any_release: bool = False) -> None:
@@ -60,20 +69,3 @@ class AcceleratedDTensor(AbstractContextManager["AcceleratedDTensor"]):
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def accelerate(*, check: float = 0.0, any_release: bool = False) -> AcceleratedDTensor:
-    """Switch quicker sharding decisions on, for all DTensors of this process.
-
-    On a release of torch that it was not tested with it warns once and changes nothing.
-
-    Args:
-        check: Share of the ops, from 0 to 1, that torch decides too. Where the two decisions
-            differ, torch's is carried out, a `DifferentDecision` warning names the op and its
-            specs, and torch dispatches that op from then on.
-        any_release: Accelerate any installed release of torch.
-
-    Returns the handle that shows the cache's counts and switches them off again. Raises UsageError
-    where they are on already, or `check` is no share.
-    """
-    return AcceleratedDTensor(check=check, any_release=any_release)

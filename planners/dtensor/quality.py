@@ -24,7 +24,8 @@ _ROUNDING = 1e-9
 class MoveCost(NamedTuple):
     """The cost of an op's moved inputs, and the least possible one, in microseconds."""
 
-    redistribution: Redistribution
+    op: str
+    moves: tuple[tuple[str, str], ...]  # source and target placements of each moved input
     us: float
     cheapest_us: float
 
@@ -36,10 +37,17 @@ class MoveCost(NamedTuple):
 
 def move_costs(decision: Decision) -> list[MoveCost]:
     """Return the costs of a call's ops in order, with the cheapest by exhaustive search."""
-    moved = decision.redistributions
-    schemas = dict.fromkeys(op.schema for op in moved)  # equal ones are searched once
+    schemas = dict.fromkeys(op.schema for op in decision.redistributions)  # each is searched once
     cheapest = {schema: cheapest_cost(schema) for schema in schemas}
-    return [MoveCost(op, cost_of(op), cheapest[op.schema]) for op in moved]
+    return [
+        MoveCost(
+            str(op.schema.op),
+            tuple((" ".join(source), " ".join(target)) for source, target in moves_of(op)),
+            cost_of(op),
+            cheapest[op.schema],
+        )
+        for op in decision.redistributions
+    ]
 
 
 def cost_of(redistribution: Redistribution) -> float:

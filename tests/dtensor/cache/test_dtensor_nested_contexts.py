@@ -29,7 +29,7 @@ from torch_state import (
     torch_now,
 )
 
-from planners.dtensor.accelerate import AcceleratedDTensor, accelerate
+from planners.dtensor.accelerate import accelerate
 
 aten = torch.ops.aten
 
@@ -45,7 +45,7 @@ class World:
     def __init__(self, mesh: DeviceMesh, accelerates: bool) -> None:
         self.mesh = mesh
         self.accelerates = accelerates
-        self.accelerated: AcceleratedDTensor | None = None
+        self.accelerated: accelerate | None = None
         self.open: dict[str, ExitStack] = {}
         self.modes: list[tuple[str, Any]] = []
         self.x = placed(mesh, counted(2, 8), Shard(0))

@@ -16,7 +16,7 @@ from torch_state import is_changed, torch_now
 
 from harness.contract import UsageError
 from harness.contract.supported_releases import UnsupportedRelease
-from planners.dtensor.accelerate import AcceleratedDTensor, accelerate
+from planners.dtensor.accelerate import accelerate
 from planners.dtensor.cache.self_checking import DifferentDecision
 from planners.dtensor.dispatch.specs import with_meta
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
@@ -57,11 +57,11 @@ def test_moves_that_torch_makes_by_itself_are_no_difference():
         assert accelerated.cache_info().checks > 2
 
 
-def recipes(accelerated: AcceleratedDTensor, op: Any) -> dict[Any, Any]:
+def recipes(accelerated: accelerate, op: Any) -> dict[Any, Any]:
     return accelerated._dispatch._tables[op].entries
 
 
-def corrupted_output(accelerated: AcceleratedDTensor) -> None:
+def corrupted_output(accelerated: accelerate) -> None:
     known = recipes(accelerated, aten.tanh.default)
     for key, recipe in known.items():
         output = with_meta(recipe.output, recipe.output.tensor_meta)
@@ -69,7 +69,7 @@ def corrupted_output(accelerated: AcceleratedDTensor) -> None:
         known[key] = replace(recipe, output=output)
 
 
-def corrupted_moves(accelerated: AcceleratedDTensor) -> None:
+def corrupted_moves(accelerated: accelerate) -> None:
     known = recipes(accelerated, aten.relu.default)
     for key, recipe in known.items():
         known[key] = replace(recipe, sharding=replace(recipe.sharding, needs_redistribute=False))
