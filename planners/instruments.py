@@ -27,7 +27,7 @@ def timed(call: Callable[[], T]) -> tuple[T, dict[str, Any]]:
 
 @contextmanager
 def replaced(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Put a value in place of each attribute, given by its owner and its name, until left."""
+    """Replace attributes until left; each is given by owner, name and new value."""
     with ExitStack() as patches:
         for owner, name, value in attributes:
             patches.enter_context(patch.object(owner, name, value, create=True))
@@ -40,8 +40,9 @@ def counted(
 ) -> Iterator[Counter[str]]:
     """Count the calls of methods until left, each before it is made.
 
-    A method is given by class, name and counter, which stays 0 where there is no such method; or a
-    function of the counters and the arguments of a call, which may know `others`.
+    A method is given by class, name and counter, which stays 0 where there is no such method. In
+    place of a counter's name, a function of the counters and the arguments of a call may count; the
+    counters that it uses are `others`.
     """
     names = [count for *_, count in methods if isinstance(count, str)]
     counters = Counter(dict.fromkeys((*names, *others), 0))
@@ -54,8 +55,8 @@ def counted(
 
 
 def _counted(method: Any, count: str | Callable[..., None], counters: Counter[str]) -> Any:
-    is_of_class = isinstance(method, classmethod)
-    called = method.__func__ if is_of_class else method
+    is_classmethod = isinstance(method, classmethod)
+    called = method.__func__ if is_classmethod else method
 
     def replacement(*arguments: Any, **named: Any) -> Any:
         if isinstance(count, str):
@@ -64,4 +65,4 @@ def _counted(method: Any, count: str | Callable[..., None], counters: Counter[st
             count(counters, *arguments, **named)
         return called(*arguments, **named)
 
-    return classmethod(replacement) if is_of_class else replacement
+    return classmethod(replacement) if is_classmethod else replacement

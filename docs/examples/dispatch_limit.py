@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 from planners.dtensor.cache.interned import InternedDispatch
-from planners.dtensor.cache.plans import make_dtensor
+from planners.dtensor.cache.recipes import make_dtensor
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.problem import build, clear
 from planners.dtensor.programs import build as programs

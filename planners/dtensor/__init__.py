@@ -1,4 +1,4 @@
-"""Sharding propagation of PyTorch's DTensor, and what makes it quicker."""
+"""Sharding propagation of PyTorch's DTensor, and quicker ways to do it."""
 
 from planners.dtensor import variants  # registers them
 from planners.dtensor.family import FAMILY

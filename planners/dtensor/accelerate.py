@@ -1,4 +1,4 @@
-"""Quicker sharding decisions for a program that is there already: one call switches them on.
+"""Quicker sharding decisions for an existing program: one call switches them on.
 
 from shardbench import accelerate
 
@@ -20,10 +20,19 @@ SUPPORTED = SupportedReleases("torch", ("2.13.0", "2.15.0"))
 _switch = Lock()
 
 
-class AcceleratedDTensor(AbstractContextManager["AcceleratedDTensor"]):
-    """DTensor's dispatch while it is accelerated, in all threads of the process.
+class accelerate(AbstractContextManager["accelerate"]):  # noqa: N801 - called as torch.no_grad is
+    """Quicker sharding decisions for all DTensors of this process, in all its threads.
 
-    It ends with `stop`, or its `with` block, in whatever order other contexts end.
+    They end with `stop`, or the `with` block, in whatever order other contexts end. A release of
+    torch that was not tested gets one warning and no change.
+
+    Args:
+        check: Share of the ops, from 0 to 1, that torch decides too. Where the two decisions
+            differ, torch's is carried out, a `DifferentDecision` warning names the op and its
+            specs, and torch dispatches that op from then on.
+        any_release: Accelerate any installed release of torch.
+
+    Raises UsageError where DTensor is accelerated already, or `check` is no share.
     """
 
     def __init__(self, *, check: float = 0.0, any_release: bool = False) -> None:
@@ -35,7 +44,7 @@ class AcceleratedDTensor(AbstractContextManager["AcceleratedDTensor"]):
         with ExitStack() as installed:
             installed.callback(_switch.release)
             if SUPPORTED.allow("accelerate()", torch.__version__, any_release=any_release):
-                # Another release may not have all that is imported there.
+                # Another release may lack names that are imported there.
                 from planners.dtensor.cache.self_checking import SelfChecking
 
                 self._dispatch = SelfChecking(check)
@@ -43,37 +52,20 @@ class AcceleratedDTensor(AbstractContextManager["AcceleratedDTensor"]):
             self._installed = installed.pop_all()
 
     def cache_info(self) -> CacheInfo:
-        """Return hits, misses, entries and bytes of the cache so far, checks and differences.
+        """Return the cache's hits, misses, entries and bytes so far, checks and differences.
 
         Ops with `out` go through torch's own cache and are not counted here.
         """
         return self._dispatch.cache_info()
 
     def clear(self) -> None:
-        """Forget what has been decided, and start counting anew."""
+        """Forget all decisions, and reset the counts."""
         self._dispatch.clear()
 
     def stop(self) -> None:
-        """Give torch its dispatch back, and forget the cache; hits and misses can still be read."""
+        """Give torch its dispatch back, and empty the cache; the counts can still be read."""
         self._installed.close()
         self._dispatch.forget()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def accelerate(*, check: float = 0.0, any_release: bool = False) -> AcceleratedDTensor:
-    """Switch quicker sharding decisions on, for all DTensors of this process.
-
-    On a release of torch that it was not tested with it warns once and changes nothing.
-
-    Args:
-        check: Share of the ops, from 0 to 1, that torch decides too. Where the two decisions
-            differ, torch's is carried out, a `DifferentDecision` warning names the op and its
-            specs, and torch dispatches that op from then on.
-        any_release: Accelerate whatever release of torch is installed.
-
-    What is returned tells of the cache, and switches them off again. Raises UsageError where they
-    are on already, or `check` is no share.
-    """
-    return AcceleratedDTensor(check=check, any_release=any_release)

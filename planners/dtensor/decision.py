@@ -1,4 +1,4 @@
-"""Decisions of dispatch: where results lie, and which inputs are redistributed to what."""
+"""Decisions of dispatch: the placements of results, and the inputs that are redistributed."""
 
 import hashlib
 from collections.abc import Iterator
@@ -16,30 +16,30 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from harness.contract import InfeasibleDecision
-from planners.dtensor.dispatch.torch_path import DISPATCHER
+from planners.dtensor.dispatch.torch_path import DISPATCHER, schema_info
 from planners.dtensor.programs.build import OpProgram
 
 Rewritten = tuple[OpInfo, OpSchema]
-"""An op whose arguments torch is asked to rewrite, and the schema that they are to have."""
+"""An op that torch is asked to rewrite the arguments of, and the schema that they must have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redistribution:
-    """An op's schema as called, and source and target of those of its inputs that are moved."""
+    """An op's schema as called, and source and target of the inputs that are moved."""
 
     schema: OpSchema
     moves: tuple[tuple[DTensorSpec, DTensorSpec], ...]
 
 
 class Redistributions:
-    """Records what torch is asked to redistribute on the way through an op."""
+    """A recorder of the redistributions that torch is asked for while an op is dispatched."""
 
     def __init__(self) -> None:
         self.rewritten: list[Rewritten] = []
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Record, until left, every op whose arguments torch is asked to rewrite."""
+        """Record until left every op that torch is asked to rewrite the arguments of."""
         redistribute = DISPATCHER.redistribute_local_args
 
         def recorded(info: OpInfo, suggested: OpSchema, *rest: Any) -> None:
@@ -50,14 +50,14 @@ class Redistributions:
             yield
 
     def taken(self) -> list[Rewritten]:
-        """Return what was recorded since the last time."""
+        """Return the records since the last time."""
         rewritten, self.rewritten = self.rewritten, []
         return rewritten
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What one call of a program made, and what was redistributed for it."""
+    """The results of one call of a program, and its redistributions."""
 
     program: OpProgram
     outputs: tuple[torch.Tensor, ...]
@@ -65,13 +65,13 @@ class Decision:
 
     @cached_property
     def redistributions(self) -> tuple[Redistribution, ...]:
-        """The ops of the call whose inputs were moved, in order."""
+        """The ops of the call that move inputs, in order."""
         found = (redistribution(info, suggested) for info, suggested in self.rewritten)
-        return tuple(each for each in found if each.moves)
+        return tuple(op for op in found if op.moves)
 
 
 def redistribution(info: OpInfo, suggested: OpSchema) -> Redistribution:
-    """Return what torch was asked to rewrite for an op as the inputs that change placements."""
+    """Return the inputs of a rewritten op that change placements."""
     args, targets = tuple(info.flat_args_schema), suggested.args_schema
     if info.args_tree_spec is not None:
         targets = tree_leaves(targets)
@@ -82,19 +82,14 @@ def redistribution(info: OpInfo, suggested: OpSchema) -> Redistribution:
     )
     if info.args_tree_spec is not None:
         args = tree_unflatten(list(args), info.args_tree_spec)
-    schema = info.schema or OpSchema(
-        suggested.op,
-        args,
-        suggested.kwargs_schema,
-        schema_info=DISPATCHER.sharding_propagator.op_to_schema_info.get(suggested.op),
-    )
-    return Redistribution(schema, moves)
+    op, kwargs = suggested.op, suggested.kwargs_schema
+    return Redistribution(info.schema or OpSchema(op, args, kwargs, schema_info(op)), moves)
 
 
 def fingerprint(decision: Decision) -> str:
     """Return a hash of placements, global shapes, strides, types and moved inputs.
 
-    Values are in it where the program compares them, and the batch size is not where it varies.
+    It includes values where the program compares them, and excludes a batch size that varies.
     """
     digest = hashlib.sha256()
     program = decision.program
@@ -107,14 +102,14 @@ def fingerprint(decision: Decision) -> str:
         if program.compares_values:
             local = output._local_tensor if isinstance(output, DTensor) else output
             digest.update(local.detach().contiguous().numpy().tobytes())
-    for each in decision.redistributions:
-        moves = [f"{source.placements} to {target.placements}" for source, target in each.moves]
-        digest.update(f"{each.schema.op}: {moves}\n".encode())
+    for moved in decision.redistributions:
+        moves = [f"{source.placements} to {target.placements}" for source, target in moved.moves]
+        digest.update(f"{moved.schema.op}: {moves}\n".encode())
     return digest.hexdigest()
 
 
 def validate(_: object, decision: Decision) -> None:
-    """Raise InfeasibleDecision unless every result has its global shape, and its shard fits it."""
+    """Raise InfeasibleDecision unless all results have their global shape and a fitting shard."""
     program = decision.program
     if len(decision.outputs) != len(program.names):
         raise InfeasibleDecision(
@@ -126,7 +121,7 @@ def validate(_: object, decision: Decision) -> None:
             raise InfeasibleDecision(
                 f"The result of {name} has shape {tuple(output.shape)} instead of {tuple(shape)}."
             )
-        # Where torch's own op leaves a tensor and its shard apart, a captured step has that too.
+        # Some of torch's own ops leave a tensor and its shard apart; a captured step has them too.
         if not isinstance(output, DTensor) or program.recorded is not None:
             continue
         expected, _ = compute_local_shape_and_global_offset(

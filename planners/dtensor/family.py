@@ -1,7 +1,4 @@
-"""The dtensor family: what is said, counted and compared of dispatch on torch's DTensor.
-
-Nothing here imports torch: listing variants must be quick.
-"""
+"""The dtensor family: dispatch of ops on torch's DTensor. Nothing here imports torch."""
 
 from typing import TYPE_CHECKING
 
@@ -22,34 +19,27 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
     label=label,
     brings=brings,
     qualities=(
-        Quality(
-            "redistribute_us",
-            "us",
-            "lower",
-            "cost of the redistributions of inputs, by torch's model of collectives",
-        ),
+        Quality("redistribute_us", "us", "lower", "cost of moving inputs, by torch's own model"),
         Quality(
             "cheapest_us",
             "us",
             "higher",
-            "what the same ops cost at least, by torch's exhaustive search",
+            "least cost of the same ops, by torch's exhaustive search",
             bounds="redistribute_us",
         ),
-        Quality(
-            "worse_decisions", "", "lower", "ops that cost more than the cheapest strategy for them"
-        ),
+        Quality("worse_decisions", "", "lower", "ops that cost more than their cheapest strategy"),
         Quality(
             "unlike_recorded",
             "",
             "lower",
-            "results and moved inputs of a captured step that are not as they were recorded",
+            "results and moved inputs of a captured step that differ from the recorded ones",
         ),
     ),
     counters=(
-        Counter("lookups", "times that a decision was looked for"),
-        Counter("hits", "decisions that were remembered"),
+        Counter("lookups", "look-ups of a decision"),
+        Counter("hits", "decisions found in a cache"),
         Counter("misses", "decisions that had to be made"),
-        Counter("specs_built", "DTensor specs put together"),
+        Counter("specs_built", "DTensor specs built"),
         Counter("pytree_passes", "passes of pytree over arguments"),
         Counter("strategies_expanded", "strategies built to choose from", sufficient="misses"),
         Counter("cache_entries", "decisions kept after the call"),
@@ -60,11 +50,7 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
     phases=("propagate", "redistribute", "other"),
     workloads=lambda: WORKLOADS,
     requires=("torch",),
-    benchmarks=(
-        "mlp/dgx_a100_80gb:8",
-        "miss[dims=2]/dgx_a100_80gb:16",
-        "dynamic/dgx_a100_80gb:16",
-    ),
+    benchmarks=("mlp/dgx_a100_80gb:8", "miss[dims=2]/dgx_a100_80gb:16", "dynamic/dgx_a100_80gb:16"),
     studies=STUDIES,
     goals=GOALS,
     overview=OVERVIEW,

@@ -1,4 +1,4 @@
-"""The dtensor family's work on problems and decisions; it imports torch."""
+"""The dtensor family's functions on problems and decisions; it imports torch."""
 
 from operator import methodcaller
 
@@ -10,4 +10,4 @@ from planners.dtensor.quality import quality
 __all__ = ["build", "facts", "fingerprint", "observe", "quality", "validate"]
 
 facts = methodcaller("facts")
-"""Return what to say about a problem, its size first."""
+"""Return the facts of a problem, its size first."""

@@ -16,7 +16,7 @@ from planners.dtensor.programs.world import playing_one_rank
 
 @dataclass(frozen=True, slots=True)
 class DTensorProblem:
-    """A program, and how many ranks share a host."""
+    """A program, and the number of ranks on a host."""
 
     program: OpProgram
     ranks_per_host: int
@@ -32,46 +32,43 @@ class DTensorProblem:
         }
 
     def under(self, dispatch: str) -> Prepared[Decision]:
-        """Return the program to be called under a dispatch, named as its module here and class."""
+        """Return the program, ready to be called under a dispatch given as `module:class`.
+
+        A turn begins with cold caches; a call warms them unless the program is a cold one.
+        """
         module, _, name = dispatch.partition(":")
-        made = getattr(import_module(f"planners.dtensor.{module}"), name)()
-        return prepare(self, made)
+        made: Dispatch = getattr(import_module(f"planners.dtensor.{module}"), name)()
+        program, redistributions = self.program, Redistributions()
+
+        @contextmanager
+        def installed() -> Iterator[None]:
+            with playing_one_rank(self.ranks_per_host), redistributions.recorded():
+                clear(made)
+                try:
+                    with made.installed():
+                        if not program.cold:
+                            if program.renew is not None:
+                                program.renew()
+                            call(program, made, redistributions)
+                        yield
+                finally:
+                    clear(made)
+
+        return Prepared(
+            run=lambda: call(program, made, redistributions),
+            installed=installed,
+            renew=program.renew,
+        )
 
 
 def build(workload: WorkloadSpec, topology: Topology) -> DTensorProblem:
-    """Build the program of a workload; raises UsageError where it or such a mesh is impossible."""
+    """Build the program of a workload; raises UsageError where it or its mesh is impossible."""
     make = replayed if is_captured_file(workload.name) else build_program
     return DTensorProblem(make(workload, topology), topology.gpus_in_domain)
 
 
-def prepare(problem: DTensorProblem, dispatch: Dispatch) -> Prepared[Decision]:
-    """Return the program under a dispatch; a turn begins cold, and a call warms warm programs."""
-    redistributions = Redistributions()
-    program = problem.program
-
-    @contextmanager
-    def installed() -> Iterator[None]:
-        with playing_one_rank(problem.ranks_per_host), redistributions.recorded():
-            clear(dispatch)
-            try:
-                with dispatch.installed():
-                    if not program.cold:
-                        if program.renew is not None:
-                            program.renew()
-                        call(program, dispatch, redistributions)
-                    yield
-            finally:
-                clear(dispatch)
-
-    return Prepared(
-        run=lambda: call(program, dispatch, redistributions),
-        installed=installed,
-        renew=program.renew,
-    )
-
-
 def call(program: OpProgram, dispatch: Dispatch, redistributions: Redistributions) -> Decision:
-    """Call a program once; a cold one forgets everything first."""
+    """Call a program once; a cold one clears all caches first."""
     redistributions.taken()
     if program.cold:
         clear(dispatch)
@@ -80,6 +77,6 @@ def call(program: OpProgram, dispatch: Dispatch, redistributions: Redistribution
 
 
 def clear(dispatch: Dispatch) -> None:
-    """Forget what torch and the dispatch remember."""
+    """Clear the caches of torch and of the dispatch."""
     clear_torch_caches()
     dispatch.clear()

@@ -17,14 +17,15 @@ from planners.dtensor.problem import DTensorProblem
 from planners.dtensor.programs.build import RecordedDecisions
 from planners.dtensor.programs.world import playing_one_rank
 
-# Two sums of the same costs in different orders may differ by this share.
+# Sums of the same costs in different orders may differ by this share.
 _ROUNDING = 1e-9
 
 
 class MoveCost(NamedTuple):
-    """An op whose inputs are moved: what that costs, and the least possible, in microseconds."""
+    """The cost of an op's moved inputs, and the least possible one, in microseconds."""
 
-    redistribution: Redistribution
+    op: str
+    moves: tuple[tuple[str, str], ...]  # source and target placements of each moved input
     us: float
     cheapest_us: float
 
@@ -36,51 +37,57 @@ class MoveCost(NamedTuple):
 
 def move_costs(decision: Decision) -> list[MoveCost]:
     """Return the costs of a call's ops in order, with the cheapest by exhaustive search."""
-    known: dict[OpSchema, float] = {}
-    for each in decision.redistributions:
-        if each.schema not in known:
-            known[each.schema] = cheapest_cost(each.schema)
-    return [MoveCost(each, cost_of(each), known[each.schema]) for each in decision.redistributions]
+    schemas = dict.fromkeys(op.schema for op in decision.redistributions)  # each is searched once
+    cheapest = {schema: cheapest_cost(schema) for schema in schemas}
+    return [
+        MoveCost(
+            str(op.schema.op),
+            tuple((" ".join(source), " ".join(target)) for source, target in moves_of(op)),
+            cost_of(op),
+            cheapest[op.schema],
+        )
+        for op in decision.redistributions
+    ]
 
 
 def cost_of(redistribution: Redistribution) -> float:
-    """Return what moving the inputs of an op costs, in microseconds."""
+    """Return the cost of moving the inputs of an op, in microseconds."""
     return sum((redistribute_cost(*move) for move in redistribution.moves), start=0.0)
 
 
 def quality(problem: DTensorProblem, decision: Decision) -> Mapping[str, float]:
-    """Return what redistributions cost in microseconds, and compare with what was recorded."""
+    """Return the cost of redistributions in microseconds, and differences from a recorded step."""
     with playing_one_rank(problem.ranks_per_host):
         costs = move_costs(decision)
     found = {
-        "redistribute_us": sum((each.us for each in costs), start=0.0),
-        "cheapest_us": sum((each.cheapest_us for each in costs), start=0.0),
-        "worse_decisions": float(sum(each.is_worse for each in costs)),
+        "redistribute_us": sum((cost.us for cost in costs), start=0.0),
+        "cheapest_us": sum((cost.cheapest_us for cost in costs), start=0.0),
+        "worse_decisions": float(sum(cost.is_worse for cost in costs)),
     }
     recorded = decision.program.recorded
     return found if recorded is None else found | {"unlike_recorded": unlike(decision, recorded)}
 
 
 def unlike(decision: Decision, recorded: RecordedDecisions) -> int:
-    """Return how many results lie elsewhere than was recorded, and ops that moved otherwise.
+    """Return the number of results and of ops with moves that differ from the recorded ones.
 
-    Of ops and moves without their like here or there, the larger number counts.
+    Of the ops with moves that only one side has, the larger number counts.
     """
     results = sum(
-        [was] != result_records(result)
-        for was, result in zip(recorded.results, decision.outputs, strict=True)
+        [expected] != result_records(result)
+        for expected, result in zip(recorded.results, decision.outputs, strict=True)
     )
-    moves = Counter((str(each.schema.op), moves_of(each)) for each in decision.redistributions)
+    moves = Counter((str(op.schema.op), moves_of(op)) for op in decision.redistributions)
     return results + max((moves - recorded.moves).total(), (recorded.moves - moves).total())
 
 
 def cheapest_cost(schema: OpSchema) -> float:
-    """Return the least that an op costs in microseconds, over all of torch's strategies."""
+    """Return the least cost of an op in microseconds, over all of torch's strategies."""
     select = _sharding_prop._select_min_cost_strategy
     least = []
 
     def selected(strategy: OpStrategy, *rest: object) -> OpSpec:
-        known = (each.redistribute_cost for each in strategy.strategies)
+        known = (spec.redistribute_cost for spec in strategy.strategies)
         sums = (sum(chain.from_iterable(cost)) for cost in known if cost is not None)
         least.append(min(sums, default=0.0))
         return select(strategy, *rest)

@@ -1,7 +1,7 @@
 """Captured steps in files, as structs that msgspec reads, checks and writes; none needs torch.
 
-A step is a list of distinct calls and the order in which they are made. What a call is given and
-what torch made of it refer to the file's lists of meshes, tensors and results by index.
+A step is a list of distinct calls and their order. Calls refer to the file's lists of meshes,
+tensors and results by index.
 """
 
 import math
@@ -34,16 +34,11 @@ _Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 
 class MeshRecord(Struct, frozen=True):
-    """A mesh of rank 0: its shape, the distance in ranks along each dimension, their names."""
+    """A mesh of rank 0: its shape, the distance in ranks along each dimension, and their names."""
 
     shape: _PerMeshDim
     strides: _PerMeshDim
     names: tuple[Text, ...] | None = None
-
-    @property
-    def ndim(self) -> int:
-        """The number of its dimensions."""
-        return len(self.shape)
 
     @property
     def last_rank(self) -> int:
@@ -51,22 +46,22 @@ class MeshRecord(Struct, frozen=True):
         return sum((size - 1) * step for size, step in zip(self.shape, self.strides, strict=True))
 
     def __post_init__(self) -> None:
-        if len(self.strides) != self.ndim:
+        ndim, names = len(self.shape), self.names
+        if len(self.strides) != ndim:
             raise ValueError("'strides' must have an entry for each dimension of 'shape'")
-        reached = 1  # from the innermost dimension: each begins where the one before ends
+        reached = 1  # each dimension, from the innermost on, begins where the one before ends
         for stride, size in sorted(zip(self.strides, self.shape, strict=True)):
             if size > 1 and stride < reached:
                 raise ValueError("a mesh must hold no rank twice")
             reached += stride * (size - 1)
-        names = self.names
         if names is not None and (
-            not len(names) == len(set(names)) == self.ndim or not "".join(names).isprintable()
+            not len(names) == len(set(names)) == ndim or not "".join(names).isprintable()
         ):
             raise ValueError("'names' must name each dimension of the mesh once")
 
 
 class PlacementRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A placement as a list: a word for its class, then the attributes that torch has of it."""
+    """A placement as a list: a word for its class, then torch's attributes of it."""
 
 
 class ReplicateRecord(PlacementRecord, frozen=True, tag="replicate"):
@@ -126,20 +121,20 @@ class TensorRecord(LocalRecord, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if any(getattr(each, "dim", -1) >= len(self.shape) for each in self.placements):
+        if any(getattr(part, "dim", -1) >= len(self.shape) for part in self.placements):
             raise ValueError("a shard must be along a dimension of 'shape'")
 
 
 class ResultRecord(LocalRecord, frozen=True):
-    """What an op made: its placements as torch writes them, None for a tensor that is local."""
+    """A result of an op: its placements as torch writes them, None for a local tensor."""
 
     placements: tuple[Text, ...] | None
 
 
 class ArgumentRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """An argument that JSON has no type for: one field is set, and `index` beside `number`.
+    """An argument that JSON has no type for: one field is set, or `number` and `index`.
 
-    That is the type of a number in a tensor's place; `float_` is a number that is not finite.
+    `number` is the type of a number in a tensor's place; `float_` is a number that is not finite.
     """
 
     tensor: _Index | None = None  # a DTensor
@@ -174,7 +169,7 @@ class CallRecord(Struct, frozen=True):
     moves: tuple[Move, ...] = ()
 
     def arguments(self) -> Iterator[ArgumentRecord]:
-        """Yield the tensors, types and numbers among what the call is given."""
+        """Yield the tensors, types and numbers among the arguments."""
         waiting: list[Any] = [*self.args, *self.kwargs.values()]
         while waiting:
             value = waiting.pop()
@@ -185,10 +180,10 @@ class CallRecord(Struct, frozen=True):
 
 
 class StepRecord(Struct, frozen=True):
-    """All that was recorded: calls by index in `sequence`, and how many are left out, by reason."""
+    """A recorded step: calls by index in `sequence`, and how many are left out, by reason."""
 
     ranks: _Ranks  # of the world that the step ran in
-    ranks_per_host: _Ranks  # as torch counted them there, for its model of collectives
+    ranks_per_host: _Ranks  # by torch's own count there, for its model of collectives
     meshes: Annotated[tuple[MeshRecord, ...], Meta(max_length=64)]
     tensors: tuple[TensorRecord, ...]
     results: tuple[ResultRecord, ...]
@@ -199,8 +194,8 @@ class StepRecord(Struct, frozen=True):
     def __post_init__(self) -> None:
         given = chain.from_iterable(call.arguments() for call in self.calls)
         indices = {
-            "meshes": [each.mesh for each in self.tensors],
-            "tensors": [each.tensor for each in given if each.tensor is not None],
+            "meshes": [tensor.mesh for tensor in self.tensors],
+            "tensors": [value.tensor for value in given if value.tensor is not None],
             "results": chain.from_iterable(call.results for call in self.calls),
             "calls": self.sequence,
         }
@@ -209,7 +204,8 @@ class StepRecord(Struct, frozen=True):
                 raise ValueError(f"an index must be below the length of '{name}'")
         if any(mesh.last_rank >= self.ranks for mesh in self.meshes):
             raise ValueError(f"a mesh must have no rank beyond those of the world, {self.ranks}")
-        if any(len(each.placements) != self.meshes[each.mesh].ndim for each in self.tensors):
+        ndims = [len(mesh.shape) for mesh in self.meshes]
+        if any(len(tensor.placements) != ndims[tensor.mesh] for tensor in self.tensors):
             raise ValueError("'placements' must have an entry for each dimension of the mesh")
         if not all(map(str.isprintable, self.left_out)):
             raise ValueError("'left_out' must hold reasons without control characters")

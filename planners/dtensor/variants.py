@@ -1,7 +1,6 @@
-"""The variants, in the order in which they are listed: published ones, then ours.
+"""The variants in the order of listing: published ones, then ours.
 
-Each runs the problem under a dispatch, which is named by its module here and its class: those
-import torch, and listing variants must be quick.
+Each names its dispatch by module and class: those import torch, and listing must be quick.
 """
 
 from typing import TYPE_CHECKING
@@ -58,7 +57,7 @@ def uncached(problem: "DTensorProblem") -> "Prepared[Decision]":
 
 @FAMILY.variant("interned", same_as="upstream", source="shardbench")
 def interned(problem: "DTensorProblem") -> "Prepared[Decision]":
-    """Specs known by identity, and a compiled plan for each op on them"""
+    """Specs known by identity, and a recipe for each op on them"""
     return problem.under("cache.interned:InternedDispatch")
 
 
@@ -70,11 +69,11 @@ def dijkstra(problem: "DTensorProblem") -> "Prepared[Decision]":
 
 @FAMILY.variant("exact-miss", same_as="upstream", source="shardbench")
 def exact_miss(problem: "DTensorProblem") -> "Prepared[Decision]":
-    """A search by lower bounds that chooses what the exhaustive search chooses"""
+    """A search by lower bounds that makes the exhaustive search's choice"""
     return problem.under("search.dispatches:ExactMiss")
 
 
 @FAMILY.variant("shape-class", same_as="upstream", source="shardbench")
 def shape_class(problem: "DTensorProblem") -> "Prepared[Decision]":
-    """Interned, and a cache behind it that leaves out the sizes that cannot matter"""
+    """Interned, and behind it a cache without the sizes that cannot matter"""
     return problem.under("cache.shape_class:ShapeClass")

@@ -5,13 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from harness.model.ids import WorkloadSpec
 from harness.planning.capture import capture
@@ -61,16 +58,26 @@ class Model(torch.nn.Module):
         return self.down(torch.relu(self.up(self.embedding(rows)))) * 1.0
 
 
+def sharded_model(mesh: DeviceMesh) -> torch.nn.Module:
+    """Return a model, fully sharded over the outer mesh dim and tensor-parallel over the inner."""
+    torch.manual_seed(0)
+    outer, *inner = mesh.mesh_dim_names
+    model: torch.nn.Module = Model()
+    if inner:
+        plan = {
+            "embedding": RowwiseParallel(input_layouts=Replicate()),
+            "up": ColwiseParallel(),
+            "down": RowwiseParallel(),
+        }
+        model = parallelize_module(model, mesh[inner[0]], plan)
+    for part in (model.up, model.down, model):
+        fully_shard(part, mesh=mesh[outer])
+    return model
+
+
 def sharded_step() -> Step:
     """The same of a tensor-parallel and fully sharded model, on a mesh of two dimensions."""
-    torch.manual_seed(0)
-    mesh = make_mesh((2, 4), ("data", "tensor"))
-    plan = {
-        "embedding": RowwiseParallel(input_layouts=Replicate()),
-        "up": ColwiseParallel(),
-        "down": RowwiseParallel(),
-    }
-    model = fully_shard(parallelize_module(Model(), mesh["tensor"], plan), mesh=mesh["data"])
+    model = sharded_model(make_mesh((2, 4), ("data", "tensor")))
     return _trained(model, torch.arange(4), fused=True)
 
 
@@ -78,7 +85,7 @@ STEPS = {"mlp": mlp_step, "block": block_step, "sharded": sharded_step}
 
 
 def captured(path: Path, step: Callable[[], Any], **options: Any) -> Any:
-    """Capture one call of a step, and return what it returned."""
+    """Capture one call of a step, and return its result."""
     with capture("dtensor", path, **options):
         return step()
 
@@ -93,5 +100,5 @@ def problem_in(path: Path, **parameters: str) -> DTensorProblem:
 
 def bits(tensors: list[torch.Tensor]) -> list[bytes]:
     """Return the local values of tensors."""
-    local = (each._local_tensor if isinstance(each, DTensor) else each for each in tensors)
-    return [each.detach().contiguous().numpy().tobytes() for each in local]
+    local = (tensor._local_tensor if isinstance(tensor, DTensor) else tensor for tensor in tensors)
+    return [part.detach().contiguous().numpy().tobytes() for part in local]

@@ -1,15 +1,21 @@
 """Every module here has a world of fake ranks of its own, and leaves none behind."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from unittest import mock
 
 import pytest
+import torch
 import torch.distributed as dist
-from small_world import FEW_ROUNDS
+from small_world import FEW_ROUNDS, counted, mesh_of, placed
 from torch._subclasses import fake_tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch_state import as_they_were
 
+from planners.dtensor.cache.interned import InternedDispatch
+from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
 from planners.dtensor.programs import build
 
@@ -34,3 +40,42 @@ def few_rounds() -> Iterator[None]:
     """Call each of the `ops` less often: the last call is as every one after the first."""
     with mock.patch.object(build, "ROUNDS", FEW_ROUNDS):
         yield
+
+
+@pytest.fixture(params=[InternedDispatch, ShapeClass])
+def dispatch(request) -> InternedDispatch:
+    return request.param()
+
+
+@pytest.fixture
+def mesh() -> DeviceMesh:
+    return mesh_of(4)
+
+
+@pytest.fixture
+def cold() -> Iterator[None]:
+    clear_torch_caches()
+    yield
+    clear_torch_caches()
+
+
+@pytest.fixture
+def step() -> Callable[[int], list[DTensor]]:
+    """Return a step of six ops; two have no classes: a view, and an op that moves its input."""
+    mesh = mesh_of(2, 2)
+
+    def step(rows: int) -> list[DTensor]:
+        x = placed(mesh, counted(rows, 8), Shard(0), Shard(0))
+        weight = placed(mesh, counted(8, 4), Replicate(), Replicate())
+        hidden = torch.tanh(x @ weight)
+        part = placed(mesh, counted(rows, 8), Partial(), Shard(0))
+        return [hidden, hidden + 1.0, hidden.t(), hidden.view(-1, 2, 2), torch.relu(part)]
+
+    return step
+
+
+@pytest.fixture
+def strategies_as_they_were() -> Iterator[None]:
+    with as_they_were():
+        yield
+    torch._dynamo.reset()

@@ -9,12 +9,14 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
+from torch.nn import functional
 
 aten = torch.ops.aten
 
-Sizes = tuple[int, int]
-Values = list[Any]
 Op = Callable[..., Any]
+Drawn = tuple[str, Op, int]
+"""A name, an op of a mesh and of tensors on it, and the number of those tensors."""
+Drawer = Callable[[Random, int], Drawn]
 
 
 def random_placements(random: Random, mesh: DeviceMesh, ndim: int) -> tuple[Placement, ...]:
@@ -33,140 +35,126 @@ def _local(op: Op) -> Op:
 
 
 def _of_elements(op: Op) -> Op:
-    """Leave out tensors without elements, of which torch 2.13 searches a view for ever."""
+    """Leave out tensors without elements: torch 2.13 never ends searching a view of them."""
 
     def checked(mesh: DeviceMesh, *operands: Any) -> Any:
-        if not all(each.numel() for each in operands if isinstance(each, torch.Tensor)):
+        if not all(tensor.numel() for tensor in operands if isinstance(tensor, torch.Tensor)):
             raise ValueError("no elements")
         return op(*operands)
 
     return checked
 
 
-def _one(random: Random, width: int) -> tuple[str, Op, int]:
-    name, op = random.choice(
-        [
-            ("relu", torch.relu),
-            ("neg", torch.neg),
-            ("exp", torch.exp),
-            ("abs", torch.abs),
-            ("sigmoid", torch.sigmoid),
-            ("clone", torch.clone),
-            ("contiguous", lambda x: x.contiguous()),
-            ("to float", lambda x: x.to(torch.float32)),
-            ("to half", lambda x: x.half()),
-            ("to int", lambda x: x.long()),
-            ("gelu", torch.nn.functional.gelu),
-            ("gelu by tanh", lambda x: torch.nn.functional.gelu(x, approximate="tanh")),
-            ("silu", torch.nn.functional.silu),
-            ("detach", torch.detach),
-            ("cos", torch.cos),
-            ("logical_not", torch.logical_not),
-            ("isnan", torch.isnan),
-            ("zeros_like", torch.zeros_like),
-            ("ones_like", lambda x: torch.ones_like(x, dtype=torch.float64)),
-            ("full_like", lambda x: torch.full_like(x, 2.5)),
-            ("new_zeros", lambda x: x.new_zeros(x.shape)),
-            ("round", lambda x: torch.round(x, decimals=1)),
-            ("nan_to_num", torch.nan_to_num),
-            ("dropout", lambda x: torch.nn.functional.dropout(x, 0.0)),
-            ("triu", torch.triu),
-            ("shape", lambda x: tuple(x.shape)),
-        ]
-    )
-    return name, _local(op), 1
+def _of(module: Any, names: str) -> list[tuple[str, Op]]:
+    """Return the functions of these names."""
+    return [(name, getattr(module, name)) for name in names.split()]
 
 
-def _with_number(random: Random, width: int) -> tuple[str, Op, int]:
+_ONE: list[tuple[str, Op]] = [
+    *_of(
+        torch,
+        "relu neg exp abs sigmoid clone detach cos logical_not isnan zeros_like nan_to_num triu",
+    ),
+    ("contiguous", lambda x: x.contiguous()),
+    ("to float", lambda x: x.to(torch.float32)),
+    ("to half", lambda x: x.half()),
+    ("to int", lambda x: x.long()),
+    ("gelu", functional.gelu),
+    ("gelu by tanh", lambda x: functional.gelu(x, approximate="tanh")),
+    ("silu", functional.silu),
+    ("ones_like", lambda x: torch.ones_like(x, dtype=torch.float64)),
+    ("full_like", lambda x: torch.full_like(x, 2.5)),
+    ("new_zeros", lambda x: x.new_zeros(x.shape)),
+    ("round", lambda x: torch.round(x, decimals=1)),
+    ("dropout", lambda x: functional.dropout(x, 0.0)),
+    ("shape", lambda x: tuple(x.shape)),
+]
+
+_WITH_NUMBER: list[tuple[str, Op]] = [
+    *_of(operator, "add sub mul truediv pow gt eq"),
+    ("radd", lambda x, n: n + x),
+    ("rsub", lambda x, n: n - x),
+    ("rdiv", lambda x, n: n / x),
+    ("rpow", lambda x, n: n**x),
+    ("clamp", lambda x, n: torch.clamp(x, max=n)),
+    ("clamp both", lambda x, n: torch.clamp(x, -1, n)),
+    ("clamp_min", torch.clamp_min),
+    ("masked_fill", lambda x, n: x.masked_fill(x > 0, n)),
+    ("leaky_relu", functional.leaky_relu),
+    ("floor_divide", lambda x, n: torch.div(x, n or 2, rounding_mode="floor")),
+    ("remainder", lambda x, n: torch.remainder(x, n or 2)),
+    ("scalar tensor", lambda x, n: x * torch.tensor(n)),
+    ("scalar tensor first", lambda x, n: torch.tensor(n) + x),
+    ("where", lambda x, n: torch.where(x > 0, x, n)),
+    ("add alpha", lambda x, n: torch.add(x, 1, alpha=n)),
+]
+
+_TWO: list[tuple[str, Op]] = [
+    *_of(
+        torch, "add sub mul true_divide maximum eq lt logical_and atan2 mm mm mm matmul bmm equal"
+    ),
+    ("add twice", lambda x, y: torch.add(x, y, alpha=2)),
+    ("where", lambda x, y: torch.where(x > 0, x, y)),
+    ("lerp", lambda x, y: torch.lerp(x, y, 0.5)),
+    ("addcmul", lambda x, y: torch.addcmul(x, y, y)),
+    ("mm t", lambda x, y: torch.mm(x, y.t())),
+    ("t mm", lambda x, y: torch.mm(x.t(), y)),
+    ("bmm t", lambda x, y: torch.bmm(x, y.transpose(1, 2))),
+    ("linear", functional.linear),
+    ("cat", lambda x, y: torch.cat([x, y])),
+    ("cat last", lambda x, y: torch.cat([x, y], -1)),
+    ("stack", lambda x, y: torch.stack([x, y])),
+    ("view_as", lambda x, y: x.view_as(y)),
+    ("expand_as", lambda x, y: x.expand_as(y)),
+    ("foreach", lambda x, y: torch._foreach_add([x, y], 1.0)),
+]
+
+_THREE: list[tuple[str, Op]] = [
+    *_of(torch, "addmm addmm baddbmm addcdiv clamp"),
+    ("addmm scaled", lambda x, y, z: torch.addmm(x, y, z, beta=2, alpha=0.5)),
+    ("where", lambda x, y, z: torch.where(x > 0, y, z)),
+    ("linear", functional.linear),
+]
+
+_IN_PLACE: list[tuple[str, Op, int]] = [
+    ("add number_", lambda x: x.add_(1), 1),
+    ("add_", lambda x, y: x.add_(y), 2),
+    ("mul_", lambda x, y: x.mul_(y), 2),
+    ("relu_", torch.relu_, 1),
+    ("zero_", lambda x: x.zero_(), 1),
+    ("copy_", lambda x, y: x.copy_(y), 2),
+    ("out_", lambda x, y: torch.add(x, 1, out=y), 2),
+    ("mm out_", lambda x, y, z: torch.mm(x, y, out=z), 3),
+    ("unsqueeze_", lambda x: x.clone().unsqueeze_(0), 1),
+    ("squeeze_", lambda x: x.clone().squeeze_(0), 1),
+    ("t_", lambda x: x.clone().t_(), 1),
+]
+
+
+def _any_of(table: list[tuple[str, Op]], arity: int, wrapped: Callable[[Op], Op]) -> Drawer:
+    def drawn(random: Random, width: int) -> Drawn:
+        name, op = random.choice(table)
+        return name, wrapped(op), arity
+
+    return drawn
+
+
+def _with_number(random: Random, width: int) -> Drawn:
     number = random.choice([0, 1, 2, 3, -1, 1.0, 2.0, 0.5, True, False])
-    name, op = random.choice(
-        [
-            ("add", operator.add),
-            ("sub", operator.sub),
-            ("mul", operator.mul),
-            ("div", operator.truediv),
-            ("radd", lambda x, n: n + x),
-            ("rsub", lambda x, n: n - x),
-            ("rdiv", lambda x, n: n / x),
-            ("pow", operator.pow),
-            ("rpow", lambda x, n: n**x),
-            ("gt", operator.gt),
-            ("eq", operator.eq),
-            ("clamp", lambda x, n: torch.clamp(x, max=n)),
-            ("clamp both", lambda x, n: torch.clamp(x, -1, n)),
-            ("clamp_min", torch.clamp_min),
-            ("masked_fill", lambda x, n: x.masked_fill(x > 0, n)),
-            ("leaky_relu", torch.nn.functional.leaky_relu),
-            ("floor_divide", lambda x, n: torch.div(x, n or 2, rounding_mode="floor")),
-            ("remainder", lambda x, n: torch.remainder(x, n or 2)),
-            ("scalar tensor", lambda x, n: x * torch.tensor(n)),
-            ("scalar tensor first", lambda x, n: torch.tensor(n) + x),
-            ("where", lambda x, n: torch.where(x > 0, x, n)),
-            ("add alpha", lambda x, n: torch.add(x, 1, alpha=n)),
-        ]
-    )
+    name, op = random.choice(_WITH_NUMBER)
     return f"{name} {number!r}", lambda mesh, x: op(x, number), 1
 
 
-def _two(random: Random, width: int) -> tuple[str, Op, int]:
-    name, op = random.choice(
-        [
-            ("add", torch.add),
-            ("sub", torch.sub),
-            ("mul", torch.mul),
-            ("div", torch.true_divide),
-            ("maximum", torch.maximum),
-            ("eq", torch.eq),
-            ("lt", torch.lt),
-            ("logical_and", torch.logical_and),
-            ("atan2", torch.atan2),
-            ("add twice", lambda x, y: torch.add(x, y, alpha=2)),
-            ("where", lambda x, y: torch.where(x > 0, x, y)),
-            ("lerp", lambda x, y: torch.lerp(x, y, 0.5)),
-            ("addcmul", lambda x, y: torch.addcmul(x, y, y)),
-            ("mm", torch.mm),
-            ("mm", torch.mm),
-            ("mm", torch.mm),
-            ("mm t", lambda x, y: torch.mm(x, y.t())),
-            ("t mm", lambda x, y: torch.mm(x.t(), y)),
-            ("matmul", torch.matmul),
-            ("bmm", torch.bmm),
-            ("bmm t", lambda x, y: torch.bmm(x, y.transpose(1, 2))),
-            ("linear", torch.nn.functional.linear),
-            ("cat", lambda x, y: torch.cat([x, y])),
-            ("cat last", lambda x, y: torch.cat([x, y], -1)),
-            ("stack", lambda x, y: torch.stack([x, y])),
-            ("equal", torch.equal),
-            ("view_as", lambda x, y: x.view_as(y)),
-            ("expand_as", lambda x, y: x.expand_as(y)),
-            ("foreach", lambda x, y: torch._foreach_add([x, y], 1.0)),
-        ]
-    )
-    return name, _of_elements(op), 2
+def _in_place(random: Random, width: int) -> Drawn:
+    name, op, arity = random.choice(_IN_PLACE)
+    return name, _local(op), arity
 
 
-def _three(random: Random, width: int) -> tuple[str, Op, int]:
-    name, op = random.choice(
-        [
-            ("addmm", torch.addmm),
-            ("addmm", torch.addmm),
-            ("addmm scaled", lambda x, y, z: torch.addmm(x, y, z, beta=2, alpha=0.5)),
-            ("baddbmm", torch.baddbmm),
-            ("where", lambda x, y, z: torch.where(x > 0, y, z)),
-            ("linear", torch.nn.functional.linear),
-            ("addcdiv", torch.addcdiv),
-            ("clamp", torch.clamp),
-        ]
-    )
-    return name, _of_elements(op), 3
-
-
-def _view(random: Random, width: int) -> tuple[str, Op, int]:
+def _view(random: Random, width: int) -> Drawn:
     one, other = random.choice([(0, 1), (0, -1), (1, 2), (-2, -1)])
     name, op = random.choice(
         [
-            ("t", torch.t),
-            ("t", torch.t),
+            *_of(torch, "t t squeeze detach"),
             ("transpose", lambda x: x.transpose(one, other)),
             ("permute", lambda x: x.permute(*reversed(range(x.ndim)))),
             ("view flat", lambda x: x.view(-1)),
@@ -176,14 +164,12 @@ def _view(random: Random, width: int) -> tuple[str, Op, int]:
             ("flatten", lambda x: x.flatten(0, 1)),
             ("unflatten", lambda x: x.unflatten(-1, (-1, 2))),
             ("unsqueeze", lambda x: x.unsqueeze(one)),
-            ("squeeze", torch.squeeze),
             ("squeeze dim", lambda x: x.squeeze(one)),
             ("expand", lambda x: x.expand(3, *x.shape)),
             ("select", lambda x: x.select(one, 0)),
             ("slice", lambda x: x[:1]),
             ("slice inner", lambda x: x[..., 1:]),
             ("narrow", lambda x: x.narrow(-1, 0, 2)),
-            ("detach", torch.detach),
             ("alias", aten.alias),
             ("split", lambda x: x.split(2, one)),
             ("chunk", lambda x: x.chunk(2, -1)),
@@ -196,7 +182,7 @@ def _view(random: Random, width: int) -> tuple[str, Op, int]:
     return name, _of_elements(op), 1
 
 
-def _reduction(random: Random, width: int) -> tuple[str, Op, int]:
+def _reduction(random: Random, width: int) -> Drawn:
     dim = random.choice([0, 1, -1])
     keepdim = random.random() < 0.5
     name, op = random.choice(
@@ -212,7 +198,7 @@ def _reduction(random: Random, width: int) -> tuple[str, Op, int]:
             ("cumsum", lambda x: x.cumsum(dim)),
             ("any", lambda x: x.any(dim)),
             ("norm", lambda x: torch.linalg.vector_norm(x)),
-            ("layer_norm", lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:])),
+            ("layer_norm", lambda x: functional.layer_norm(x, x.shape[-1:])),
             ("topk", lambda x: x.topk(1, dim)),
             ("var", lambda x: x.var(dim)),
         ]
@@ -220,34 +206,14 @@ def _reduction(random: Random, width: int) -> tuple[str, Op, int]:
     return f"{name} {dim} {keepdim}", _local(op), 1
 
 
-def _in_place(random: Random, width: int) -> tuple[str, Op, int]:
-    name, op, arity = random.choice(
-        [
-            ("add number_", lambda x: x.add_(1), 1),
-            ("add_", lambda x, y: x.add_(y), 2),
-            ("mul_", lambda x, y: x.mul_(y), 2),
-            ("relu_", torch.relu_, 1),
-            ("zero_", lambda x: x.zero_(), 1),
-            ("copy_", lambda x, y: x.copy_(y), 2),
-            ("out_", lambda x, y: torch.add(x, 1, out=y), 2),
-            ("mm out_", lambda x, y, z: torch.mm(x, y, out=z), 3),
-            ("unsqueeze_", lambda x: x.clone().unsqueeze_(0), 1),
-            ("squeeze_", lambda x: x.clone().squeeze_(0), 1),
-            ("t_", lambda x: x.clone().t_(), 1),
-        ]
-    )
-    return name, _local(op), arity
-
-
-def _placing(random: Random, width: int) -> tuple[str, Op, int]:
-    # Values that collectives make up are compared nowhere: this op is known by its name's end.
+def _placing(random: Random, width: int) -> Drawn:
+    # Its name ends like that of an in-place op, so that made-up values are not compared.
     seed = random.random()
 
     def redistributed(mesh: DeviceMesh, x: DTensor) -> DTensor:
         wanted = random_placements(Random(seed), mesh, x.ndim)
-        wanted = tuple(
-            Replicate() if isinstance(each, Partial | _StridedShard) else each for each in wanted
-        )
+        odd = (Partial, _StridedShard)
+        wanted = tuple(Replicate() if isinstance(kind, odd) else kind for kind in wanted)
         return x.redistribute(mesh, wanted)
 
     def localized(mesh: DeviceMesh, x: DTensor) -> DTensor:
@@ -259,10 +225,10 @@ def _placing(random: Random, width: int) -> tuple[str, Op, int]:
 
 
 DRAWERS = (
-    *[_one] * 4,
+    *[_any_of(_ONE, 1, _local)] * 4,
     *[_with_number] * 4,
-    *[_two] * 6,
-    *[_three] * 2,
+    *[_any_of(_TWO, 2, _of_elements)] * 6,
+    *[_any_of(_THREE, 3, _of_elements)] * 2,
     *[_view] * 5,
     *[_reduction] * 2,
     _in_place,

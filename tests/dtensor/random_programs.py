@@ -1,22 +1,20 @@
-"""Short random programs on DTensors, and what each of their ops makes, in full.
+"""Short random programs on DTensors, and the full results of their ops.
 
 A program is a list of steps that are drawn once. It runs at any sizes, so that a cache sees the
-same ops on the same placements with other sizes. Values are told as far as no redistribution made
-them up.
+same ops on the same placements with other sizes. Values made up by redistributions are left out.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
-from unittest import mock
 
 import torch
+from outcomes import described, redistributions_counted
 from random_ops import DRAWERS, Op, random_placements
 from small_world import running
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Placement, Shard, _dispatch
+from torch.distributed.tensor import DTensor, Placement, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from planners.dtensor.dispatch.base import Dispatch
@@ -88,20 +86,20 @@ class RandomProgram:
     steps: tuple[Step, ...]
 
     def outcomes(self, sizes: Sizes, takes_grad: bool) -> list[Any]:
-        """Run at some sizes and tell of each value in full."""
+        """Run at some sizes and describe each value in full."""
         made_up: set[int] = set()
         values: Values = []
-        told: list[Any] = []
+        found: list[Any] = []
         with redistributions_counted() as count:
-            for number, each in enumerate(self.inputs):
-                values.append(each.made(self.mesh, sizes, number))
-                told.append(described(values[-1], True))
+            for number, given in enumerate(self.inputs):
+                values.append(given.made(self.mesh, sizes, number))
+                found.append(described(values[-1]))
             for number, step in enumerate(self.steps, start=len(values)):
                 before = count[0]
                 operands = [values[operand] for operand in step.operands]
-                if any(isinstance(each, Exception) for each in operands):
+                if any(isinstance(operand, Exception) for operand in operands):
                     values.append(RuntimeError("no operand"))
-                    told.append((step.name, "no operand"))
+                    found.append((step.name, "no operand"))
                     continue
                 try:
                     made = step.op(self.mesh, *operands)
@@ -112,68 +110,28 @@ class RandomProgram:
                     if step.name.endswith("_"):  # it changes values that others share
                         made_up.update(range(number))
                 values.append(_first(made))
-                told.append((step.name, described(made, number not in made_up)))
+                found.append((step.name, described(made, number not in made_up)))
             if takes_grad:
-                told.append(self._gradients(values, count))
-        return told
+                found.append(self._gradients(values, count))
+        return found
 
     def _gradients(self, values: Values, count: list[int]) -> Any:
-        leaves = [each for each in values[: len(self.inputs)] if each.requires_grad]
-        ends = [each for each in values if isinstance(each, DTensor) and each.grad_fn is not None]
+        leaves = [leaf for leaf in values[: len(self.inputs)] if leaf.requires_grad]
+        ends = [end for end in values if isinstance(end, DTensor) and end.grad_fn is not None]
         if not (leaves and ends):
             return None
         try:
             ends[-1].float().sum().backward()
         except Exception as error:
             return described(error, False)
-        return [described(each.grad, False) for each in leaves]
+        return [described(leaf.grad, False) for leaf in leaves]
 
 
 def _first(made: Any) -> Any:
     return made[0] if isinstance(made, list | tuple) and made else made
 
 
-@contextmanager
-def redistributions_counted() -> Iterator[list[int]]:
-    """Count redistributions for ops, whose results hold what a fake collective left in them."""
-    count = [0]
-    redistribute = _dispatch.redistribute_local_tensor
-
-    def counted(*args: Any, **kwargs: Any) -> torch.Tensor:
-        count[0] += 1
-        return redistribute(*args, **kwargs)
-
-    with mock.patch.object(_dispatch, "redistribute_local_tensor", counted):
-        yield count
-
-
-def described(value: Any, has_values: bool) -> Any:
-    """Return all that can be seen of what an op made; values where they are its own."""
-    if isinstance(value, list | tuple):
-        return [described(each, has_values) for each in value]
-    if isinstance(value, Exception):
-        return type(value).__name__, str(value).partition("\n")[0]
-    if not isinstance(value, torch.Tensor):
-        return value if has_values else type(value)
-    told = [type(value), tuple(value.shape), value.stride(), value.dtype, value.requires_grad]
-    told += [value.is_leaf, value._is_view(), value.is_inference()]
-    local = value
-    if isinstance(value, DTensor):
-        spec, local = value._spec, value._local_tensor
-        told += [spec.placements, spec.shard_order, spec.mesh, *spec.tensor_meta]
-        told += [
-            type(local),
-            tuple(local.shape),
-            local.stride(),
-            local.dtype,
-            local.storage_offset(),
-        ]
-    if has_values:
-        told.append(local.detach().numpy().tobytes())
-    return told
-
-
-def told_under(
+def outcomes_under(
     dispatch: Dispatch, program: RandomProgram, runs: Sequence[Sizes], takes_grad: bool = False
 ) -> list[Any]:
     """Run a program at several sizes in one installation, from cold caches on."""
@@ -204,29 +162,10 @@ def random_program(random: Random, mesh: DeviceMesh, most_steps: int = 6) -> Ran
 
 def _input(random: Random, mesh: DeviceMesh, width: int, takes_grad: bool) -> Input:
     # 0 stands for the batch size.
-    shape = random.choice(
-        [
-            (0, width),
-            (0, width),
-            (0, width),
-            (width, width),
-            (width, width),
-            (width,),
-            (0,),
-            (),
-            (1, width),
-            (0, 1),
-            (0, width, width),
-            (2, 0, width),
-            (width, 0),
-            (0, -1),
-            (0, -1),
-            (-1, 0),
-            (-1, -1),
-            (-1,),
-            (2, 0, -1),
-        ]
-    )
+    plain = [(0, width)] * 3 + [(width, width)] * 2 + [(width,), (0,), ()]
+    odd = [(1, width), (0, 1), (0, width, width), (2, 0, width), (width, 0)]
+    of_two_sizes = [(0, -1), (0, -1), (-1, 0), (-1, -1), (-1,), (2, 0, -1)]
+    shape = random.choice([*plain, *odd, *of_two_sizes])
     order = list(range(len(shape)))
     if random.random() < 0.2:
         random.shuffle(order)

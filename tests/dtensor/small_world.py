@@ -1,4 +1,4 @@
-"""What most tests of the family begin with: few ranks, small tensors on them, a dispatch."""
+"""A small world for most tests of the family: few ranks, small tensors on them, a dispatch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Placement
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
 from harness.measuring.check import Checked, check
 from harness.measuring.timing.clock import SystemClock
@@ -22,7 +22,7 @@ D = TypeVar("D", bound=Dispatch)
 RANKS_PER_HOST = 2
 
 FEW_ROUNDS = 3
-"""How often each of the `ops` is called under the fixture of this name."""
+"""The calls of each of the `ops` under the fixture of this name."""
 
 _NAMES = ("outer", "middle", "inner")
 
@@ -34,7 +34,7 @@ def mesh_of(*shape: int) -> DeviceMesh:
 def placed(
     mesh: DeviceMesh, local: torch.Tensor, *placements: Placement, **options: Any
 ) -> DTensor:
-    """Return a tensor of which this rank has `local`."""
+    """Return a tensor with `local` as this rank's part."""
     return DTensor.from_local(local, mesh, placements, run_check=False, **options)
 
 
@@ -42,6 +42,16 @@ def counted(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Return 1, 2, 3, ... in a shape."""
     size = torch.Size(shape).numel()
     return torch.arange(1, size + 1).view(shape).to(dtype)
+
+
+def operands(mesh: DeviceMesh, rows: int = 2) -> tuple[DTensor, DTensor]:
+    return placed(mesh, counted(rows, 8), Shard(0)), placed(mesh, counted(8, 4), Replicate())
+
+
+def program(x: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor]:
+    hidden = torch.relu(x @ weight)
+    total = (hidden + 1.0).sum(0)
+    return [hidden, total, total * total, hidden.view(-1, 2, 2), hidden.t()]
 
 
 @contextmanager

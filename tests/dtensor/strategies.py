@@ -1,11 +1,17 @@
-"""Meshes, tensors on them and ops on strategies, for what searches for a strategy."""
+"""Meshes, tensors on them and ops on strategies, for tests of the searches."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from inspect import signature
+from unittest import mock
 
 import torch
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy
 from torch.distributed.tensor._ops import utils
+
+from planners.dtensor.search import staying
+from planners.dtensor.search.dispatches import exact_misses
 
 aten = torch.ops.aten
 
@@ -24,14 +30,14 @@ def tensor(mesh, shape, placements, dtype=torch.float32):
     return DTensorSpec(mesh, tuple(placements), tensor_meta=meta)
 
 
-def outcome(function, *arguments, **options):
-    """Return what a call returns, or the error that it raises."""
-    try:
-        return function(*arguments, **options)
-    except Exception as error:
-        return type(error), str(error)
-
-
 def as_schema(inputs, **keyword_arguments):
-    strategies = tuple(OpStrategy([OpSpec(each)]) for each in inputs)
+    strategies = tuple(OpStrategy([OpSpec(spec)]) for spec in inputs)
     return OpSchema(aten.add.Tensor, strategies, keyword_arguments)
+
+
+@contextmanager
+def searched() -> Iterator[None]:
+    """Search the cheapest strategy of every op, also where nothing has to be moved."""
+    decides_none = mock.patch.object(staying, "decide_without_redistribution", return_value=None)
+    with decides_none, exact_misses():
+        yield

@@ -1,4 +1,4 @@
-"""What the observer counts of a call, which repeats exactly and says what each step saves."""
+"""Counts of a call repeat exactly and show the savings of each step."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ ORDINARY = ("mm", "addmm", "mul", "relu", "t")
 
 @pytest.fixture(scope="module")
 def counted():
-    """Return what is counted of a variant on a workload."""
+    """Return the counters of a variant on a workload."""
     known: dict[tuple[str, str], Mapping[str, int]] = {}
 
     def counted(variant: str, workload: str) -> Mapping[str, int]:
@@ -78,7 +78,7 @@ def test_interned_builds_no_spec_and_no_strategy_on_a_hit(variant, op, counted):
     assert found["specs_built"] == found["strategies_expanded"] == found["pytree_passes"] == 0
 
 
-def test_a_warm_step_of_an_mlp_is_decided_by_what_is_known(counted):
+def test_a_warm_step_of_an_mlp_finds_all_decisions(counted):
     for variant in ("after", "no-pytree", "upstream", "interned", "shape-class"):
         found = counted(variant, "mlp")
         assert (found["lookups"], found["misses"]) == (24, 0), variant
@@ -112,7 +112,7 @@ def test_counters_repeat_exactly(variant):
     assert first == second
 
 
-def test_what_is_kept_has_a_size(counted):
+def test_kept_decisions_have_a_size(counted):
     for variant in FAMILY.variants:
         found = counted(variant, "ops[op=mm]")
         assert found["cache_entries"] >= 1, variant

@@ -1,7 +1,4 @@
-"""The family is found like anybody else's, and what it offers exists."""
-
-import subprocess
-import sys
+"""The family is found like any other, and all that it lists exists."""
 
 import pytest
 from small_world import problem_of
@@ -18,14 +15,9 @@ def test_it_is_found_through_its_entry_point():
     assert load_registry().find("dtensor") is FAMILY
 
 
-def test_listing_it_does_not_import_torch():
-    code = "import sys, planners.dtensor; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
 def test_the_published_ladder_begins_with_the_reference_and_ends_with_torch_as_it_is():
     assert FAMILY.reference.name == LADDER[0]
-    models = [each.name for each in FAMILY.models_of(FAMILY.find("upstream"))]
+    models = [variant.name for variant in FAMILY.models_of(FAMILY.find("upstream"))]
     assert models == list(LADDER[-2::-1])
 
 
@@ -59,7 +51,7 @@ def test_facts_begin_with_the_size_and_say_where_it_runs(problem, facts):
     assert tuple(found.values()) == facts
 
 
-def test_each_workload_makes_what_its_names_say():
-    for each in WORKLOADS:
-        program = problem_of(f"{each.name}/dgx_a100_80gb:4").program
+def test_each_workload_has_a_result_for_each_name():
+    for workload in WORKLOADS:
+        program = problem_of(f"{workload.name}/dgx_a100_80gb:4").program
         assert len(program.step()) == len(program.names)

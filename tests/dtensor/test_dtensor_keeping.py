@@ -1,4 +1,4 @@
-"""What outlives a step: torch's own optimizers leave nothing, and what does is found."""
+"""Objects that outlive a step: torch's own optimizers leave none, and leaks are found."""
 
 from collections import deque
 
@@ -28,7 +28,7 @@ def test_the_oldest_way_keeps_a_decision_for_every_step():
 
 def test_a_size_that_is_new_is_kept_by_upstream_and_hardly_by_its_class():
     problem = problem_of(f"dynamic/{HOST}")
-    upstream, ours = (checked(each, problem).counters for each in ("upstream", "shape-class"))
+    upstream, ours = (checked(variant, problem).counters for variant in ("upstream", "shape-class"))
     assert upstream["objects_kept"] > 10 * ours["objects_kept"]
 
 
@@ -38,7 +38,7 @@ def test_a_full_table_keeps_no_further_size(monkeypatch):
     assert counters["objects_kept"] == 0
 
 
-def test_counting_what_is_kept_leaves_the_other_counters_alone():
+def test_counting_kept_objects_leaves_the_other_counters_alone():
     program = problem_of(f"optimizer[params=4]/{HOST}")
     counters = checked("upstream", program).counters
     assert counters["lookups"] == counters["hits"] < 400
@@ -51,11 +51,11 @@ def test_a_leak_is_counted_by_the_step():
     assert kept.bytes >= 2 * 56
 
 
-def test_what_is_made_once_is_nothing():
+def test_an_object_that_is_made_once_does_not_count():
     held: dict[str, list[list[int]]] = {}
     assert kept_per_step(lambda: held.setdefault("made", [[], []])) == (0, 0)
 
 
-def test_what_takes_the_place_of_something_older_is_nothing():
+def test_an_object_in_place_of_an_older_one_does_not_count():
     last = deque(([number] for number in range(1000)), maxlen=1000)
     assert kept_per_step(lambda: last.append([0])) == (0, 0)

@@ -56,22 +56,20 @@ def test_what_is_wrong_is_named(workload, said):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "shapes"),
+    ("machine", "gpus", "shapes"),
     [
-        (8, [(8,), (2, 4), (2, 2, 2)]),
-        (16, [(16,), (2, 8), (2, 2, 4), (2, 2, 2, 2)]),
-        (6, [(6,), (2, 3)]),
-        (24, [(24,), (3, 8), (3, 2, 4), (3, 2, 2, 2)]),
+        (MACHINE, 8, [(8,), (2, 4), (2, 2, 2)]),
+        (MACHINE, 16, [(16,), (2, 8), (2, 2, 4), (2, 2, 2, 2)]),
+        (MACHINE, 6, [(6,), (2, 3)]),
+        (MACHINE, 24, [(24,), (3, 8), (3, 2, 4), (3, 2, 2, 2)]),
+        # Hosts that share a fast domain count as one.
+        ("gb200_nvl72_tray4", 8, [(8,), (2, 4)]),
+        ("gb200_nvl72_tray4", 144, [(144,), (2, 72)]),
     ],
 )
-def test_a_mesh_has_hosts_first_and_splits_their_gpus_in_the_rest(gpus, shapes):
-    topology = find_topology(MACHINE, gpus)
+def test_a_mesh_has_hosts_first_and_splits_their_gpus_in_the_rest(machine, gpus, shapes):
+    topology = find_topology(machine, gpus)
     assert [mesh_shape(topology, ndim + 1) for ndim in range(len(shapes))] == shapes
-
-
-def test_hosts_that_share_a_fast_domain_count_as_one():
-    assert mesh_shape(find_topology("gb200_nvl72_tray4", 8), 2) == (2, 4)
-    assert mesh_shape(find_topology("gb200_nvl72_tray4", 144), 2) == (2, 72)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_each_op_is_decided_once_and_found_from_then_on(installed, workload, ops
     assert version_of(answer["release"]).public == version_of(here).public
 
 
-def test_what_outlives_a_step_is_counted(installed):
+def test_objects_that_outlive_a_step_are_counted(installed):
     kept = {
         workload: installed.ask(request(workload, "counts"))["counters"]["objects_kept"]
         for workload in ("ops[op=mm]", "optimizer[impl=fused,lr=changing]", "dynamic")

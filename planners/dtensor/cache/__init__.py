@@ -1,1 +1,1 @@
-"""Remember what to do with an op on inputs of known specs."""
+"""Remember how to carry out an op on inputs of known specs."""

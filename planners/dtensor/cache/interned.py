@@ -1,13 +1,13 @@
-"""A dispatch that knows an op's inputs by identity and has compiled what to do with them.
+"""A dispatch that recognises an op's inputs by identity and has a recipe for the op on them.
 
-An op on specs that it has met is one look into a table, the op on the local tensors, and the
-result wrapped: no schema, no flattening, no spec built. An op that it has not met is dispatched by
-torch, whole, and a plan is what torch did. So torch's cache is filled as it would be without this
-one, and dropping plans never changes a decision.
+An op on specs that it has met takes one look-up, the op on the local tensors, and wrapping the
+result: no schema, no flattening, no new spec. Torch dispatches any other op as a whole, and the
+recipe repeats what torch did. So torch's cache fills as it would without this one, and dropping
+recipes never changes a decision.
 
-What torch would not decide from the inputs alone, or would do more with, is left to torch: active
-dispatch modes (debugging, fake tensors, tracing), symbolic sizes, placements with state, ops with
-`out`, and ops in place that change sizes. Inputs that have to be moved are moved by torch.
+Torch keeps the ops with results that depend on more than their inputs: under dispatch modes
+(debugging, fake tensors, tracing), with symbolic sizes or placements with state, ops with `out`,
+and in-place ops that change sizes. Torch also moves inputs that have to be moved.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,49 +18,46 @@ from typing import Any
 from torch._ops import OpOverload
 
 from planners.dtensor.cache.keys import Key, KeyRule
-from planners.dtensor.cache.layouts import Layouts
 from planners.dtensor.cache.moves import DirectMoves
-from planners.dtensor.cache.plan_handlers import Table, handler_of, of_any_form
-from planners.dtensor.cache.plans import BYTES_OF_MISS, OpPlan, PlanTally, plan_of
-from planners.dtensor.cache.torch_hooks import following_torch, made_plainly
-from planners.dtensor.cache.without_autograd import without_autograd
+from planners.dtensor.cache.recipe_handlers import Table, handler_of, of_any_form
+from planners.dtensor.cache.recipes import BYTES_OF_MISS, Recipe, Tally, recipe_of
+from planners.dtensor.cache.torch_hooks import following_torch, without_autograd, without_wrappers
 from planners.dtensor.dispatch import torch_path
-from planners.dtensor.dispatch.base import CacheInfo, Dispatch
-from planners.dtensor.dispatch.handlers import Decided, by_torch, handling
-from planners.dtensor.dispatch.specs import SpecTable
-from planners.dtensor.dispatch.tables import BoundedTable, bytes_held
-from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs, traits
+from planners.dtensor.dispatch.base import BoundedTable, CacheInfo, Dispatch, bytes_held
+from planners.dtensor.dispatch.handlers import ObservedDecision, by_torch, handling
+from planners.dtensor.dispatch.specs import LayoutTable, SpecTable
+from planners.dtensor.dispatch.torch_path import Args, Handler, Kwargs
 
-MOST_PLANS = 1024
-"""The plans that are kept for one op, at most."""
+MOST_RECIPES = 1024
+"""The most recipes that are kept for one op."""
 
 MOST_BYTES = 64 * 2**20
-"""The bytes that misses add here and to torch's caches, at most; some 10,000 misses."""
+"""The most bytes that misses add here and to torch's caches; some 10,000 misses."""
 
 
 class InternedDispatch(Dispatch):
-    """Plans by op and by the specs of its inputs, at most `most_plans` for each op.
+    """Recipes by op and by the specs of its inputs, at most `most_recipes` for each op.
 
-    All plans are forgotten, and torch's caches are cleared, before misses add up to `most_bytes`.
-    Torch never forgets an entry: a program with new sizes in each step would fill its caches.
+    It forgets all recipes and clears torch's caches before misses add up to `most_bytes`. Torch
+    never forgets an entry: a program with new sizes in each step would fill its caches.
     """
 
-    def __init__(self, most_plans: int = MOST_PLANS, most_bytes: int = MOST_BYTES) -> None:
-        self.tally = PlanTally()
+    def __init__(self, most_recipes: int = MOST_RECIPES, most_bytes: int = MOST_BYTES) -> None:
+        self.tally = Tally()
         self.specs = SpecTable()
-        self.layouts = Layouts()
+        self.layouts = LayoutTable()
         self.moves = DirectMoves()
-        self._most_plans, self._most_bytes = most_plans, most_bytes
+        self._most_recipes, self._most_bytes = most_recipes, most_bytes
         self._bytes_added = 0
         self._tables: dict[OpOverload, Table] = {}
         self._hand_back: Callable[[OpOverload], None] = lambda op: None
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Take over the ops that make tensors or change them, but for those with `out`."""
-        ops = [op for op in torch_path.ops_to_take_over() if traits(op).makes_tensors]
+        """Take over the ops that make or change tensors, except those with `out`."""
+        ops = [op for op in torch_path.ops_to_take_over() if torch_path.traits(op).makes_tensors]
         with (
-            made_plainly(),
+            without_wrappers(),
             without_autograd(self.specs, self.layouts),
             self.moves.made_directly(),
             self.specs.filled(),
@@ -70,63 +67,62 @@ class InternedDispatch(Dispatch):
             yield
 
     def clear(self) -> None:
-        """Forget all plans, and start counting again."""
+        """Forget all recipes, and reset the counts."""
         self.forget()
         self.tally.hits = self.tally.misses = 0
 
     def forget(self) -> None:
-        """Forget all plans, and the specs and meshes that they know."""
+        """Forget all recipes, with their specs and meshes."""
         self._bytes_added = 0
         self.specs.clear()
         self.layouts.clear()
         self.moves.clear()
-        for table in self._tables.values():
+        for table in list(self._tables.values()):
             table.clear()
 
     def give_back(self, op: OpOverload) -> None:
-        """Forget an op's plans, and leave the op to torch until this is installed anew."""
+        """Forget an op's recipes, and leave the op to torch until this is installed again."""
         self._hand_back(op)
         if op in self._tables:
             self._tables[op].clear()
 
     def cache_info(self) -> CacheInfo:
-        """Tell of what is kept; the specs in the table count as bytes, not as entries."""
-        kept = [each.entries for each in self._filled()]
-        roots = [*kept, self.specs, self.layouts, self.moves]
-        hits, misses = self.tally.hits, self.tally.misses
-        return CacheInfo(hits, misses, sum(map(len, kept)), bytes_held(roots))
+        """Return the counts; specs in the table count as bytes, not as entries."""
+        entries = [table.entries for table in self._filled()]
+        size = bytes_held([*entries, self.specs, self.layouts, self.moves])
+        return CacheInfo(self.tally.hits, self.tally.misses, sum(map(len, entries)), size)
 
     def _filled(self) -> list[BoundedTable[Any, Any]]:
-        return [each for each in list(self._tables.values()) if each.entries]
+        return [table for table in list(self._tables.values()) if table.entries]
 
     def _handler(self, op: OpOverload) -> Handler:
-        table = self._tables.setdefault(op, BoundedTable(self._most_plans))
+        table = self._tables.setdefault(op, BoundedTable(self._most_recipes))
         return handler_of(op, table, self.tally, self._general(op, table))
 
     def _general(self, op: OpOverload, table: Table) -> Handler:
-        """Return what handles an op for which no plan was found at once."""
+        """Return the handler of a call that its form's handler has no recipe for."""
         rule = KeyRule.of(op)
         return of_any_form(rule, table, self.tally, partial(self._missed, rule, table))
 
     def _missed(
         self, rule: KeyRule, table: Table, op: OpOverload, args: Args, kwargs: Kwargs, key: Key
     ) -> Any:
-        """Let torch dispatch an op that no plan is known for, and keep what it was seen to do."""
+        """Let torch dispatch an op without a recipe, and keep a recipe of what it did."""
         self.tally.misses += 1
-        self._make_room(BYTES_OF_MISS)  # torch remembers it, whether there is a plan or not
-        decided = Decided(op)
-        made = by_torch(op, args, kwargs, decided)
+        self._make_room(BYTES_OF_MISS)  # torch remembers it, whether there is a recipe or not
+        observed = ObservedDecision(op)
+        made = by_torch(op, args, kwargs, observed)
         if KeyRule.of(op) != rule:  # somebody has changed which arguments matter
             self.give_back(op)
             return made
-        plan = plan_of(op, args, kwargs, made, decided)
-        if plan is not None:
-            self._keep(table, key, plan)
+        recipe = recipe_of(op, args, kwargs, made, observed)
+        if recipe is not None:
+            self._keep(table, key, recipe)
         return made
 
-    def _keep(self, table: Table, key: Key, plan: OpPlan) -> None:
-        self._make_room(plan.bytes_held)
-        table.add(key, plan)
+    def _keep(self, table: Table, key: Key, recipe: Recipe) -> None:
+        self._make_room(recipe.bytes_held)
+        table.add(key, recipe)
 
     def _make_room(self, more: int) -> None:
         self._bytes_added += more

@@ -1,6 +1,6 @@
-"""Keys of ops: the specs and types that a decision depends on, never what may change."""
+"""Keys of ops: the specs and types that a decision depends on, without values that may change."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,25 +9,20 @@ from torch._ops import OpOverload
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
+from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.specs import is_plain
-from planners.dtensor.dispatch.torch_path import (
-    Args,
-    Kwargs,
-    has_torch_function,
-    schema_info,
-    traits,
-)
+from planners.dtensor.dispatch.torch_path import Args, Kwargs, has_torch_function
 
 Key = tuple[Any, ...]
 
 
-class TorchsBusiness(Exception):
-    """The decision is not one by specs and types alone."""
+class LeftToTorch(Exception):
+    """The decision depends on more than specs and types."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """Which arguments of an op its decision depends on, as torch has registered it."""
+    """The arguments of an op that its decision depends on, as torch has registered them."""
 
     tensor_positions: frozenset[int]
     first_static: int
@@ -35,19 +30,19 @@ class KeyRule:
 
     @classmethod
     def of(cls, op: OpOverload) -> "KeyRule":
-        """Return the rule of an op; torch takes 100 for the first where none is registered."""
-        registered, positions = schema_info(op), traits(op).tensor_positions
+        """Return the rule of an op; by default the first static argument is 100, beyond all."""
+        registered = torch_path.schema_info(op)
+        positions = torch_path.traits(op).tensor_positions
         if registered is None:
             return cls(positions, 100, ())
-        static_kwargs = tuple(registered.static_kwargkey or ())
-        return cls(positions, registered.static_argnum, static_kwargs)
+        return cls(positions, registered.static_argnum, tuple(registered.static_kwargkey or ()))
 
     def is_free(self, position: int) -> bool:
-        """Whether the value of a number in this place cannot matter, but its type."""
+        """Whether a number in this place matters by its type alone."""
         return position < self.first_static or position in self.tensor_positions
 
     def key(self, args: Args, kwargs: Kwargs) -> Key | None:
-        """Return what the decision depends on; None where that is torch's business.
+        """Return the key of a call; None where the decision is left to torch.
 
         Tensors stand for their specs' hashes, and numbers for their types unless they are static.
         """
@@ -56,18 +51,20 @@ class KeyRule:
             for position, value in enumerate(args):
                 if isinstance(value, torch.Tensor):
                     key.append(_of_tensor(value))
-                elif type(value) is list and has_tensors(value):
+                elif type(value) is list and (
+                    not value or any(isinstance(element, torch.Tensor) for element in value)
+                ):
                     key.append(tuple(map(_of_element, value)))
                 elif self.is_free(position):
                     key.append(type(value))
                 elif type(value) is list:
                     key.append(tuple(value))
-                else:  # 1, 1.0 and True are one to a dictionary, but not to an op
+                else:  # 1, 1.0 and True are equal keys of a dictionary, but differ for an op
                     key += (type(value), value)
             if kwargs:
                 key += self._of_kwargs(kwargs)
             hash(made := tuple(key))
-        except (TorchsBusiness, TypeError):  # or a symbolic size
+        except (LeftToTorch, TypeError):  # a symbolic size has no hash
             return None
         return made
 
@@ -75,40 +72,35 @@ class KeyRule:
         yield from kwargs
         for name, value in kwargs.items():
             if type(value) is DTensor:
-                raise TorchsBusiness
+                raise LeftToTorch
             if isinstance(value, torch.Tensor):
                 yield _of_tensor(value)
             elif name in self.static_kwargs:
                 yield type(value), value
 
 
-def has_tensors(values: Sequence[Any]) -> bool:
-    """Whether a list is one of tensors; an empty one may be."""
-    return not values or any(isinstance(value, torch.Tensor) for value in values)
-
-
 def tensors_of(args: Args) -> Iterator[DTensor]:
-    """Yield the arguments that are DTensors, those in lists too."""
+    """Yield the DTensors among arguments, also those in lists."""
     for value in args:
         if type(value) is DTensor:
             yield value
         elif type(value) is list:
-            yield from (each for each in value if type(each) is DTensor)
+            yield from (element for element in value if type(element) is DTensor)
 
 
 def specs_of(args: Args) -> tuple[DTensorSpec, ...]:
-    """Return the specs of the arguments that are DTensors, those in lists too."""
-    return tuple(each._spec for each in tensors_of(args))
+    """Return the specs of the DTensors among arguments, also of those in lists."""
+    return tuple(tensor._spec for tensor in tensors_of(args))
 
 
 def _of_tensor(tensor: torch.Tensor) -> Any:
     if type(tensor) is DTensor:
         spec = tensor._spec
         if not is_plain(spec) or has_torch_function(tensor._local_tensor):
-            raise TorchsBusiness
+            raise LeftToTorch
         return spec._hash or hash(spec)
     if type(tensor) is not torch.Tensor or tensor.ndim:
-        raise TorchsBusiness  # torch warns of it, refuses it, or knows the type
+        raise LeftToTorch  # torch warns of it, refuses it, or knows the type
     return tensor.dtype
 
 

@@ -1,8 +1,8 @@
-"""Redistributions in one step, without the layers that torch has around it.
+"""Redistributions in one step, without the layers that torch has around them.
 
-Torch redistributes by functional collectives. Each is an op with an autograd rule in Python, whose
-result another op in Python wraps, to be waited for later; mostly it is waited for at once. Where no
-gradient is taken, to start the collective and to wait for it is all that is left.
+Torch redistributes by functional collectives. Each is an op with an autograd rule in Python, and
+another op in Python wraps its result, to be waited for later; most results are waited for at once.
+Where no gradient is taken, starting the collective and waiting for it is enough.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,19 +13,14 @@ from typing import Any
 import torch
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import (
-    Partial,
-    Replicate,
-    Shard,
-    _api,
-    _dispatch,
-    _redistribute,
-)
+from torch.distributed.tensor import Partial, Replicate, Shard, _api, _dispatch, _redistribute
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
-from planners.dtensor.cache.without_autograd import others_take_part
-from planners.dtensor.dispatch.tables import BoundedTable
+from planners.dtensor.cache.torch_hooks import others_take_part
+from planners.dtensor.dispatch.base import BoundedTable
 from planners.instruments import replaced
+
+MOST_KNOWN = 4096
 
 _OPS = torch.ops._c10d_functional
 _all_reduce = _OPS.all_reduce.default
@@ -33,17 +28,14 @@ _all_gather = _OPS.all_gather_into_tensor.default
 _reduce_scatter = _OPS.reduce_scatter_tensor.default
 _wait = _OPS.wait_tensor.default
 
-Direct = Callable[[torch.Tensor, DeviceMesh, bool], torch.Tensor | None]
-"""Redistributes a local tensor on a mesh, to be waited for later or not; None where torch has to.
-"""
-
-MOST_KNOWN = 4096
-
 _below_autograd = torch._C._AutoDispatchBelowAutograd
+
+Direct = Callable[[torch.Tensor, DeviceMesh, bool], torch.Tensor | None]
+"""Redistributes a local tensor on a mesh, asynchronously or not; None leaves that to torch."""
 
 
 class DirectMoves:
-    """What moves local tensors in the redistributions seen last, by the steps that torch plans."""
+    """Functions that carry out the latest redistributions, by the steps that torch plans."""
 
     def __init__(self, limit: int = MOST_KNOWN) -> None:
         self._known: BoundedTable[int, tuple[Any, Direct | None]] = BoundedTable(limit)
@@ -53,7 +45,7 @@ class DirectMoves:
         self._known.clear()
 
     def made_directly(self) -> AbstractContextManager[None]:
-        """Let torch redistribute local tensors by what is known here until left."""
+        """Let torch redistribute local tensors by these functions until left."""
         by_torch, known = _redistribute.redistribute_local_tensor, self._known
 
         def redistributed(
@@ -82,7 +74,7 @@ class DirectMoves:
             return made
 
         modules = (_redistribute, _dispatch, _api)
-        return replaced([(each, "redistribute_local_tensor", redistributed) for each in modules])
+        return replaced((owner, "redistribute_local_tensor", redistributed) for owner in modules)
 
 
 def _steps(current: DTensorSpec, target: DTensorSpec) -> Any:
@@ -91,12 +83,12 @@ def _steps(current: DTensorSpec, target: DTensorSpec) -> Any:
         return None
     try:
         return _redistribute._gen_transform_infos(current, target, None)
-    except Exception:  # torch says better what is wrong
+    except Exception:  # torch has the better error message
         return None
 
 
 def _direct(steps: Sequence[Any], mesh: DeviceMesh) -> Direct | None:
-    """Return what does the only step; None where there are others, or it is not one of these."""
+    """Return the function for a single step of a known kind; None for all others."""
     if len(steps) != 1:
         return None
     (step,) = steps
@@ -114,16 +106,10 @@ def _direct(steps: Sequence[Any], mesh: DeviceMesh) -> Direct | None:
     if now.is_replicate() and then.is_partial():
         return lambda local, mesh, _: then._partition_value(local, mesh, step.mesh_dim)
     if kinds == (Replicate, Shard):
-        return _cut(then, step.mesh_dim)
+        return lambda local, mesh, _: then._replicate_to_shard(
+            local, mesh, step.mesh_dim, mesh._sym_get_coordinate(step.mesh_dim)
+        )
     return None
-
-
-def _cut(then: Shard, mesh_dim: int) -> Direct:
-    def direct(local: torch.Tensor, mesh: DeviceMesh, _: bool) -> torch.Tensor:
-        rank = mesh._sym_get_coordinate(mesh_dim)
-        return then._replicate_to_shard(local, mesh, mesh_dim, rank)
-
-    return direct
 
 
 def _reduced(operator: str, mesh_dim: int) -> Direct:

@@ -1,4 +1,4 @@
-"""A dispatch that compares some of its decisions with torch's own, and gives up what differs."""
+"""A dispatch that compares some decisions with torch's, and leaves differing ops to torch."""
 
 import random
 import warnings
@@ -14,7 +14,7 @@ from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.utils._pytree import tree_leaves
 
-from planners.dtensor.cache.plans import specs_made
+from planners.dtensor.cache.recipes import specs_made
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import CacheInfo
 from planners.dtensor.dispatch.torch_path import (
@@ -26,23 +26,21 @@ from planners.dtensor.dispatch.torch_path import (
     carry_out,
     traits,
 )
-from planners.dtensor.search.cheapest import searched_exactly
-from planners.dtensor.search.staying import decided_at_once
-from planners.dtensor.search.tensor_meta import asked_directly
+from planners.dtensor.search.dispatches import exact_misses
 
 _MOST_KEPT = 4096
 
 
 class DifferentDecision(UserWarning):
-    """An op was decided otherwise than torch decides it; torch dispatches it from now on."""
+    """Torch decides an op differently, and dispatches it from now on."""
 
 
 class SelfChecking(ShapeClass):
-    """All that makes dispatch quicker at once: plans, classes of shapes, and a quicker miss.
+    """Everything that makes dispatch quicker: recipes, classes of shapes, and a quicker miss.
 
-    A share of the ops is decided by torch too, by its exhaustive search on fake tensors, and the
-    two are compared. An op that torch decides otherwise is done torch's way, this time and from
-    then on, and is warned of. Ranks that run the same ops check the same ones.
+    Torch also decides a share of the ops, by its exhaustive search on fake tensors. Where its
+    decision differs, it is carried out, a warning names the op, and torch dispatches that op from
+    then on. Ranks that run the same ops check the same ones.
     """
 
     def __init__(self, check: float = 0.0) -> None:
@@ -56,27 +54,22 @@ class SelfChecking(ShapeClass):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Take over what torch does after a miss, and before one."""
-        with (
-            searched_exactly(but_for=self._by_torch_alone),
-            asked_directly(but_for=self._by_torch_alone),
-            decided_at_once(but_for=self._by_torch_alone),
-            super().installed(),
-        ):
+        """Take over torch's work after a miss, and before one."""
+        with exact_misses(exclude=self._by_torch_alone), super().installed():
             yield
 
     def forget(self) -> None:
-        """Forget all classes and plans, and what torch decided for comparison."""
+        """Forget all classes, recipes and decisions of torch."""
         super().forget()
         self._decided_by_torch.cache_clear()
 
     def clear(self) -> None:
-        """Forget all that is remembered, and start counting anew."""
+        """Forget everything, and reset the counts."""
         super().clear()
         self._checks = self._differences = 0
 
     def cache_info(self) -> CacheInfo:
-        """Tell of what is kept, and of what was compared."""
+        """Return the counts, those of comparisons too."""
         return super().cache_info()._replace(checks=self._checks, differences=self._differences)
 
     def _handler(self, op: OpOverload) -> Handler:
@@ -93,32 +86,29 @@ class SelfChecking(ShapeClass):
         return handler
 
     def _compared(self, quick: Handler, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        """Return what an op makes, by torch's decision where that is another one."""
-        if traits(op).is_in_place:
-            return self._compared_in_place(quick, op, args, kwargs)
-        made = quick(op, args, kwargs)
-        info = DISPATCHER.unwrap_to_op_info(op, args, kwargs)
-        expected, ours = self._expected(info.schema), self.decided(op, args, kwargs)
-        if expected is None:
-            return made
-        if self._agrees(info.schema, OutputSharding(specs_made(made)), ours, expected):
-            return made
-        return carry_out(op, args, kwargs, info, expected)
+        """Return an op's result, by torch's decision where that differs.
 
-    def _compared_in_place(self, quick: Handler, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        """Compare before the op is done, as it can be done once only."""
+        An in-place op can run only once, so its decision is compared before it runs.
+        """
+        is_in_place = traits(op).is_in_place
+        made = None if is_in_place else quick(op, args, kwargs)
         try:
             info = DISPATCHER.unwrap_to_op_info(op, args, kwargs)
-        except Exception:  # torch refuses it in words of its own
-            return quick(op, args, kwargs)
+        except Exception:
+            if not is_in_place:
+                raise
+            return quick(op, args, kwargs)  # which raises torch's own error
         expected, ours = self._expected(info.schema), self.decided(op, args, kwargs)
-        if expected is None:
-            return quick(op, args, kwargs)
-        if ours is None:
-            ours = PROPAGATOR.propagate_op_sharding_non_cached(info.schema)
-        if self._agrees(info.schema, ours, ours, expected):
-            return quick(op, args, kwargs)
-        return carry_out(op, args, kwargs, info, expected)
+        if expected is not None:
+            if not is_in_place:
+                found = OutputSharding(specs_made(made))
+            elif ours is not None:
+                found = ours
+            else:
+                found = ours = PROPAGATOR.propagate_op_sharding_non_cached(info.schema)
+            if not self._agrees(info.schema, found, ours, expected):
+                return carry_out(op, args, kwargs, info, expected)
+        return quick(op, args, kwargs) if is_in_place else made
 
     def _expected(self, schema: OpSchema) -> OutputSharding | None:
         """Return torch's decision; None where it has no strategy, or a size is symbolic."""
@@ -134,7 +124,7 @@ class SelfChecking(ShapeClass):
         ours: OutputSharding | None,
         expected: OutputSharding,
     ) -> bool:
-        """Whether torch decides the same; if not, warn, and leave the op to torch from now on."""
+        """Whether the decisions agree; if not, warn, and leave the op to torch from now on."""
         with self._counting:
             self._checks += 1
         difference = _difference(made, schema, ours, expected)
@@ -143,11 +133,11 @@ class SelfChecking(ShapeClass):
         op = schema.op
         self._by_torch_alone.add(op)
         self.give_back(op)
-        _clear_sharding_prop_cache()  # torch's cache has what was decided here after a miss
+        _clear_sharding_prop_cache()  # torch's cache holds decisions made here after a miss
         with self._counting:
             self._differences += 1
         warnings.warn(
-            f"accelerate() decides {schema} otherwise than torch: {difference}. "
+            f"accelerate() decides {schema} differently from torch: {difference}. "
             f"From now on torch dispatches {op}.",
             DifferentDecision,
             stacklevel=2,
@@ -167,20 +157,22 @@ class SelfChecking(ShapeClass):
 def _difference(
     made: OutputSharding, schema: OpSchema, ours: OutputSharding | None, expected: OutputSharding
 ) -> str | None:
-    """Return how a result or the moves of inputs are not as torch decides; None where they are."""
-    lies, should_lie = made.output_spec, expected.output_spec
-    if isinstance(should_lie, list | tuple):
-        should_lie = tuple(should_lie)
-    if lies != should_lie:
-        return f"the result is {lies} and not {should_lie}"
+    """Describe how the result or the moves of inputs differ from torch's decision, or None."""
+    found, wanted = made.output_spec, expected.output_spec
+    if isinstance(wanted, list | tuple):
+        wanted = tuple(wanted)
+    if found != wanted:
+        return f"the result is {found} and not {wanted}"
     if ours is None:
         return None
-    moved, wanted = _wanted(schema, ours), _wanted(schema, expected)
-    return None if moved == wanted else f"inputs are moved to {moved} and not to {wanted}"
+    moved, moved_by_torch = _targets(schema, ours), _targets(schema, expected)
+    if moved == moved_by_torch:
+        return None
+    return f"inputs are moved to {moved} and not to {moved_by_torch}"
 
 
-def _wanted(schema: OpSchema, sharding: OutputSharding) -> list[Any]:
-    """Return where a decision wants the inputs."""
+def _targets(schema: OpSchema, sharding: OutputSharding) -> list[Any]:
+    """Return the placements that a decision wants the inputs in."""
     suggested = sharding.redistribute_schema if sharding.needs_redistribute else schema
     leaves = tree_leaves(suggested.args_schema)
-    return [each.placements for each in leaves if isinstance(each, DTensorSpec)]
+    return [leaf.placements for leaf in leaves if isinstance(leaf, DTensorSpec)]

@@ -1,13 +1,13 @@
-"""A cache whose key leaves out the sizes that cannot change a decision.
+"""A cache with keys that leave out the sizes that cannot change a decision.
 
-An op that needs no redistribution needs none at any other size either, as long as there are enough
-elements for every rank, for it is chosen by placements alone: torch takes the last strategy whose
-placements are those of the inputs, and what else it asks of sizes (is there a row for every rank,
-is a dimension of size 1 broadcast) has the same answer. Where the result lies is then known before
-its size, which follows from the sizes of the inputs. What is not so plain is left to plans by exact
-size: redistributions, which are chosen by what they cost, dimensions without elements or with less
-than two for each rank, strides with gaps, ops with keyword arguments, and all ops but matrix
-products, pointwise ones and views that turn a tensor.
+An op that needs no redistribution needs none at any other size either, as long as every rank has
+enough elements, because placements alone decide: torch takes the last strategy with the placements
+of the inputs, and its other questions about sizes (is there a row for every rank, is a dimension of
+size 1 broadcast) have the same answers. So the placements of the result are known before its size,
+which follows from the sizes of the inputs. All else is left to recipes by exact size:
+redistributions, which torch chooses by cost, dimensions with less than two elements for each rank,
+strides with gaps, keyword arguments, and all ops but matrix products, pointwise ones and
+transpositions.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,10 +21,10 @@ from torch.distributed.tensor._op_schema import OutputSharding
 
 from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.keys import Key, KeyRule, specs_of
-from planners.dtensor.cache.plan_handlers import Table
-from planners.dtensor.cache.plans import OpPlan, make_dtensor, one_of
+from planners.dtensor.cache.recipe_handlers import Table
+from planners.dtensor.cache.recipes import Recipe, make_dtensor, one_of
+from planners.dtensor.dispatch.base import BoundedTable
 from planners.dtensor.dispatch.specs import with_meta
-from planners.dtensor.dispatch.tables import BoundedTable
 from planners.dtensor.dispatch.torch_path import (
     Args,
     Handler,
@@ -34,35 +34,39 @@ from planners.dtensor.dispatch.torch_path import (
     strategy_of,
     traits,
 )
-from planners.dtensor.search.tensor_meta import PRODUCTS, is_pointwise, order_of, stride_of
+from planners.dtensor.search.tensor_meta import (
+    PRODUCTS,
+    broadcasts_to,
+    is_pointwise,
+    order_of,
+    stride_of,
+)
 
 MOST_CLASSES = 1024
-"""The classes that are kept for one op, at most."""
-
+"""The most classes that are kept for one op."""
 
 Shape = Sequence[int]
 
 ShapeRule = Callable[[Args, Sequence[Shape]], Shape | None]
-"""Tells the shape of what an op makes, from its arguments and the shapes of its tensors; None where
+"""Returns the shape of an op's result, from its arguments and the shapes of its tensors; None where
 these do not fit."""
 
 _aten = torch.ops.aten
 
-_TURNED: dict[OpOverload, ShapeRule] = {
+_TRANSPOSITIONS: dict[OpOverload, ShapeRule] = {
     _aten.t.default: lambda _, shapes: shapes[0][::-1],
-    _aten.transpose.int: lambda args, shapes: _turned(shapes[0], *args[1:]),
+    _aten.transpose.int: lambda args, shapes: _transposed(shapes[0], *args[1:]),
     _aten.permute.default: lambda args, shapes: [shapes[0][dim] for dim in args[1]],
 }
-"""Views that turn a tensor."""
 
 
 def shape_rule(op: OpOverload) -> ShapeRule | None:
-    """Return the rule for ops whose decision depends on sizes in the ways described above only."""
+    """Return the rule of an op that has shape classes, or None."""
     if not traits(op).makes_one_tensor:
         return None
     if op in PRODUCTS:
         return _of_product
-    return _TURNED.get(op) or (_of_pointwise if is_pointwise(op) else None)
+    return _TRANSPOSITIONS.get(op) or (_of_pointwise if is_pointwise(op) else None)
 
 
 def _of_product(_: Args, shapes: Sequence[Shape]) -> Shape | None:
@@ -72,12 +76,7 @@ def _of_product(_: Args, shapes: Sequence[Shape]) -> Shape | None:
     if inner != other_inner or batch != other_batch:
         return None
     made = (*batch, rows, columns)
-    return made if not summand or _fits(summand[0], made) else None
-
-
-def _fits(shape: Shape, whole: Shape) -> bool:
-    pairs = zip(reversed(shape), reversed(whole), strict=False)
-    return len(shape) <= len(whole) and all(size in (1, other) for size, other in pairs)
+    return made if not summand or broadcasts_to(summand[0], made) else None
 
 
 def _of_pointwise(_: Args, shapes: Sequence[Shape]) -> Shape | None:
@@ -91,14 +90,30 @@ def _of_pointwise(_: Args, shapes: Sequence[Shape]) -> Shape | None:
     return whole
 
 
-def _turned(shape: Shape, first: int, second: int) -> Shape:
+def _transposed(shape: Shape, first: int, second: int) -> Shape:
     made = list(shape)
     made[first], made[second] = made[second], made[first]
     return made
 
 
+class KnownClass(NamedTuple):
+    """Placements and memory order of an op's result on inputs of a class.
+
+    They hold as long as torch has the same strategy for the op.
+    """
+
+    output: DTensorSpec
+    order: tuple[int, ...]
+    strategy: object
+    compute: Callable[..., Any]  # torch's quickest entry for local tensors of these types
+    rule: ShapeRule
+
+
+Classes = BoundedTable[Key | None, KnownClass]
+
+
 class ShapeClass(InternedDispatch):
-    """Plans by exact size, and behind them placements by class of shapes."""
+    """Recipes by exact size, and behind them placements by class of shapes."""
 
     def __init__(self, most_classes: int = MOST_CLASSES, **limits: int) -> None:
         super().__init__(**limits)
@@ -106,24 +121,24 @@ class ShapeClass(InternedDispatch):
         self._classes: dict[OpOverload, Classes] = {}
 
     def forget(self) -> None:
-        """Forget all classes and plans."""
+        """Forget all classes and recipes."""
         super().forget()
         for classes in self._classes.values():
             classes.clear()
 
     def decided(self, op: OpOverload, args: Args, kwargs: Kwargs) -> OutputSharding | None:
-        """Return what was decided here for an op; None where that was torch itself."""
+        """Return the decision made here for an op; None where torch made it."""
         key, table, classes = KeyRule.of(op).key(args, kwargs), self._tables.get(op), self._classes
-        plan = table.entries.get(key) if table and key else None
-        if plan is not None and plan.sharding is not None:
-            return plan.sharding
-        if plan is None and (kwargs or op not in classes):
+        recipe = table.entries.get(key) if table and key else None
+        if recipe is not None and recipe.sharding is not None:
+            return recipe.sharding
+        if recipe is None and (kwargs or op not in classes):
             return None
-        is_by_class = plan is not None or self._class_of(op, args)[0] in classes[op].entries
+        is_by_class = recipe is not None or self._class_of(op, args)[0] in classes[op].entries
         return OutputSharding(None) if is_by_class else None  # which moves nothing
 
     def _filled(self) -> list[BoundedTable[Any, Any]]:
-        return super()._filled() + [each for each in list(self._classes.values()) if each.entries]
+        return super()._filled() + [table for table in [*self._classes.values()] if table.entries]
 
     def _general(self, op: OpOverload, table: Table) -> Handler:
         exact = super()._general(op, table)
@@ -134,8 +149,8 @@ class ShapeClass(InternedDispatch):
 
         def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
             if has_new_spec(args) and not kwargs:
-                of_class, shapes = class_of(op, args)
-                made = self._made(op, args, shapes, classes.entries.get(of_class))
+                class_key, shapes = class_of(op, args)
+                made = self._made(op, args, shapes, classes.entries.get(class_key))
                 if made is not None:
                     return made
             return exact(op, args, kwargs)
@@ -145,43 +160,43 @@ class ShapeClass(InternedDispatch):
     def _missed(
         self, rule: KeyRule, table: Table, op: OpOverload, args: Args, kwargs: Kwargs, key: Key
     ) -> Any:
-        """Find the class of an op for whose exact size there is no plan; keep what is found."""
+        """Carry out an op without a recipe for its exact size by its class, or learn its class."""
         classes = self._classes.get(op)
         if classes is None:
             return super()._missed(rule, table, op, args, kwargs, key)
-        of_class, shapes = (None, []) if kwargs else self._class_of(op, args)
-        made = self._made(op, args, shapes, classes.entries.get(of_class))
+        class_key, shapes = (None, []) if kwargs else self._class_of(op, args)
+        made = self._made(op, args, shapes, classes.entries.get(class_key))
         if made is not None:
             hash(made._spec)
             result = one_of(made._spec, traits(op).is_view)
-            self._keep(table, key, OpPlan(specs_of(args), None, made._spec, (), op._op, result))
+            self._keep(table, key, Recipe(specs_of(args), None, made._spec, (), op._op, result))
             return made
         of_torch = super()._missed(rule, table, op, args, kwargs, key)
-        plan = table.entries.get(key)
-        if of_class and plan is not None and plan.sharding is not None:
-            known = self._known(op, plan, shapes)
+        recipe = table.entries.get(key)
+        if class_key and recipe is not None and recipe.sharding is not None:
+            known = self._known(op, recipe, shapes)
             if known is not None:
-                classes.add(of_class, known)
+                classes.add(class_key, known)
         return of_torch
 
-    def _known(self, op: OpOverload, plan: OpPlan, shapes: Sequence[Shape]) -> "KnownClass | None":
-        """Return what a plan tells of other sizes; None where that is nothing."""
-        sharding, output = plan.sharding, plan.output
+    def _known(self, op: OpOverload, recipe: Recipe, shapes: Sequence[Shape]) -> KnownClass | None:
+        """Return the class that a recipe proves; None where it holds for its size alone."""
+        sharding, output = recipe.sharding, recipe.output
         if sharding is None or sharding.needs_redistribute or not isinstance(output, DTensorSpec):
             return None
         shape, stride, _ = output.tensor_meta
         order = order_of(shape, stride)
         is_cut_plainly = self.layouts.of(output.mesh, output.placements, len(shape)) is not None
         rule = shape_rule(op)
-        has_ones = any(1 in each for each in shapes)
+        has_ones = any(1 in shape for shape in shapes)
         if not is_cut_plainly or rule is None or order is None or (order and has_ones):
             return None
-        return KnownClass(output, order, strategy_of(op), plan.compute, rule)
+        return KnownClass(output, order, strategy_of(op), recipe.compute, rule)
 
     def _made(
-        self, op: OpOverload, args: Args, shapes: Sequence[Shape], known: "KnownClass | None"
+        self, op: OpOverload, args: Args, shapes: Sequence[Shape], known: KnownClass | None
     ) -> DTensor | None:
-        """Return the result of an op by its class; None where torch has to look at it."""
+        """Return the result of an op by its class; None where torch has to carry it out."""
         if known is None or known.strategy is not strategy_of(op):
             return None
         shape = known.rule(args, shapes)
@@ -189,24 +204,24 @@ class ShapeClass(InternedDispatch):
             return None
         try:
             made = known.compute(
-                *[each._local_tensor if each.__class__ is DTensor else each for each in args]
+                *[value._local_tensor if value.__class__ is DTensor else value for value in args]
             )
-        except RuntimeError:  # torch says better what is wrong with the whole tensors
+        except RuntimeError:  # torch has the better error message, about the whole tensors
             return None
         self.tally.hits += 1
         dtype = known.output.tensor_meta.dtype  # for bools torch may make another type
         meta = TensorMeta(torch.Size(shape), stride_of(shape, known.order), dtype)
         spec = with_meta(known.output, meta)
         result = make_dtensor(DTensor, made, spec, requires_grad=made.requires_grad)
-        if op in _TURNED:
+        if op in _TRANSPOSITIONS:
             alias_storage(result, args[0])
         return result
 
     def _class_of(self, op: OpOverload, args: Args) -> tuple[Key | None, list[Shape]]:
-        """Return what the decision for an op depends on but its sizes, and the tensors' shapes.
+        """Return the key of a call without its sizes, and the shapes of its tensors.
 
-        There is no key where sizes matter. Pointwise, inputs of different orders in memory make a
-        result whose order may depend on sizes.
+        There is no key where sizes matter. The result of a pointwise op on inputs of different
+        memory orders may have an order that depends on sizes.
         """
         key: list[Any] = []
         shapes: list[Shape] = []
@@ -225,7 +240,7 @@ class ShapeClass(InternedDispatch):
                 key += layout, dtype, order, ones
                 orders.add((ndim, order) if order else ())
                 shapes.append(shape)
-            elif op in _TURNED:
+            elif op in _TRANSPOSITIONS:
                 key.append(tuple(value) if value.__class__ is list else value)
             elif isinstance(value, int | float):
                 key.append(type(value))  # it takes part as a tensor
@@ -234,25 +249,9 @@ class ShapeClass(InternedDispatch):
         return tuple(key) if len(orders) < 2 or op in PRODUCTS else None, shapes
 
 
-class KnownClass(NamedTuple):
-    """Where the result of an op lies on inputs of a class, and in which order in memory.
-
-    It holds as long as torch has the same strategy for the op.
-    """
-
-    output: DTensorSpec
-    order: tuple[int, ...]
-    strategy: object
-    compute: Callable[..., Any]  # torch's quickest entry for local tensors of these types
-    rule: ShapeRule
-
-
-Classes = BoundedTable[Key | None, KnownClass]
-
-
 def has_new_spec(args: Args) -> bool:
-    """Whether an input's spec has not been hashed yet, so that no plan can know it."""
-    for each in args:  # noqa: SIM110 - a generator would take twice as long
-        if type(each) is DTensor and each._spec._hash is None:
+    """Whether an input's spec has not been hashed yet, so that no recipe can know it."""
+    for value in args:  # noqa: SIM110 - a generator would take twice as long
+        if type(value) is DTensor and value._spec._hash is None:
             return True
     return False

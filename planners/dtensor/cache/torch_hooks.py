@@ -1,14 +1,28 @@
-"""Changes to torch that cached plans need: told when to forget, and DTensors made plainly."""
+"""Changes to torch that the cache makes while it is installed.
+
+It follows changes of torch's own caches and strategies. It also spares torch work around DTensors:
+`DTensor.from_local` and the backward of `redistribute` go through an autograd function each time,
+also where no gradient is taken: for a batch, and in every backward pass. They ask the mesh for its
+sizes and plan collectives for gradients that stay in place.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from operator import mul
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.distributed.tensor import DTensor
+from torch.autograd import forward_ad
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
+from torch.distributed.tensor._api import _FromTorchTensor
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from torch.distributed.tensor._redistribute import NestedRedistribute
 
-from planners.dtensor.dispatch.torch_path import PROPAGATOR, modes_active
+from planners.dtensor.cache.recipes import make_dtensor
+from planners.dtensor.dispatch.specs import LayoutTable, PlacedSpec, SpecTable
+from planners.dtensor.dispatch.torch_path import PROPAGATOR, functions_overridden, modes_active
+from planners.dtensor.search.tensor_meta import order_of, stride_of
 from planners.instruments import replaced
 
 _REGISTRATIONS = (
@@ -16,6 +30,9 @@ _REGISTRATIONS = (
     "register_sharding_prop_rule",
     "register_single_dim_op_strategy",
 )
+_STRIDED = "use_strided_shard_as_shard_order"
+
+_transformed = torch._C._are_functorch_transforms_active
 
 
 def following_torch(
@@ -44,8 +61,8 @@ def following_torch(
     )
 
 
-def made_plainly() -> AbstractContextManager[None]:
-    """Let torch make DTensors without wrappers of an empty method, unless traced or exported."""
+def without_wrappers() -> AbstractContextManager[None]:
+    """Spare torch the wrappers around `DTensor.__init__`, which is empty, unless traced."""
     wrapped = DTensor.__init__
 
     def plain(self: DTensor, *args: Any, **kwargs: Any) -> None:
@@ -54,3 +71,110 @@ def made_plainly() -> AbstractContextManager[None]:
 
     plain._torchdynamo_disable = True  # type: ignore[attr-defined] # as torch's own is marked
     return replaced([(DTensor, "__init__", plain)])
+
+
+def without_autograd(specs: SpecTable, layouts: LayoutTable) -> AbstractContextManager[None]:
+    """Let torch make DTensors and pass gradients on without autograd where it has no part.
+
+    Torch keeps all calls in which modes, transforms, export or ranks outside the mesh take part.
+    """
+    from_local, redistribute = _FromTorchTensor.apply, NestedRedistribute.apply
+
+    def made(
+        local: torch.Tensor,
+        mesh: Any,
+        placements: Any,
+        run_check: bool,
+        shape: Any = None,
+        stride: Any = None,
+        *rest: Any,
+    ) -> Any:
+        if (
+            type(local) is torch.Tensor
+            and not (run_check or others_take_part() or local.requires_grad)
+            and (placed := specs.of_any_size(mesh, placements)) is not None
+            and mesh._is_current_rank_part_of_mesh()
+        ):
+            meta = _meta(local, placed, layouts, shape, stride)
+            if meta is not None:
+                shared = _shared(local)
+                spec = specs.spec(placed, meta)
+                return make_dtensor(DTensor, shared, spec, requires_grad=False)
+        return from_local(local, mesh, placements, run_check, shape, stride, *rest)
+
+    def passed_on(gradient: Any, previous: DTensorSpec, *rest: Any) -> Any:
+        if (
+            type(gradient) is DTensor
+            and not (torch.is_grad_enabled() or others_take_part() or gradient.requires_grad)
+            and (placed := specs.of_any_size(previous.mesh, gradient.placements)) is not None
+            and _stays(gradient, placed, previous, rest)
+        ):
+            spec = specs.spec(placed, gradient._spec.tensor_meta)
+            return make_dtensor(DTensor, gradient._local_tensor, spec, requires_grad=False)
+        return redistribute(gradient, previous, *rest)
+
+    return replaced(((_FromTorchTensor, "apply", made), (NestedRedistribute, "apply", passed_on)))
+
+
+def others_take_part() -> bool:
+    """Whether modes, transforms, forward gradients or export are active."""
+    return bool(
+        modes_active()
+        or functions_overridden()
+        or _transformed()
+        or forward_ad._current_level >= 0
+        or torch.compiler.is_exporting()
+    )
+
+
+def _meta(
+    local: torch.Tensor, placed: PlacedSpec, layouts: LayoutTable, shape: Any, stride: Any
+) -> TensorMeta | None:
+    """Return the whole tensor's meta; None where it does not follow plainly from the local one."""
+    if shape and stride:
+        return TensorMeta(shape, stride, local.dtype)
+    if shape or stride:
+        return None
+    mesh, placements = placed.attributes["mesh"], placed.attributes["placements"]
+    local_shape = local.shape
+    layout = layouts.of(mesh, placements, len(local_shape))
+    if layout is None or (local_shape and min(local_shape) < 2):
+        return None
+    order = order_of(local_shape, local.stride())
+    if order is None:
+        return None
+    whole = torch.Size(map(mul, local_shape, layout.parts))
+    return TensorMeta(whole, stride_of(whole, order), local.dtype)
+
+
+def _shared(local: torch.Tensor) -> torch.Tensor:
+    """Return another tensor on the same values, made without gradients as torch makes it."""
+    if not torch.is_grad_enabled():
+        return local.view_as(local)
+    torch._C._set_grad_enabled(False)
+    try:
+        return local.view_as(local)
+    finally:
+        torch._C._set_grad_enabled(True)
+
+
+def _stays(
+    gradient: DTensor, placed: PlacedSpec, previous: DTensorSpec, rest: tuple[Any, ...]
+) -> bool:
+    """Whether a gradient already has the placements and the type that it must have.
+
+    It must lie where the tensor lay before; torch keeps it replicated where that was partial.
+    """
+    spec, known, dtype = gradient._spec, placed.attributes, gradient._local_tensor.dtype
+    return (
+        spec.mesh is previous.mesh
+        and all(map(_lies_as, spec.placements, previous.placements))
+        and known["shard_order"] == spec.shard_order == previous.shard_order
+        and known[_STRIDED] == vars(spec)[_STRIDED] == vars(previous)[_STRIDED]
+        and all(wanted is dtype for wanted in rest[1:])
+        and spec.mesh._is_current_rank_part_of_mesh()
+    )
+
+
+def _lies_as(now: Placement, before: Placement) -> bool:
+    return now == before or (type(now) is Replicate and type(before) is Partial)

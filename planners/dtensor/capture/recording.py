@@ -1,9 +1,9 @@
 """Record every op that DTensor's dispatch is given, in order, for `harness.capture`.
 
-C++ asks torch's dispatcher for a handler at the start of each op. While a step is recorded it finds
-one for every op that torch can decide; that one hands the op on to torch's own dispatch and notes
-what went in, what came out and which inputs were moved on the way. Ops that torch takes apart first
-are noted by their parts.
+C++ asks torch's dispatcher for a handler at the start of each op. While a step is recorded there is
+one for every op that torch can decide. It hands the op on to torch's own dispatch, and records its
+arguments, its results and the inputs that were moved. Ops that torch decomposes first are recorded
+by their parts.
 """
 
 import threading
@@ -21,30 +21,24 @@ from torch.distributed.tensor._dispatch import OpDispatcher
 from harness.contract import Names, ShardbenchError, UsageError
 from planners.dtensor.capture.records import CallRecords
 from planners.dtensor.decision import Redistributions, redistribution
-from planners.dtensor.dispatch.handlers import Below, Handlers, Overlay, consulted
-from planners.dtensor.dispatch.torch_path import (
-    DISPATCHER,
-    PROPAGATOR,
-    Args,
-    Kwargs,
-    modes_active,
-    ops_with_strategies,
-)
+from planners.dtensor.dispatch import torch_path
+from planners.dtensor.dispatch.handlers import Below, Handlers, Overlay, layered
+from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR, Args, Kwargs
 
 PUBLIC_NAMESPACES = frozenset(("aten", "prims", "c10d_functional", "_c10d_functional"))
-"""Whose ops have names that everybody knows."""
+"""The namespaces of ops with public names."""
 
 _switch = threading.Lock()
 
 
 @contextmanager
 def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
-    """Record every op until left; UsageError where a step is recorded already."""
+    """Record every op until left; UsageError while another step is recorded."""
     if not _switch.acquire(blocking=False):
         raise UsageError("A step is captured already; leave that one first.")
     recorder = _StepRecorder(names)
     try:
-        with recorder.moved.recorded(), consulted(recorder.layer, outermost=True):
+        with recorder.moved.recorded(), layered(recorder.layer, outermost=True):
             yield recorder.content
     finally:
         _switch.release()
@@ -53,10 +47,10 @@ def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
 def decided_ops() -> set[OpOverload]:
     """Return the ops that torch decides as a whole, by a strategy or by their decomposition."""
     decomposed = [op for op in decomposition_table if isinstance(op, OpOverload)]
-    in_parts = torch._C.DispatchKey.CompositeImplicitAutograd  # before torch asks where they lie
+    in_parts = torch._C.DispatchKey.CompositeImplicitAutograd  # decomposed before DTensor sees them
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     return {
-        *ops_with_strategies(),
+        *torch_path.ops_with_strategies(),
         *vars(DISPATCHER)["_custom_op_handlers"],
         torch.ops.aten._local_scalar_dense.default,
         *(op for op in decomposed if not has_kernel(op.name(), in_parts)),
@@ -64,7 +58,7 @@ def decided_ops() -> set[OpOverload]:
 
 
 class _RedistributionsOfThread(threading.local, Redistributions):
-    """What is moved, in each thread by itself: backward passes have threads of their own."""
+    """The redistributions of each thread: backward passes have threads of their own."""
 
 
 class _StepRecorder:
@@ -79,7 +73,7 @@ class _StepRecorder:
         self._torch_handlers = OpDispatcher()._custom_op_handlers
 
     def layer(self, below: Below) -> Callable[[OpDispatcher], Handlers]:
-        """Answer C++ with the recorder for every op, but for what is dispatched on its behalf."""
+        """Answer C++ with the recorder for every op, except inside an op that is being recorded."""
         sizes: tuple[int, ...] = ()
         overlay: Handlers = {}
 
@@ -88,7 +82,7 @@ class _StepRecorder:
             own = below()
             if getattr(self._inside, "an_op", False):
                 return own
-            if modes_active():
+            if torch_path.modes_active():
                 with self._lock:
                     self._left_out["under a dispatch mode"] += 1
                 return own
@@ -107,7 +101,7 @@ class _StepRecorder:
         return answer
 
     def _recorded(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        """Let torch run an op, and write down what it was given and what it made of it."""
+        """Let torch run an op, and record its arguments and results."""
         given = None
         why = self._why_not(op)
         if why is None:
@@ -122,7 +116,7 @@ class _StepRecorder:
             made = op(*args, **kwargs)
         finally:
             self._inside.an_op = False
-        moved = [redistribution(*each) for each in self.moved.taken()]
+        moved = [redistribution(*rewritten) for rewritten in self.moved.taken()]
         with self._lock:
             if given is not None:
                 try:
@@ -135,7 +129,7 @@ class _StepRecorder:
 
     def _why_not(self, op: OpOverload) -> str | None:
         if self._names.hashed and op.namespace not in PUBLIC_NAMESPACES:
-            return "an op whose name is private"
+            return "an op with a private name"
         handler = vars(DISPATCHER)["_custom_op_handlers"].get(op)
         if handler is not self._torch_handlers.get(op):
             return "an op with a handler of its own"

@@ -1,8 +1,8 @@
-"""Ops on DTensors as the records of a step file, and placements and meshes made from those.
+"""Ops on DTensors as records of a step file, and placements and meshes made from those records.
 
-Of a tensor its mesh, placements, global shape, stride and type are written, never a value. A number
-in a tensor's place is such a value: nothing depends on it but its type, and whether it is the same
-number as another one, so that is what is written.
+A tensor is written as its mesh, placements, global shape, stride and type, never with a value. A
+number in a tensor's place is such a value: only its type matters, and which numbers are equal, so
+that is written.
 """
 
 import math
@@ -26,13 +26,7 @@ from torch.utils._pytree import tree_leaves
 from harness.contract import Names
 from planners.dtensor import step_file
 from planners.dtensor.decision import Redistribution
-from planners.dtensor.step_file import (
-    ArgumentRecord,
-    CallRecord,
-    Move,
-    ResultRecord,
-    StepRecord,
-)
+from planners.dtensor.step_file import ArgumentRecord, CallRecord, Move, ResultRecord, StepRecord
 
 TYPES = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 """The types of arguments that are written by their names in torch."""
@@ -56,7 +50,7 @@ _LEFT_OUT = {
 
 
 class CannotBeWritten(ValueError):
-    """An op is left out; the text says why, in words that do not depend on the script."""
+    """An op is left out; the text says why, and does not depend on the script."""
 
 
 class CallRecords:
@@ -68,28 +62,28 @@ class CallRecords:
         self._of_mesh: dict[DeviceMesh, int | None] = {}
 
     def given(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallRecord:
-        """Return what an op is given, which it may change; raises ValueError."""
+        """Record the arguments of an op, which it may change; raises ValueError."""
         declared = op._schema.arguments
         types = {argument.name: str(argument.type) for argument in declared}
         return CallRecord(
             ".".join((op.namespace, op._schema.name.partition("::")[2], op._overloadname)),
             [
-                self._value(value, types[each.name])
-                for each, value in zip(declared, args, strict=False)
+                self._value(value, types[argument.name])
+                for argument, value in zip(declared, args, strict=False)
             ],
             {name: self._value(value, types[name]) for name, value in kwargs.items()},
         )
 
     def index(self, given: CallRecord, made: Any, moved: Sequence[Redistribution]) -> int:
         """Return the index of a call with its results and moves; raises ValueError."""
-        results = tuple(self._index(each) for each in result_records(made))
-        moves = tuple(move for each in moved for move in moves_of(each))
+        results = tuple(map(self._index, result_records(made)))
+        moves = tuple(move for redistribution in moved for move in moves_of(redistribution))
         return self._index(replace(given, results=results, moves=moves))
 
     def step(
         self, names: Names, sequence: Sequence[int], left_out: Mapping[str, int]
     ) -> StepRecord:
-        """Return a step of these calls, with mesh dimensions named as `names` has them."""
+        """Return a step of these calls, with mesh dimensions named by `names`."""
         device = next(iter(self._of_mesh)).device_type
         meshes = self._records(step_file.MeshRecord)
         written = names.written(name for mesh in meshes for name in mesh.names or ())
@@ -111,7 +105,7 @@ class CallRecords:
         return tuple(record for _, record in self._distinct[kind].values())
 
     def _index(self, record: Any) -> int:
-        """Return the index of a record among those of its kind, to which it is added if new."""
+        """Return the index of a record among those of its kind; adds a new one."""
         known = self._distinct[type(record)]
         return known.setdefault(msgspec.json.encode(record), (len(known), record))[0]
 
@@ -120,7 +114,7 @@ class CallRecords:
             case torch.Tensor():
                 return self._tensor(value)
             case list() | tuple():
-                return [self._value(each, "") for each in value]
+                return [self._value(element, "") for element in value]
             case None | bool():
                 return value
             case str():
@@ -179,7 +173,7 @@ class CallRecords:
 
 
 def _mesh_record(mesh: DeviceMesh) -> step_file.MeshRecord | None:
-    """Return a mesh of this rank as rank 0 would see it; None where there is no such mesh."""
+    """Return this rank's mesh as rank 0 sees it; None where its ranks are in no regular order."""
     ranks, names = mesh.mesh.cpu(), mesh.mesh_dim_names
     first = int(ranks.flatten()[0])
     strides = tuple(
@@ -194,7 +188,7 @@ def _mesh_record(mesh: DeviceMesh) -> step_file.MeshRecord | None:
 
 
 def regular_ranks(shape: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
-    """Return the ranks of a mesh of rank 0, with a distance in ranks along each dimension."""
+    """Return the ranks of a mesh of rank 0, from the distance in ranks along each dimension."""
     ranks = torch.zeros((), dtype=torch.int64)
     for size, stride in zip(shape, strides, strict=True):
         ranks = ranks.unsqueeze(-1) + torch.arange(size) * stride
@@ -206,7 +200,7 @@ def _name(value: Any) -> str:
 
 
 def _layout(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...], str]:
-    """Return shape, stride and type of a tensor, or of what torch knows of one."""
+    """Return shape, stride and type of a tensor or of its meta; raises ValueError."""
     stride = tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride
     if not all(type(size) is int for size in (*tensor.shape, *stride)):
         raise CannotBeWritten("a symbolic size")
@@ -214,16 +208,17 @@ def _layout(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...], str]:
 
 
 def placement_of(record: step_file.PlacementRecord) -> Placement:
-    """Return a placement as it was when it was recorded."""
+    """Return the placement that was recorded."""
     return _CLASSES[type(record)](**msgspec.structs.asdict(record))
 
 
 def result_records(made: Any) -> list[ResultRecord]:
-    """Return where the tensors among what an op made lie, in order; raises ValueError."""
+    """Record the tensors among an op's results in order; raises ValueError."""
     records = []
-    for tensor in (each for each in tree_leaves(made) if isinstance(each, torch.Tensor)):
+    for tensor in (leaf for leaf in tree_leaves(made) if isinstance(leaf, torch.Tensor)):
         placements = tensor.placements if isinstance(tensor, DTensor) else None
-        if not all(type(each).__module__.startswith("torch.") for each in placements or ()):
+        kinds = map(type, placements or ())
+        if not all(kind.__module__.startswith("torch.") for kind in kinds):
             raise CannotBeWritten("a placement with a state of its own")
         written = None if placements is None else tuple(map(str, placements))
         records.append(ResultRecord(*_layout(tensor), written))
@@ -231,7 +226,7 @@ def result_records(made: Any) -> list[ResultRecord]:
 
 
 def moves_of(redistribution: Redistribution) -> tuple[Move, ...]:
-    """Return the inputs that an op moves, as their placements before and after."""
+    """Return the placements of an op's moved inputs, before and after."""
     return tuple(
         (tuple(map(str, source.placements)), tuple(map(str, target.placements)))
         for source, target in redistribution.moves

@@ -1,9 +1,8 @@
-"""A captured step as a program: the same ops in the same order, on DTensors without values.
+"""Replay a captured step: the same ops in the same order, on DTensors without values.
 
-The local tensors know shapes and types only: an op on them decides and dispatches as ever, and what
-it would compute, or need memory for, is left out. So the step of a model of any size takes what its
-dispatch takes, and for each op one look for what the local op makes, about as long as it takes to
-launch a kernel.
+The local tensors know shapes and types only, so an op on them decides and dispatches as ever,
+without computing and without memory. The step of a model of any size takes the time of its dispatch
+and, for each op, one look-up of the local result, about as long as launching a kernel.
 """
 
 import math
@@ -22,16 +21,16 @@ from torch.distributed.tensor.placement_types import _MaskPartial
 from torch.utils._pytree import tree_iter, tree_leaves
 
 from harness.contract import Topology, UsageError, WorkloadSpec
-from planners.dtensor.capture import layout_tensor
-from planners.dtensor.capture.arguments import (
+from planners.dtensor.capture.recording import decided_ops
+from planners.dtensor.capture.tensors import (
     LAYOUTS,
     META,
     VALUES,
     CannotBeMade,
     Locals,
     StepArguments,
+    forget_results,
 )
-from planners.dtensor.capture.recording import decided_ops
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
 from planners.dtensor.programs.build import OpProgram, RecordedDecisions
 from planners.dtensor.programs.world import playing_one_rank, start_world
@@ -46,7 +45,7 @@ _READS_A_VALUE = torch.ops.aten._local_scalar_dense.default
 def replayed(workload: WorkloadSpec, topology: Topology) -> OpProgram:
     """Return the program of a captured step, without the calls that cannot be made here.
 
-    Raises UsageError for a bad file, a world of another size, or nothing that can be called.
+    Raises UsageError for a bad file, a world of another size, or no call that can be made.
     """
     path, parameters = Path(workload.name), parameters_of(workload)
     step = read_step(path)
@@ -65,13 +64,13 @@ def replayed(workload: WorkloadSpec, topology: Topology) -> OpProgram:
 
 
 class _ReadyCall(NamedTuple):
-    """A call on arguments of this process, and how many tensors it makes."""
+    """A call on arguments of this process."""
 
     op: Callable[..., Any]
     args: list[Any]
     kwargs: dict[str, Any]
-    makes: int
-    used_up: Locals | None  # the kind of its tensors where the op changes what it is given
+    makes: int  # the number of tensors among its results
+    used_up: Locals | None  # the kind of its tensors where the op changes its arguments
 
 
 class _Replay:
@@ -84,13 +83,13 @@ class _Replay:
         self._decided = decided_ops()
         self._ready: dict[int, _ReadyCall] = {}
         self._implicit = any(
-            each.local is not None and math.prod(each.local.shape) > 1
+            argument.local is not None and math.prod(argument.local.shape) > 1
             for index in set(sequence)
-            for each in step.calls[index].arguments()
+            for argument in step.calls[index].arguments()
         )
         why: dict[int, str] = {}
         clear_torch_caches()
-        layout_tensor.forget()
+        forget_results()
         dispatch = ExactMiss()  # torch's decisions, in less time
         try:
             with playing_one_rank(ranks_per_host), dispatch.installed(), self._as_recorded():
@@ -105,7 +104,7 @@ class _Replay:
         self.dropped = Counter(why[index] for index in sequence if index in why)
 
     def _tried(self, call: CallRecord) -> _ReadyCall:
-        """Make a call on the quickest locals that do; raises CannotBeMade where there are none."""
+        """Make a call on the quickest locals that work; raises CannotBeMade where none do."""
         parts = call.op.split(".")
         op: Any = reduce(lambda owner, part: getattr(owner, part, None), parts, torch.ops)
         if op not in self._decided:
@@ -114,14 +113,14 @@ class _Replay:
             raise CannotBeMade("too many results")
         for locals_ in (VALUES,) if op is _READS_A_VALUE else (LAYOUTS, META):
             args, kwargs = self._arguments.of(call, locals_)
-            held = [each for each in tree_iter((args, kwargs)) if type(each) is DTensor]
-            before = [_state(each) for each in held]
+            held = [leaf for leaf in tree_iter((args, kwargs)) if type(leaf) is DTensor]
+            before = list(map(_state, held))
             try:
                 made = op(*args, **kwargs)
             except Exception:
                 self._arguments.forget(call)
                 continue
-            is_used_up = [_state(each) for each in held] != before
+            is_used_up = list(map(_state, held)) != before
             if is_used_up:
                 self._arguments.forget(call)
             run = _releasing(op) if _release(made) else op
@@ -131,10 +130,10 @@ class _Replay:
 
     def program(self, cold: bool) -> OpProgram:
         """Return the program of the calls that can be made."""
-        distinct = list(dict.fromkeys(self.order))
+        place_of: dict[int, int] = {}
+        places = [place_of.setdefault(index, len(place_of)) for index in self.order]
+        distinct = list(place_of)
         ready = [self._ready[index][:3] for index in self.order]
-        place_of = {index: place for place, index in enumerate(distinct)}
-        places = [place_of[index] for index in self.order]
         used_up = [
             (place, self._step.calls[index], call.used_up)
             for place, index in enumerate(self.order)
@@ -172,9 +171,9 @@ class _Replay:
     def _recorded(self, distinct: Sequence[int]) -> RecordedDecisions:
         results: list[object] = []
         for index in distinct:
-            was = [self._step.results[each] for each in self._step.calls[index].results]
+            recorded = [self._step.results[at] for at in self._step.calls[index].results]
             makes = self._ready[index].makes
-            results += [*was, *[None] * makes][:makes]
+            results += [*recorded, *[None] * makes][:makes]
         calls = (self._step.calls[index] for index in self.order)
         return RecordedDecisions(
             tuple(results), Counter((call.op, call.moves) for call in calls if call.moves)
@@ -200,7 +199,7 @@ class _Replay:
 
 
 def _pieces(op: OpOverload, call: CallRecord, step: StepRecord) -> int:
-    """Return how many tensors an op makes of one, for the ops whose arguments do not list them."""
+    """Return the number of tensors that an op splits one into; 0 for ops that do not split."""
     aten = torch.ops.aten
     index = getattr(call.args[0], "tensor", None) if call.args else None
     if index is None or op not in (aten.unbind.int, aten.split.Tensor, aten.unsafe_split.Tensor):
@@ -211,9 +210,10 @@ def _pieces(op: OpOverload, call: CallRecord, step: StepRecord) -> int:
 
 
 def _releasing(op: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an op after which what its result is masked with is let go.
+    """Return an op that then releases the mask of its result.
 
-    Its next use does that where it was recorded: a mask must not be there when it is made again.
+    In the recorded step, the next op on the result does that: a mask must not exist when the op
+    makes it again.
     """
 
     def released(*args: Any, **kwargs: Any) -> Any:
@@ -239,10 +239,10 @@ def _release(made: Any) -> bool:
 
 
 def _state(tensor: DTensor) -> tuple[Any, ...]:
-    """Return what an op in place may change of a tensor without values."""
+    """Return all that an in-place op may change in a tensor without values."""
     local = tensor._local_tensor
     return tensor._spec, tensor.shape, tensor.stride(), local.shape, local.stride()
 
 
 def _tensors_in(made: Any) -> list[torch.Tensor]:
-    return [each for each in tree_leaves(made) if isinstance(each, torch.Tensor)]
+    return [leaf for leaf in tree_leaves(made) if isinstance(leaf, torch.Tensor)]

@@ -1,1 +1,1 @@
-"""Count the work of a program and what outlives its steps."""
+"""Count the work of a program and the objects that outlive its steps."""

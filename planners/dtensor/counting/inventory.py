@@ -1,4 +1,4 @@
-"""List the ops of one call of a dtensor workload, by how their operands are placed."""
+"""List the ops of one call of a dtensor workload, by the placements of their operands."""
 
 from collections import Counter
 from typing import Any
@@ -21,7 +21,7 @@ _COLUMNS = (
 
 
 class _OpUses(TorchDispatchMode):
-    """Counts ops on DTensors as they are called, before DTensor takes them apart."""
+    """Counts ops on DTensors as they are called, before DTensor decomposes them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,22 +30,22 @@ class _OpUses(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        operands = [each for each in tree_leaves((args, kwargs)) if isinstance(each, DTensor)]
+        operands = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, DTensor)]
         if operands:
             row = (
                 str(func).removeprefix("aten."),
-                ", ".join("".join(map(str, each.placements)) for each in operands),
-                ", ".join("x".join(map(str, each.shape)) or "1" for each in operands),
-                sum(each.numel() for each in operands),
+                ", ".join("".join(map(str, tensor.placements)) for tensor in operands),
+                ", ".join("x".join(map(str, tensor.shape)) or "1" for tensor in operands),
+                sum(tensor.numel() for tensor in operands),
             )
             self.rows[row] += 1
         return func(*args, **(kwargs or {}))
 
 
 def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
-    """Return the ops of one call of a program, those with equal operands counted as one.
+    """Return the ops of one call of a program, one row for equal operands.
 
-    Raises UsageError where it is malformed, or needs a topology for its mesh.
+    Raises UsageError where the workload is malformed, or needs a topology for its mesh.
     """
     if topology is None:
         raise UsageError(

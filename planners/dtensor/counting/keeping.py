@@ -1,4 +1,4 @@
-"""Count what outlives a step: a cache that grows with every one of them fills the memory."""
+"""Count the objects that outlive a step: a cache that grows with every step fills the memory."""
 
 import gc
 import sys
@@ -11,18 +11,18 @@ _WARM_UP = 3
 
 
 class Kept(NamedTuple):
-    """What outlives a step, on the average: objects that Python's collector knows, their bytes."""
+    """Objects known to Python's collector that outlive a step, on average, and their bytes."""
 
     objects: int
     bytes: int
 
 
 def kept_per_step(step: Callable[[], object], steps: int = STEPS) -> Kept:
-    """Call a step a few times to warm up and then so often; return what each of these leaves.
+    """Call a step a few times to warm up, then `steps` times; return the objects that each leaves.
 
-    What is made once and stays, less than an object a step, is nothing.
+    Objects that are made once and stay, less than one a step, count as none.
     """
-    with _older_objects_left_out():
+    with _older_objects_frozen():
         for _ in range(_WARM_UP):
             step()
         before = _living()
@@ -34,22 +34,22 @@ def kept_per_step(step: Callable[[], object], steps: int = STEPS) -> Kept:
 
 
 @contextmanager
-def _older_objects_left_out() -> Iterator[None]:
-    """Keep the objects that are there out of collections and lists, of which they are nearly all.
+def _older_objects_frozen() -> Iterator[None]:
+    """Keep the existing objects, nearly all there are, out of collections and lists until left.
 
-    Those that were left out before stay left out.
+    Objects that were frozen before stay frozen.
     """
-    are_left_out = gc.get_freeze_count() > 0
+    are_frozen = gc.get_freeze_count() > 0
     gc.freeze()
     try:
         yield
     finally:
-        if not are_left_out:
+        if not are_frozen:
             gc.unfreeze()
 
 
 def _living() -> Kept:
     gc.collect()
     found = gc.get_objects()
-    older = gc.get_freeze_count()  # of which a step may free one for each that it makes
-    return Kept(older + len(found), sum(sys.getsizeof(each, 0) for each in found))
+    older = gc.get_freeze_count()  # a step may free an older object for each one that it makes
+    return Kept(older + len(found), sum(sys.getsizeof(living, 0) for living in found))

@@ -14,8 +14,7 @@ from harness.contract import Recorder
 from planners.dtensor import problem
 from planners.dtensor.counting.keeping import kept_per_step
 from planners.dtensor.decision import Decision, Redistributions
-from planners.dtensor.dispatch.base import Dispatch
-from planners.dtensor.dispatch.tables import bytes_held
+from planners.dtensor.dispatch.base import Dispatch, bytes_held
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
 from planners.dtensor.programs.build import OpProgram
 from planners.dtensor.search import staying
@@ -30,12 +29,12 @@ _PASSES = (
 
 
 def observe(recorder: Recorder) -> AbstractContextManager[None]:
-    """Record counters and phases of every call of a program inside."""
+    """Record counters and phases of every call of a program until left."""
     counters = recorder.counters
     decided: list[OutputSharding] = []
     propagate = recorder.timed("propagate", PROPAGATOR.propagate_op_sharding_non_cached)
     redistribute = recorder.timed("redistribute", DISPATCHER.redistribute_local_args)
-    decide = recorder.timed("propagate", staying.decision)
+    decide = recorder.timed("propagate", staying.decide_without_redistribution)
     select, call = _sharding_prop._select_min_cost_strategy, problem.call
 
     def propagated(*args: Any) -> OutputSharding:
@@ -61,7 +60,7 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
     def called(
         program: OpProgram, dispatch: Dispatch, redistributions: Redistributions
     ) -> Decision:
-        """Read the caches before and after a call: only they know their hits."""
+        """Read the caches before and after a call: only they count their hits."""
         if recorder.current is None:
             return call(program, dispatch, redistributions)
         before = 0 if program.cold else _hits(dispatch)
@@ -77,24 +76,24 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
             _count_kept(recorder, lambda: call(program, dispatch, redistributions), decided)
         return decision
 
-    rows: list[tuple[Any, str, Any]] = [
+    attributes: list[tuple[Any, str, Any]] = [
         (PROPAGATOR, "propagate_op_sharding_non_cached", propagated),
-        (staying, "decision", decided_here),
+        (staying, "decide_without_redistribution", decided_here),
         (_sharding_prop, "_select_min_cost_strategy", selected),
         (DISPATCHER, "redistribute_local_args", redistribute),
         (DTensorSpec, "__init__", recorder.counted("specs_built", DTensorSpec.__init__)),
         *((owner, name, _counted_pass(recorder, getattr(owner, name))) for owner, name in _PASSES),
         (problem, "call", called),
     ]
-    return replaced(rows)
+    return replaced(attributes)
 
 
 def _count_kept(recorder: Recorder, step: Callable[[], object], decided: list[Any]) -> None:
-    """Count what outlives a step, in steps of which nothing else is recorded."""
+    """Count the objects that outlive a step, in steps that record nothing else."""
 
     def unrecorded() -> None:
         step()
-        del decided[known:]  # which are kept for `cache_bytes` alone
+        del decided[known:]  # kept for `cache_bytes` alone
 
     known = len(decided)
     with recorder.phase("kept"):
@@ -126,6 +125,6 @@ def _counted_pass(recorder: Recorder, function: Callable[..., Any]) -> Callable[
 
 
 def _hits(dispatch: Dispatch) -> int:
-    """Return how often a decision was found, since the caches were cleared."""
+    """Return the hits since the caches were cleared."""
     in_cpp, _ = torch._C._get_DTensor_sharding_propagator_cache_stats()
     return int(in_cpp) + dispatch.cache_info().hits

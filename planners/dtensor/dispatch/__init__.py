@@ -1,1 +1,1 @@
-"""Ways to dispatch an op on DTensors, each put in torch's place and taken away again."""
+"""Ways to dispatch an op on DTensors, installed in torch's place until left."""

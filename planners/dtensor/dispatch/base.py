@@ -1,7 +1,21 @@
-"""The base of every way to dispatch, and the counts of its cache."""
+"""The base of every way to dispatch, with its bounded tables and the counts of its cache."""
 
+import sys
+from collections.abc import Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from threading import Lock
+from types import ModuleType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import torch
+from torch._ops import OpOverload
+from torch.distributed.device_mesh import DeviceMesh
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+# Objects that a decision refers to but does not own.
+_SHARED = (DeviceMesh, OpOverload, torch.dtype, type, ModuleType)
 
 
 class CacheInfo(NamedTuple):
@@ -10,24 +24,76 @@ class CacheInfo(NamedTuple):
     hits: int
     misses: int
     entries: int
-    bytes: int  # 0 where that is not known
+    bytes: int  # 0 where unknown
     checks: int = 0  # ops that were compared with torch's own decision
-    differences: int = 0  # ops of these for which that is another one
+    differences: int = 0  # compared ops that torch decides differently
 
 
 class Dispatch:
-    """Torch's own dispatch; what differs from it is a subclass."""
+    """Torch's own dispatch; every other way to dispatch is a subclass."""
 
     def installed(self) -> AbstractContextManager[Any]:
-        """Return what puts this in torch's place and takes it away again."""
+        """Put this in torch's place until left."""
         return nullcontext()
 
     def forget(self) -> None:
         """Forget all decisions kept here; torch's own caches stay."""
 
     def clear(self) -> None:
-        """Forget all decisions kept here, and start counting again."""
+        """Forget all decisions kept here, and reset the counts."""
 
     def cache_info(self) -> CacheInfo:
-        """Tell of the cache beside torch's own."""
+        """Return the counts of the cache kept here, without torch's own."""
         return CacheInfo(0, 0, 0, 0)
+
+
+class BoundedTable(Generic[K, V]):
+    """A dictionary of at most `limit` entries; adding one more drops the oldest.
+
+    Readers use `entries` directly, without a lock and without a call: reading must be quick.
+    """
+
+    __slots__ = ("_lock", "entries", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.entries: dict[K, V] = {}
+        self._lock = Lock()
+
+    def add(self, key: K, value: V) -> None:
+        """Keep a value, and drop the oldest one of a full table."""
+        with self._lock:
+            if len(self.entries) >= self.limit and key not in self.entries:
+                del self.entries[next(iter(self.entries))]
+            self.entries[key] = value
+
+    def clear(self) -> None:
+        """Forget all entries."""
+        with self._lock:
+            self.entries.clear()
+
+
+def bytes_held(roots: Iterable[Any]) -> int:
+    """Return the bytes of the Python objects reachable from these roots, each counted once.
+
+    Meshes, ops, types and functions are left out: they live anyway.
+    """
+    seen: set[int] = set()
+    waiting = list(roots)
+    total = 0
+    while waiting:
+        found = waiting.pop()
+        if id(found) in seen or isinstance(found, _SHARED) or callable(found):
+            continue
+        seen.add(id(found))
+        total += sys.getsizeof(found)
+        if isinstance(found, dict):
+            waiting.extend(found.keys())
+            waiting.extend(found.values())
+        elif isinstance(found, tuple | list | set | frozenset):
+            waiting.extend(found)
+        elif hasattr(found, "__dict__"):
+            waiting.append(vars(found))
+        slots = getattr(type(found), "__slots__", ())
+        waiting.extend(getattr(found, slot) for slot in slots if hasattr(found, slot))
+    return total

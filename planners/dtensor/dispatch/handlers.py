@@ -1,10 +1,10 @@
-"""Handlers of ours beside those of torch's dispatcher, which C++ looks up before each op.
+"""Our handlers next to those of torch's dispatcher, which C++ looks up before each op.
 
 Torch keeps one dictionary of handlers, and everybody reaches it: `loss_parallel` adds to it,
-`context_parallel` assigns another one, users have their own. So it is never touched here. C++ has
-looked the dispatcher up once and asks that object for its handlers; that object alone answers with
-ours as well. Python code finds a second object under `DTensor._op_dispatcher`, which shares all its
-state and is plainly torch's. An op goes to torch's handler where there is one.
+`context_parallel` replaces it, users have their own. So it is never touched here. C++ looks the
+dispatcher up once and asks that object for its handlers; only that object answers with ours as
+well. Python code finds a second object under `DTensor._op_dispatcher`: it shares all state and is
+plainly torch's. Where torch has a handler for an op, that one is called.
 """
 
 import threading
@@ -28,7 +28,7 @@ Handlers = dict[OpOverload, Handler]
 
 Below = Callable[[], Handlers]
 Layer = Callable[[Below], Callable[[OpDispatcher], Handlers]]
-"""Makes what answers C++, from what answers without it."""
+"""Makes the function that answers C++, from the one that answers without this layer."""
 
 this_thread = threading.get_ident
 
@@ -36,7 +36,7 @@ _HANDLERS = "_custom_op_handlers"
 
 
 class Overlay(dict[OpOverload, Handler]):
-    """What C++ looks ops up in; who changes it from Python changes torch's own handlers."""
+    """The dictionary that C++ looks ops up in; changes from Python go to torch's own handlers."""
 
     def __init__(self, own: Below, handlers: Mapping[OpOverload, Handler]) -> None:
         super().__init__(handlers)
@@ -58,41 +58,41 @@ class Overlay(dict[OpOverload, Handler]):
 
 
 @dataclass(slots=True)
-class Decided:
-    """What torch was seen to decide for an op."""
+class ObservedDecision:
+    """Torch's decision for an op, as observed while torch dispatched it."""
 
     op: OpOverload
-    schema: OpSchema | None = None  # None where torch remembered its decision
-    sharding: OutputSharding | None = None  # None likewise, and where torch takes the op apart
-    is_moved: bool = False  # torch looked at the arguments one by one, as to redistribute them
+    schema: OpSchema | None = None  # None where torch found its decision in its cache
+    sharding: OutputSharding | None = None  # None likewise, and where torch decomposes the op
+    is_moved: bool = False  # torch unwrapped the arguments one by one, as for a redistribution
 
 
-_with_torch: dict[int, Decided | None] = {}
-"""Threads in which torch dispatches an op by itself, and what it is seen to decide there."""
+_observed_by_thread: dict[int, ObservedDecision | None] = {}
+"""Threads in which torch itself dispatches an op, and the decision observed there."""
 
 
 class _LayeredDispatcher(OpDispatcher):
-    """The dispatcher that C++ asks: its handlers come from the layers, all else from torch."""
+    """The dispatcher that C++ asks: handlers come from the layers, everything else from torch."""
 
     def _propagate_op_sharding_dispatch_slow_path(
         self, op: OpOverload, args: Any, kwargs: Any, info: Any, *rest: Any, **options: Any
     ) -> Any:
-        decided = _with_torch.get(this_thread())
-        if decided is not None and (decided.op is not op or decided.schema is not None):
-            decided = None
-        if decided is not None:
-            decided.schema = info.schema
+        observed = _observed_by_thread.get(this_thread())
+        if observed is not None and (observed.op is not op or observed.schema is not None):
+            observed = None
+        if observed is not None:
+            observed.schema = info.schema
         found = super()._propagate_op_sharding_dispatch_slow_path(
             op, args, kwargs, info, *rest, **options
         )
-        if decided is not None and isinstance(found, OutputSharding):
-            decided.sharding = found
+        if observed is not None and isinstance(found, OutputSharding):
+            observed.sharding = found
         return found
 
     def _unwrap_to_op_info_impl(self, op: OpOverload, *rest: Any, **options: Any) -> Any:
-        decided = _with_torch.get(this_thread())
-        if decided is not None and decided.op is op:
-            decided.is_moved = True
+        observed = _observed_by_thread.get(this_thread())
+        if observed is not None and observed.op is op:
+            observed.is_moved = True
         return super()._unwrap_to_op_info_impl(op, *rest, **options)
 
 
@@ -101,12 +101,12 @@ _changing = threading.Lock()
 
 
 @contextmanager
-def consulted(layer: Layer, outermost: bool = False) -> Iterator[None]:
+def layered(layer: Layer, outermost: bool = False) -> Iterator[None]:
     """Let C++ take its handlers from a layer until left; layers may end in any order.
 
     A layer is asked before those that began earlier, and an outermost one before all others.
     """
-    _let_cpp_find_the_dispatcher()
+    _prime_cpp_dispatcher()
     entry = outermost, layer
     with _changing:
         _layers.append(entry)
@@ -138,7 +138,7 @@ def _apply_layers() -> None:
     DTensor._op_dispatcher = seen_by_python
 
 
-def _let_cpp_find_the_dispatcher() -> None:
+def _prime_cpp_dispatcher() -> None:
     """Dispatch an op that needs no mesh: C++ keeps the dispatcher that it finds at its first op."""
     if not _layers:
         tensor = torch.Tensor._make_wrapper_subclass(DTensor, (), dtype=torch.float32)
@@ -152,10 +152,10 @@ def handling(
 ) -> Iterator[Callable[[OpOverload], None]]:
     """Let torch call handlers instead of dispatching these ops, until left.
 
-    A handler is made when its op is dispatched first: a program has a few dozen of torch's 800 ops.
-    Where torch has a handler of its own for an op, that one is called. While a dispatch mode is
-    active (debugging, fake tensors, tracing), and for what `by_torch` dispatches, torch has its own
-    handlers only. Gives what hands an op back to torch for the rest of the time.
+    A handler is made when its op is first dispatched: a program uses a few dozen of torch's 800
+    ops. Torch's own handlers come first. They are the only ones while a dispatch mode is active
+    (debugging, fake tensors, tracing), and for an op that `by_torch` dispatches. Yields a function
+    that hands an op back to torch for the rest of the time.
     """
     known: Handlers | None = None
     renewing = threading.Lock()
@@ -180,7 +180,7 @@ def handling(
         def answer(_: OpDispatcher) -> Handlers:
             nonlocal known, overlay
             own = below()
-            if modes_active() or (_with_torch and this_thread() in _with_torch):
+            if modes_active() or (_observed_by_thread and this_thread() in _observed_by_thread):
                 return own
             if own != known:  # some ten entries, which are the same objects
                 with renewing:
@@ -196,15 +196,17 @@ def handling(
             left.pop(op, None)
             known = None
 
-    with consulted(layer):
+    with layered(layer):
         yield give_back
 
 
-def by_torch(op: OpOverload, args: Args, kwargs: Kwargs, decided: Decided | None = None) -> Any:
-    """Let torch dispatch an op as if there were no handler of ours, and fill `decided`."""
+def by_torch(
+    op: OpOverload, args: Args, kwargs: Kwargs, observed: ObservedDecision | None = None
+) -> Any:
+    """Let torch dispatch an op as if we had no handler for it; fill in `observed`."""
     thread = this_thread()
-    _with_torch[thread] = decided
+    _observed_by_thread[thread] = observed
     try:
         return op(*args, **kwargs)
     finally:
-        del _with_torch[thread]
+        del _observed_by_thread[thread]

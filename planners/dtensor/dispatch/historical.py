@@ -1,6 +1,6 @@
-"""Dispatch in Python as torch had it, step by published step, on today's specs and strategies.
+"""Dispatch in Python as earlier releases of torch did it, one class per published step.
 
-Only dispatching is as it was; deciding after a miss is today's, for all alike.
+Only dispatching is historical. Specs, strategies and the decision after a miss are today's.
 """
 
 from contextlib import AbstractContextManager
@@ -24,40 +24,38 @@ from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR, Args, K
 
 
 class Handled(Dispatch):
-    """A dispatch that takes every op with a strategy over, unless a mode is active."""
+    """A dispatch that takes over every op with a strategy, unless a mode is active."""
 
     def installed(self) -> AbstractContextManager[Any]:
-        """Return what registers the handler for those ops."""
-        return handling(torch_path.ops_to_take_over(), lambda op: self.dispatch)
+        """Register the handler for those ops until left."""
+        return handling(torch_path.ops_to_take_over(), lambda op: self._dispatch)
 
-    def dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        """Run an op on DTensors and return what it makes."""
+    def _dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         raise NotImplementedError
 
 
 class LruCached(Handled):
-    """A dispatch whose decisions are kept in an `lru_cache` without a bound."""
+    """A dispatch that keeps its decisions in an `lru_cache` without a bound."""
 
     def __init__(self) -> None:
-        self._decide = lru_cache(None)(self.decided)
+        self._decide = lru_cache(None)(self._decided)
 
     def clear(self) -> None:
         """Forget all decisions."""
         self._decide.cache_clear()
 
     def cache_info(self) -> CacheInfo:
-        """Tell of the cache."""
+        """Return the counts of the cache."""
         hits, misses, _, entries = self._decide.cache_info()
         return CacheInfo(hits, misses, entries, 0)
 
     @staticmethod
-    def decided(schema: Any) -> OutputSharding:
-        """Decide by today's code on a miss."""
+    def _decided(schema: Any) -> OutputSharding:
         return PROPAGATOR.propagate_op_sharding_non_cached(schema)
 
 
 def _spec(value: Any, op: OpOverload, mesh: DeviceMesh) -> Any:
-    """Return the spec that stands for a tensor, anything else as it is."""
+    """Return a tensor's spec, and any other value unchanged."""
     if isinstance(value, DTensor):
         return value._spec
     if isinstance(value, torch.Tensor):
@@ -78,13 +76,13 @@ def _schema(op: OpOverload, args: Args, kwargs: Kwargs) -> OpSchema:
 
 
 class _FirstKey:
-    """The key of the first cache: hashed by the tensors' specs anew each time, equal by all."""
+    """The key of the first cache: hashed by the tensors' specs each time, equal by everything."""
 
     def __init__(self, op: OpOverload, args: Args, kwargs: Kwargs) -> None:
         self.op, self.args, self.kwargs = op, args, kwargs
 
     def __hash__(self) -> int:
-        specs = tuple(each._hash_impl() for each in self.args if isinstance(each, DTensorSpec))
+        specs = tuple(arg._hash_impl() for arg in self.args if isinstance(arg, DTensorSpec))
         return hash((self.op._schema, specs, frozenset(self.kwargs)))
 
     def __eq__(self, other: object) -> bool:
@@ -97,12 +95,12 @@ class _FirstKey:
 
 
 class FirstCache(Handled):
-    """Before pytorch/pytorch#107305, as torch 2.0.1 has it.
+    """Dispatch before pytorch/pytorch#107305, as torch 2.0.1 has it.
 
-    Eleven passes over the arguments; a dictionary asked twice; on a hit, every tensor goes through
-    a redistribution that moves nothing, because whether to redistribute is told by whether the
-    suggestion is the very schema that was asked for. Views put the local shape into the key that
-    is kept, so they never hit.
+    It makes eleven passes over the arguments and asks its dictionary twice. On a hit, every tensor
+    goes through a redistribution that moves nothing, because torch redistributed unless the
+    suggestion was the very schema asked for. Views put the local shape into the kept key, so they
+    never hit.
     """
 
     def __init__(self) -> None:
@@ -115,18 +113,17 @@ class FirstCache(Handled):
         self._hits = self._misses = 0
 
     def cache_info(self) -> CacheInfo:
-        """Tell of the dictionary, which has no bound."""
+        """Return the counts of the dictionary, which has no bound."""
         return CacheInfo(self._hits, self._misses, len(self._kept), 0)
 
-    def dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        """Run an op on DTensors and return what it makes."""
+    def _dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         leaves, _ = pytree.tree_flatten(args)
         mesh = try_find_mesh_from_args(op, leaves)
         for leaf in leaves:
             if isinstance(leaf, DTensor) and leaf.device_mesh != mesh:
                 return by_torch(op, args, kwargs)
-        args_schema = pytree.tree_map(lambda each: _spec(each, op, mesh), args)
-        kwargs_schema = pytree.tree_map(lambda each: _spec(each, op, mesh), kwargs)
+        args_schema = pytree.tree_map(lambda value: _spec(value, op, mesh), args)
+        kwargs_schema = pytree.tree_map(lambda value: _spec(value, op, mesh), kwargs)
         key = _FirstKey(op, args_schema, kwargs_schema)
         asked, sharding = self._decided(key)
 
@@ -135,7 +132,7 @@ class FirstCache(Handled):
         local_args = self._localised(args, flat_schema, moves=asked is not key)
         local_kwargs = self._localised(kwargs, flat_kwargs_schema, moves=asked is not key)
         if sharding.needs_redistribute:
-            # Its arguments are rewritten: only torch knows how, for each kind of op.
+            # Only torch knows how to rewrite the arguments of each kind of op.
             info = DISPATCHER.unwrap_to_op_info(op, args, kwargs)
             return torch_path.carry_out(op, args, kwargs, info, sharding)
         results = op(*local_args, **local_kwargs)
@@ -151,7 +148,7 @@ class FirstCache(Handled):
         )
         self._kept[key] = key, sharding
         if PROPAGATOR.op_to_shape_and_stride_idx.get(key.op) == 1:
-            shape = sharding.output_spec.shape  # the one that a view is called with on this rank
+            shape = sharding.output_spec.shape  # or the shape that this rank's view is called with
             if sharding.use_val_from_redistribute_schema:
                 shape = sharding.redistribute_schema.args_schema[1]
             key.args = (key.args[0], tuple(shape), *key.args[2:])
@@ -169,19 +166,18 @@ class FirstCache(Handled):
 
 
 class FlattenedOnce(LruCached):
-    """After pytorch/pytorch#107305, as torch 2.1.0 has it.
+    """Dispatch after pytorch/pytorch#107305, as torch 2.1.0 has it.
 
-    The arguments are flattened once and unflattened four times; one `lru_cache`, hashed by all
-    arguments, numbers included; a flag says whether to redistribute.
+    It flattens the arguments once and unflattens them four times. Its one `lru_cache` hashes all
+    arguments, numbers included. A flag says whether to redistribute.
     """
 
-    def dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        """Run an op on DTensors and return what it makes."""
+    def _dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         flat, structure = pytree.tree_flatten(args)
         flat_kwargs, kwargs_structure = pytree.tree_flatten(kwargs)
         mesh = try_find_mesh_from_args(op, flat)
-        schema, local = [_spec(each, op, mesh) for each in flat], tuple(map(_local, flat))
-        kwargs_schema = [_spec(each, op, mesh) for each in flat_kwargs]
+        schema, local = [_spec(value, op, mesh) for value in flat], tuple(map(_local, flat))
+        kwargs_schema = [_spec(value, op, mesh) for value in flat_kwargs]
         whole_schema = _schema(
             op,
             pytree.tree_unflatten(schema, structure),
@@ -192,13 +188,12 @@ class FlattenedOnce(LruCached):
         return torch_path.carry_out(op, args, kwargs, info, self._decide(_FullKey(whole_schema)))
 
     @staticmethod
-    def decided(key: "_FullKey") -> OutputSharding:
-        """Decide by today's code on a miss."""
+    def _decided(key: "_FullKey") -> OutputSharding:
         return PROPAGATOR.propagate_op_sharding_non_cached(key.schema)
 
 
 class _FullKey:
-    """The key of the second cache: hashed and equal by all arguments, lists taken as tuples."""
+    """The key of the second cache: hashed and equal by all arguments, with lists as tuples."""
 
     def __init__(self, schema: OpSchema) -> None:
         self.schema = schema
@@ -220,13 +215,12 @@ class _FullKey:
 
 
 class Unflattened(LruCached):
-    """After pytorch/pytorch#110132, as torch 2.9 has it: no pytree where an op does not need one.
+    """Dispatch after pytorch/pytorch#110132, as torch 2.9 has it: no pytree unless an op needs it.
 
-    The key is torch's own, which leaves out what cannot change the decision (#109306).
+    The key is torch's own, without the arguments that cannot change the decision (#109306).
     """
 
-    def dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        """Run an op on DTensors and return what it makes."""
+    def _dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         info = DISPATCHER.unwrap_to_op_info(op, args, kwargs)
         sharding = self._decide(info.schema)
         return torch_path.carry_out(op, args, kwargs, info, sharding)

@@ -1,7 +1,7 @@
-"""Torch's own way through an op, in the parts that its C++ dispatch calls in Python.
+"""Torch's own way through an op: the parts that its C++ dispatch calls in Python.
 
-A dispatch that replaces one part calls the others here, so that in-place ops, ranks outside of the
-mesh, debug modes and random ops stay torch's business.
+A dispatch that replaces one part calls the others here. In-place ops, ranks outside the mesh, debug
+modes and random ops stay with torch.
 """
 
 import sys
@@ -15,13 +15,9 @@ import torch
 from torch._ops import OpOverload
 from torch._subclasses import FakeTensorMode
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, _dispatch
+from torch.distributed.tensor import DTensor, _dispatch, _redistribute
 from torch.distributed.tensor._dispatch import OpDispatcher
 from torch.distributed.tensor._op_schema import OpInfo, OutputSharding
-from torch.distributed.tensor._redistribute import (
-    _gen_transform_infos,
-    clear_redistribute_planner_cache,
-)
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
@@ -33,16 +29,15 @@ Kwargs = dict[str, Any]
 Handler = Callable[[OpOverload, Args, Kwargs], Any]
 
 modes_active = torch._C._len_torch_dispatch_stack
-"""How many dispatch modes are active, as for debugging, fake tensors and tracing."""
+"""Return the number of active dispatch modes (debugging, fake tensors, tracing)."""
 
 functions_overridden = torch._C._len_torch_function_stack
-"""How many modes are active that take torch's functions over."""
+"""Return the number of active modes that override torch's functions."""
 
 has_torch_function = torch._C._has_torch_function_variadic
-"""Whether a mode, or the class of one of these objects, takes torch's Python functions over.
+"""Whether a mode, or the class of one of these objects, overrides torch's Python functions.
 
-Torch's C++ dispatch is below such a class of a local tensor. Ops and functions called from Python
-are not.
+Torch's C++ dispatch runs below such a class of a local tensor. Ops called from Python do not.
 """
 
 alias_storage = torch._functionalize_unsafe_set
@@ -51,14 +46,14 @@ alias_storage = torch._functionalize_unsafe_set
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """The schema of an op in short; `makes_one_tensor` of tensors that it takes one by one."""
+    """A summary of an op's schema."""
 
     is_in_place: bool
     is_out_variant: bool
     is_view: bool
-    makes_one_tensor: bool
+    makes_one_tensor: bool  # of tensors that it takes one by one
     takes_lists: bool  # of tensors
-    makes_tensors: bool  # one or several, or it changes the values of those that it is given
+    makes_tensors: bool  # one or several, or it changes the values of its inputs
     tensor_positions: frozenset[int]
     types: tuple[str, ...]  # of its positional arguments
     names: frozenset[str]  # of all arguments
@@ -66,24 +61,24 @@ class Traits:
 
 @lru_cache(None)
 def traits(op: OpOverload) -> Traits:
-    """Return the traits of an op; one for each op that torch has, so the cache needs no bound."""
+    """Return the traits of an op; the cache needs no bound, as torch has a fixed set of ops."""
     schema = op._schema
     arguments = schema.arguments
     types = [str(argument.type) for argument in arguments]
     is_in_place = schema.name.endswith("_")
     is_out_variant = any(argument.is_out for argument in arguments)
-    takes_lists = any("List" in each and "Tensor" in each for each in types)
-    returned = [str(each.type) for each in schema.returns]
+    takes_lists = any("List" in kind and "Tensor" in kind for kind in types)
+    returned = [str(result.type) for result in schema.returns]
     return Traits(
         is_in_place,
         is_out_variant,
         schema._is_view_op(),
         returned == ["Tensor"] and not (is_in_place or is_out_variant or takes_lists),
         takes_lists,
-        (is_in_place or any("Tensor" in each for each in returned))
+        (is_in_place or any("Tensor" in kind for kind in returned))
         and not (is_out_variant or torch.Tag.inplace_view in op.tags),
-        frozenset(position for position, each in enumerate(types) if each == "Tensor"),
-        tuple(each for each, of in zip(types, arguments, strict=True) if not of.kwarg_only),
+        frozenset(position for position, kind in enumerate(types) if kind == "Tensor"),
+        tuple(str(argument.type) for argument in arguments if not argument.kwarg_only),
         frozenset(argument.name for argument in arguments),
     )
 
@@ -100,31 +95,31 @@ def ops_with_strategies() -> set[OpOverload]:
 
 
 def ops_to_take_over() -> set[OpOverload]:
-    """Return the ops that torch can propagate and a handler may take over: not random ones."""
+    """Return the ops that a handler may take over: torch can propagate them, none is random."""
     return ops_with_strategies().difference(DISPATCHER._random_ops)
 
 
 def schema_info(op: OpOverload) -> Any:
-    """Return what torch has registered of the arguments that a decision depends on, or None."""
+    """Return torch's record of the arguments that a decision depends on, or None."""
     found = PROPAGATOR.op_to_schema_info.get(op)
     return found or PROPAGATOR.op_to_schema_info_for_single_dim_strategy.get(op)
 
 
-def on_meta_device(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor without values, on which an op can be tried."""
-    return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
-
-
 def strategy_of(op: OpOverload) -> object:
-    """Return what torch decides an op by, as registered; None where there is nothing."""
+    """Return the strategy that is registered for an op, or None."""
     found = PROPAGATOR.op_single_dim_strategy_funcs.get(op)
     return PROPAGATOR.op_strategy_funcs.get(op) if found is None else found
+
+
+def on_meta_device(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor without values, to try an op on."""
+    return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
 
 
 def carry_out(
     op: OpOverload, args: Args, kwargs: Kwargs, info: OpInfo, sharding: OutputSharding
 ) -> Any:
-    """Run an op whose sharding is decided: redistribute, compute, wrap."""
+    """Run an op with a given decision: redistribute, compute, wrap."""
     info.output_sharding = sharding
     results = DISPATCHER._dispatch_get_local_results_slow_path(op, args, info)
     return wrap(op, args, kwargs, info.compute_mesh, sharding, results)
@@ -156,7 +151,7 @@ def wrap(
 
 
 def is_dispatching() -> bool:
-    """Whether torch dispatches an op by itself in this thread, and called this from there.
+    """Whether torch itself dispatches an op in this thread, further up the call stack.
 
     An op that a handler of ours has taken over is not dispatched by torch.
     """
@@ -170,12 +165,12 @@ def is_dispatching() -> bool:
 
 
 def clear_torch_caches() -> None:
-    """Forget what torch remembers of sharding, redistribution and fake tensors.
+    """Clear torch's caches of sharding, redistribution and fake tensors.
 
-    Never to be called while an op is dispatched: C++ then holds a pointer into its cache.
+    Never call it while an op is dispatched: C++ then holds a pointer into its cache.
     """
     _clear_sharding_prop_cache()
     type(PROPAGATOR)._propagate_tensor_meta_cached.cache_clear()
-    _gen_transform_infos.cache_clear()
-    clear_redistribute_planner_cache()
+    _redistribute._gen_transform_infos.cache_clear()
+    _redistribute.clear_redistribute_planner_cache()
     FakeTensorMode.cache_clear()

@@ -1,4 +1,4 @@
-"""Build the programs: a call of a variant runs one of them."""
+"""Build the programs that variants call."""
 
 import random
 from collections import Counter
@@ -27,8 +27,8 @@ from planners.dtensor.workloads import (
     parameters_of,
 )
 
-# Batch sizes of `dynamic`, in rows per rank, come round after so many steps: far more than a turn
-# of any variant has, and few enough that computing stays small beside deciding.
+# The number of batch sizes of `dynamic`, in rows per rank. A turn of any variant has far fewer
+# steps, and the largest batch still computes in much less time than it decides.
 _BATCH_SIZES = 1024
 _WIDTH = 8
 _SIDE = 64
@@ -38,13 +38,10 @@ StepFunction = Callable[[], Sequence[torch.Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class RecordedDecisions:
-    """The decisions of torch where a step was captured.
+    """The decisions of torch where a step was captured."""
 
-    `results` are by the program's names, None for one more here; `moves` counts each op's moves.
-    """
-
-    results: tuple[object, ...]
-    moves: Counter[tuple[str, tuple[Any, ...]]]
+    results: tuple[object, ...]  # by the program's names, None where only this torch has one
+    moves: Counter[tuple[str, tuple[Any, ...]]]  # how often each op moved these inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +49,19 @@ class OpProgram:
     """Ops on the DTensors of a mesh."""
 
     mesh: DeviceMesh
-    step: StepFunction  # one call; returns what it made, in the order of `names`
+    step: StepFunction  # one call; returns its results in the order of `names`
     names: tuple[str, ...]
-    size: int  # how many ops it has, or for `optimizer` parameters
-    shapes: tuple[torch.Size, ...] | None = None  # the global ones, where known beforehand
+    size: int  # the number of ops, or for `optimizer` of parameters
+    shapes: tuple[torch.Size, ...] | None = None  # the global ones, where known in advance
     cold: bool = False  # every call starts with cold caches
-    compares_values: bool = True  # no made-up collective is in them, or the same one each time
+    compares_values: bool = True  # made-up results of collectives are in none, or repeat
     is_dynamic: bool = False  # the first dimension varies, and is no part of the decision
-    renew: Callable[[], None] | None = None  # to be called before a `step` that uses up its input
-    recorded: RecordedDecisions | None = None  # what was decided for it elsewhere
-    notes: Mapping[str, float | str] = field(default_factory=dict)  # to say beside size and mesh
-    counts_kept: bool = False  # whether what outlives a step is counted
+    renew: Callable[[], None] | None = None  # called before a `step` that changes its input
+    recorded: RecordedDecisions | None = None  # decisions for it in another process
+    notes: Mapping[str, float | str] = field(
+        default_factory=dict
+    )  # facts to show next to size and mesh
+    counts_kept: bool = False  # whether objects that outlive a step are counted
 
 
 class _OpCall(NamedTuple):
@@ -73,12 +72,12 @@ class _OpCall(NamedTuple):
     operands: tuple[DTensor, ...]
 
     def shape(self) -> torch.Size:
-        """Return the global shape of what it makes, as plain torch has it."""
-        return self.op(*(torch.empty(each.shape, device="meta") for each in self.operands)).shape
+        """Return the global shape of its result, by plain torch."""
+        return self.op(*(torch.empty(x.shape, device="meta") for x in self.operands)).shape
 
 
 def build_program(workload: WorkloadSpec, topology: Topology) -> OpProgram:
-    """Build the program of a workload; raises UsageError where it or such a mesh is impossible."""
+    """Build the program of a workload; raises UsageError where it or its mesh is impossible."""
     parameters = parameters_of(workload)
     if workload.name == "mlp":
         mesh = _tensor_parallel_mesh(topology)
@@ -92,7 +91,7 @@ def build_program(workload: WorkloadSpec, topology: Topology) -> OpProgram:
 
 
 def _tensor_parallel_mesh(topology: Topology) -> DeviceMesh:
-    """Return the ranks of one host, of a mesh that is as wide as there are hosts."""
+    """Return the mesh dimension within a host, of a mesh over hosts and their ranks."""
     if topology.domains == 1:
         return make_mesh(mesh_shape(topology, 1), ("tensor",))
     return make_mesh((topology.domains, topology.gpus_in_domain), ("data", "tensor"))["tensor"]
@@ -105,7 +104,7 @@ def _placed(
 
 
 def _random(*shape: int) -> torch.Tensor:
-    """Return small whole numbers: their products and sums are exact, so the same on any CPU."""
+    """Return small whole numbers: their products and sums are exact on any CPU."""
     generator = torch.Generator().manual_seed(sum(shape))
     return torch.randint(-3, 4, shape, generator=generator).float()
 
@@ -138,11 +137,11 @@ _DRAWN: Mapping[Callable[..., torch.Tensor], int] = {
     torch.add: 2,
     torch.relu: 1,
 }
-"""The ops that are drawn, with the number of their operands."""
+"""The ops that are drawn, by their number of operands."""
 
 
 def _drawn(mesh: DeviceMesh, wanted: int, seed: int) -> list[_OpCall]:
-    """Return ops on square matrices, each with placements of its own, drawn at random."""
+    """Return ops on square matrices with random placements, no two calls alike."""
     rng = random.Random(seed)
     allowed = (Replicate(), Shard(0), Shard(1), Partial())
     calls: dict[object, _OpCall] = {}
@@ -151,7 +150,7 @@ def _drawn(mesh: DeviceMesh, wanted: int, seed: int) -> list[_OpCall]:
             tuple(rng.choice(allowed) for _ in range(mesh.ndim)) for _ in range(operands)
         )
         if (op, placements) not in calls:
-            squares = tuple(_square(mesh, each) for each in placements)
+            squares = tuple(_square(mesh, of_one) for of_one in placements)
             calls[op, placements] = _OpCall(op.__name__, op, squares)
         if len(calls) == wanted:
             break
@@ -175,7 +174,7 @@ def _ops(mesh: DeviceMesh, parameters: OpsParameters) -> OpProgram:
             made.append(result)
         return made
 
-    shapes = tuple(each.shape() for each in calls)
+    shapes = tuple(call.shape() for call in calls)
     return OpProgram(mesh, step, parameters.op, ROUNDS * len(calls), shapes)
 
 
@@ -191,9 +190,9 @@ def _miss(mesh: DeviceMesh, parameters: MissParameters) -> OpProgram:
     return OpProgram(
         mesh,
         step,
-        tuple(each.name for each in calls),
+        tuple(call.name for call in calls),
         size=len(calls),
-        shapes=tuple(each.shape() for each in calls),
+        shapes=tuple(call.shape() for call in calls),
         cold=True,
         compares_values=not drawn,
     )
@@ -235,20 +234,17 @@ def _trained(module: torch.nn.Module, batch: torch.Tensor, mesh: DeviceMesh) -> 
 
 
 _OPTIMIZERS: Mapping[str, tuple[Callable[..., torch.optim.Optimizer], Mapping[str, str]]] = {
-    "adamw": (
-        torch.optim.AdamW,
-        {"exp_avg": "first moment", "exp_avg_sq": "second moment"},
-    ),
+    "adamw": (torch.optim.AdamW, {"exp_avg": "first moment", "exp_avg_sq": "second moment"}),
     "sgd": (partial(torch.optim.SGD, momentum=0.9), {"momentum_buffer": "momentum"}),
 }
-"""The optimizers, with what they keep for each parameter."""
+"""The optimizers, with the state that they keep for each parameter."""
 
 _WEIGHT_SHAPES = ((16, 16), (16,), (4, 8, 16))
 _REPLICATED_EVERY = 5
 
 
 def _optimizer(mesh: DeviceMesh, parameters: OptimizerParameters) -> OpProgram:
-    """Return a step on weights of mixed shapes, most in shards and some replicated."""
+    """Return an optimizer step on weights of mixed shapes, most sharded and some replicated."""
     weights = []
     for number in range(parameters.params):
         shape = _WEIGHT_SHAPES[number % len(_WEIGHT_SHAPES)]
@@ -265,7 +261,7 @@ def _optimizer(mesh: DeviceMesh, parameters: OptimizerParameters) -> OpProgram:
     def step() -> list[torch.Tensor]:
         if parameters.lr == "changing":
             optimizer.param_groups[0]["lr"] = 1e-3 / next(steps)
-        if parameters.clip == "norm":  # to so large a norm that the gradients stay as they are
+        if parameters.clip == "norm":  # to a norm so large that the gradients do not change
             torch.nn.utils.clip_grad_norm_(weights, 1e9, foreach=chosen != "single")
         optimizer.step()
         states = [(weight, optimizer.state[weight]) for weight in weights]

@@ -30,8 +30,8 @@ class _CausalAttention(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         heads = (
-            each(x).unflatten(-1, (-1, _HEAD_WIDTH)).transpose(1, 2)
-            for each in (self.query, self.key, self.value)
+            projected(x).unflatten(-1, (-1, _HEAD_WIDTH)).transpose(1, 2)
+            for projected in (self.query, self.key, self.value)
         )
         mixed = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
         return self.output(mixed.transpose(1, 2).flatten(-2))
@@ -51,7 +51,7 @@ class _TransformerBlock(nn.Module):
 
 
 def mlp(mesh: DeviceMesh) -> nn.Module:
-    """Return an MLP from and to 16 features over 8 a rank, column-wise, then row-wise parallel."""
+    """Return an MLP of 16 features, 8 hidden ones a rank, column-wise, then row-wise parallel."""
     module = _feed_forward(16, 8 * mesh.size())
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():

@@ -1,6 +1,6 @@
-"""Ranks without machines: one process plays rank 0 of a world whose collectives are fake.
+"""Ranks without machines: one process plays rank 0 of a world with fake collectives.
 
-A DTensor decides and dispatches as in a cluster; only what collectives return is made up.
+A DTensor decides and dispatches as in a cluster; only the results of collectives are made up.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ def make_mesh(shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
 
 
 def start_world(ranks: int) -> None:
-    """Play rank 0 of a world of so many; meshes of worlds of another size are void."""
+    """Play rank 0 of a world of `ranks`; meshes of worlds of another size are void."""
     if dist.is_initialized() and dist.get_world_size() != ranks:
         dist.destroy_process_group()
     if not dist.is_initialized():
@@ -35,11 +35,10 @@ def start_world(ranks: int) -> None:
 
 @contextlib.contextmanager
 def playing_one_rank(ranks_per_host: int) -> Iterator[None]:
-    """Let torch behave as on one rank of a cluster, whose hosts have so many, until left.
+    """Let torch behave until left as on one rank of a cluster with hosts of `ranks_per_host`.
 
-    Its cost model would take a CPU for a host of its own. What it says of collectives that a CPU
-    lacks, or of those that could be one, is not heard. A rank computes in one thread, so that small
-    ops do not wait for another one.
+    Its cost model would take a CPU for a host of its own. Its log messages about collectives that a
+    CPU lacks are silenced. A rank computes in one thread, so that small ops wait for no other.
     """
     MeshTopoInfo.build_from_mesh.cache_clear()
     levels = {logger: logger.level for logger in (_collective_utils.logger, _redistribute.logger)}

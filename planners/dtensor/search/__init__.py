@@ -1,1 +1,1 @@
-"""Decide what a miss asks for, without trying every strategy."""
+"""Decide an op after a miss without trying every strategy."""

@@ -1,31 +1,30 @@
 """Find the strategy that torch would choose for an op on DTensors, without trying them all.
 
 On a cache miss torch combines the S strategies of one mesh dim to S^N for N mesh dims, builds specs
-and adds up collectives for each, and takes the cheapest. Here placements are small integers and
-specs are built for the winner only. Where the inputs lie on each mesh dim as some strategy wants
-them, such a combination wins at no cost. Otherwise combinations are built up mesh dim by mesh dim,
-the cheapest strategies first, and left out where their lower bound cannot beat the best so far.
+and adds up collectives for each, and takes the cheapest. Here placements are small integers, and
+specs are built for the winner only. Where some strategy wants the inputs as they lie on each mesh
+dim, such a combination wins at no cost. Otherwise combinations are built mesh dim by mesh dim,
+cheapest strategies first, and branches with a lower bound above the best cost are cut off (branch
+and bound).
 
-It is the same choice, to the last bit of the costs. torch's planner needs at most one collective
+The choice is torch's, to the last bit of the costs. Torch's planner needs at most one collective
 for each mesh dim: to the placement wanted or, where outer mesh dims shard the same tensor dim
-differently, to Replicate. `Operand.cost` takes the same ones in the same order at torch's own
+differently, to Replicate. `Operand.cost` adds the same collectives in the same order at torch's own
 prices, so it is the same float. The bound takes the cheaper of the two, with no more bytes than any
 plan has left by then. Of equal costs the lowest index wins.
 
-What torch knows beyond that (strided shards, symbolic sizes, other shard orders or meshes, tensors
-in keyword arguments, ...) is left to torch's own function.
+Torch's own function handles everything else: strided shards, symbolic sizes, other shard orders or
+meshes, tensors in keyword arguments, ...
 """
 
 import math
-from collections.abc import Callable, Container, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from typing import Any
-from unittest import mock
 
-from torch._ops import OpOverload
 from torch.distributed._functional_collectives import _are_we_tracing
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Partial, Placement, Replicate, Shard, _redistribute
@@ -37,31 +36,31 @@ from torch.distributed.tensor._ops import utils
 _expand_exhaustively = utils.expand_to_full_mesh_op_strategy
 
 Codes = tuple[int, ...]
-"""Placements as integers: the tensor dim of a Shard, REPLICATE, and less for each Partial."""
+"""Placements as integers: the tensor dim of a Shard, REPLICATE, and below that the Partials."""
 REPLICATE = -1
 _PARTIAL = {"sum": -2, "avg": -3, "min": -4, "max": -5, "product": -6}
 
 Combination = tuple[int, ...]
 """The index of a strategy for each mesh dim, from the outermost on; perhaps only the first few."""
 
-# Options of torch's that change nothing for sizes that are numbers, and for inputs on one mesh.
+# Options that have no effect for sizes that are numbers and inputs on one mesh.
 _WITHOUT_EFFECT = frozenset(("allow_unbacked_sharding", "different_mesh_args"))
 
-# Bounds are added up in another order than costs, and so are rounded differently.
+# Bounds are summed in another order than costs, so they round differently.
 _ROUND_DOWN = 1 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor that the op takes, on a mesh of N dims, and what S strategies want of it."""
+    """A tensor input of the op on a mesh of N dims, and the placements that S strategies want."""
 
     spec: DTensorSpec
-    topology: prices.MeshTopoInfo  # what collectives cost on each mesh dim
+    topology: prices.MeshTopoInfo  # the prices of collectives on each mesh dim
     source: Codes  # the placements of `spec`, shape (N,)
-    targets: Codes  # where each strategy wants it on one mesh dim, shape (S,)
-    gigabytes: float  # what a rank holds of it
+    targets: Codes  # the placement that each strategy wants on one mesh dim, shape (S,)
+    gigabytes: float  # held by a rank
     mesh_dims: range  # in the order of torch's redistributions: outermost last if sharded
-    may_stay: bool  # whether `source` is fine even if it leaves ranks without elements
+    may_stay: bool  # whether `source` may leave ranks without elements
     known: dict[Codes, float] = field(default_factory=dict)  # microseconds by target
 
     def is_shardable(self, combination: Combination) -> bool:
@@ -72,13 +71,13 @@ class Operand:
         )
 
     def stays(self, combination: Combination) -> bool:
-        """Whether it is wanted where it lies."""
+        """Whether a combination wants it where it is."""
         return _at(combination, self.targets) == self.source[: len(combination)]
 
     def cost(self, target: Codes) -> float:
         """Return the microseconds of torch's `redistribute_cost` on a rank of the mesh.
 
-        They are infinite from a Shard or another Partial to a Partial.
+        The cost from a Shard or another Partial to a Partial is infinite.
         """
         if target not in self.known:
             cost, gigabytes = 0.0, self.gigabytes
@@ -96,7 +95,7 @@ class Operand:
         return self.known[target]
 
     def least_costs(self) -> dict[int, list[float]]:
-        """Return for each mesh dim what each strategy costs at least, in microseconds."""
+        """Return lower bounds on the cost of each strategy in microseconds, by mesh dim."""
         least, gigabytes = {}, self.gigabytes
         targets = {*self.targets, REPLICATE}
         for mesh_dim in self.mesh_dims:
@@ -108,7 +107,7 @@ class Operand:
         return least
 
     def _step(self, mesh_dim: int, target: int, gigabytes: float) -> tuple[float, float]:
-        """Return the microseconds along one mesh dim, and the gigabytes that a rank holds then."""
+        """Return the microseconds along one mesh dim, and the gigabytes a rank holds after it."""
         topology, source = self.topology, self.source[mesh_dim]
         devices = topology.mesh_dim_devices[mesh_dim]
         if source == target:
@@ -124,41 +123,47 @@ class Operand:
         if target == REPLICATE:
             gigabytes *= devices
             return prices.allgather_cost(gigabytes, topology, mesh_dim), gigabytes
-        # An all-to-all, which torch prices so.
+        # Torch prices an all-to-all like this.
         return prices.allgather_cost(gigabytes, topology, mesh_dim) + 1.0, gigabytes
 
 
 @dataclass(frozen=True, slots=True)
 class StrategySearch:
-    """A search for which of S strategies to take on each mesh dim."""
+    """A search for the best of S strategies on each mesh dim."""
 
     mesh: DeviceMesh
-    strategies: Sequence[Sequence[Placement | None]]  # on one mesh dim: of outputs, then of inputs
-    metas: Sequence[TensorMeta | None]  # one for each output; those with placements take the first
+    strategies: Sequence[Sequence[Placement | None]]  # on one mesh dim: outputs, then inputs
+    metas: Sequence[TensorMeta | None]  # for each output; those with placements take the first ones
     operands: Sequence[Operand]
-    is_kept: Callable[[Combination], bool]  # by torch; no to its beginning is no to the whole
+    is_kept: Callable[[Combination], bool]  # by torch; refusing a prefix refuses the whole
 
     def winners(self) -> list[Combination]:
-        """Return what torch can choose, by index; nothing where all choices are impossible."""
+        """Return the combinations that torch can choose; none where all are impossible."""
         last = self._first_free((), -1)
         first = self._first_free((REPLICATE,), 1) if last else self._first_cheapest()
-        return sorted({each for each in (first, last) if each})
+        return sorted({combination for combination in (first, last) if combination})
 
     def _costs(self, combination: Combination) -> list[float]:
-        return [each.cost(_at(combination, each.targets)) for each in self.operands]
+        return [operand.cost(_at(combination, operand.targets)) for operand in self.operands]
 
     def _first_free(self, movable: Codes, step: int) -> Combination:
-        """Return the first combination in the order of `step` that moves only `movable`, freely."""
+        """Return the first combination, by `step`, that moves only `movable` and costs nothing."""
         axes = []
         for mesh_dim in range(self.mesh.ndim):
-            fixed = [each for each in self.operands if each.source[mesh_dim] not in movable]
-            own = [each.source[mesh_dim] for each in fixed]
-            rows = zip(range(len(self.strategies)), *[each.targets for each in fixed], strict=True)
+            fixed = [held for held in self.operands if held.source[mesh_dim] not in movable]
+            own = [held.source[mesh_dim] for held in fixed]
+            rows = zip(range(len(self.strategies)), *[held.targets for held in fixed], strict=True)
             axes.append([strategy for strategy, *row in rows if row == own][::step])
         kept = filter(self.is_kept, product(*axes))
-        return next((each for each in kept if not any(self._costs(each))), ())
+        return next((found for found in kept if not any(self._costs(found))), ())
 
     def _first_cheapest(self) -> Combination:
+        """Return the cheapest combination, of equal ones the first; depth-first branch and bound.
+
+        Invariant: `bound` is a lower bound on the cost of every completion of `chosen`, namely the
+        sum of the bounds of its strategies and of the least bound on each mesh dim left. Each axis
+        is sorted, so the first strategy that cannot beat the best cost ends its branch.
+        """
         axes = self._bounds()
         best: tuple[float, Combination] = math.inf, ()
 
@@ -179,8 +184,8 @@ class StrategySearch:
         return best[1]
 
     def _bounds(self) -> list[list[tuple[float, int]]]:
-        """Return the possible strategies of each mesh dim, from the least lower bound up."""
-        least = [each.least_costs() for each in self.operands]
+        """Return the possible strategies of each mesh dim by increasing lower bound."""
+        least = [operand.least_costs() for operand in self.operands]
         axes = []
         for mesh_dim in range(self.mesh.ndim):
             sums = map(sum, zip(*[costs[mesh_dim] for costs in least], strict=True))
@@ -188,7 +193,7 @@ class StrategySearch:
         return axes
 
     def op_spec(self, combination: Combination) -> OpSpec:
-        """Return what torch builds for a combination."""
+        """Return the spec that torch builds for a combination."""
         columns = list(zip(*[self.strategies[s] for s in combination], strict=True))
         count, metas = len(self.metas), iter(self.metas)
         outputs = [
@@ -199,17 +204,17 @@ class StrategySearch:
         return OpSpec(
             output_specs=(outputs[0] if count == 1 else tuple(outputs)) or None,
             input_specs=[
-                each.spec
-                if each.stays(combination)
-                else DTensorSpec(self.mesh, column, each.spec.tensor_meta)
-                for each, column in zip(self.operands, wanted, strict=True)
+                operand.spec
+                if operand.stays(combination)
+                else DTensorSpec(self.mesh, column, operand.spec.tensor_meta)
+                for operand, column in zip(self.operands, wanted, strict=True)
             ],
             redistribute_cost=[[cost] for cost in self._costs(combination)],
         )
 
 
 class TorchDiffers(Exception):
-    """Torch chooses by other rules here, so that its own search must answer."""
+    """Torch has other rules here, so its own search must decide."""
 
 
 def cheapest_strategy(
@@ -218,31 +223,17 @@ def cheapest_strategy(
     single_mesh_dim_strategies: list[list[Placement | None]],
     **options: Any,
 ) -> OpStrategy:
-    """Return only what torch can choose of what `expand_to_full_mesh_op_strategy` returns.
+    """Return the OpSpecs of `expand_to_full_mesh_op_strategy` that torch can choose.
 
-    That is one OpSpec, or two where torch's rules differ: an op takes the last combination for
-    which no input has to be moved, the elements of a foreach op the first one that costs nothing.
-    Arguments, options and errors are those of torch's function.
+    That is one, or two where torch's rules differ: an op takes the last combination that moves no
+    input, the elements of a foreach op the first one that costs nothing. Arguments, options and
+    errors are those of torch's function.
     """
     with suppress(TorchDiffers):
         search = _search(mesh, op_schema, single_mesh_dim_strategies, **options)
         if winners := search.winners():
-            return OpStrategy([search.op_spec(each) for each in winners])
+            return OpStrategy([search.op_spec(winner) for winner in winners])
     return _expand_exhaustively(mesh, op_schema, single_mesh_dim_strategies, **options)
-
-
-def searched_exactly(but_for: Container[OpOverload] = ()) -> AbstractContextManager[Any]:
-    """Make torch use `cheapest_strategy`, but for the ops in `but_for`, which may change meanwhile.
-
-    Modules that have imported torch's function by name keep using that one.
-    """
-    replaced = utils.expand_to_full_mesh_op_strategy
-
-    def searched(mesh: DeviceMesh, schema: OpSchema, *rest: Any, **options: Any) -> OpStrategy:
-        search = replaced if schema.op in but_for else cheapest_strategy
-        return search(mesh, schema, *rest, **options)
-
-    return mock.patch.object(utils, "expand_to_full_mesh_op_strategy", searched)
 
 
 def encode(placement: Placement | None) -> int:
@@ -256,17 +247,23 @@ def encode(placement: Placement | None) -> int:
     raise TorchDiffers("This is not a plain placement.")
 
 
-def operand_of(spec: DTensorSpec, mesh: DeviceMesh, targets: Codes, may_stay: bool) -> Operand:
-    """Return a tensor as an operand; raises TorchDiffers if torch moves it otherwise."""
-    source = tuple([encode(placement) for placement in spec.placements])
+def encode_all(spec: DTensorSpec, mesh: DeviceMesh) -> Codes:
+    """Return the codes of a spec's placements; raises TorchDiffers if torch has other rules."""
+    codes = tuple([encode(placement) for placement in spec.placements])
     if (
         (spec.mesh is not mesh and spec.mesh != mesh)
         or spec.tensor_meta is None
-        or any(type(size) is not int for size in spec.shape)
+        or any(type(size) is not int for size in spec.tensor_meta.shape)
         or not DTensorSpec.is_default_device_order(spec.shard_order)
-        or max(source) >= spec.ndim
+        or max(codes) >= len(spec.tensor_meta.shape)
     ):
-        raise TorchDiffers("torch redistributes this tensor differently.")
+        raise TorchDiffers("This tensor is not laid out plainly.")
+    return codes
+
+
+def operand_of(spec: DTensorSpec, mesh: DeviceMesh, targets: Codes, may_stay: bool) -> Operand:
+    """Return a tensor as an operand; raises TorchDiffers if torch moves it by other rules."""
+    source = encode_all(spec, mesh)
     topology, shards = prices.MeshTopoInfo.build_from_mesh(mesh), spec.num_shards
     gigabytes = prices.spec_to_bytes(spec) / shards / 1024 / 1024 / 1024
     mesh_dims = range(mesh.ndim)[:: -1 if shards > 1 else 1]
@@ -292,8 +289,8 @@ def _search(
         any(value is not None for name, value in others.items() if name not in _WITHOUT_EFFECT)
         or op_schema.kwargs_strategy
         or not 0 < len(inputs) == len(wanted)
-        or any(len(each.strategies) != 1 for each in inputs)
-        or any(len(each) != len(columns) for each in strategies)
+        or any(len(given.strategies) != 1 for given in inputs)
+        or any(len(row) != len(columns) for row in strategies)
         or not all(all(column) for column in columns[input_index:] if any(column))
         or not (all(columns[0]) or (input_index > 1 and not inplace_op))
         or any(any(column) and not all(column) for column in columns)
@@ -304,13 +301,13 @@ def _search(
     ):
         raise TorchDiffers("torch chooses differently here.")
     operands = [
-        operand_of(each.strategies[0].output_spec, mesh, targets, allow_uneven_sharding)
-        for each, targets in zip(inputs, wanted, strict=True)
+        operand_of(given.strategies[0].output_spec, mesh, targets, allow_uneven_sharding)
+        for given, targets in zip(inputs, wanted, strict=True)
     ]
     filters: list[Callable[[Combination], bool]] = [
-        each.is_shardable
-        for each in operands
-        if max(each.targets) >= each.spec.ndim or min(each.spec.shape, default=1) < mesh.size()
+        held.is_shardable
+        for held in operands
+        if max(held.targets) >= held.spec.ndim or min(held.spec.shape, default=1) < mesh.size()
     ]
     filters += [partial(_is_one_kind, column) for column in codes if not are_of_one_kind(column)]
     if inplace_op:
@@ -322,7 +319,7 @@ def _search(
 
 
 def has_enough(shape: Sequence[int], target: Codes, devices: Sequence[int]) -> bool:
-    """Whether all ranks get elements of a tensor that is placed so, perhaps on the first dims."""
+    """Whether all ranks get elements of a tensor with these placements, perhaps of a prefix."""
     left = list(shape)
     for tensor_dim, count in zip(target, devices, strict=False):
         if tensor_dim > REPLICATE:

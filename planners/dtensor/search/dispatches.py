@@ -1,27 +1,27 @@
-"""Torch's dispatch with nothing but misses, or with another search for a strategy after one."""
+"""Torch's dispatch with nothing but misses, or with another search for a strategy after a miss."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
-from unittest import mock
 
 import torch
+from torch._ops import OpOverload
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import _sharding_prop
 from torch.distributed.tensor._dispatch import OpDispatcher
-from torch.distributed.tensor._op_schema import OpSchema, StrategyType
+from torch.distributed.tensor._op_schema import OpSchema, OpStrategy, OutputSharding, StrategyType
+from torch.distributed.tensor._ops import utils
 from torch.distributed.tensor._ops.single_dim_strategy import (
     _dijkstra_expand_single_dim_strategy_to_mesh,
     _SingleDimStrategyInfo,
 )
 
 from planners.dtensor.dispatch.base import Dispatch
-from planners.dtensor.dispatch.handlers import Below, Handlers, consulted
+from planners.dtensor.dispatch.handlers import Below, Handlers, layered
 from planners.dtensor.dispatch.specs import SpecTable
-from planners.dtensor.dispatch.torch_path import traits
-from planners.dtensor.search.cheapest import searched_exactly
-from planners.dtensor.search.staying import decided_at_once
-from planners.dtensor.search.tensor_meta import asked_directly
+from planners.dtensor.dispatch.torch_path import PROPAGATOR, traits
+from planners.dtensor.search import cheapest, staying, tensor_meta
+from planners.instruments import replaced
 
 _expand_exhaustively = _sharding_prop._expand_single_dim_strategy_to_mesh
 
@@ -30,7 +30,7 @@ class Uncached(Dispatch):
     """Every op is a miss."""
 
     def installed(self) -> AbstractContextManager[None]:
-        """Clear the C++ cache whenever C++ asks for handlers, which it does before it opens it."""
+        """Clear the C++ cache whenever C++ asks for handlers; it does so before each look-up."""
 
         def forgetting(below: Below) -> Callable[[OpDispatcher], Handlers]:
             def answer(_: OpDispatcher) -> Handlers:
@@ -39,7 +39,7 @@ class Uncached(Dispatch):
 
             return answer
 
-        return consulted(forgetting)
+        return layered(forgetting)
 
 
 class Dijkstra(Dispatch):
@@ -49,9 +49,9 @@ class Dijkstra(Dispatch):
     """
 
     def installed(self) -> AbstractContextManager[Any]:
-        """Let torch expand strategies with it."""
-        return mock.patch.object(
-            _sharding_prop, "_expand_single_dim_strategy_to_mesh", _expand_by_dijkstra
+        """Let torch expand strategies with it until left."""
+        return replaced(
+            [(_sharding_prop, "_expand_single_dim_strategy_to_mesh", _expand_by_dijkstra)]
         )
 
 
@@ -65,7 +65,7 @@ def _expand_by_dijkstra(
 
     def expanded(*args: Any) -> StrategyType:
         found = None
-        with suppress(Exception):  # it is not finished upstream, and says so by all kinds of errors
+        with suppress(Exception):  # it is unfinished upstream, and raises all kinds of errors
             found = _dijkstra_expand_single_dim_strategy_to_mesh(*inputs)
         return found or exhaustively(*args)
 
@@ -80,10 +80,42 @@ class ExactMiss(Dispatch):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Let torch decide with it after a miss."""
-        with searched_exactly(), asked_directly(), decided_at_once(), self._specs.filled():
+        """Let torch decide with it after a miss until left."""
+        with exact_misses(), self._specs.filled():
             yield
 
     def clear(self) -> None:
         """Forget the specs."""
         self._specs.clear()
+
+
+def exact_misses(exclude: Container[OpOverload] = ()) -> AbstractContextManager[None]:
+    """Make torch decide ops after a miss by our quicker searches, except those in `exclude`.
+
+    `exclude` may change meanwhile. Modules that have imported torch's functions by name keep them.
+    """
+    decide_by_torch = PROPAGATOR.propagate_op_sharding_non_cached
+    ask_fake_tensors = PROPAGATOR._propagate_tensor_meta_non_cached
+    search_all = utils.expand_to_full_mesh_op_strategy
+
+    def decide(schema: OpSchema) -> OutputSharding:
+        found = None
+        if schema.op not in exclude:
+            found = staying.decide_without_redistribution(schema)
+        return decide_by_torch(schema) if found is None else found
+
+    def ask(schema: OpSchema) -> Any:
+        meta = None if schema.op in exclude else tensor_meta.plain_meta(schema)
+        return ask_fake_tensors(schema) if meta is None else meta
+
+    def search(mesh: DeviceMesh, schema: OpSchema, *rest: Any, **options: Any) -> OpStrategy:
+        expand = search_all if schema.op in exclude else cheapest.cheapest_strategy
+        return expand(mesh, schema, *rest, **options)
+
+    return replaced(
+        (
+            (PROPAGATOR, "propagate_op_sharding_non_cached", decide),
+            (PROPAGATOR, "_propagate_tensor_meta_non_cached", ask),
+            (utils, "expand_to_full_mesh_op_strategy", search),
+        )
+    )

@@ -1,15 +1,13 @@
-"""Tell shape, stride and type of an op's result without a fake tensor.
+"""Find the shape, stride and type of an op's result without a fake tensor.
 
-After a miss torch runs the op on fake tensors to learn what it makes, a third of a millisecond or,
-for shapes it has not seen, up to several. A product of matrices has the same shape always, and a
-pointwise op makes what lies as its inputs do. Where that is not so plain, and for views, a tensor
-on the meta device gives the same answer.
+After a miss torch runs the op on fake tensors to learn its result, which takes a third of a
+millisecond or, for new shapes, up to several. A product of matrices always has the same shape, and
+a pointwise op keeps the layout of its inputs. Views, and ops that are less plain, get the same
+answer from a tensor on the meta device.
 """
 
-from collections.abc import Container, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._ops import OpOverload
@@ -23,7 +21,7 @@ from planners.dtensor.dispatch.torch_path import PROPAGATOR, modes_active, on_me
 _aten = torch.ops.aten
 _BARE_PRODUCTS = {_aten.addmm.default: _aten.mm.default, _aten.baddbmm.default: _aten.bmm.default}
 PRODUCTS = frozenset((*_BARE_PRODUCTS, *_BARE_PRODUCTS.values()))
-"""Matrix products, by themselves or added to something."""
+"""Matrix products, bare or with a summand."""
 
 _BARE = frozenset(_BARE_PRODUCTS.values())
 
@@ -52,24 +50,13 @@ def is_pointwise(op: OpOverload) -> bool:
 
 
 def is_asked_directly(op: OpOverload) -> bool:
-    """Whether it is asked here what an op makes."""
+    """Whether `plain_meta` knows results of an op."""
     of_op = traits(op)
     return of_op.makes_one_tensor and (op in _VIEWS or op in PRODUCTS or is_pointwise(op))
 
 
-def asked_directly(but_for: Container[OpOverload] = ()) -> AbstractContextManager[Any]:
-    """Let torch ask here in plain cases, but not for `but_for`, which may change."""
-    ask_fake_tensors = PROPAGATOR._propagate_tensor_meta_non_cached
-
-    def ask(schema: OpSchema) -> Any:
-        meta = None if schema.op in but_for else plain_meta(schema)
-        return ask_fake_tensors(schema) if meta is None else meta
-
-    return mock.patch.object(PROPAGATOR, "_propagate_tensor_meta_non_cached", ask, create=True)
-
-
 def plain_meta(schema: OpSchema) -> TensorMeta | None:
-    """Return what an op makes in plain cases; None where fake tensors have to tell."""
+    """Return the meta of an op's result in plain cases; None where torch needs fake tensors."""
     op = schema.op
     if (
         not is_asked_directly(op)
@@ -83,7 +70,7 @@ def plain_meta(schema: OpSchema) -> TensorMeta | None:
 
 
 def meta_of(schema: OpSchema) -> TensorMeta | None:
-    """Return the global shape, stride and type of what an op makes; None where it fails."""
+    """Return the global shape, stride and type of an op's result; None where it fails."""
     op, args = _without_summand(schema)
     try:
         if op in _BARE:
@@ -91,17 +78,19 @@ def meta_of(schema: OpSchema) -> TensorMeta | None:
         else:
             made = None if op in _VIEWS else _of_pointwise(op, args)
         return _of_meta_device(op, args) if made is None else made
-    except Exception:  # torch says what is wrong when it is asked the other way
+    except Exception:  # torch raises the error that fits
         return None
 
 
 def _of_meta_device(op: OpOverload, args: Sequence[Any]) -> TensorMeta:
-    made = op(*(on_meta_device(*a.tensor_meta) if isinstance(a, DTensorSpec) else a for a in args))
+    made = op(
+        *(on_meta_device(*arg.tensor_meta) if isinstance(arg, DTensorSpec) else arg for arg in args)
+    )
     return TensorMeta(made.shape, made.stride(), made.dtype)
 
 
 def _of_product(left: DTensorSpec, right: DTensorSpec) -> TensorMeta | None:
-    """Return what a product of matrices makes, or of as many; None where they do not fit."""
+    """Return the meta of a product of matrices or batches of them; None where they do not fit."""
     shape, _, dtype = left.tensor_meta
     other, _, other_dtype = right.tensor_meta
     *batch, rows, inner = shape
@@ -112,60 +101,62 @@ def _of_product(left: DTensorSpec, right: DTensorSpec) -> TensorMeta | None:
 
 
 def _of_pointwise(op: OpOverload, args: Sequence[Any]) -> TensorMeta | None:
-    """Return what an op of ATen makes of floating-point inputs that are alike; None of others.
+    """Return the meta of an ATen op on floating-point inputs that are alike; None for others.
 
-    That lies in memory as they do. Its type is the op's own, and shows on tensors without elements.
+    The result has their layout. Its type depends on the op, and empty tensors show it.
     """
-    inputs = [each.tensor_meta for each in args if isinstance(each, DTensorSpec)]
+    inputs = [arg.tensor_meta for arg in args if isinstance(arg, DTensorSpec)]
     shape, stride, dtype = inputs[0]
     if (
         op.namespace != "aten"
         or not (shape and dtype.is_floating_point)
-        or any(each != inputs[0] for each in inputs)
+        or any(other != inputs[0] for other in inputs)
         or order_of(shape, stride) is None
         or torch.Tag.nondeterministic_seeded in op.tags
     ):
         return None
     empty = torch.empty((0,) * len(shape), dtype=dtype)
     try:
-        made = op(*[empty if isinstance(each, DTensorSpec) else each for each in args])
+        made = op(*[empty if isinstance(arg, DTensorSpec) else arg for arg in args])
     except RuntimeError:  # a CPU has no kernel for it
         return None
     return TensorMeta(shape, stride, made.dtype)
 
 
 def _are_alike(schema: OpSchema) -> bool:
-    """Whether all inputs have one shape, without dimensions that leave their stride open."""
-    shapes = {each.shape for each in schema.args_spec}
+    """Whether all inputs have one shape, and no dimension leaves its stride open."""
+    shapes = {spec.shape for spec in schema.args_spec}
     return len(shapes) == 1 and not {0, 1}.intersection(*shapes)
 
 
 def _without_summand(schema: OpSchema) -> tuple[OpOverload, tuple[Any, ...]]:
-    """Return the bare product for a product that is added to something of a fitting shape.
+    """Return the bare product for a product with a summand of a fitting shape.
 
-    Both make the same, and torch works the bare one out in C++, a twentieth of the time.
+    Both make the same, and torch computes the bare one in C++, in a twentieth of the time.
     """
     bare = _BARE_PRODUCTS.get(schema.op)
     if bare is None:
         return schema.op, schema.args_schema
     summand, left, right = schema.args_schema
-    shape = (*left.shape[:-1], right.shape[-1])
-    fits = len(summand.shape) <= len(shape) and all(
-        size in (1, whole)
-        for size, whole in zip(reversed(summand.shape), reversed(shape), strict=False)
-    )
-    if fits and len({each.tensor_meta.dtype for each in (summand, left, right)}) == 1:
+    fits = broadcasts_to(summand.shape, (*left.shape[:-1], right.shape[-1]))
+    if fits and len({spec.tensor_meta.dtype for spec in (summand, left, right)}) == 1:
         return bare, (left, right)
     return schema.op, schema.args_schema
 
 
-def order_of(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the dimensions from the last to the first in memory; None where there are gaps.
+def broadcasts_to(shape: Sequence[int], whole: Sequence[int]) -> bool:
+    """Whether a tensor of a shape can be broadcast to another shape."""
+    pairs = zip(reversed(shape), reversed(whole), strict=False)
+    return len(shape) <= len(whole) and all(size in (1, other) for size, other in pairs)
 
-    The empty order stands for the usual one, in which the last dimension comes last.
+
+def order_of(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the dimensions from the innermost to the outermost; None where there are gaps.
+
+    The empty order stands for the usual one, in which the last dimension is the innermost.
     """
     if len(shape) == 2 and stride[1] == 1 and stride[0] == shape[1]:
-        return ()  # as of most matrices, without a loop
+        return ()  # most matrices, without a loop
     expected = 1
     for dim in range(len(shape) - 1, -1, -1):
         if stride[dim] != expected:

@@ -6,29 +6,26 @@ from typing import Any
 
 import pytest
 import torch
-from changed_torch import (
-    as_they_were,
-    handlers,
-    logits_of,
-    lost,
-    negated,
-    on_replicated,
-    op_strategy_context,
-)
-from random_programs import described
+from outcomes import described
 from small_world import counted, placed
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
 from torch.distributed.tensor._ops.utils import register_op_strategy
 from torch.distributed.tensor.debug import CommDebugMode, _clear_sharding_prop_cache
-from torch.distributed.tensor.experimental import (
-    context_parallel,
-    register_sharding,
-)
+from torch.distributed.tensor.experimental import context_parallel, register_sharding
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn import functional
-from torch_state import is_changed, torch_now
+from torch_state import (
+    as_they_were,
+    handlers,
+    is_changed,
+    logits_of,
+    lost,
+    negated,
+    on_replicated,
+    torch_now,
+)
 
 from harness.planning.capture import capture
 from planners.dtensor.accelerate import accelerate
@@ -42,6 +39,14 @@ pytestmark = [
 ]
 
 
+def is_the_same_when_accelerated(run: Callable[[], Any]) -> Any:
+    expected = run()
+    torch._dynamo.reset()
+    with accelerate():
+        assert run() == expected
+    return expected
+
+
 # torch.compile
 
 
@@ -52,14 +57,13 @@ def test_symbolic_sizes_compile(mesh, marked, fullgraph):
         x = placed(mesh, counted(3, 2), Replicate())
         getattr(torch._dynamo.decorators, marked)(x, 0)
         compiled = torch.compile(
-            lambda a: torch.exp(a).t() + 1, backend="eager", fullgraph=fullgraph
+            lambda a: [torch.exp(a).t() + 1, a.sum(0), a.view(-1, 1, 2)],
+            backend="eager",
+            fullgraph=fullgraph,
         )
-        return described(compiled(x), True)
+        return described(compiled(x))
 
-    expected = run()
-    torch._dynamo.reset()
-    with accelerate():
-        assert run() == expected
+    is_the_same_when_accelerated(run)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -71,11 +75,9 @@ def test_a_loss_compiles_as_a_whole_inside_loss_parallel(mesh, dynamic):
         )
         with loss_parallel():
             rows = placed(mesh, torch.arange(4), Replicate())
-            return described(compiled(logits_of(mesh), rows), True)
+            return described(compiled(logits_of(mesh), rows))
 
-    expected = run()
-    with accelerate():
-        assert run() == expected
+    is_the_same_when_accelerated(run)
 
 
 # Handlers
@@ -87,12 +89,10 @@ def test_loss_parallel_keeps_its_handlers_under_a_dispatch_mode(mesh):
             made = lost(mesh)
         with loss_parallel(), CommDebugMode() as other:
             made += lost(mesh, placed(mesh, torch.arange(4), Replicate()))
-        return described(made, True), mode.get_comm_counts(), other.get_comm_counts()
+        return described(made), mode.get_comm_counts(), other.get_comm_counts()
 
-    expected = run()
-    assert sum(expected[2].values()) == 3
-    with accelerate():
-        assert run() == expected
+    _, _, communicated = is_the_same_when_accelerated(run)
+    assert sum(communicated.values()) == 3
 
 
 def test_everybody_reaches_torchs_own_handlers(mesh):
@@ -107,32 +107,10 @@ def test_everybody_reaches_torchs_own_handlers(mesh):
         assert own == before
 
 
-def test_it_begins_inside_loss_parallel_and_outlives_it(mesh):
-    rows = placed(mesh, torch.arange(4), Replicate())
-    before, expected = torch_now(), described(lost(mesh, rows), True)
-    stack = ExitStack()
-    stack.enter_context(loss_parallel())
-    accelerated = accelerate()
-    stack.close()
-    assert described(lost(mesh, rows), True) == expected
-    accelerated.stop()
-    assert not is_changed(before)
-
-
-def test_it_ends_inside_loss_parallel(mesh):
-    before = torch_now()
-    accelerated = accelerate()
-    with loss_parallel():
-        expected = described(lost(mesh), True)
-        accelerated.stop()
-        assert described(lost(mesh), True) == expected
-    assert not is_changed(before)
-
-
 @pytest.mark.parametrize("op", [aten.tanh.default, aten.tanh_.default], ids=str)
 @pytest.mark.parametrize("has_reference", [False, True])
 def test_a_handler_of_the_users_is_called_and_kept(op, has_reference, mesh):
-    """An op that plans are made for, and one that is always torch's."""
+    """An op that has recipes, and one that is always torch's."""
     x = placed(mesh, counted(2, 8), Shard(0))
     held = handlers()
     with accelerate():
@@ -228,27 +206,7 @@ def softmaxed(mesh: DeviceMesh) -> Any:
     return torch.softmax(placed(mesh, counted(2, 8), Shard(0)), 1).placements
 
 
-def test_a_temporary_strategy_ends_for_both(mesh):
-    with accelerate():
-        assert softmaxed(mesh) == (Shard(0),)
-        with op_strategy_context(aten._softmax.default, on_replicated, RuntimeSchemaInfo(1)):
-            _clear_sharding_prop_cache()
-            assert softmaxed(mesh) == (Replicate(),)
-        assert softmaxed(mesh) == (Shard(0),)
-
-
-def test_a_temporary_strategy_from_before_ends_for_both(mesh):
-    stack = ExitStack()
-    stack.enter_context(
-        op_strategy_context(aten._softmax.default, on_replicated, RuntimeSchemaInfo(1))
-    )
-    with accelerate():
-        assert softmaxed(mesh) == (Replicate(),)
-        stack.close()
-        assert softmaxed(mesh) == (Shard(0),)
-
-
-def test_what_torch_remembers_of_an_earlier_strategy_is_remembered(mesh):
+def test_a_decision_by_an_earlier_strategy_is_remembered_as_in_torch(mesh):
     """Torch keeps a decision that it has made, whatever is registered later."""
 
     def run(begun: Callable[[], Any]) -> list[Any]:
@@ -270,12 +228,12 @@ def test_what_torch_remembers_of_an_earlier_strategy_is_remembered(mesh):
     assert run(accelerate) == expected
 
 
-def test_decisions_from_before_are_plans_after_one_look_at_torch(mesh):
+def test_decisions_from_before_become_recipes_after_one_dispatch_by_torch(mesh):
     x = placed(mesh, counted(2, 8), Shard(0))
-    expected = described([torch.tanh(x), x.view(-1, 2, 4), x.sum(0)], True)
+    expected = described([torch.tanh(x), x.view(-1, 2, 4), x.sum(0)])
     with accelerate() as accelerated:
         for _ in range(3):
-            assert described([torch.tanh(x), x.view(-1, 2, 4), x.sum(0)], True) == expected
+            assert described([torch.tanh(x), x.view(-1, 2, 4), x.sum(0)]) == expected
         info = accelerated.cache_info()
     assert (info.misses, info.hits) == (3, 6)
 
@@ -292,6 +250,4 @@ def test_a_strategy_that_looks_at_numbers_is_asked_about_each(mesh):
         _clear_sharding_prop_cache()
         return [functional.leaky_relu(x, slope).placements for slope in (0.5, 0.25, 0.5)]
 
-    expected = run()
-    with accelerate():
-        assert run() == expected
+    is_the_same_when_accelerated(run)

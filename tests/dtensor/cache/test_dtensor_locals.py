@@ -1,6 +1,6 @@
-"""Local tensors of every kind: a plan that was made on one kind is right for every other.
+"""Local tensors of every kind: a recipe that was made on one kind is right for every other.
 
-Keys are made of specs, which say nothing of a local tensor's class, layout, device or flags.
+Keys are made of specs, which hold nothing about a local tensor's class, layout, device or flags.
 """
 
 from collections.abc import Callable
@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from outcomes import redistributions_counted, results_under
 from random_ops import DRAWERS, Op
-from random_programs import redistributions_counted
 from small_world import counted, placed, running
-from told import told
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
@@ -29,22 +28,13 @@ class Tagged(torch.Tensor):
 
 
 class Watched(torch.Tensor):
-    """A subclass that changes what torch's functions make of it."""
+    """A subclass that changes the results of torch's functions."""
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
         made = super().__torch_function__(function, types, args, kwargs or {})
         with torch._C.DisableTorchFunctionSubclass():
             return made + 1 if isinstance(made, cls) and made.is_floating_point() else made
-
-
-def _inference(values: torch.Tensor) -> torch.Tensor:
-    with torch.inference_mode():
-        return values.clone()
-
-
-def _quantized(values: torch.Tensor) -> torch.Tensor:
-    return torch.quantize_per_tensor(values, 0.5, 0, torch.qint8)
 
 
 KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -56,7 +46,7 @@ KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "frozen parameter": lambda values: torch.nn.Parameter(values, requires_grad=False),
     "buffer": torch.nn.Buffer,
     "with gradient": lambda values: values.requires_grad_(),
-    "inference": _inference,
+    "inference": torch.inference_mode()(torch.clone),
     "waited for": AsyncCollectiveTensor,
     "turned": lambda values: values.t().contiguous().t(),
     "with gaps": lambda values: values.repeat(1, 2)[:, ::2],
@@ -66,7 +56,7 @@ KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "meta": lambda values: values.to("meta"),
     "sparse": lambda values: values.to_sparse(),
     "opaque": lambda values: values.to_mkldnn(),
-    "quantized": _quantized,
+    "quantized": lambda values: torch.quantize_per_tensor(values, 0.5, 0, torch.qint8),
     "nested": lambda values: torch.nested.nested_tensor([values, values]),
 }
 
@@ -90,7 +80,7 @@ def given(mesh: DeviceMesh, kind: str, placement: Placement) -> DTensor:
 def seen(value: Any, has_values: bool) -> Any:
     """Return all that can be seen of a result, and of its local tensor."""
     if isinstance(value, list | tuple):
-        return [seen(each, has_values) for each in value]
+        return [seen(part, has_values) for part in value]
     if not isinstance(value, torch.Tensor):
         return value
     flags = [type(value), value.dtype, value.requires_grad, value.is_leaf, value.is_inference()]
@@ -118,18 +108,18 @@ def _text(value: torch.Tensor) -> str:
 def outcomes(
     dispatch: Dispatch, mesh: DeviceMesh, op: Op, operands: list[list[tuple[str, Placement]]]
 ) -> list[Any]:
-    """Return what an op makes of operands of several kinds, one after the other."""
-    told: list[Any] = []
+    """Return an op's results on operands of several kinds, one after the other."""
+    found: list[Any] = []
     with running(dispatch):
         for kinds in operands:
             with redistributions_counted() as count:
                 try:
-                    made = op(mesh, *[given(mesh, *each) for each in kinds])
-                    # A product of a meta tensor and another one is made of what was in memory.
-                    told.append(seen(made, not count[0] and "meta" not in dict(kinds)))
+                    made = op(mesh, *[given(mesh, *operand) for operand in kinds])
+                    # A product of a meta tensor and another one holds whatever was in memory.
+                    found.append(seen(made, not count[0] and "meta" not in dict(kinds)))
                 except Exception as error:
-                    told.append((type(error), str(error).partition("\n")[0]))
-    return told
+                    found.append((type(error), str(error).partition("\n")[0]))
+    return found
 
 
 def differences(make: Callable[[], Dispatch], mesh: DeviceMesh, seeds: range) -> list[str]:
@@ -143,7 +133,7 @@ def differences(make: Callable[[], Dispatch], mesh: DeviceMesh, seeds: range) ->
         operands = []
         for _ in range(5):  # plain ones in between, so that there is a plan
             kinds = [random.choice(list(KINDS)) for _ in range(arity)]
-            operands += [[(each, at) for each, at in zip(kinds, placements, strict=True)]]
+            operands += [[(kind, at) for kind, at in zip(kinds, placements, strict=True)]]
             operands += [[("plain", at) for at in placements]]
         expected = outcomes(Dispatch(), mesh, op, operands)
         made = outcomes(make(), mesh, op, operands)
@@ -160,9 +150,9 @@ def test_local_tensors_of_every_kind_are_handled_as_in_torch(dispatch, mesh):
 
 @pytest.mark.parametrize("op", [torch.relu, torch.neg, torch.detach])
 def test_sparse_rows_are_handled_as_in_torch(op, dispatch, mesh):
-    operands = [[(each, Shard(0))] for each in 2 * ("plain", SPARSE_ROWS)]
+    operands = [[(kind, Shard(0))] for kind in 2 * ("plain", SPARSE_ROWS)]
     expected, made = (
-        outcomes(each, mesh, lambda _, x: op(x), operands) for each in (Dispatch(), dispatch)
+        outcomes(under, mesh, lambda _, x: op(x), operands) for under in (Dispatch(), dispatch)
     )
     assert made == expected
 
@@ -170,6 +160,6 @@ def test_sparse_rows_are_handled_as_in_torch(op, dispatch, mesh):
 def test_a_subclass_ends_where_it_ends_in_torch(dispatch, mesh):
     def kinds(mesh: DeviceMesh) -> list[type]:
         x = placed(mesh, counted(2, 4).as_subclass(Tagged), Shard(0))
-        return [type(each._local_tensor) for each in (x, x.relu(), x @ x.t(), x + 1)]
+        return [type(tensor._local_tensor) for tensor in (x, x.relu(), x @ x.t(), x + 1)]
 
-    assert told(dispatch, mesh, kinds) == told(Dispatch(), mesh, kinds)
+    assert results_under(dispatch, mesh, kinds) == results_under(Dispatch(), mesh, kinds)

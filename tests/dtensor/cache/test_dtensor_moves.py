@@ -1,4 +1,4 @@
-"""Redistributions in one step give what torch's give, by the same collectives."""
+"""Redistributions in one step have torch's results, by the same collectives."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -22,8 +22,6 @@ from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.dispatch.base import Dispatch
 
 _PARTIAL = Partial(), Partial("avg"), Partial("max"), _NormPartial(2)
-
-
 _SIZES = (8,), (3,), (4, 8), (1, 4), (8, 1, 4), (2, 3, 8)
 
 
@@ -35,12 +33,11 @@ def _tensor(mesh: DeviceMesh, size: Sequence[int], placements: Sequence[Placemen
     return placed(mesh, local, *placements, **whole)
 
 
-def _told(tensor: DTensor, then: Sequence[Placement], async_op: bool) -> Iterator[Any]:
-    """Yield what a redistribution gives, and the collectives that it is made of.
+def _outcome(tensor: DTensor, then: Sequence[Placement], async_op: bool) -> Iterator[Any]:
+    """Yield the result of a redistribution, and its collectives.
 
-    Its result is read before the profile ends: a collective that ends later, in a thread of its
-    own, writes into a profile that is gone, and the process ends by a signal, under torch's own
-    dispatch too.
+    The result is read before the profile ends: a collective that ends later, in a thread of its
+    own, writes into a freed profile and kills the process, under torch's own dispatch too.
     """
     with profile(use_kineto=False) as profiled:
         try:
@@ -49,14 +46,14 @@ def _told(tensor: DTensor, then: Sequence[Placement], async_op: bool) -> Iterato
             yield type(error), str(error)
             return
         local = moved._local_tensor
-        told = moved._spec, type(local), local.shape, local.stride(), local.tolist()
-    yield told
+        found = moved._spec, type(local), local.shape, local.stride(), local.tolist()
+    yield found
     names = [event.name for event in profiled.function_events]
     yield [name for name in names if name.startswith("_c10d_functional::") and "_wrap" not in name]
 
 
-def _hold(mesh: DeviceMesh, of_mesh: Callable[[DeviceMesh], list[Any]]) -> None:
-    """Hold what is told under the interned dispatch, once and again, against torch's."""
+def _compare(mesh: DeviceMesh, of_mesh: Callable[[DeviceMesh], list[Any]]) -> None:
+    """Compare outcomes under the interned dispatch, twice, with torch's."""
     with running(Dispatch()), torch.no_grad():
         expected = of_mesh(mesh)
     with running(InternedDispatch()), torch.no_grad():
@@ -71,27 +68,27 @@ def _of_each_step(mesh: DeviceMesh, size: Sequence[int]) -> list[Any]:
         for now, then in product(kinds, kinds):
             tensor = _tensor(mesh, size, [now])
             for async_op in (False, True):
-                found.append((now, then, async_op, *_told(tensor, [then], async_op)))
+                found.append((now, then, async_op, *_outcome(tensor, [then], async_op)))
     return found
 
 
 @pytest.mark.parametrize("size", _SIZES, ids=str)
 def test_each_step_is_as_torchs(size):
-    _hold(mesh_of(4), partial(_of_each_step, size=size))
+    _compare(mesh_of(4), partial(_of_each_step, size=size))
 
 
-def _hold_on_a_real_rank(rank: int, folder: str) -> None:
+def _compare_on_a_real_rank(rank: int, folder: str) -> None:
     file = f"file://{folder}/ranks"
     dist.init_process_group("gloo", init_method=file, rank=rank, world_size=2)
     mesh = init_device_mesh("cpu", (2,))
     for size in _SIZES:
-        _hold(mesh, partial(_of_each_step, size=size))
+        _compare(mesh, partial(_of_each_step, size=size))
     dist.destroy_process_group()
 
 
 @pytest.mark.long
-def test_each_step_gives_two_real_ranks_what_torch_gives_them(tmp_path):
-    spawn(_hold_on_a_real_rank, (str(tmp_path),), nprocs=2)
+def test_each_step_has_torchs_results_on_two_real_ranks(tmp_path):
+    spawn(_compare_on_a_real_rank, (str(tmp_path),), nprocs=2)
 
 
 @st.composite
@@ -105,5 +102,4 @@ def redistributions(draw: st.DrawFn) -> tuple[Any, ...]:
 @given(redistributions())
 def test_on_two_dimensions_they_are_as_torchs(drawn):
     shape, size, now, then, async_op = drawn
-
-    _hold(mesh_of(*shape), lambda mesh: list(_told(_tensor(mesh, size, now), then, async_op)))
+    _compare(mesh_of(*shape), lambda mesh: list(_outcome(_tensor(mesh, size, now), then, async_op)))

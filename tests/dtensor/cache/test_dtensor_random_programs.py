@@ -1,4 +1,4 @@
-"""Random programs make the same under every dispatch, at sizes old and new; the main test here."""
+"""Random programs have the same results under every dispatch, at old and new sizes."""
 
 from collections.abc import Iterator
 from random import Random
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from random_programs import RandomProgram, random_program, random_runs, told_under
+from random_programs import RandomProgram, outcomes_under, random_program, random_runs
 from small_world import mesh_of
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def differences(shape: tuple[int, ...], seeds: range) -> Iterator[str]:
-    """Yield what the dispatches make differently from torch, program by program."""
+    """Yield the first difference from torch of each program and dispatch."""
     for seed in seeds:
         random = Random(seed)
         program = random_program(random, mesh_of(*shape))
         runs, takes_grad = random_runs(random), random.random() < 0.3
-        expected = told_under(Dispatch(), program, runs, takes_grad)
+        expected = outcomes_under(Dispatch(), program, runs, takes_grad)
         for dispatch in (InternedDispatch(), ShapeClass()):
-            made = told_under(dispatch, program, runs, takes_grad)
+            made = outcomes_under(dispatch, program, runs, takes_grad)
             if made != expected:
                 name = type(dispatch).__name__
                 yield f"{name}, seed {seed}: {_first(program, expected, made)}"
@@ -35,14 +35,25 @@ def _first(program: RandomProgram, expected: list[Any], made: list[Any]) -> str:
     for number, (run, other_run) in enumerate(zip(expected, made, strict=True)):
         for step, (one, other) in enumerate(zip(run, other_run, strict=True)):
             if one != other:
-                names = [each.name for each in program.steps[: step + 1 - len(program.inputs)]]
+                names = [done.name for done in program.steps[: step + 1 - len(program.inputs)]]
                 return f"run {number}, {program.inputs}, {names}:\n{one}\n{other}"
     raise AssertionError
 
 
-@pytest.mark.parametrize("shape", [(4,), (2, 2)], ids=str)
-def test_random_programs_make_what_they_make_in_torch(shape):
-    assert not list(differences(shape, range(20)))
+@pytest.mark.parametrize(
+    ("shape", "seeds"),
+    [
+        ((4,), range(20)),
+        ((2, 2), range(20)),
+        *(
+            pytest.param(shape, range(1000, 2500), marks=pytest.mark.slow)
+            for shape in ((4,), (2, 2), (3,), (2, 1, 2))
+        ),
+    ],
+    ids=str,
+)
+def test_random_programs_have_torchs_results(shape, seeds):
+    assert not list(differences(shape, seeds))
 
 
 @pytest.fixture
@@ -55,12 +66,6 @@ def last_rank() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def test_random_programs_make_what_they_make_in_torch_on_the_last_rank(last_rank):
+def test_random_programs_have_torchs_results_on_the_last_rank(last_rank):
     assert mesh_of(4).get_rank() == 3
     assert not list(differences((4,), range(100, 115)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", [(4,), (2, 2), (3,), (2, 1, 2)], ids=str)
-def test_many_random_programs_make_what_they_make_in_torch(shape):
-    assert not list(differences(shape, range(1000, 2500)))

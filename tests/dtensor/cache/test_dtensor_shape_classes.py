@@ -1,30 +1,29 @@
-"""Which sizes a shape class takes for known, and that it foretells of them what torch does."""
+"""A shape class knows the right sizes, and predicts torch's results for them."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from outcomes import results_under
 from small_world import counted, mesh_of, placed, running
-from told import told
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import Dispatch
 
 
 def strides(dispatch: Dispatch, make: Callable[[DTensor, int], DTensor]) -> list[Any]:
-    """Return the strides of what an op makes of transposed tensors of more and more columns."""
+    """Return the strides of an op's results on transposed tensors of more and more columns."""
     mesh = mesh_of(4)
     with running(dispatch):
         transposed = {n: placed(mesh, counted(n, 8), Shard(0)).t() for n in (2, 4, 6)}
-        return [make(each, n).stride() for n, each in transposed.items()]
+        return [make(x, n).stride() for n, x in transposed.items()]
 
 
 def of_redistributed(x: DTensor, columns: int) -> DTensor:
-    """Make something of a tensor that is transposed, though what this rank has of it is not."""
+    """Return a result on a tensor that is transposed, though this rank's part is not."""
     whole = x.redistribute(x.device_mesh, [Replicate()])
     assert whole.stride() == (1, 8)
     assert whole.to_local().is_contiguous()
@@ -32,19 +31,14 @@ def of_redistributed(x: DTensor, columns: int) -> DTensor:
 
 
 def of_two_orders(x: DTensor, columns: int) -> DTensor:
-    """Make something that fake tensors foretell a stride of which it does not have."""
+    """Return a result with another stride than fake tensors predict."""
     other = placed(x.device_mesh, counted(8, columns), Shard(1))
     return torch.special.xlog1py(x, other)
 
 
 @pytest.mark.parametrize("make", [of_redistributed, of_two_orders])
-def test_a_result_has_the_stride_that_torch_gives_it_at_every_size(make):
-    assert strides(ShapeClass(), make) == strides(Dispatch(), make)
-
-
-@pytest.mark.parametrize("make", [of_redistributed, of_two_orders])
-def test_interned_gives_a_result_the_stride_that_torch_gives_it(make):
-    assert strides(InternedDispatch(), make) == strides(Dispatch(), make)
+def test_a_result_has_the_stride_that_torch_gives_it_at_every_size(make, dispatch):
+    assert strides(dispatch, make) == strides(Dispatch(), make)
 
 
 def test_a_spec_has_the_type_that_torch_foretells_at_every_size():
@@ -54,7 +48,7 @@ def test_a_spec_has_the_type_that_torch_foretells_at_every_size():
         mesh = mesh_of(4)
         with running(dispatch):
             made = [placed(mesh, counted(n, 8).bool(), Shard(0)) ** True for n in (2, 4, 6)]
-        return [(each.dtype, each._spec.tensor_meta.dtype) for each in made]
+        return [(tensor.dtype, tensor._spec.tensor_meta.dtype) for tensor in made]
 
     assert types(ShapeClass()) == types(Dispatch())
 
@@ -72,33 +66,39 @@ def test_a_linear_layer_is_known_at_new_sizes(has_bias):
         assert dispatch.cache_info().misses == 2  # the product, and the weight's transposition
 
 
+def rows_of_whole(mesh: DeviceMesh, rows: int) -> DTensor:
+    """Return a tensor with this total of rows, in shards that may be uneven."""
+    local = counted(-(-rows // mesh.size()), 8)
+    return placed(mesh, local, Shard(0), shape=torch.Size((rows, 8)), stride=(8, 1))
+
+
 @pytest.mark.parametrize(
-    ("first", "second", "is_known"),
+    ("other", "is_known"),
     [
-        ((2, 8), (3, 8), True),
-        ((2, 8), (3, 5), True),
-        ((2, 8), (1, 8), False),
-        ((2, 8), (2, 1), False),
-        ((2, 8), (0, 8), False),
-        ((2, 8), (2, 8, 2), False),
+        (lambda mesh: placed(mesh, counted(3, 8), Shard(0)), True),
+        (lambda mesh: placed(mesh, counted(3, 5), Shard(0)), True),
+        (lambda mesh: placed(mesh, counted(1, 8), Shard(0)), False),
+        (lambda mesh: placed(mesh, counted(2, 1), Shard(0)), False),
+        (lambda mesh: placed(mesh, counted(0, 8), Shard(0)), False),
+        (lambda mesh: placed(mesh, counted(2, 8, 2), Shard(0)), False),
+        # Uneven shards are known where each rank has room for two rows.
+        (lambda mesh: rows_of_whole(mesh, 9), True),
+        (lambda mesh: rows_of_whole(mesh, 11), True),
+        (lambda mesh: rows_of_whole(mesh, 4), False),
+        (lambda mesh: rows_of_whole(mesh, 3), False),
+        # Another class: by placements, type, order in memory, and gaps.
+        (lambda mesh: placed(mesh, counted(3, 8), Replicate()), False),
+        (lambda mesh: placed(mesh, counted(3, 8).half(), Shard(0)), False),
+        (lambda mesh: placed(mesh, counted(8, 3).t(), Shard(0)), False),
+        (lambda mesh: placed(mesh, counted(3, 16)[:, ::2], Shard(0)), False),
     ],
 )
-def test_sizes_that_could_matter_are_left_to_torch(first, second, is_known):
+def test_sizes_that_cannot_matter_are_known_and_all_others_left_to_torch(other, is_known):
     mesh = mesh_of(4)
     with running(ShapeClass()) as dispatch:
-        for shape in (first, second):
-            torch.relu(placed(mesh, counted(*shape), Shard(0)))
-        assert dispatch.cache_info().misses == (1 if is_known else 2)
-
-
-@pytest.mark.parametrize(("rows", "is_known"), [(9, True), (11, True), (4, False), (3, False)])
-def test_uneven_shards_are_known_where_each_rank_has_room_for_two_rows(rows, is_known):
-    mesh = mesh_of(4)
-    with running(ShapeClass()) as dispatch:
-        for total in (16, rows):
-            local = counted(-(-total // 4), 8)
-            x = placed(mesh, local, Shard(0), shape=torch.Size((total, 8)), stride=(8, 1))
-            assert torch.relu(x).shape == (total, 8)
+        torch.relu(placed(mesh, counted(2, 8), Shard(0)))
+        x = other(mesh)
+        assert torch.relu(x).shape == x.shape
         assert dispatch.cache_info().misses == (1 if is_known else 2)
 
 
@@ -108,7 +108,7 @@ def test_a_dimension_of_one_element_is_known_at_other_sizes_of_the_rest(others):
     with running(ShapeClass()) as dispatch:
         for rows in (2, 3, 4):
             x = placed(mesh, counted(4 * rows, 8), Replicate())
-            size = [4 * rows if each == 6 else each for each in others]
+            size = [4 * rows if length == 6 else length for length in others]
             made = x + placed(mesh, counted(*size), Replicate())
             assert torch.equal(made.to_local(), counted(4 * rows, 8) + counted(*size))
         assert dispatch.cache_info().misses == 1
@@ -152,28 +152,11 @@ def test_sizes_that_do_not_fit_are_refused_in_torchs_words(shape):
         y = placed(mesh, local, Shard(0), shape=torch.Size(shape), stride=stride)
         return [x + x, x + y]
 
-    assert told(ShapeClass(), mesh_of(4), added) == told(Dispatch(), mesh_of(4), added)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        lambda mesh: placed(mesh, counted(3, 8), Replicate()),
-        lambda mesh: placed(mesh, counted(3, 8).half(), Shard(0)),
-        lambda mesh: placed(mesh, counted(8, 3).t(), Shard(0)),
-        lambda mesh: placed(mesh, counted(3, 16)[:, ::2], Shard(0)),
-    ],
-    ids=["placements", "type", "order", "gaps"],
-)
-def test_what_is_of_another_class_is_not_taken_for_known(other):
     mesh = mesh_of(4)
-    with running(ShapeClass()) as dispatch:
-        torch.relu(placed(mesh, counted(2, 8), Shard(0)))
-        torch.relu(other(mesh))
-        assert dispatch.cache_info().misses == 2
+    assert results_under(ShapeClass(), mesh, added) == results_under(Dispatch(), mesh, added)
 
 
-def test_what_has_to_be_redistributed_is_decided_at_each_size():
+def test_an_op_that_redistributes_is_decided_at_each_size():
     mesh = mesh_of(4)
     with running(ShapeClass()) as dispatch:
         for rows in (2, 3, 4):

@@ -16,13 +16,13 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.shape_class import ShapeClass
+from planners.dtensor.dispatch.base import BoundedTable
 from planners.dtensor.dispatch.handlers import handling
-from planners.dtensor.dispatch.tables import BoundedTable
 from planners.dtensor.dispatch.torch_path import Handler
 
 THREADS = 8
 KINDS: list[Callable[[], InternedDispatch]] = [
-    lambda: InternedDispatch(most_plans=3),
+    lambda: InternedDispatch(most_recipes=3),
     InternedDispatch,
     lambda: ShapeClass(most_classes=2),
     ShapeClass,
@@ -55,9 +55,7 @@ def test_many_threads_get_right_results_while_entries_are_evicted(kind):
         assert list(pool.map(work, range(THREADS))) == [25] * THREADS
 
 
-@pytest.mark.parametrize("kind", [InternedDispatch, ShapeClass])
-def test_backward_runs_in_any_thread(kind):
-    mesh = mesh_of(4)
+def test_backward_runs_in_any_thread(dispatch, mesh):
     local = counted(2, 8)
 
     def gradient(number: int) -> torch.Tensor:
@@ -69,7 +67,7 @@ def test_backward_runs_in_any_thread(kind):
         return up.grad.to_local()
 
     expected = [gradient(number) for number in range(4)]
-    with running(kind()), ThreadPoolExecutor(4) as pool:
+    with running(dispatch), ThreadPoolExecutor(4) as pool:
         for found, right in zip(pool.map(gradient, range(4)), expected, strict=True):
             torch.testing.assert_close(found, right, rtol=0, atol=0)
 
@@ -80,16 +78,16 @@ def test_the_cache_may_be_read_while_another_thread_adds_to_it():
     interval = sys.getswitchinterval()
 
     def add(table: BoundedTable[Any, Any]) -> None:
-        (plan,) = table.entries.values()
+        (recipe,) = table.entries.values()
         for number in count():
-            table.add(number, plan)
+            table.add(number, recipe)
             if is_read.is_set():
                 break
 
     sys.setswitchinterval(1e-6)
     try:
         with (
-            running(InternedDispatch(most_plans=300)) as dispatch,
+            running(InternedDispatch(most_recipes=300)) as dispatch,
             ThreadPoolExecutor(1) as pool,
         ):
             torch.relu(placed(mesh, torch.ones(1, 1), Shard(0)))
@@ -105,8 +103,7 @@ def test_the_cache_may_be_read_while_another_thread_adds_to_it():
     assert entries[-1] == 300
 
 
-@pytest.mark.parametrize("kind", [InternedDispatch, ShapeClass])
-def test_an_equal_mesh_of_another_rank_gets_no_plan_of_the_first_one(kind):
+def test_an_equal_mesh_of_another_rank_gets_no_recipe_of_the_first_one(dispatch):
     """Threads that play ranks have meshes by the number of their thread, which is used again."""
     first = mesh_of(4)
     last = DeviceMesh("cpu", [0, 1, 2, 3], mesh_dim_names=first.mesh_dim_names, _rank=3)
@@ -115,10 +112,10 @@ def test_an_equal_mesh_of_another_rank_gets_no_plan_of_the_first_one(kind):
 
     def play(mesh: DeviceMesh) -> None:
         x = placed(mesh, counted(2, 8), Shard(0))
-        each = [torch.relu(x), x + 1, x.view(-1, 2, 4)] * 2
-        made.append(tuple(one._spec.mesh.get_coordinate() for one in each))
+        results = [torch.relu(x), x + 1, x.view(-1, 2, 4)] * 2
+        made.append(tuple(result._spec.mesh.get_coordinate() for result in results))
 
-    with running(kind()):
+    with running(dispatch):
         for mesh in (first, last):
             thread = Thread(target=play, args=(mesh,))
             thread.start()

@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 import torch
+from outcomes import outcome
 from small_world import mesh_of, placed, running
 from torch.autograd import forward_ad
 from torch.distributed.device_mesh import DeviceMesh
@@ -26,29 +27,27 @@ def mesh() -> DeviceMesh:
     return mesh_of(2, 2)
 
 
-def _told(made: Any) -> Any:
-    if isinstance(made, DTensor):
-        spec = vars(made._spec) | {"_hash": hash(made._spec), "mesh": id(made._spec.mesh)}
-        local = made._local_tensor
-        flags = made.requires_grad, made.is_leaf, made.grad_fn is None, local.requires_grad
-        return spec, flags, local._is_view(), local.data_ptr(), local.stride(), local.shape
-    return made
+def _described(made: Any, has_address: bool = True) -> Any:
+    if not isinstance(made, DTensor):
+        return made
+    spec = vars(made._spec) | {"_hash": hash(made._spec), "mesh": id(made._spec.mesh)}
+    local = made._local_tensor
+    flags = made.requires_grad, made.is_leaf, made.grad_fn is None, local.requires_grad
+    address = local.data_ptr() if has_address else None
+    return spec, flags, local._is_view(), address, local.stride(), local.shape
 
 
-def _both(*runs: Callable[[], Any]) -> list[list[Any]]:
-    """Return what three calls of each make in torch, and under the interned dispatch."""
+def is_as_in_torch(*runs: Callable[[], Any]) -> list[Any]:
+    """Compare three calls of each under the interned dispatch with torch's, and return those."""
     found = []
     for dispatch in (Dispatch(), InternedDispatch()):
         with running(dispatch):
-            found.append([[_outcome(run) for _ in range(3)] for run in runs])
-    return found
-
-
-def _outcome(run: Callable[[], Any]) -> Any:
-    try:
-        return _told(run())
-    except Exception as error:
-        return type(error), str(error)
+            found.append(
+                [[outcome(lambda run=run: _described(run())) for _ in range(3)] for run in runs]
+            )
+    for number, (expected, made) in enumerate(zip(*found, strict=True)):
+        assert made == expected, runs[number]
+    return found[0]
 
 
 def _locals() -> Iterator[torch.Tensor]:
@@ -61,11 +60,9 @@ def _locals() -> Iterator[torch.Tensor]:
     yield values[:24].view(4, 6).to(torch.int64)
 
 
-def test_from_local_makes_what_torch_makes(mesh):
-    cases = list(product(_locals(), *[_PLACEMENTS] * 2))
-    expected, found = _both(*(partial(placed, mesh, *each) for each in cases))
-    for case, one, other in zip(cases, expected, found, strict=True):
-        assert other == one, case
+def test_from_local_has_torchs_results(mesh):
+    cases = product(_locals(), *[_PLACEMENTS] * 2)
+    is_as_in_torch(*(partial(placed, mesh, *case) for case in cases))
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, torch.enable_grad])
@@ -81,22 +78,18 @@ def test_modes_of_autograd_make_no_difference(mesh, context):
 
     with context():
         of_all = product((local, other, torch.nn.Parameter(local)), ({}, whole))
-        expected, found = _both(
-            *(partial(placed, mesh, each, *[Shard(0)] * 2, **options) for each, options in of_all)
+        is_as_in_torch(
+            *(partial(placed, mesh, given, *[Shard(0)] * 2, **options) for given, options in of_all)
         )
-        assert found == expected
-        expected, found = _both(lambda: _told(changed(local)[0]))
-        assert found == expected
+        is_as_in_torch(lambda: changed(local)[0])
 
 
 def test_wrong_arguments_are_refused_as_by_torch(mesh):
     local = torch.ones(4, 6)
     for options in ({"shape": torch.Size((8, 6))}, {"stride": (6, 1)}):
-        expected, found = _both(lambda o=options: placed(mesh, local, Shard(0), Shard(0), **o))
-        assert found == expected
-        assert found[0][0][0] is RuntimeError
-    expected, found = _both(lambda: placed(mesh, local, Shard(5), Replicate()))
-    assert found == expected
+        (results,) = is_as_in_torch(partial(placed, mesh, local, Shard(0), Shard(0), **options))
+        assert results[0][0] is RuntimeError
+    is_as_in_torch(lambda: placed(mesh, local, Shard(5), Replicate()))
 
 
 def test_forward_gradients_are_refused_as_by_torch(mesh):
@@ -105,8 +98,7 @@ def test_forward_gradients_are_refused_as_by_torch(mesh):
             tensor = forward_ad.make_dual(torch.ones(4, 6), torch.ones(4, 6))
             return placed(mesh, tensor, Shard(0), Replicate())
 
-    expected, found = _both(dual)
-    assert found == expected
+    is_as_in_torch(dual)
 
 
 def _gradients(mesh: DeviceMesh, before: Any, after: Any, again: bool) -> list[Any]:
@@ -114,16 +106,11 @@ def _gradients(mesh: DeviceMesh, before: Any, after: Any, again: bool) -> list[A
     tensor = placed(mesh, local, *before)
     moved = tensor.redistribute(mesh, after)
     (gradient,) = torch.autograd.grad((moved * moved).sum(), tensor, create_graph=again)
-    told = [_described(gradient), gradient.grad_fn is None]
+    found = [_described(gradient, has_address=False)]
     if again:
         (second,) = torch.autograd.grad(gradient.sum(), local)
-        told.append((second.shape, second.stride()))
-    return told
-
-
-def _described(made: DTensor) -> Any:
-    spec = vars(made._spec) | {"_hash": hash(made._spec), "mesh": id(made._spec.mesh)}
-    return spec, made.requires_grad, made._local_tensor.shape, made._local_tensor.stride()
+        found.append((second.shape, second.stride()))
+    return found
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -131,13 +118,11 @@ def test_gradients_lie_as_in_torch(mesh, again):
     wanted = (Shard(0), Shard(1), Replicate())
     every = list(product(product(_PLACEMENTS, repeat=2), product(wanted, repeat=2)))
     cases = every[::7]  # with all that a mesh dimension may do
-    expected, found = _both(*(partial(_gradients, mesh, *each, again) for each in cases))
-    for case, one, other in zip(cases, expected, found, strict=True):
-        assert other == one, case
+    is_as_in_torch(*(partial(_gradients, mesh, *case, again) for case in cases))
 
 
 def _calls(method: str, owner: Any, run: Callable[[], Any]) -> list[int]:
-    """Return how often torch's function is called in each of three calls."""
+    """Count the calls of torch's function in each of three runs."""
     counts = []
     for _ in range(3):
         with mock.patch.object(owner, method, wraps=getattr(owner, method)) as called:
@@ -146,7 +131,7 @@ def _calls(method: str, owner: Any, run: Callable[[], Any]) -> list[int]:
     return counts
 
 
-def test_autograd_has_no_part_in_what_takes_no_gradient(mesh):
+def test_autograd_has_no_part_where_no_gradient_is_taken(mesh):
     local = torch.ones(4, 6)
     with running(InternedDispatch()):
         calls = _calls("forward", _FromTorchTensor, lambda: placed(mesh, local, Shard(0), Shard(0)))
@@ -177,5 +162,4 @@ def test_a_gradient_of_another_type_is_cast_as_in_torch(mesh):
         (gradient,) = torch.autograd.grad(moved.sum(), local)
         return moved.dtype, gradient.dtype, gradient.tolist()
 
-    expected, found = _both(run)
-    assert found == expected
+    is_as_in_torch(run)

@@ -71,7 +71,7 @@ def test_a_step_has_the_same_bits_and_torch_decides_as_often(name, path):
     assert held(path)["left_out"] == {}
 
 
-def test_every_op_is_in_it_in_order_with_what_it_moved(path):
+def test_every_op_is_in_it_in_order_with_its_moved_inputs(path):
     mesh = mesh_of(2, 2)
     x = placed(mesh, counted(2, 4), Shard(0), Replicate()).requires_grad_()
     y = placed(mesh, counted(4, 4), Replicate(), Partial())
@@ -118,7 +118,7 @@ def test_no_value_is_in_it(path):
     captured(path, step)
     text = path.read_text()
     assert "0.42" not in text
-    times = [each["args"][1] for each in held(path)["calls"] if each["op"] == "aten.mul.Tensor"]
+    times = [call["args"][1] for call in held(path)["calls"] if call["op"] == "aten.mul.Tensor"]
     assert times[1:] == [{"number": "float", "index": 1}, {"number": "int", "index": 2}]
 
 
@@ -136,10 +136,10 @@ def test_private_names_are_not_in_a_hashed_file(path, secret_op):
     captured(path, step, hash_names=True)
     assert SECRET not in path.read_text()
     assert ops(path) == ["aten.relu.default"]
-    assert held(path)["left_out"] == {"an op whose name is private": 1}
+    assert held(path)["left_out"] == {"an op with a private name": 1}
 
 
-def test_what_cannot_be_written_down_is_counted(path):
+def test_ops_that_cannot_be_written_down_are_counted(path):
     mesh = mesh_of(4)
     x = placed(mesh, counted(2, 4), Shard(0))
     logits = placed(mesh, counted(4, 2), Shard(1)).requires_grad_()
@@ -185,8 +185,8 @@ def test_an_accelerated_step_is_captured_alike(path, tmp_path):
     with accelerate():
         captured(other, step)
     first, second = held(path), held(other)
-    assert [(each["op"], each["results"], each["moves"]) for each in second["calls"]] == [
-        (each["op"], each["results"], each["moves"]) for each in first["calls"]
+    assert [(call["op"], call["results"], call["moves"]) for call in second["calls"]] == [
+        (call["op"], call["results"], call["moves"]) for call in first["calls"]
     ]
     for part in ("sequence", "tensors", "results", "left_out"):
         assert second[part] == first[part]
@@ -237,7 +237,7 @@ def test_a_script_without_such_ops_is_warned_and_goes_on(path):
 
 def test_strided_shards_and_norms_are_in_it(path):
     captured(path, STEPS["sharded"]())
-    kinds = {each[0] for tensor in held(path)["tensors"] for each in tensor["placements"]}
+    kinds = {placement[0] for tensor in held(path)["tensors"] for placement in tensor["placements"]}
     assert kinds == {"replicate", "shard", "strided", "norm"}
 
 

@@ -1,4 +1,4 @@
-"""A captured step is called again as it was, under every variant, without values and memory."""
+"""A captured step is replayed under every variant, without values and memory."""
 
 import copy
 import json
@@ -25,18 +25,13 @@ from hypothesis import HealthCheck, given, settings
 
 @pytest.fixture(scope="module", params=STEPS)
 def taken(request, tmp_path_factory):
-    """Capture the second call of a step; return the file, and what torch's cache was asked."""
+    """Capture the second call of a step; return the file, and the counts of torch's cache."""
     path = tmp_path_factory.mktemp("steps") / f"{request.param}.json.gz"
     step = STEPS[request.param]()
     step()
     clear_torch_caches()
     captured(path, step)
     return path, torch._C._get_DTensor_sharding_propagator_cache_stats()
-
-
-def of_ops(path, step):
-    captured(path, step)
-    return path
 
 
 def held(path):
@@ -109,8 +104,8 @@ def test_ops_that_change_their_input_find_it_as_it_was(path):
         for _ in range(3):
             prepared.begin()
             decision = prepared.run()
-    assert [str(each.placements) for each in decision.outputs] == ["(Shard(dim=1),)"] * 2
-    assert [tuple(each._local_tensor.shape) for each in decision.outputs] == [(2, 4)] * 2
+    assert [str(output.placements) for output in decision.outputs] == ["(Shard(dim=1),)"] * 2
+    assert [tuple(output._local_tensor.shape) for output in decision.outputs] == [(2, 4)] * 2
     for name in ("before", "interned", "shape-class"):
         assert checked(name, problem).quality["unlike_recorded"] == 0
 
@@ -123,7 +118,7 @@ def test_an_op_that_reads_a_value_is_called_too(path):
     assert checked("upstream", problem).quality["unlike_recorded"] == 0
 
 
-def test_what_cannot_be_called_here_is_counted(path):
+def test_calls_that_cannot_be_made_here_are_counted(path):
     x = placed(mesh_of(4), counted(2, 4), Shard(0))
     captured(path, lambda: [torch.relu(x), torch.sigmoid(x), torch.equal(x, x), torch.sigmoid(x)])
     document = held(path)
@@ -146,9 +141,9 @@ def test_a_model_of_any_size_takes_no_memory(path):
     captured(path, lambda: torch.relu(x) @ placed(mesh, counted(4, 4), Replicate()))
     document = held(path)
     large = 2**20
-    for each in (*document["tensors"], *document["results"]):
-        each["shape"] = [size * large for size in each["shape"]]
-        each["stride"] = [step * large if step > 1 else 1 for step in each["stride"]]
+    for record in (*document["tensors"], *document["results"]):
+        record["shape"] = [size * large for size in record["shape"]]
+        record["stride"] = [step * large if step > 1 else 1 for step in record["stride"]]
     path.write_text(json.dumps(document))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert checked("upstream", problem_in(path)).quality["unlike_recorded"] == 0
@@ -162,9 +157,7 @@ def test_it_runs_on_other_machines_with_as_many_gpus_and_no_others(taken):
     assert problem.facts()["ranks per host"] == ranks
     with pytest.raises(UsageError) as refused:
         FAMILY.work.build(WorkloadSpec(str(path)), find_topology("dgx_h100", 16))
-    assert str(refused.value) == (
-        f"{path} was recorded in a world of {ranks} ranks: ask for as many GPUs (-n {ranks})."
-    )
+    assert all(part in str(refused.value) for part in (str(path), f"-n {ranks}"))
 
 
 def test_a_file_is_called_by_its_name_and_its_content(taken):
@@ -175,17 +168,17 @@ def test_a_file_is_called_by_its_name_and_its_content(taken):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "said"),
+    ("parameters", "named"),
     [
         ({"caches": "hot"}, "one of cold, warm, not 'hot'."),
         ({"calls": "0"}, "must be a whole number of at least 1, not '0'."),
         ({"dims": "2"}, "Unknown parameter of workload "),
     ],
 )
-def test_a_parameter_that_cannot_be_is_said(parameters, said, taken):
+def test_an_impossible_parameter_is_named(parameters, named, taken):
     with pytest.raises(UsageError) as refused:
         FAMILY.label(WorkloadSpec(str(taken[0]), parameters))
-    assert said in str(refused.value)
+    assert named in str(refused.value)
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +203,7 @@ def written(path, document):
 
 
 @pytest.mark.parametrize(
-    ("way", "value", "said"),
+    ("way", "value", "named"),
     [
         (("ranks",), 10**6, "'ranks': Expected `int` <= 131072."),
         (("ranks",), 3, "a mesh must have no rank beyond those of the world, 3."),
@@ -233,11 +226,7 @@ def written(path, document):
         (("calls", 0, "op"), "import os", "'calls[0].op': "),
         (("calls", 0, "args", 0), {"tensor": 99}, "an index must be below the length of 'tensors'"),
         (("calls", 0, "args", 0), {"path": "/etc"}, "'calls[0].args[0]': Object contains unk"),
-        (
-            ("calls", 0, "args", 0),
-            {"index": 1},
-            "an argument must have one field, or number and index",
-        ),
+        (("calls", 0, "args", 0), {"index": 1}, "one field, or number and index"),
         (("calls", 0, "args"), {}, "'calls[0].args': Expected `array`, got `object`."),
         (("calls", 0, "kwargs"), [], "'calls[0].kwargs': Expected `object`, got `array`."),
         (("calls", 0, "results"), [-1], "'calls[0].results[0]': Expected `int` >= 0."),
@@ -251,12 +240,12 @@ def written(path, document):
         (("shardbench",), 1, "is no file that shardbench.capture wrote."),
     ],
 )
-def test_a_value_that_cannot_be_is_named(way, value, said, document, path):
+def test_an_impossible_value_is_named(way, value, named, document, path):
     changed = copy.deepcopy(document)
     change(changed, [(way, "put", value)])
     with pytest.raises(UsageError) as refused:
         FAMILY.brings(WorkloadSpec(str(written(path, changed))))
-    assert said in str(refused.value)
+    assert named in str(refused.value)
     assert str(refused.value).startswith(str(path))
     assert is_one_sentence(str(refused.value))
 
@@ -267,16 +256,14 @@ def test_a_file_of_which_nothing_can_be_called_is_refused(document, path):
         tensor["dtype"] = "float7"
     with pytest.raises(UsageError) as refused:
         problem_in(written(path, changed))
-    assert str(refused.value) == (
-        f"{path}: none of its calls can be made here: no such dtype here."
-    )
+    assert all(part in str(refused.value) for part in (str(path), "no such dtype here"))
 
 
 def test_a_tensor_is_not_split_into_all_that_there_could_be(document, path):
     changed = copy.deepcopy(document)
     for tensor in changed["tensors"]:
         tensor["shape"], tensor["stride"] = [2**40, 1], [1, 1]
-    split = next(each for each in changed["calls"] if each["op"] == "aten.split.Tensor")
+    split = next(call for call in changed["calls"] if call["op"] == "aten.split.Tensor")
     split["args"][1] = 1
     assert "too many results" in str(problem_in(written(path, changed)).facts()["not replayed"])
 

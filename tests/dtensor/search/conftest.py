@@ -12,7 +12,7 @@ from planners.dtensor.programs.world import start_world
 
 @pytest.fixture(scope="module")
 def meshes() -> Iterator[dict[tuple[int, ...], DeviceMesh]]:
-    """Meshes by shape, in a world of 16 ranks of which this process plays the first."""
+    """Return meshes by shape, in a world of 16 ranks; this process plays the first."""
     if dist.is_initialized():
         dist.destroy_process_group()
     start_world(16)

@@ -1,4 +1,4 @@
-"""Arguments of any form, numbers of any type and specs that change make what they make in torch."""
+"""Arguments of any form, numbers of any type and specs that change give torch's results."""
 
 import copy
 import warnings
@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from random_programs import described
-from small_world import counted, mesh_of, placed, running
-from told import operands, program, told
+from outcomes import results_under
+from small_world import counted, mesh_of, operands, placed, program, running
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
@@ -25,12 +24,11 @@ def test_views_share_the_storage_of_their_base_as_in_torch(dispatch, mesh):
         x, _ = operands(mesh)
         base = x.untyped_storage()._cdata
         views = (x.t(), x.view(-1, 2, 4), x.detach(), x.unsqueeze(0), x.clone(), x + 1, x.view(-1))
-        return [each.untyped_storage()._cdata == base for each in views]
+        return [view.untyped_storage()._cdata == base for view in views]
 
-    seen = told(dispatch, mesh, storages)
-    assert seen == told(Dispatch(), mesh, storages)
-    assert seen[0][:4] == [True] * 4
-    assert seen[0][4:6] == [False] * 2
+    seen = results_under(dispatch, mesh, storages)
+    assert seen == results_under(Dispatch(), mesh, storages)
+    assert seen[0][:6] == [True] * 4 + [False] * 2
 
 
 # Arguments
@@ -75,6 +73,13 @@ FORMS: dict[str, Callable[[DTensor, DTensor], Any]] = {
         torch.tensor(3.0) + x,
         x * torch.tensor(2.0, dtype=torch.float64),
     ],
+    "a plain tensor of one element": lambda x, y: x * torch.full((1,), 2.0),  # warned of
+    "a plain tensor of many elements": lambda x, y: x + torch.ones(8, 8),  # refused
+    "whole numbers and a number of either type": lambda x, y: [
+        op(x.long(), number)
+        for op in (torch.pow, torch.clamp, torch.remainder)
+        for number in (2, 2.0)
+    ],
     "a type": lambda x, y: [x.to(torch.float64), x.half(), x.long(), x.to(torch.float64)],
     "a size in many ways": lambda x, y: [
         x.view(-1, 2, 4),
@@ -84,7 +89,7 @@ FORMS: dict[str, Callable[[DTensor, DTensor], Any]] = {
         x.unsqueeze(1).expand(-1, 3, -1),
     ],
     "an index": lambda x, y: [x[:, 2], x[:, 1:3], x[..., 0], x[:, None]],
-    "what has a default": lambda x, y: [
+    "defaults": lambda x, y: [
         torch.nn.functional.gelu(x),
         torch.nn.functional.gelu(x, approximate="tanh"),
         torch.nn.functional.leaky_relu(x - 30),
@@ -94,7 +99,7 @@ FORMS: dict[str, Callable[[DTensor, DTensor], Any]] = {
         torch.clamp(x, max=9),
     ],
     "a copy": lambda x, y: [copy.deepcopy(x) + 1, x.clone() + 1, torch.empty_like(x).copy_(x)],
-    "what is being reduced": lambda x, y: [
+    "a reduction under way": lambda x, y: [
         waited := placed(x.device_mesh, x.to_local(), Partial()).redistribute(
             placements=[Replicate()], async_op=True
         ),
@@ -119,39 +124,16 @@ FORMS: dict[str, Callable[[DTensor, DTensor], Any]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_all_forms_of_arguments_make_what_they_make_in_torch(form, dispatch, mesh):
+def test_all_forms_of_arguments_have_torchs_results(form, dispatch, mesh):
     def make(mesh: DeviceMesh) -> Any:
         x = placed(mesh, counted(2, 8), Shard(0))
         y = placed(mesh, counted(2, 8) - 3, Shard(0))
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             made = FORMS[form](x, y)
-        return [made, [str(each.message) for each in warned]]
+        return [made, [str(warning.message) for warning in warned]]
 
-    assert told(dispatch, mesh, make) == told(Dispatch(), mesh, make)
-
-
-def test_mixing_with_a_plain_tensor_is_refused_as_in_torch(dispatch, mesh):
-    x, _ = operands(mesh)
-    for each in (Dispatch(), dispatch):
-        with running(each):
-            for _ in range(2):
-                with pytest.raises(
-                    RuntimeError,
-                    match=r"^aten\.add\.Tensor:? got mixed torch\.Tensor and DTensor, need to "
-                    r"convert all torch\.Tensor to DTensor before calling distributed operators!",
-                ):
-                    x + torch.ones(8, 8)
-
-
-def test_a_plain_tensor_of_one_element_is_warned_of_as_in_torch(dispatch, mesh):
-    x, _ = operands(mesh)
-    for each in (Dispatch(), dispatch):
-        with running(each):
-            for _ in range(2):
-                with pytest.warns(UserWarning, match="Found a non-scalar tensor with numel=1"):
-                    made = x * torch.full((1,), 2.0)
-                assert described(made, True) == described(x * 2.0, True)
+    assert results_under(dispatch, mesh, make) == results_under(Dispatch(), mesh, make)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float16, torch.float32])
@@ -163,18 +145,7 @@ def test_a_number_of_each_type_makes_the_type_that_it_makes_in_torch(
         x = placed(mesh, counted(2, 8, dtype=dtype), Shard(0))
         return [made for number in numbers for made in (x + number, x * number, x > number)]
 
-    assert told(dispatch, mesh, make) == told(Dispatch(), mesh, make)
-
-
-@pytest.mark.parametrize(
-    "op", [torch.pow, torch.clamp, torch.remainder], ids=lambda op: op.__name__
-)
-def test_a_number_that_is_no_tensor_makes_the_type_that_it_makes_in_torch(op, dispatch, mesh):
-    def make(mesh: DeviceMesh) -> list[torch.Tensor]:
-        x = placed(mesh, counted(2, 8, dtype=torch.int64), Shard(0))
-        return [op(x, number) for number in (2, 2.0)]
-
-    assert told(dispatch, mesh, make) == told(Dispatch(), mesh, make)
+    assert results_under(dispatch, mesh, make) == results_under(Dispatch(), mesh, make)
 
 
 def test_an_op_whose_inputs_are_moved_is_a_hit(dispatch, mesh):
@@ -193,15 +164,6 @@ def test_an_op_whose_inputs_are_moved_is_a_hit(dispatch, mesh):
             )
 
 
-def test_other_numbers_are_hits(dispatch, mesh):
-    x, _ = operands(mesh)
-    with running(dispatch):
-        for number in range(20):
-            assert torch.equal((x * (number + 0.5)).to_local(), x.to_local() * (number + 0.5))
-            x + number
-        assert dispatch.cache_info()[:2] == (38, 2)
-
-
 # Specs
 
 
@@ -210,17 +172,17 @@ def test_a_spec_that_was_changed_in_place_is_not_taken_for_the_old_one(dispatch,
         x, weight = operands(mesh)
         made = [torch.relu(x), x @ weight]
         other = copy.deepcopy(x)
-        for each in (other, x):
-            each._spec.placements = (Replicate(),)
-            meta = each._spec.tensor_meta
-            each._spec.tensor_meta = meta._replace(shape=torch.Size((2, 8)))
-            made += [torch.relu(each), each @ weight]
+        for tensor in (other, x):
+            tensor._spec.placements = (Replicate(),)
+            meta = tensor._spec.tensor_meta
+            tensor._spec.tensor_meta = meta._replace(shape=torch.Size((2, 8)))
+            made += [torch.relu(tensor), tensor @ weight]
         return made
 
     # Torch's own cache may take it for the old one, the second time, if their hashes meet.
-    right, torchs = told(Uncached(), mesh, changed), told(Dispatch(), mesh, changed)
-    for outcome in told(dispatch, mesh, changed):
-        for one, *allowed in zip(outcome, right[0], *torchs, strict=True):
+    right, torchs = (results_under(other, mesh, changed) for other in (Uncached(), Dispatch()))
+    for results in results_under(dispatch, mesh, changed):
+        for one, *allowed in zip(results, right[0], *torchs, strict=True):
             assert one in allowed
 
 
@@ -232,7 +194,7 @@ def test_tensors_that_were_made_before_a_spec_was_changed_keep_theirs(dispatch, 
         assert operands(mesh)[0].placements == (Shard(0),)
 
 
-def test_specs_with_the_same_hash_do_not_get_the_plan_of_the_other(dispatch, mesh):
+def test_specs_with_the_same_hash_do_not_share_a_recipe(dispatch, mesh):
     def collided(mesh: DeviceMesh) -> list[torch.Tensor]:
         made = []
         for local, placement in (
@@ -247,16 +209,18 @@ def test_specs_with_the_same_hash_do_not_get_the_plan_of_the_other(dispatch, mes
             made += [torch.relu(x), x + 1, x + x, x.t(), x.view(x.shape), x.sum(0)]
         return made
 
-    assert told(dispatch, mesh, collided) == told(Dispatch(), mesh, collided)
+    assert results_under(dispatch, mesh, collided) == results_under(Dispatch(), mesh, collided)
 
 
-def test_equal_meshes_that_are_not_the_same_give_what_torch_gives(dispatch, mesh):
+def test_equal_meshes_that_are_not_the_same_have_torchs_results(dispatch, mesh):
     def on_equal_meshes(mesh: DeviceMesh) -> list[Any]:
         made = []
         for _ in range(3):
             x, weight = operands(DeviceMesh("cpu", [0, 1, 2, 3]))
-            made += [each._local_tensor for each in program(x, weight)]
-            made += [each.placements for each in program(x, weight)]
+            made += [tensor._local_tensor for tensor in program(x, weight)]
+            made += [tensor.placements for tensor in program(x, weight)]
         return made
 
-    assert told(dispatch, mesh, on_equal_meshes) == told(Dispatch(), mesh, on_equal_meshes)
+    assert results_under(dispatch, mesh, on_equal_meshes) == results_under(
+        Dispatch(), mesh, on_equal_meshes
+    )
