@@ -2,7 +2,6 @@
 
 from harness.contract.abilities.captured_file import Names
 from harness.contract.abilities.explanation import Explanation, Question, Section
-from harness.contract.abilities.history import History
 from harness.contract.abilities.inventory import (
     Column,
     Imported,
@@ -10,7 +9,7 @@ from harness.contract.abilities.inventory import (
     ImportRequest,
     Inventory,
 )
-from harness.contract.abilities.releases import Releases
+from harness.contract.abilities.series import Commits, Releases, Series
 from harness.contract.abilities.topology import LibraryTopology, TopologyRow, TopologyTrap
 from harness.contract.declarations import Counter, Moving, Planning, Study, Workload
 from harness.contract.family import Abilities, Family, Implementation
@@ -35,11 +34,11 @@ __all__ = [
     "Abilities",
     "Claim",
     "Column",
+    "Commits",
     "Counter",
     "Explanation",
     "Family",
     "Goal",
-    "History",
     "Implementation",
     "ImportRequest",
     "Imported",
@@ -62,6 +61,7 @@ __all__ = [
     "RegistryError",
     "Releases",
     "Section",
+    "Series",
     "ShardbenchError",
     "Study",
     "SupportedReleases",

@@ -3,9 +3,9 @@
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.dimspec.capture import capturing
 from planners.dimspec.decision import Decision
-from planners.dimspec.history.declared import HISTORY
 from planners.dimspec.inventory import inventory
 from planners.dimspec.problem import DimSpecProblem
+from planners.dimspec.series.declared import SERIES
 from planners.dimspec.suite import GOALS, OVERVIEW, STUDIES
 from planners.dimspec.workloads import WORKLOADS, brings, label
 
@@ -61,5 +61,5 @@ FAMILY: Family[DimSpecProblem, Decision] = Family(
     studies=STUDIES,
     goals=GOALS,
     overview=OVERVIEW,
-    abilities=Abilities(capture=capturing, history=HISTORY, inventory=inventory),
+    abilities=Abilities(capture=capturing, inventory=inventory, series=SERIES),
 )

@@ -6,7 +6,7 @@ Nothing here imports torch: listing variants must be quick.
 from typing import TYPE_CHECKING
 
 from harness.contract import Abilities, Counter, Family, Quality
-from planners.dtensor.releases.declared import RELEASES
+from planners.dtensor.series.declared import SERIES
 from planners.dtensor.suite import GOALS, OVERVIEW, STUDIES
 from planners.dtensor.workloads import WORKLOADS, brings, label
 
@@ -72,6 +72,6 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
         explain="planners.dtensor.explain:explain",
         capture="planners.dtensor.capture.recording:capturing",
         inventory="planners.dtensor.counting.inventory:inventory",
-        releases=RELEASES,
+        series=SERIES,
     ),
 )

@@ -5,8 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from toy_library import family
-from toy_releases import SOURCE, declared, write_installed, write_wheel
+from toy_library import declared, family, library_files, write_files, write_installed, write_wheel
 
 from harness.contract.registry import Registry
 from shardbench.cli import main
@@ -27,7 +26,7 @@ def with_figures(capsys, monkeypatch, tmp_path):
     wheels = tmp_path / "wheels"
     for release, scans in SCANS.items():
         write_wheel(wheels, release, scans)
-    registry = Registry([family(releases=declared(tmp_path))])
+    registry = Registry([family(declared(tmp_path))])
     monkeypatch.setattr("shardbench.commands.releases.found_registry", lambda: registry)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
@@ -46,7 +45,7 @@ def with_figures(capsys, monkeypatch, tmp_path):
 @pytest.fixture
 def shardbench(with_figures, monkeypatch):
     """What one test looks at is not drawn for the others."""
-    monkeypatch.setattr("reports.series.releases_page.draw", lambda *_: None)
+    monkeypatch.setattr("reports.series.figure.draw", lambda *_: None)
     return with_figures
 
 
@@ -57,7 +56,7 @@ def test_a_range_is_installed_measured_and_drawn(with_figures, tmp_path):
     table = [line.split()[0] for line in out.splitlines() if line.startswith(ALL)]
     assert table[:3] == list(ALL)
     assert "2.0.0: enumerate makes" in out
-    assert "toylib.look" in out
+    assert "planning.look" in out
     assert "All 3 releases decide the same." in out
     assert sorted(each.name for each in (tmp_path / "history").iterdir()) == [
         *("history.csv", "history.jsonl", "history.md", "history.png", "history.svg")
@@ -73,14 +72,14 @@ def test_a_release_that_is_not_there_is_told_and_the_rest_goes_on(shardbench):
     code, out, err = shardbench("toylib", "1.0.0", "9.9.9", "--repeat", "2", *ONE)
     assert code == 0
     assert "toylib 9.9.9 could not be installed: No matching distribution found" in err
-    assert "9.9.9 was not run: " in out
+    assert "9.9.9 did not run: " in out
     assert "\n1.0.0 " in out
 
 
 def test_nothing_that_runs_is_a_failure(shardbench):
     code, out, _ = shardbench("toylib", "9.9.9", "--repeat", "2", *ONE)
     assert code == 1
-    assert "9.9.9 was not run: " in out
+    assert "9.9.9 did not run: " in out
 
 
 def test_without_an_index_a_range_has_what_is_installed(shardbench, monkeypatch, tmp_path):
@@ -130,13 +129,11 @@ def test_a_release_that_failed_is_tried_again(shardbench, tmp_path):
     installed = write_installed(kept, "0.9.0", source="raise ImportError('needs CUDA')")
     code, out, _ = shardbench("toylib", "0.9.0", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
     assert code == 0
-    assert "0.9.0 was not run: toylib 0.9.0 raised ImportError: needs CUDA." in out
+    assert "0.9.0 did not run: toylib 0.9.0 raised ImportError: needs CUDA." in out
     assert "From 1.0.0 to 2.0.0: " in out
-    (installed / "toylib" / "__init__.py").write_text(
-        SOURCE.format(release="0.9.0", scans=1, copies=0)
-    )
+    write_files(installed, library_files("0.9.0"))
     code, out, _ = shardbench("toylib", "0.9.0", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
-    assert "was not run" not in out
+    assert "did not run" not in out
     assert "From 0.9.0 to 2.0.0: " in out
 
 
