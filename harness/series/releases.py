@@ -1,11 +1,12 @@
 """Measure releases of a library as the variants of a family, and resume the stored ones."""
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from msgspec import structs
@@ -15,12 +16,9 @@ from harness.contract import (
     Family,
     Measured,
     Prepared,
-    Recorder,
     Series,
     ShardbenchError,
-    Topology,
     Upstream,
-    WorkloadSpec,
     is_observing,
 )
 from harness.contract.registry import Registry
@@ -81,26 +79,15 @@ def measure(
     return [*stored, *cells]
 
 
-class _ReleaseWork:
-    """The work on problems and decisions, which is the driver's own."""
-
-    def build(self, workload: WorkloadSpec, topology: Topology) -> DriverRequest:
-        return request_of(workload, topology)
-
-    def facts(self, _: DriverRequest) -> Mapping[str, float | str]:
-        return {}
-
-    def fingerprint(self, answer: Answer) -> str:
-        return answer.fingerprint
-
-    def validate(self, _: DriverRequest, __: Answer) -> None:
-        pass
-
-    def quality(self, _: DriverRequest, answer: Answer) -> Mapping[str, float]:
-        return answer.quality if isinstance(answer, Counted) else {}
-
-    def observe(self, _: Recorder) -> AbstractContextManager[None]:
-        return nullcontext()
+# The driver builds the problem and validates the decision.
+_WORK: Any = SimpleNamespace(
+    build=request_of,
+    facts=lambda problem: {},
+    fingerprint=lambda answer: answer.fingerprint,
+    validate=lambda problem, answer: None,
+    quality=lambda problem, answer: answer.quality if isinstance(answer, Counted) else {},
+    observe=lambda recorder: nullcontext(),
+)
 
 
 def family_of(
@@ -113,7 +100,7 @@ def family_of(
     family: Family[DriverRequest, Answer] = Family(
         name=declared.library,
         summary=f"releases of {declared.library}",
-        implementation=_ReleaseWork(),
+        implementation=_WORK,
         qualities=declared.qualities,
         counters=tuple(Counter(*named) for named in declared.counters.items()),
         phases=declared.releases.phases if declared.releases else (),

@@ -1,7 +1,7 @@
 """The figure of a series: calls of each commit as a curve, or calls and CPU time of releases."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -22,9 +22,8 @@ _LEGEND: dict[str, Any] = {"columnspacing": 1.0, "handlelength": 1.2, "handletex
 _ROW_INCHES, _AROUND_INCHES = 0.26, 1.05
 
 _HEIGHT = 2.7
-_MOST_TICKS = 12
+_MOST_TICKS = 8
 _ROWS = 5
-_LEAST_APART = 0.06
 
 
 def draw(views: Sequence[View], data: pd.DataFrame) -> Drawing | None:
@@ -135,8 +134,9 @@ def _draw_curve(axes: Axes, view: View, part: str, colour: str) -> None:
     axes.plot(places, values, color=colour, linewidth=1.2, drawstyle="steps-post")
     points = axes.scatter(places, values, s=9, color=colour, linewidths=0, zorder=3)
     points.set_urls([f"#{name}" for *_, name in ran])
-    for start, end in _gaps([run.is_ok for run in view.runs]):
-        axes.axvspan(start - 0.5, end + 0.5, color="#E4E4E4", linewidth=0)
+    for place, run in enumerate(view.runs):
+        if not run.is_ok:
+            axes.axvspan(place - 0.5, place + 0.5, color="#E4E4E4", linewidth=0)
     low, high = min(values), max(values)
     # Room for the names of steps above the curve, and for ticks at round numbers.
     axes.set_ylim(low / 1.6, high * (high / low) ** 0.6 * 3)
@@ -175,29 +175,10 @@ def _name_steps(axes: Axes, placed: list[tuple[float, Step]], name: str) -> None
         )
 
 
-def _gaps(ok: list[bool]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last place of each stretch that does not run."""
-    start: int | None = None
-    for place, is_ok in enumerate([*ok, True]):
-        if not is_ok and start is None:
-            start = place
-        elif is_ok and start is not None:
-            yield start, place - 1
-            start = None
-
-
 def _name_dates(axes: Axes, view: View) -> None:
-    """Name the first commit of each year, or of each month or day where there are few years."""
     dates = [run.point.date for run in view.runs]
-    for length in (10, 7, 4):
-        firsts = [
-            p for p, date in enumerate(dates) if not p or date[:length] != dates[p - 1][:length]
-        ]
-        if len(firsts) <= _MOST_TICKS:
-            break
-    apart = _LEAST_APART * len(dates)
-    shown = [
-        p for p, after in zip(firsts, [*firsts[1:], math.inf], strict=True) if after - p > apart
-    ]
-    axes.set_xticks(shown, [dates[place][:length] for place in shown])
+    axes.xaxis.set_major_locator(MaxNLocator(_MOST_TICKS, integer=True))
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda place, _: dates[int(place)] if 0 <= place < len(dates) else "")
+    )
     axes.set_xlabel("commits that touch the paths that decide, one after another")
