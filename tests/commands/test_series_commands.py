@@ -121,7 +121,7 @@ def test_a_release_that_is_not_there_is_told_and_the_rest_goes_on(releases):
 def test_without_an_index_a_range_has_what_is_installed(releases, monkeypatch, tmp_path):
     keep("1.0.0", "2.0.0")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "none"))
-    code, out, err = releases("toylib", "1.0.0..", "--repeat", "2", *ONE)
+    code, _, err = releases("toylib", "1.0.0..", "--repeat", "2", *ONE)
     assert code == 0
     assert "A range has only the releases that are installed." in err
     assert [row["release"] for row in rows("history")] == ["1.0.0", "2.0.0"]
