@@ -67,7 +67,7 @@ bench-smoke: setup
 	SHARDBENCH_ASV_SMOKE=1 $(BIN)/python -m asv run -E existing --quick --dry-run
 
 # A library's own commits: TORCHREC or COLOSSALAI is a path or an address of its repository, RANGE is
-# A..B. What is counted is kept in history/, and asv's pages are made from it.
+# A..B. Counts are kept in history/, and asv's pages are made from them.
 LIBRARY := $(if $(COLOSSALAI),colossalai,torchrec)
 UPSTREAM := upstreams/$(LIBRARY).git
 history: setup

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from benchmarks.checks import Checks, build, check_all, is_different, value_of
-from benchmarks.outline import Figure, Outline
-from harness.contract import Family, Prepared
+from benchmarks.outline import Outline
+from harness.contract import Family, Prepared, Quality
 from harness.contract.registry import Registry
 from harness.measuring.check import Checked
 from harness.measuring.counting import count_work
@@ -168,7 +168,7 @@ def python_calls(prepared: Prepared[Any]) -> float:
         prepared.close()
 
 
-def tracking(figure: Figure) -> Callable[..., float]:
+def tracking(figure: Quality) -> Callable[..., float]:
     """Return the benchmark of a quality or a counter, which is that of the checked call."""
 
     @_with_attributes(unit=figure.unit, less_is_better=figure.better == "lower")

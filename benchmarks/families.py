@@ -7,22 +7,19 @@ of the registry. Families of other packages are found like those of this project
 import importlib
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-import benchmarks.dimspec
-import benchmarks.dtensor
-import benchmarks.embedding
-import benchmarks.reshard
 from benchmarks.base import FamilyBenchmarks, tracking
 from benchmarks.checks import Checks
 from benchmarks.outline import Outline, note, outlines
 from harness.contract.registry import Registry, load_registry
 
-_CACHES = {
-    "dimspec": benchmarks.dimspec.setup_cache,
-    "dtensor": benchmarks.dtensor.setup_cache,
-    "embedding": benchmarks.embedding.setup_cache,
-    "reshard": benchmarks.reshard.setup_cache,
+# asv knows a cache by the line that its function begins at: one line for each family.
+_CACHES: dict[str, Callable[[FamilyBenchmarks], Checks]] = {
+    "dimspec": lambda suite: suite.check_cells(),
+    "dtensor": lambda suite: suite.check_cells(),
+    "embedding": lambda suite: suite.check_cells(),
+    "reshard": lambda suite: suite.check_cells(),
 }
 
 
@@ -55,7 +52,7 @@ def benchmark_classes(
 
 
 def _identifier(name: str) -> str:
-    return re.sub(r"\W", "_", name)  # asv takes what is behind a hyphen for a parameter
+    return re.sub(r"\W", "_", name)  # asv takes the text after a hyphen for a parameter
 
 
 def _import_planners(registry: Registry) -> None:

@@ -7,6 +7,7 @@ import typer
 
 from harness.contract import Family
 from harness.contract.registry import load_registry
+from harness.series.points import Kind, libraries
 from harness.topologies.lookup import presets
 
 _KINDS = ("families", "variants", "workloads", "topologies")
@@ -72,20 +73,18 @@ def topologies(incomplete: str) -> Found:
     return _beginning(((name, row.gpu) for name, row in presets().items()), incomplete)
 
 
-def libraries(incomplete: str) -> Found:
+def libraries_with_releases(incomplete: str) -> Found:
     """Complete the name of a library with releases to measure."""
-    from harness.contract.family import load
-
-    declared = (load(family.abilities.releases) for family in load_registry().families)
-    return _beginning(((each.library, "") for each in declared if each), incomplete)
+    return _libraries("releases", incomplete)
 
 
-def libraries_with_history(incomplete: str) -> Found:
+def libraries_with_commits(incomplete: str) -> Found:
     """Complete the name of a library with commits to measure."""
-    from harness.contract.family import load
+    return _libraries("commits", incomplete)
 
-    declared = (load(family.abilities.history) for family in load_registry().families)
-    return _beginning(((each.library, "") for each in declared if each), incomplete)
+
+def _libraries(kind: Kind, incomplete: str) -> Found:
+    return _beginning(((name, "") for name in libraries(load_registry(), kind)), incomplete)
 
 
 def _named(context: typer.Context) -> str:

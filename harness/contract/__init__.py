@@ -7,7 +7,6 @@ from harness.contract.abilities.captured_file import (
     read_captured,
 )
 from harness.contract.abilities.explanation import Explanation, Question, Section
-from harness.contract.abilities.history import History
 from harness.contract.abilities.inventory import (
     Column,
     Imported,
@@ -15,7 +14,7 @@ from harness.contract.abilities.inventory import (
     ImportRequest,
     Inventory,
 )
-from harness.contract.abilities.releases import Releases
+from harness.contract.abilities.series import Commits, Releases, Series
 from harness.contract.abilities.topology import LibraryTopology, TopologyRow, TopologyTrap
 from harness.contract.abilities.validation import (
     Bench,
@@ -72,6 +71,7 @@ __all__ = [
     "CandidatesOnBench",
     "Claim",
     "Column",
+    "Commits",
     "Count",
     "Counter",
     "Explanation",
@@ -80,7 +80,6 @@ __all__ = [
     "FittedMachine",
     "FormError",
     "Goal",
-    "History",
     "Implementation",
     "ImportRequest",
     "Imported",
@@ -107,6 +106,7 @@ __all__ = [
     "Releases",
     "Section",
     "Seed",
+    "Series",
     "ShardbenchError",
     "Study",
     "SupportedReleases",

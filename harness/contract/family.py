@@ -9,9 +9,8 @@ from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
 from harness.contract.abilities.captured_file import Names
 from harness.contract.abilities.explanation import Explaining
-from harness.contract.abilities.history import History
 from harness.contract.abilities.inventory import Importing, Inventory
-from harness.contract.abilities.releases import Releases
+from harness.contract.abilities.series import Series
 from harness.contract.abilities.topology import LibraryTopology
 from harness.contract.abilities.validation import Measurable
 from harness.contract.declarations import (
@@ -102,8 +101,8 @@ class Abilities(Generic[P, D]):
         inventory: returns the parts of a workload, for `shardbench workload show`; raises
             UsageError where they depend on the machines and none are given.
         importing: how `shardbench workload import` reads files of other programs.
-        releases: the library whose releases `shardbench releases` measures.
-        history: the library whose commits `shardbench history` measures.
+        series: the library with the releases of `shardbench releases` and the commits of
+            `shardbench history`.
         figures: figures that hold for every decision on a problem, such as a proven bound. The
             function takes the known figures, keeps them for `quality`, works out the others and
             returns all. A comparison calls it once, before any variant runs.
@@ -117,8 +116,7 @@ class Abilities(Generic[P, D]):
     capture: Capturing | str | None = None
     inventory: Callable[[WorkloadSpec, Topology | None], Inventory] | str | None = None
     importing: Importing | str | None = None
-    releases: Releases | str | None = None
-    history: History | str | None = None
+    series: Series | str | None = None
     topology: LibraryTopology | str | None = None
     measuring: Measurable[P] | str | None = None
     figures: Callable[[P, Mapping[str, float]], Mapping[str, float]] | str | None = None

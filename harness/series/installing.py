@@ -1,4 +1,4 @@
-"""Releases in folders of their own: whole or not there."""
+"""Releases in folders of their own, each installed completely or not at all."""
 
 import shutil
 import subprocess
@@ -10,7 +10,6 @@ from pathlib import Path
 
 from harness.model.errors import ShardbenchError, UsageError
 from harness.series.naming import (
-    INSTALLED,
     installed_release,
     is_build_of,
     pip_reason,
@@ -23,39 +22,33 @@ _INSTALL_SECONDS = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a release is imported from, and who put it there.
-
-    `by` is `index` for one that was installed from the index, `installed` for this environment's,
-    and `given` for a folder that the user named.
-    """
+    """A release and the folder that it is imported from."""
 
     release: str
     folder: Path
-    by: str
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A release that could not be installed, and why, as a sentence."""
+    """A release that could not be installed, and the reason as a sentence."""
 
     release: str
     reason: str
 
 
 def kept_releases(library: str, folder: Path) -> list[str]:
-    """Return the releases of a library that a folder holds, by the names of their folders."""
+    """Return the releases of a library in a folder, by the names of their own folders."""
     if not folder.is_dir():
         return []
-    beginning = f"{library}-"
-    names = [each.name for each in folder.iterdir() if each.is_dir()]
-    return [name.removeprefix(beginning) for name in names if name.startswith(beginning)]
+    prefix = f"{library}-"
+    return [path.name.removeprefix(prefix) for path in folder.glob(f"{prefix}*") if path.is_dir()]
 
 
 def installed_place(library: str) -> Place:
-    """Return the release of this environment; raises UsageError where there is none."""
+    """Return the release of this environment; raises UsageError if there is none."""
     release = installed_release(library)
     folder = Path(str(metadata.distribution(library).locate_file(""))).resolve()
-    return Place(release, folder, INSTALLED)
+    return Place(release, folder)
 
 
 def given_place(library: str, text: str) -> Place:
@@ -72,26 +65,26 @@ def given_place(library: str, text: str) -> Place:
         raise UsageError(f"{path} does not hold {library}; name the folder it is imported from.")
     if not is_build_of(held, release):
         raise UsageError(f"{path} holds {library} {held}, not {release}.")
-    return Place(release, folder, "given")
+    return Place(release, folder)
 
 
 def install(library: str, release: str, folder: Path) -> Place:
-    """Install a release without what it depends on, unless it is there; whole or not at all.
+    """Install a release without its dependencies, unless it is there already.
 
-    pip writes into a folder beside, which becomes `LIBRARY-RELEASE` in `folder` when it is
-    complete. What a killed installation left is removed by the next one of the same release. Raises
-    ShardbenchError where pip failed, and said why; where the folder cannot be written; or where
-    another process installs the same.
+    pip writes into a temporary folder, which is renamed to `LIBRARY-RELEASE` in `folder` when it is
+    complete. The next installation of the same release removes what a killed one left. Raises
+    ShardbenchError with pip's reason where pip fails; where the folder cannot be written; or where
+    another process installs the same release.
     """
-    place = Place(release, folder.absolute() / f"{library}-{release}", "index")
+    place = Place(release, folder.absolute() / f"{library}-{release}")
     if place.folder.is_dir():
         return place
-    beside, hidden = place.folder.parent, f".{place.folder.name}"
-    with hold(beside / hidden):
+    parent, hidden = place.folder.parent, f".{place.folder.name}"
+    with hold(parent / hidden):
         try:
             if not place.folder.is_dir():
-                # A name of its own: what was killed may have left a pip that still writes.
-                partial = Path(tempfile.mkdtemp(".partial", f"{hidden}.", beside))
+                # A new name each time: a killed installation may have left a pip that still writes.
+                partial = Path(tempfile.mkdtemp(".partial", f"{hidden}.", parent))
                 _pip(library, release, partial)
                 partial.chmod(0o755)
                 partial.replace(place.folder)
@@ -101,7 +94,7 @@ def install(library: str, release: str, folder: Path) -> Place:
                 f"{error.strerror or error}."
             ) from None
         finally:
-            for left in beside.glob(f"{hidden}.*.partial"):
+            for left in parent.glob(f"{hidden}.*.partial"):
                 shutil.rmtree(left, ignore_errors=True)
     return place
 
@@ -134,4 +127,4 @@ def _pip(library: str, release: str, target: Path) -> None:
 
 def _held(library: str, folder: Path) -> str | None:
     found = metadata.distributions(name=library, path=[str(folder)])
-    return next((each.version for each in found), None)
+    return next((distribution.version for distribution in found), None)

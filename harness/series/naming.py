@@ -1,4 +1,4 @@
-"""The releases that a user asks for: versions, ranges of them, the installed one."""
+"""Releases as a user names them: versions, ranges, and the installed one."""
 
 import re
 import subprocess
@@ -15,11 +15,11 @@ _INDEX_SECONDS = 120.0
 
 
 def releases_in(words: Iterable[str], on_index: Callable[[], Sequence[str]]) -> list[str]:
-    """Return the releases that words ask for, oldest first, `installed` last.
+    """Return the releases that words name, oldest first, `installed` last.
 
-    A word is a version, `1.5.0..1.9.2` for all on the index from one to the other, either of which
-    may be left out, or `installed`. `on_index` is called once, where there is a range. Raises
-    UsageError for any other word, and for a range without a release.
+    A word is a version, a range or `installed`. The range `1.5.0..1.9.2` names all releases on the
+    index from one to the other; either end may be left out. `on_index` is called only for a range,
+    and once. Raises UsageError for any other word, and for a range without a release.
     """
     found: dict[Version, str] = {}
     known: list[str] | None = None
@@ -39,7 +39,7 @@ def releases_in(words: Iterable[str], on_index: Callable[[], Sequence[str]]) -> 
 
 
 def version_of(text: str) -> Version:
-    """Return a version; raises UsageError for a text that is none."""
+    """Parse a version; raises UsageError for any other text."""
     try:
         return Version(text)
     except InvalidVersion:
@@ -50,20 +50,20 @@ def version_of(text: str) -> Version:
 
 
 def is_build_of(held: str, release: str) -> bool:
-    """Whether a version is a release or, as 2.13.0+cpu is, a build of it."""
+    """Whether a version is a release, or a build of it such as 2.13.0+cpu."""
     version = version_of(held)
     return version_of(release) in (version, Version(version.public))
 
 
 def _within(word: str, known: Iterable[str]) -> list[str]:
     first, _, last = word.partition("..")
-    low, high = (version_of(each) if each else None for each in (first, last))
+    low, high = (version_of(end) if end else None for end in (first, last))
     if low and high and low > high:
         raise UsageError(f"The range {word} ends before it begins.")
     chosen = [
-        each
-        for each in known
-        if (low is None or low <= Version(each)) and (high is None or Version(each) <= high)
+        release
+        for release in known
+        if (low is None or low <= Version(release)) and (high is None or Version(release) <= high)
     ]
     if not chosen:
         raise UsageError(f"There is no release in the range {word} on the index.")
@@ -71,7 +71,10 @@ def _within(word: str, known: Iterable[str]) -> list[str]:
 
 
 def releases_on_index(library: str) -> list[str]:
-    """Ask pip for a library's final releases for this interpreter, or raise ShardbenchError."""
+    """Ask pip for the final releases of a library for this interpreter.
+
+    Raises ShardbenchError where pip does not answer.
+    """
     ask = [sys.executable, "-m", "pip", "index", "versions", "--disable-pip-version-check"]
     try:
         done = subprocess.run(
@@ -94,11 +97,11 @@ def releases_on_index(library: str) -> list[str]:
             f"{pip_reason(done.stderr)}"
         )
     # A local version such as 2.13.0+cpu is a build of a release, not another one.
-    return [each.strip() for each in listed[1].split(",") if "+" not in each]
+    return [release.strip() for release in listed[1].split(",") if "+" not in release]
 
 
 def pip_reason(printed: str) -> str:
-    """Return what pip gives as the reason for a failure, as one sentence."""
+    """Return pip's reason for a failure, as one sentence."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
     reason = (errors or lines or ["pip gives no reason"])[-1]
@@ -108,7 +111,7 @@ def pip_reason(printed: str) -> str:
 
 
 def installed_release(library: str) -> str:
-    """Return the version of a library in this environment; raises UsageError where it is not."""
+    """Return the version of a library in this environment; raises UsageError if there is none."""
     try:
         return metadata.version(library)
     except metadata.PackageNotFoundError:

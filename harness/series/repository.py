@@ -6,29 +6,13 @@ import re
 import subprocess
 import tarfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from harness.model.errors import ShardbenchError, UsageError
+from harness.series.points import Point
 
 _FIELD, _END = "%x1f", "%x1e"
 _FORMAT = f"{_FIELD.join(('%H', '%cs', '%s', '%b'))}{_END}"
-_SHORT = 9
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """One commit: `date` is the committer's, as 2026-01-31, `pull_request` its number or empty."""
-
-    id: str
-    date: str
-    title: str
-    pull_request: str = ""
-
-    @property
-    def short(self) -> str:
-        """The beginning of its id."""
-        return self.id[:_SHORT]
 
 
 class Repository:
@@ -46,7 +30,7 @@ class Repository:
         except ShardbenchError:
             raise UsageError(f"{path} is no git repository.") from None
 
-    def commit(self, name: str) -> Commit:
+    def commit(self, name: str) -> Point:
         """Return the commit of a name, a tag or an id; raises UsageError where there is none."""
         if not name or name.startswith("-"):
             raise UsageError(f"'{name}' names no commit of {self.path}.")
@@ -55,19 +39,19 @@ class Repository:
         except (ShardbenchError, IndexError):
             raise UsageError(f"'{name}' names no commit of {self.path}.") from None
 
-    def parent(self, commit: Commit) -> Commit | None:
+    def parent(self, commit: Point) -> Point | None:
         """Return the first parent of a commit, None for the first of all."""
         found = self._log("--first-parent", "--max-count=2", commit.id, "--")
         return found[1] if len(found) > 1 else None
 
-    def is_ancestor(self, one: Commit, two: Commit) -> bool:
+    def is_ancestor(self, one: Point, two: Point) -> bool:
         """Return whether a commit is another one or comes before it."""
         try:
             return self._git("merge-base", one.id, two.id).decode().strip() == one.id
         except ShardbenchError:  # they have nothing in common
             return False
 
-    def commits(self, after: Commit | None, last: Commit, paths: Sequence[str]) -> list[Commit]:
+    def commits(self, after: Point | None, last: Point, paths: Sequence[str]) -> list[Point]:
         """Return the commits that touch paths, or all without paths, oldest first.
 
         They are those after one commit, or since the beginning where it is None, up to another.
@@ -75,8 +59,8 @@ class Repository:
         names = [last.id, *([f"^{after.id}"] if after else [])]
         return self._log("--first-parent", *names, "--", *paths)[::-1]
 
-    def tree(self, commit: Commit, paths: Sequence[str], ignored: Sequence[str]) -> str:
-        """Return a hash of the contents of paths at a commit, folders called as ignored left out.
+    def tree(self, commit: Point, paths: Sequence[str], ignored: Sequence[str]) -> str:
+        """Return a hash of the contents of paths at a commit, folders called as `ignored` left out.
 
         Commits with the same hash have the same files there.
         """
@@ -88,8 +72,8 @@ class Repository:
         ]
         return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:16]
 
-    def check_out(self, commit: Commit, package: str, folder: Path) -> None:
-        """Write the files of a folder of the repository, as they are at a commit, into a folder.
+    def check_out(self, commit: Point, package: str, folder: Path) -> None:
+        """Write the files that a commit has in one folder of the repository into `folder`.
 
         Raises ShardbenchError where the commit has no such folder.
         """
@@ -97,24 +81,24 @@ class Repository:
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             files.extractall(folder, filter="data")
 
-    def _log(self, *arguments: str) -> list[Commit]:
+    def _log(self, *arguments: str) -> list[Point]:
         text = self._git("log", f"--format={_FORMAT}", *arguments).decode(errors="replace")
-        return [_commit(each.strip("\n")) for each in text.split("\x1e") if each.strip("\n")]
+        return [_commit(record.strip("\n")) for record in text.split("\x1e") if record.strip("\n")]
 
     def _git(self, *arguments: str) -> bytes:
         command = ["git", "-C", str(self.path), *arguments]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if done.returncode:
-            said = done.stderr.decode(errors="replace").strip().splitlines()
-            why = said[-1].removeprefix("fatal: ") if said else "git gives no reason"
+            printed = done.stderr.decode(errors="replace").strip().splitlines()
+            why = printed[-1].removeprefix("fatal: ") if printed else "git gives no reason"
             raise ShardbenchError(f"git {arguments[0]} failed in {self.path}: {why}.")
         return done.stdout
 
 
-def _commit(text: str) -> Commit:
+def _commit(text: str) -> Point:
     name, date, title, body = text.split("\x1f", 3)
     number = _pull_request(title, body)
-    return Commit(name, date, title.removesuffix(f"(#{number})").rstrip(), number)
+    return Point(name, date, title.removesuffix(f"(#{number})").rstrip(), number)
 
 
 def _pull_request(title: str, body: str) -> str:

@@ -1,38 +1,43 @@
-"""Steps between commits: where a figure or a decision changes, and which commit did it."""
+"""Steps between points: where a figure or a decision changes, and which commit changed it."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.contract.abilities.history import History
+from msgspec import structs
+
+from harness.contract.abilities.series import Series
+from harness.model.cell import Cell
 from harness.model.errors import UsageError, unknown
-from harness.series.repository import Commit
-from harness.series.running import Run, Runner
+from harness.model.ids import CellId
+from harness.series.commits import Runner
+from harness.series.points import Point, Run
+from harness.suites.expectations import Expectation, Expectations, MadeWith, Rules
+from harness.suites.gate import GateVerdict, judge_cells
 
 DECISION = "decision"
-"""What `difference_in` calls the decision itself."""
+"""The name of the decision itself among the figures of `difference_in`."""
 
 _MOST_FAILURES = 12
 
 Difference = Callable[[Run, Run], float]
-"""How much two commits differ, 0 where they do not."""
+"""How much two points differ, 0 where they do not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Two commits that differ, the one before and the one that made the difference.
+    """Two points, one after the other.
 
     Attributes:
-        before: the last that runs before.
-        after: the commit that did it.
-        suspects: commits between them that do not run; where there are any, one of them may have
-            done it instead.
-        is_outside: whether the commit touches none of the paths that were asked about.
+        before: the last point that runs before.
+        after: the point that made the difference.
+        suspects: points between them that do not run. Any of them may have made the difference.
+        is_outside: whether the commit touches none of the declared paths.
     """
 
     before: Run
     after: Run
-    suspects: tuple[Commit, ...] = ()
+    suspects: tuple[Point, ...] = ()
     is_outside: bool = False
 
     def factor(self, name: str) -> float:
@@ -42,16 +47,16 @@ class Step:
 
     @property
     def decision_changed(self) -> bool:
-        """Whether the two decide otherwise."""
+        """Whether the two make different decisions."""
         return self.before.cell.fingerprint != self.after.cell.fingerprint
 
 
-def difference_in(declared: History, name: str) -> Difference:
-    """Return how much commits differ in a counter, a quality or the decision.
+def difference_in(declared: Series, name: str) -> Difference:
+    """Return a function of how much two points differ in a counter, a quality or the decision.
 
     Figures differ by the logarithm of their ratio. Raises UsageError for an unknown name.
     """
-    known = figures_of(declared)
+    known = declared.figures
     if name not in (*known, DECISION):
         raise unknown("counter or quality", name, (*known, DECISION))
 
@@ -63,67 +68,99 @@ def difference_in(declared: History, name: str) -> Difference:
     return differ
 
 
-def figures_of(declared: History) -> dict[str, str]:
-    """Return all counters and qualities of a library, with what they say."""
-    qualities = {each.name: each.meaning for each in declared.qualities}
-    return {**declared.calls, **declared.counters, **qualities}
-
-
 def _apart(one: float, two: float) -> float:
-    one, two = (0.0 if math.isnan(each) else each for each in (one, two))
+    one, two = (0.0 if math.isnan(value) else value for value in (one, two))
     if one == two:
         return 0.0
     return abs(math.log(two / one)) if one > 0 and two > 0 else math.inf
 
 
-def changes(declared: History, least: float) -> Difference:
-    """Return how much commits differ in calls by a factor, in a quality, or in the decision."""
+def changes(declared: Series, least: float) -> Difference:
+    """Return a function of how much two points differ in calls, a quality, or the decision.
+
+    Calls that change by less than the factor `least` do not count.
+    """
     calls = [difference_in(declared, name) for name in declared.calls]
-    others = [difference_in(declared, each.name) for each in declared.qualities]
-    others.append(difference_in(declared, DECISION))
+    names = [*(quality.name for quality in declared.qualities), DECISION]
+    others = [difference_in(declared, name) for name in names]
 
     def differ(one: Run, two: Run) -> float:
-        most = max((each(one, two) for each in calls), default=0.0)
+        most = max((in_calls(one, two) for in_calls in calls), default=0.0)
         most = most if most >= math.log(least) else 0.0
-        return max([most, *(each(one, two) for each in others)])
+        return max([most, *(in_other(one, two) for in_other in others)])
 
     return differ
 
 
-def steps(runner: Runner, runs: Sequence[Run], differ: Difference) -> Iterator[Step]:
-    """Yield the steps of commits in their order, each traced to the commit that made it."""
+def judge(declared: Series, before: Run, after: Run, least: float) -> GateVerdict:
+    """Return the gate's verdict on a commit that should decide and count as an earlier one.
+
+    Counts that change by less than the factor `least` are as expected.
+    """
+    judged = {
+        name
+        for name in (*declared.calls, *declared.counters)
+        if not 0 < difference_in(declared, name)(before, after) < math.log(least)
+    }
+    name = CellId(declared.library, "commit", before.cell.problem)
+    expected = Expectation(
+        fingerprint=before.cell.fingerprint,
+        quality=before.cell.quality,
+        counters=_only(judged, before.cell),
+    )
+    environment = before.cell.environment
+    rules = Rules(made_with=MadeWith(environment.python or "", environment.packages))
+    measured = structs.replace(after.cell, id=name, counters=_only(judged, after.cell))
+    return judge_cells(Expectations({name: expected}, rules), {name: measured})
+
+
+def _only(names: set[str], cell: Cell) -> dict[str, int]:
+    return {name: count for name, count in cell.counters.items() if name in names}
+
+
+def neighbours(runs: Sequence[Run]) -> Iterator[Step]:
+    """Yield each point that runs, with the one that runs before it."""
     before: Run | None = None
-    skipped: list[Commit] = []
+    skipped: list[Point] = []
     for run in runs:
         if not run.is_ok:
-            skipped.append(run.commit)
+            skipped.append(run.point)
             continue
-        if before is not None and differ(before, run):
-            yield from traced(runner, Step(before, run, tuple(skipped)), differ)
+        if before is not None:
+            yield Step(before, run, tuple(skipped))
         before, skipped = run, []
 
 
-def traced(runner: Runner, step: Step, differ: Difference) -> Iterator[Step]:
-    """Yield what is left of a step when each of its commits is run itself, and its parent too.
+def steps(runner: Runner, runs: Sequence[Run], differ: Difference) -> Iterator[Step]:
+    """Yield the steps of commits in their order, each traced to the commit that made it."""
+    for step in neighbours(runs):
+        if differ(step.before, step.after):
+            yield from traced(runner, step, differ)
 
-    Commits that touch none of the paths lie between the two, and one of them may have done it; and
-    what is known of one side may be from another commit that has the same files.
+
+def traced(runner: Runner, step: Step, differ: Difference) -> Iterator[Step]:
+    """Run both sides of a step and the parent of its commit, and yield what is left of the step.
+
+    A side may have been known from another commit with the same files. Between the two lie commits
+    that touch none of the paths, and one of them may have made the difference.
     """
-    before, after = (runner.run(each.commit, own=True) for each in (step.before, step.after))
-    parent = runner.repository.parent(after.commit)
-    if parent is None or parent == before.commit or not after.is_ok or not before.is_ok:
-        if after.is_ok and before.is_ok and differ(before, after):
+    before, after = (runner.run(side.point, own=True) for side in (step.before, step.after))
+    if not (before.is_ok and after.is_ok):
+        return
+    parent = runner.repository.parent(after.point)
+    if parent is None or parent == before.point:
+        if differ(before, after):
             yield Step(before, after, step.suspects)
         return
-    beside = runner.run(parent, own=True)
-    if not beside.is_ok:
+    last = runner.run(parent, own=True)
+    if not last.is_ok:
         yield Step(before, after, step.suspects or (parent,))
         return
-    if differ(beside, after):
-        yield Step(beside, after)
-    if differ(before, beside):
-        between = runner.repository.commits(before.commit, parent, ())
-        found = bisected(runner, before, beside, between, differ, own=True)
+    if differ(last, after):
+        yield Step(last, after)
+    if differ(before, last):
+        between = runner.repository.commits(before.point, parent, ())
+        found = bisected(runner, before, last, between, differ, own=True)
         yield Step(found.before, found.after, found.suspects, is_outside=True)
 
 
@@ -131,14 +168,15 @@ def bisected(
     runner: Runner,
     before: Run,
     after: Run,
-    between: Sequence[Commit],
+    between: Sequence[Point],
     differ: Difference,
     *,
     own: bool = False,
 ) -> Step:
-    """Return the step between two commits that differ, the greatest half each time.
+    """Return the step between two commits that differ: bisect towards the greater difference.
 
-    `between` has all commits after the one up to the other, oldest first.
+    `between` has all commits after `before` up to `after`, oldest first. The invariant: `before`
+    and `after` differ, and `commits` are those after `before` up to `after`.
     """
     commits = list(between)
     failed: set[str] = set()
@@ -146,7 +184,7 @@ def bisected(
         middle = _middle(runner, commits, failed, own)
         if middle is None:
             break
-        place = commits.index(middle.commit) + 1
+        place = commits.index(middle.point) + 1
         if differ(before, middle) >= differ(middle, after):
             after, commits = middle, commits[:place]
         else:
@@ -154,10 +192,10 @@ def bisected(
     return Step(before, after, tuple(commits[:-1]))
 
 
-def _middle(runner: Runner, commits: Sequence[Commit], failed: set[str], own: bool) -> Run | None:
-    """Return the commit nearest to the middle that runs, the last one left out; None without."""
+def _middle(runner: Runner, commits: Sequence[Point], failed: set[str], own: bool) -> Run | None:
+    """Return the run commit nearest to the middle, without the last one; None if none runs."""
     half = (len(commits) - 1) / 2
-    for place in sorted(range(len(commits) - 1), key=lambda each: abs(each + 0.5 - half)):
+    for place in sorted(range(len(commits) - 1), key=lambda place: abs(place + 0.5 - half)):
         if commits[place].id in failed or len(failed) >= _MOST_FAILURES:
             continue
         run = runner.run(commits[place], own=own)
@@ -167,21 +205,21 @@ def _middle(runner: Runner, commits: Sequence[Commit], failed: set[str], own: bo
     return None
 
 
-def find(runner: Runner, after: Commit, last: Commit, name: str) -> list[Step]:
+def find(runner: Runner, after: Point, last: Point, name: str) -> list[Step]:
     """Return the greatest step of a figure between two commits, found by bisection.
 
     Raises UsageError where one of the two does not run or both have the same figure.
     """
     differ = difference_in(runner.declared, name)
-    one, two = (runner.run(each, own=True) for each in (after, last))
-    for each in (one, two):
-        if not each.is_ok:
-            raise UsageError(f"{each.commit.short} does not run: {each.cell.reason}")
+    one, two = (runner.run(commit, own=True) for commit in (after, last))
+    for run in (one, two):
+        if not run.is_ok:
+            raise UsageError(f"{run.name} does not run: {run.cell.reason}")
     if not differ(one, two):
         raise UsageError(
-            f"{name} is the same at {after.short} and {last.short}, so there is nothing to find."
+            f"{name} is the same at {after.name} and {last.name}, so there is nothing to find."
         )
-    between = runner.repository.commits(after, last, runner.declared.paths)
+    between = runner.repository.commits(after, last, runner.commits.paths)
     if not between or between[-1] != last:
         between.append(last)
     step = bisected(runner, one, two, between, differ)

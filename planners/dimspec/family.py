@@ -2,9 +2,9 @@
 
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.dimspec.capture import capturing
-from planners.dimspec.history.declared import HISTORY
 from planners.dimspec.inventory import inventory
 from planners.dimspec.problem import Decision, DimSpecProblem
+from planners.dimspec.series.declared import SERIES
 from planners.dimspec.suite import GOALS, OVERVIEW, STUDIES
 from planners.dimspec.workloads import WORKLOADS, brings, label
 
@@ -60,5 +60,5 @@ FAMILY: Family[DimSpecProblem, Decision] = Family(
     studies=STUDIES,
     goals=GOALS,
     overview=OVERVIEW,
-    abilities=Abilities(capture=capturing, history=HISTORY, inventory=inventory),
+    abilities=Abilities(capture=capturing, inventory=inventory, series=SERIES),
 )

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from harness.contract import Abilities, Counter, Family, Quality
-from planners.dtensor.releases.declared import RELEASES
+from planners.dtensor.series.declared import SERIES
 from planners.dtensor.suite import GOALS, OVERVIEW, STUDIES
 from planners.dtensor.workloads import WORKLOADS, brings, label
 
@@ -58,6 +58,6 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
         explain="planners.dtensor.explain:explain",
         capture="planners.dtensor.capture.recording:capturing",
         inventory="planners.dtensor.counting.inventory:inventory",
-        releases=RELEASES,
+        series=SERIES,
     ),
 )

@@ -6,10 +6,9 @@ Nothing here imports torchrec: listing variants must be quick, and must work wit
 from typing import TYPE_CHECKING
 
 from harness.contract import Abilities, Counter, Family, Quality
-from planners.embedding.history.declared import HISTORY
 from planners.embedding.importing.importer import IMPORTING
 from planners.embedding.inventory import inventory
-from planners.embedding.releases.declared import RELEASES
+from planners.embedding.series.declared import SERIES
 from planners.embedding.studies import GOALS, OVERVIEW, STUDIES
 from planners.embedding.workloads.catalog import brings, label, list_workloads
 
@@ -77,8 +76,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         capture="planners.embedding.capture.recording:recording",
         inventory=inventory,
         importing=IMPORTING,
-        releases=RELEASES,
-        history=HISTORY,
+        series=SERIES,
         topology="planners.embedding.importing.topology_arguments:TOPOLOGY",
         figures="planners.embedding.quality:figures",
         measuring="planners.embedding.measured.measurable:MEASURABLE",

@@ -5,13 +5,13 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from harness.contract.family import load
 from harness.contract.registry import Registry
 from harness.measuring.environment import environment
 from harness.measuring.selftest.rounds import Tally, selftest, tallies
 from harness.model.settings import Settings
 from harness.series.installing import kept_releases
 from harness.series.naming import INSTALLED
+from harness.series.points import libraries
 from harness.topologies import probe
 from shardbench.commands.releases import DEFAULT_FOLDER
 from shardbench.display.diagnosis import Diagnosis, LibraryReleases, Skipped, document, shown
@@ -62,11 +62,9 @@ def doctor(
 
 def _releases(registry: Registry) -> list[LibraryReleases]:
     """Return which releases of each library can be measured without installing any."""
-    declared = (load(family.abilities.releases) for family in registry.families)
     return [
-        LibraryReleases(found.library, [INSTALLED, *kept_releases(found.library, DEFAULT_FOLDER)])
-        for found in declared
-        if found
+        LibraryReleases(library, [INSTALLED, *kept_releases(library, DEFAULT_FOLDER)])
+        for library in libraries(registry, "releases")
     ]
 
 

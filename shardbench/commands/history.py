@@ -1,8 +1,6 @@
 """`shardbench history`: the same problem on one commit of a library after another."""
 
 import math
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,36 +8,29 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from harness.contract.abilities.history import History
-from harness.contract.family import Family, load
-from harness.contract.registry import Registry
+from harness.contract import Series
 from harness.model.errors import UsageError, unknown
 from harness.model.ids import ProblemId
-from harness.series.repository import Commit, Repository
-from harness.series.running import Run, Runner
-from harness.series.steps import DECISION, Step, changes, figures_of, find, steps
+from harness.series.commits import Runner
+from harness.series.points import Point, Run
+from harness.series.repository import Repository
+from harness.series.steps import DECISION, Step, changes, find, judge, steps
+from harness.suites.gate import HARNESS_FAILED
 from harness.topologies.lookup import placed_on
-from reports.core.escaping import csv
 from reports.core.formatting import count, number, plural
-from reports.core.terminal import as_terminal
-from reports.series.commits import (
-    CommitHistory,
-    commit_findings,
-    counters_changed,
-    doubts,
-    step_sentences,
-)
+from reports.series.view import View, caveats, changed_figures, findings, step_sentences
 from shardbench import completion, display
 from shardbench.command import resumable
 from shardbench.options import check_folder, check_seconds, found_registry, messages, write
 from shardbench.results_file import measuring_into
+from shardbench.series import find_library, shown_tables, write_series
 
 
 def history(
     library: Annotated[
         str,
         typer.Argument(
-            help="The library, e.g. torchrec.", autocompletion=completion.libraries_with_history
+            help="The library, e.g. torchrec.", autocompletion=completion.libraries_with_commits
         ),
     ],
     wanted: Annotated[
@@ -73,7 +64,7 @@ def history(
         typer.Option("--gate", help="Judge B by A alone, as the gate does, with its exit codes."),
     ] = False,
     least: Annotated[
-        float, typer.Option(help="Tell commits that change the calls by this factor, or more.")
+        float, typer.Option(help="Report commits that change the calls by this factor or more.")
     ] = 1.1,
     repeat: Annotated[int, typer.Option(help="Calls of each commit to time; none by default.")] = 0,
     jobs: Annotated[int, typer.Option(help="Commits that run at a time.")] = 1,
@@ -85,8 +76,8 @@ def history(
 ) -> None:
     """Run the commits of a library on one problem: what each changed.
 
-    Nothing is installed: a commit runs from its checkout. What was counted is kept, and a command
-    that was stopped goes on there.
+    Nothing is installed: a commit runs from its checkout. Counts are kept, so that the command can
+    be stopped and goes on from there.
     """
     check_seconds("--budget", budget)
     if not 1 <= least < float("inf"):
@@ -94,8 +85,8 @@ def history(
     for option, value, lowest in (("--repeat", repeat, 0), ("--jobs", jobs, 1)):
         if value < lowest:
             raise UsageError(f"{option} must be at least {lowest}, not {value}.")
-    family, declared = _library(found_registry(), library)
-    known = (*figures_of(declared), DECISION)
+    family, declared = find_library(found_registry(), library, "commits")
+    known = (*declared.figures, DECISION)
     if sought and sought not in known:
         raise unknown("counter or quality", sought, known)
     asked = ProblemId.parse(problem or declared.problems[0])
@@ -116,15 +107,7 @@ def history(
             _all(runner, _commits(source, declared, first, last), least, folder)
 
 
-def _library(registry: Registry, name: str) -> tuple[Family[Any, Any], History]:
-    declared = ((each, load(each.abilities.history)) for each in registry.families)
-    found = {each.library: (family, each) for family, each in declared if each}
-    if name not in found:
-        raise unknown("library with a history,", name, found)
-    return found[name]
-
-
-def _range(source: Repository, wanted: str) -> tuple[Commit | None, Commit]:
+def _range(source: Repository, wanted: str) -> tuple[Point | None, Point]:
     before, dots, after = wanted.partition("..")
     if wanted and not dots:
         raise UsageError(f"RANGE must be A..B, A.. or ..B, not '{wanted}'.")
@@ -135,18 +118,17 @@ def _range(source: Repository, wanted: str) -> tuple[Commit | None, Commit]:
     return first, last
 
 
-def _commits(
-    source: Repository, declared: History, first: Commit | None, last: Commit
-) -> list[Commit]:
-    found = source.commits(first, last, declared.paths)
+def _commits(source: Repository, declared: Series, first: Point | None, last: Point) -> list[Point]:
+    paths = declared.commits.paths if declared.commits else ()
+    found = source.commits(first, last, paths)
     if first:
         found.insert(0, first)
     if not found:
-        raise UsageError(f"No commit of the range touches {', '.join(declared.paths)}.")
+        raise UsageError(f"No commit of the range touches {', '.join(paths)}.")
     return found
 
 
-def _all(runner: Runner, commits: list[Commit], least: float, folder: Path) -> None:
+def _all(runner: Runner, commits: list[Point], least: float, folder: Path) -> None:
     done = 0
 
     def listen(run: Run) -> None:
@@ -155,69 +137,48 @@ def _all(runner: Runner, commits: list[Commit], least: float, folder: Path) -> N
         what = run.cell.reason or ", ".join(
             f"{count(run.value(name))} {name}" for name in runner.declared.calls
         )
-        messages.print(f"{done} {run.commit.short} {run.commit.date} {what}")
+        messages.print(f"{done} {run.name} {run.point.date} {what}")
 
     runs = runner.run_all(commits, listen)
     found = steps(runner, runs, changes(runner.declared, least))
-    whole = CommitHistory(runner.declared, str(runner.problem), tuple(runs), tuple(found), least)
-    _write(whole, folder)
-    display.show(_shown(whole))
+    view = _view(runner, tuple(runs), tuple(found), least)
+    write_series([view], folder)
+    own = (run.point.id for run in view.ran if run.is_own)
+    write(folder / "commits.txt", "".join(f"{commit}\n" for commit in own))  # for asv's HASHFILE
+    lines: list[RenderableType] = [Text(view.problem, style="bold"), ""]
+    for table in shown_tables(view):
+        lines += [table, ""]
+    sentences = [Text(f"* {sentence}") for sentence in findings(view)]
+    display.show(Group(*lines, *sentences, ""))
     messages.print(f"Wrote the history to {folder}")
-    if not whole.ran:
+    if not view.ran:
         raise typer.Exit(1)
 
 
-def _write(whole: CommitHistory, folder: Path) -> None:
-    from reports.series import commits_page as pages  # takes a while to import
-
-    command = shlex.join(["shardbench", *sys.argv[1:]])
-    html, drawing = pages.page(whole, command)
-    if drawing is not None:
-        write(folder / "history.svg", drawing.svg)
-        write(folder / "history.png", drawing.png)
-    write(folder / "history.csv", csv(pages.data(whole)))
-    own = (run.commit.id for run in whole.ran if run.is_own)
-    write(folder / "commits.txt", "".join(f"{each}\n" for each in own))  # for asv's HASHFILE
-    figure = "history.svg" if drawing else ""
-    write(folder / "history.md", pages.markdown_page(whole, command, figure))
-    write(folder / "index.html", html)
+def _view(runner: Runner, runs: tuple[Run, ...], found: tuple[Step, ...], least: float) -> View:
+    declared, problem = runner.declared, str(runner.problem)
+    return View(declared, "commits", problem, runs, found, least, tuple(declared.parts))
 
 
-def _shown(whole: CommitHistory) -> RenderableType:
-    from reports.series.commits_page import steps_table
-
-    parts: list[RenderableType] = [Text(whole.problem, style="bold"), ""]
-    tables = {"Commits that changed the calls": whole.dearer, "Decisions": whole.deciding}
-    for title, found in tables.items():
-        if found:
-            parts += [as_terminal(steps_table(whole, found), title), ""]
-    said = [Text(f"* {each}") for each in commit_findings(whole)]
-    return Group(*parts, *said, "")
-
-
-def _gate(runner: Runner, first: Commit | None, last: Commit, least: float, folder: Path) -> None:
-    from harness.series.judging import judge
-    from harness.suites.gate import HARNESS_FAILED
+def _gate(runner: Runner, first: Point | None, last: Point, least: float, folder: Path) -> None:
     from reports.gate import page as pages
 
     if first is None:
         raise UsageError("--gate needs a range A..B.")
-    before, after = (runner.run(each, own=True) for each in (first, last))
+    before, after = (runner.run(commit, own=True) for commit in (first, last))
     if not before.is_ok:
-        messages.print(f"{first.short} does not run: {before.cell.reason}", style="red")
+        messages.print(f"{first.name} does not run: {before.cell.reason}", style="red")
         raise typer.Exit(HARNESS_FAILED)
     verdict = judge(runner.declared, before, after, least)
-    whole = CommitHistory(
-        runner.declared, str(runner.problem), (before, after), (Step(before, after),), least
-    )
-    said = [] if not after.is_ok else step_sentences(whole, whole.steps[0])
-    content = pages.markdown(verdict, said, [])
-    write(folder / "verdict.md", content)
+    step = Step(before, after)
+    view = _view(runner, (before, after), (step,), least)
+    sentences = step_sentences(view, step) if after.is_ok else []
+    write(folder / "verdict.md", pages.markdown(verdict, sentences, []))
     display.show(
         Group(
             pages.headline(verdict),
             *(Text(_difference(row)) for row in pages.rows(verdict.judged)),
-            *said,
+            *sentences,
         )
     )
     raise typer.Exit(verdict.exit_code)
@@ -227,25 +188,25 @@ def _difference(row: Any) -> str:
     return f"  {row.what}: {row.measured} after {row.expected}, {row.change}"
 
 
-def _find(runner: Runner, first: Commit | None, last: Commit, sought: str) -> None:
+def _find(runner: Runner, first: Point | None, last: Point, sought: str) -> None:
     if first is None:
         raise UsageError("--find needs a range A..B.")
-    found = find(runner, first, last, sought)
-    whole = CommitHistory(runner.declared, str(runner.problem), (), tuple(found), 1.0)
+    found = tuple(find(runner, first, last, sought))
+    view = _view(runner, (), found, 1.0)
     lines: list[RenderableType] = []
     for step in found:
-        commit = step.after.commit
-        lines.append(Text(f"{commit.short} {commit.date} {commit.title}", style="bold"))
-        if commit.pull_request and runner.declared.pull_requests:
-            lines.append(runner.declared.pull_requests.format(number=commit.pull_request))
-        if doubt := doubts(step):
-            lines.append(f"It {doubt}.")
-        for name, one, two in counters_changed(whole, step):
+        commit = step.after.point
+        lines.append(Text(f"{commit.name} {commit.date} {commit.title}", style="bold"))
+        if commit.pull_request and runner.commits.pull_requests:
+            lines.append(runner.commits.pull_requests.format(number=commit.pull_request))
+        if caveat := caveats(step):
+            lines.append(f"It {caveat}.")
+        for name, one, two in changed_figures(runner.declared.figures, step):
             factor = step.factor(name)
             times = f", {number(factor)} times" if math.isfinite(factor) else ""
             lines.append(f"  {name}: {count(two)} after {count(one)}{times}")
         if step.decision_changed:
             lines.append("  It makes another plan.")
-        lines += [f"  {each}" for each in step_sentences(whole, step)]
+        lines += [f"  {sentence}" for sentence in step_sentences(view, step)]
     display.show(Group(*lines, ""))
     messages.print(f"{plural(runner.ran, 'commit')} run; the rest was known.")

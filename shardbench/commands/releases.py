@@ -1,21 +1,17 @@
-"""`shardbench releases`: the same problems on one release after another, as a history."""
+"""`shardbench releases`: the same problems on one release after another."""
 
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from harness.contract import Family, Releases
-from harness.contract.family import load
-from harness.contract.registry import Registry
+from harness.contract import Series
 from harness.measuring.request import Request
 from harness.model.cell import Cell
-from harness.model.errors import ShardbenchError, UsageError, unknown
+from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import ProblemId
 from harness.series.installing import (
     Missing,
@@ -25,19 +21,17 @@ from harness.series.installing import (
     installed_place,
     kept_releases,
 )
-from harness.series.measuring import measure, settings_of
 from harness.series.naming import INSTALLED, releases_in, releases_on_index
-from harness.series.variants import family_of
+from harness.series.releases import family_of, measure, settings_of
 from harness.topologies.lookup import find_topology
-from reports.core.escaping import csv
 from reports.core.formatting import plural
-from reports.core.terminal import as_terminal
-from reports.series.releases import Chapter, chapters, history_findings
+from reports.series.view import View, findings, release_views
 from shardbench import completion, display
 from shardbench.command import resumable
-from shardbench.options import check_folder, check_seconds, found_registry, messages, warn, write
+from shardbench.options import check_folder, check_seconds, found_registry, messages, warn
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
+from shardbench.series import find_library, shown_tables, write_series
 
 _LEAST_TURNS = 2
 DEFAULT_FOLDER = Path("upstreams/releases")
@@ -45,7 +39,10 @@ DEFAULT_FOLDER = Path("upstreams/releases")
 
 def releases(
     library: Annotated[
-        str, typer.Argument(help="The library, e.g. torchrec.", autocompletion=completion.libraries)
+        str,
+        typer.Argument(
+            help="The library, e.g. torchrec.", autocompletion=completion.libraries_with_releases
+        ),
     ],
     wanted: Annotated[
         list[str] | None,
@@ -91,12 +88,12 @@ def releases(
     check_seconds("--budget", budget)
     if repeat < _LEAST_TURNS:
         raise UsageError(f"--repeat must be at least {_LEAST_TURNS}, not {repeat}.")
-    base, declared = _library(found_registry(), library)
-    problems = [ProblemId.parse(each) for each in problem or declared.problems]
-    topologies = [find_topology(each.topology, each.gpus) for each in problems]
-    for each in problems:
-        base.label(each.workload)  # raises where there is no such workload
-    given = [given_place(declared.library, each) for each in at or ()]
+    base, declared = find_library(found_registry(), library, "releases")
+    problems = [ProblemId.parse(text) for text in problem or declared.problems]
+    topologies = [find_topology(asked.topology, asked.gpus) for asked in problems]
+    for asked in problems:
+        base.label(asked.workload)  # raises where there is no such workload
+    given = [given_place(declared.library, text) for text in at or ()]
     words = wanted or ([] if given else kept_releases(declared.library, folder) or [INSTALLED])
     names = releases_in(words, lambda: _on_index(declared.library, folder))
     check_folder(out)
@@ -106,23 +103,15 @@ def releases(
     path = out / "history.jsonl"
     found: list[Cell] = []
     with measuring_into(path), resumable(path):
-        for each, topology in zip(problems, topologies, strict=True):
-            request = Request(family, each.workload, topology, purpose="releases")
+        for asked, topology in zip(problems, topologies, strict=True):
+            request = Request(family, asked.workload, topology, purpose="releases")
             with progress_display(str(request.problem)) as listen:
                 found += measure(request, declared, places, settings, path, listen)
-            _write(declared, found, out)
-    display.show(Group(*(_shown(declared, each) for each in chapters(declared, found))))
+            write_series(release_views(declared, found), out)
+    display.show(Group(*(_shown(view) for view in release_views(declared, found))))
     messages.print(f"Wrote the history to {out}")
     if all(cell.status != "ok" for cell in found):
         raise typer.Exit(1)
-
-
-def _library(registry: Registry, name: str) -> tuple[Family[Any, Any], Releases]:
-    declared = ((load(each.abilities.releases), each) for each in registry.families)
-    found = {each.library: (family, each) for each, family in declared if each}
-    if name not in found:
-        raise unknown("library with releases to measure,", name, found)
-    return found[name]
 
 
 def _on_index(library: str, folder: Path) -> Sequence[str]:
@@ -134,10 +123,10 @@ def _on_index(library: str, folder: Path) -> Sequence[str]:
 
 
 def _places(
-    declared: Releases, names: Sequence[str], given: Sequence[Place], folder: Path
+    declared: Series, names: Sequence[str], given: Sequence[Place], folder: Path
 ) -> list[Place | Missing]:
-    """Return where the releases are that are asked for, and which cannot be installed."""
-    found: dict[str, Place | Missing] = {each.release: each for each in given}
+    """Return the places of the releases, and those that cannot be installed."""
+    found: dict[str, Place | Missing] = {place.release: place for place in given}
     for name in names:
         if name in found:
             continue
@@ -152,33 +141,18 @@ def _places(
     return list(found.values())
 
 
-def _place(declared: Releases, name: str, folder: Path) -> Place:
+def _place(declared: Series, name: str, folder: Path) -> Place:
     if name == INSTALLED:
         return installed_place(declared.library)
-    if declared.by_hand and name not in kept_releases(declared.library, folder):
-        raise ShardbenchError(f"{declared.library} {name} is not installed: {declared.by_hand}")
+    by_hand = declared.releases.by_hand if declared.releases else ""
+    if by_hand and name not in kept_releases(declared.library, folder):
+        raise ShardbenchError(f"{declared.library} {name} is not installed: {by_hand}")
     return install(declared.library, name, folder)
 
 
-def _write(declared: Releases, cells: Sequence[Cell], out: Path) -> None:
-    from reports.series.releases_page import data, draw, page  # takes a while to import
-
-    found = chapters(declared, cells)
-    drawing = draw(declared, found)
-    write(out / "history.csv", csv(data(declared, found)))
-    if drawing is not None:
-        write(out / "history.svg", drawing.svg)
-        write(out / "history.png", drawing.png)
-    command = shlex.join(["shardbench", *sys.argv[1:]])
-    figure = "history.svg" if drawing is not None else ""
-    write(out / "history.md", page(declared, found, command, figure))
-
-
-def _shown(declared: Releases, chapter: Chapter) -> RenderableType:
-    from reports.series.releases_page import history_table
-
-    parts: list[RenderableType] = [Text(chapter.problem, style="bold")]
-    if chapter.run:
-        note = f"calls: of {chapter.profiled}; {plural(chapter.rounds, 'turn')} of each release"
-        parts += [as_terminal(history_table(declared, chapter)), Text(note, style="dim")]
-    return Group(*parts, "", *history_findings(chapter), "")
+def _shown(view: View) -> RenderableType:
+    parts: list[RenderableType] = [Text(view.problem, style="bold")]
+    if view.ran:
+        note = f"calls: of {view.parts[0]}; {plural(view.turns, 'turn')} of each release"
+        parts += [*shown_tables(view), Text(note, style="dim")]
+    return Group(*parts, "", *findings(view), "")

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 from asv.environment import EnvironmentUnavailable
-from toy_history import ToyRepository
+from toy_repository import ToyRepository
 
-from benchmarks.asv_commits import Commits
+from benchmarks.asv_environments import Commits
 from harness.execution.upstream import folder
 from harness.series.installing import install
 

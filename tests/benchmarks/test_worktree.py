@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from asv.environment import EnvironmentUnavailable
 
-from benchmarks.asv_worktree import Worktree, write_entry_points
+from benchmarks.asv_environments import Worktree, write_entry_points
 
 pytestmark = pytest.mark.long
 

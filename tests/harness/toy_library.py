@@ -1,31 +1,151 @@
-"""A library whose releases or commits are measured, and a family that has it."""
+"""A toy library with releases and commits, a driver of it, its declaration, and its family."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import toy
 
-from harness.contract import Abilities, Family
+from harness.contract import Abilities, Commits, Family, Quality, Releases, Series, calls
 
 LIBRARY = "toylib"
+PROBLEM = "toy[size=3]/dgx_a100_80gb:8"
+
+DRIVER = f"""
+import runpy
+import time
+import toylib
+import toylib.planning
+
+# Importing it with its package would be most of what a child does.
+count_calls = runpy.run_path({calls.__file__!r})["count_calls"]
+
+def plan(request):
+    return toylib.planning.plan(int(request["workload"].partition("size=")[2].rstrip("]") or 3))
+
+def times(request):
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = plan(request)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return {{"release": toylib.RELEASE, "fingerprint": str(found),
+            "wall_s": wall + 0.001, "cpu_s": cpu + 0.001,
+            "phases": {{"enumerate": 0.25, "other": 0.5}}}}
+
+def counts(request):
+    found, calls = count_calls(lambda: plan(request))
+    return {{"imported_from": toylib.__file__, "fingerprint": str(found),
+            "quality": {{"cost": float(len(found))}}, "counters": {{"copies": toylib.COPIES}},
+            "calls": {{"enumerate": calls}}}}
+
+HANDLERS = {{"times": times, "counts": counts}}
+"""
+
+INIT = "RELEASE = '{release}'\nCOPIES = {copies}\n"
+PLANNING = """
+from toylib.helpers import step
+
+def look(option):
+    return dir(option)
+
+def plan(size):
+    for option in range(size * {scans}):
+        look(option)
+    for _ in range(step()):
+        len(())
+    return list(range({plan}))
+"""
+HELPERS = "def step():\n    return {steps}\n"
 
 
-def write_driver(folder: Path, source: str) -> Path:
-    """Write a driver into a folder of its own; return its path."""
+def library_files(
+    release: str = "",
+    scans: int = 1,
+    copies: int = 0,
+    plan: int = 3,
+    steps: int = 5,
+    broken: bool = False,
+) -> dict[str, str]:
+    """Return the library's files by path; it looks `scans` times at each option."""
+    planning = "raise ImportError('needs CUDA')" if broken else PLANNING
+    return {
+        f"{LIBRARY}/__init__.py": INIT.format(release=release, copies=copies),
+        f"{LIBRARY}/planning/__init__.py": planning.format(scans=scans, plan=plan),
+        f"{LIBRARY}/helpers.py": HELPERS.format(steps=steps),
+    }
+
+
+def _release_files(release: str, scans: int, copies: int, source: str) -> dict[str, str]:
+    info = f"{LIBRARY}-{release}.dist-info"
+    files = {
+        **library_files(release, scans, copies),
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {LIBRARY}\nVersion: {release}\n"
+        "Requires-Dist: something-that-does-not-exist\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\n"
+        "Tag: py3-none-any\n",
+    }
+    if source:
+        files[f"{LIBRARY}/__init__.py"] = source
+    record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    return {**files, f"{info}/RECORD": record}
+
+
+def write_wheel(
+    folder: Path, release: str, scans: int = 1, copies: int = 0, source: str = ""
+) -> Path:
+    """Write a wheel of a release."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{LIBRARY}-{release}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, text in _release_files(release, scans, copies, source).items():
+            wheel.writestr(name, text)
+    return path
+
+
+def write_installed(
+    folder: Path, release: str, scans: int = 1, copies: int = 0, source: str = ""
+) -> Path:
+    """Write a release as pip would leave it in the folder where releases are kept."""
+    installed = folder / f"{LIBRARY}-{release}"
+    write_files(installed, _release_files(release, scans, copies, source))
+    return installed
+
+
+def write_files(folder: Path, files: dict[str, str]) -> None:
+    """Write texts into a folder, by their paths in it."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+def declared(folder: Path, **changes: Any) -> Series:
+    """Return the library as a family declares it, its driver written into a folder of its own."""
     driver = folder / "driver" / "driver.py"
     driver.parent.mkdir(parents=True, exist_ok=True)
-    driver.write_text(source)
-    return driver
+    driver.write_text(DRIVER)
+    fields: dict[str, Any] = {
+        "problems": (PROBLEM, "toy[size=30]/dgx_a100_80gb:8"),
+        "parts": {"enumerate": "listing the options"},
+        "counters": {"copies": "copies that were made"},
+        "qualities": (Quality("cost"),),
+        "releases": Releases(phases=("enumerate", "other")),
+        "commits": Commits(
+            package="toylib",
+            paths=("toylib/planning",),
+            pull_requests="https://example.org/pull/{number}",
+        ),
+    }
+    return Series(LIBRARY, driver, **(fields | changes))
 
 
-def family(**abilities: Any) -> Family[Any, Any]:
+def family(series: Series) -> Family[Any, Any]:
     """Return a family that has the library, with a reference and nothing else."""
     found: Family[Any, Any] = Family(
         name="toy-library",
         summary="",
         implementation=toy.TOY.implementation,
         qualities=(),
-        abilities=Abilities(**abilities),
+        abilities=Abilities(series=series),
     )
     found.variant("reference", reference=True)(lambda problem: problem)
     return found

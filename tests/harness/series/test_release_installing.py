@@ -8,8 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from toy_library import LIBRARY
-from toy_releases import write_wheel
+from toy_library import LIBRARY, write_wheel
 
 from harness.model.errors import ShardbenchError, UsageError
 from harness.series.installing import given_place, install, installed_place
@@ -40,7 +39,7 @@ def living(group: int) -> list[psutil.Process]:
 def test_a_release_gets_a_folder_without_what_it_depends_on(wheels: Path, tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "releases"
     place = install(LIBRARY, "2.0.0", folder)
-    assert (place.release, place.folder, place.by) == ("2.0.0", folder / "toylib-2.0.0", "index")
+    assert (place.release, place.folder) == ("2.0.0", folder / "toylib-2.0.0")
     assert (place.folder / "toylib" / "__init__.py").is_file()
     assert [each.name for each in folder.iterdir()] == ["toylib-2.0.0"]
 
@@ -107,8 +106,7 @@ def test_the_index_is_asked_through_pip(wheels: Path) -> None:
 
 def test_a_given_folder_must_hold_what_it_is_said_to(wheels: Path, tmp_path: Path) -> None:
     folder = install(LIBRARY, "1.0.0", tmp_path).folder
-    place = given_place(LIBRARY, f"1.0={folder}")
-    assert (place.folder, place.by) == (folder, "given")
+    assert given_place(LIBRARY, f"1.0={folder}").folder == folder
     for text, sentence in (
         (f"2.0.0={folder}", "holds toylib 1.0.0, not 2.0.0"),
         (f"1.0.0={wheels}", "does not hold toylib"),

@@ -1,29 +1,22 @@
 import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
-from toy_library import LIBRARY
-from toy_releases import DRIVER, declared, write_installed
+from toy_library import DRIVER, LIBRARY, PROBLEM, declared, write_installed
 
-from harness.contract import Releases
+from harness.contract import Series
 from harness.contract.calls import count_calls
 from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
 from harness.series.installing import Missing, Place, install, kept_releases
-from harness.series.measuring import measure, settings_of
-from harness.series.variants import calls_of, family_of
+from harness.series.points import Point, Run
+from harness.series.releases import family_of, measure, settings_of
 from harness.store.results import read_cells
 from harness.topologies.lookup import find_topology
 
-PROBLEM = ProblemId.parse("toy[size=3]/dgx_a100_80gb:8")
 SETTINGS = settings_of(turns=3, seconds=60, budget=60)
 
 
@@ -42,7 +35,7 @@ def places(folder: Path) -> list[Place]:
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Releases:
+def library(tmp_path: Path) -> Series:
     return declared(tmp_path)
 
 
@@ -52,15 +45,20 @@ def path(tmp_path: Path) -> Path:
 
 
 def measured(
-    library: Releases,
+    library: Series,
     places: list[Place] | list[Place | Missing],
     path: Path,
     settings: Settings = SETTINGS,
 ) -> dict[str, Cell]:
     family = family_of(library, places)
-    topology = find_topology(PROBLEM.topology, PROBLEM.gpus)
-    request = Request(family, PROBLEM.workload, topology)
+    problem = ProblemId.parse(PROBLEM)
+    topology = find_topology(problem.topology, problem.gpus)
+    request = Request(family, problem.workload, topology)
     return {each.variant: each for each in measure(request, library, places, settings, path)}
+
+
+def calls_of(cell: Cell) -> dict[str, int]:
+    return Run(Point(cell.variant), cell).calls("enumerate")
 
 
 def broken(tmp_path: Path, source: str, release: str = "9.0.0") -> Place:
@@ -69,13 +67,13 @@ def broken(tmp_path: Path, source: str, release: str = "9.0.0") -> Place:
 
 
 def test_each_release_is_counted_timed_in_turns_and_compared_with_the_oldest(
-    library: Releases, places: list[Place], path: Path
+    library: Series, places: list[Place], path: Path
 ) -> None:
     found = measured(library, places[::-1], path)
     one, two = calls_of(found["1.0.0"]), calls_of(found["2.0.0"])
     # Each look makes two calls: of `look`, and of `dir`, which asks the number for its own.
-    assert two["toylib.look"] == 10 * one["toylib.look"]
-    assert (one["toylib.enumerate_options"], two["toylib.enumerate_options"]) == (3, 30)
+    assert two["planning.look"] == 10 * one["planning.look"]
+    assert (one["planning.plan"], two["planning.plan"]) == (3 + 6, 30 + 6)
     assert [cell.counters["copies"] for cell in found.values()] == [0, 4, 4]
     assert {cell.fingerprint for cell in found.values()} == {"[0, 1, 2]"}
     assert {cell.against for cell in found.values()} == {"1.0.0"}
@@ -87,7 +85,7 @@ def test_each_release_is_counted_timed_in_turns_and_compared_with_the_oldest(
 
 
 def test_what_was_measured_is_read_again_and_not_measured_again(
-    library: Releases, places: list[Place], path: Path
+    library: Series, places: list[Place], path: Path
 ) -> None:
     first = measured(library, places, path)
     content = path.read_bytes()
@@ -95,9 +93,7 @@ def test_what_was_measured_is_read_again_and_not_measured_again(
     assert path.read_bytes() == content
 
 
-def test_what_a_kill_left_is_gone_on_with(
-    library: Releases, places: list[Place], path: Path
-) -> None:
+def test_what_a_kill_left_is_gone_on_with(library: Series, places: list[Place], path: Path) -> None:
     first = measured(library, places, path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + lines[1][:100])
@@ -108,7 +104,7 @@ def test_what_a_kill_left_is_gone_on_with(
 
 
 def test_another_release_is_measured_beside_those_that_are_stored(
-    library: Releases, places: list[Place], path: Path
+    library: Series, places: list[Place], path: Path
 ) -> None:
     first = measured(library, places[:2], path)
     content = path.read_bytes()
@@ -121,7 +117,7 @@ def test_another_release_is_measured_beside_those_that_are_stored(
 
 
 def test_an_older_release_is_what_all_are_compared_with_from_then_on(
-    library: Releases, places: list[Place], path: Path
+    library: Series, places: list[Place], path: Path
 ) -> None:
     measured(library, places[1:], path)
     found = measured(library, places, path)
@@ -130,7 +126,7 @@ def test_an_older_release_is_what_all_are_compared_with_from_then_on(
 
 
 def test_lines_of_another_environment_are_left_alone(
-    library: Releases, places: list[Place], path: Path
+    library: Series, places: list[Place], path: Path
 ) -> None:
     measured(library, places[:1], path)
     content = path.read_bytes()
@@ -148,16 +144,13 @@ def test_lines_of_another_environment_are_left_alone(
     [
         ("raise ImportError('needs CUDA')", "raised ImportError: needs CUDA"),
         ("import os; os._exit(3)", "ended with exit code 3"),
-        ("RELEASE = '7.0.0'\nCOPIES = 0\ndef enumerate_options(n): return []", "holds 7.0.0"),
-        ("RELEASE = '9.0.0'\nCOPIES = -1\ndef enumerate_options(n): return []", "counters"),
-        (
-            "RELEASE = '9.0.0'\nimport time\ndef enumerate_options(n): time.sleep(60)",
-            "stopped after 3 s",
-        ),
+        ("RELEASE = '7.0.0'\nCOPIES = 0", "holds 7.0.0"),
+        ("RELEASE = '9.0.0'\nCOPIES = -1", "counters"),
+        ("import time; time.sleep(60)", "stopped after 3 s"),
     ],
 )
 def test_a_release_that_cannot_run_says_why_and_the_others_go_on(
-    library: Releases, places: list[Place], path: Path, tmp_path: Path, source: str, reason: str
+    library: Series, places: list[Place], path: Path, tmp_path: Path, source: str, reason: str
 ) -> None:
     given = [*places[:2], broken(tmp_path, source)]
     found = measured(library, given, path, settings_of(turns=2, seconds=60, budget=3))
@@ -168,7 +161,7 @@ def test_a_release_that_cannot_run_says_why_and_the_others_go_on(
 
 
 def test_where_the_oldest_fails_the_others_are_measured_and_it_is_tried_again(
-    library: Releases, places: list[Place], path: Path, tmp_path: Path
+    library: Series, places: list[Place], path: Path, tmp_path: Path
 ) -> None:
     given = [broken(tmp_path, "raise ImportError('needs CUDA')", "0.5.0"), *places[:2]]
     found = measured(library, given, path)
@@ -182,7 +175,7 @@ def test_where_the_oldest_fails_the_others_are_measured_and_it_is_tried_again(
 
 
 def test_what_is_not_there_is_no_reference_and_says_why(
-    library: Releases, places: list[Place], path: Path
+    library: Series, places: list[Place], path: Path
 ) -> None:
     found = measured(library, [Missing("0.1.0", "It is gone."), *places[:2]], path)
     assert (found["0.1.0"].status, found["0.1.0"].reason) == ("failed", "It is gone.")
@@ -190,55 +183,32 @@ def test_what_is_not_there_is_no_reference_and_says_why(
 
 
 def test_turns_end_with_the_time_but_four_are_taken(
-    library: Releases, places: list[Place], path: Path
+    library: Series, places: list[Place], path: Path
 ) -> None:
     found = measured(library, places[:2], path, settings_of(turns=50, seconds=1e-6, budget=60))
     assert [len(cell.cpu_s.samples) for cell in found.values() if cell.cpu_s] == [4, 4]
 
 
 @pytest.mark.parametrize(
-    ("after", "reason"),
+    ("handler", "after", "reason"),
     [
-        ("answer.pop('phases')", "phases"),
-        ("answer['cpu_s'] = 'long'", "cpu_s"),
-        ("answer['fingerprint'] = ''", "fingerprint"),
-        ("answer['calls'] = {'x': True}", "calls"),
-        ("answer['release'] = 'none'", "'none' is no release"),
+        ("times", "answer.pop('phases')", "phases"),
+        ("times", "answer['cpu_s'] = 'long'", "cpu_s"),
+        ("times", "answer['fingerprint'] = ''", "fingerprint"),
+        ("times", "answer['release'] = 'none'", "'none' is no release"),
+        ("counts", "answer['calls'] = {'enumerate': {'x': True}}", "calls"),
     ],
 )
 def test_a_wrong_answer_of_a_driver_is_a_reason(
-    library: Releases, places: list[Place], path: Path, after: str, reason: str
+    library: Series, places: list[Place], path: Path, handler: str, after: str, reason: str
 ) -> None:
     library.driver.write_text(
-        f"{DRIVER}\ndef wrong(request):\n    answer = counts(request)\n    {after}\n"
-        "    return answer\n\nHANDLERS['counts'] = wrong\n"
+        f"{DRIVER}\ndef wrong(request):\n    answer = {handler}(request)\n    {after}\n"
+        f"    return answer\n\nHANDLERS['{handler}'] = wrong\n"
     )
     found = measured(library, places[:1], path)["1.0.0"]
     assert found.status == "failed"
     assert reason in (found.reason or "")
-
-
-def test_no_child_is_left_where_it_is_stopped(places: list[Place], tmp_path: Path) -> None:
-    source = f"import os, pathlib, time\npathlib.Path({str(tmp_path / 'pid')!r}).write_text("
-    endless = broken(tmp_path, f"{source}str(os.getpid()))\ntime.sleep(600)")
-    program = (
-        "import signal, sys\nfrom pathlib import Path\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's & ignores it
-        f"sys.path[:0] = {sys.path!r}\n"
-        "from test_release_measuring import measured, declared, Place\n"
-        f"measured(declared(Path({str(tmp_path)!r})), [Place('9.0.0', "
-        f"Path({str(endless.folder)!r}), 'index')], Path({str(tmp_path / 'h.jsonl')!r}))\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 60
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-        assert process.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    child = psutil.Process(int((tmp_path / "pid").read_text()))
-    process.send_signal(signal.SIGINT)
-    process.wait(60)
-    assert psutil.wait_procs([child], timeout=20)[1] == []
 
 
 def test_the_folder_tells_which_releases_it_has(places: list[Place], folder: Path) -> None:
@@ -261,23 +231,13 @@ def failing() -> None:
     raise ValueError
 
 
-@pytest.mark.parametrize(
-    ("function", "made"),
-    [
-        (lambda: recursive(5), {"recursive": 5, "<lambda>": 1}),
-        (lambda: looping(7), {"looping": 7, "<lambda>": 1}),
-    ],
-)
-def test_calls_are_counted_by_who_makes_them(
-    function: Callable[[], object], made: dict[str, int]
-) -> None:
-    _, calls = count_calls(function)
-    found: dict[str, int] = {}
-    for name, count in calls.items():
-        last = name.rpartition(".")[2]
-        found[last] = found.get(last, 0) + count
-    assert {name: found.get(name) for name in made} == made
-    assert count_calls(function)[1] == calls
+@pytest.mark.parametrize(("function", "made"), [(recursive, 5), (looping, 7)])
+def test_calls_are_counted_by_who_makes_them(function: Callable[[int], object], made: int) -> None:
+    _, calls = count_calls(lambda: function(made))
+    name = f"{Path(__file__).stem}.{function.__name__}"
+    assert calls[name] == made
+    assert sum(calls.values()) == made + 1
+    assert count_calls(lambda: function(made))[1] == calls
 
 
 def test_counting_ends_where_the_function_raises() -> None:

@@ -1,0 +1,205 @@
+"""Run commits from their checkouts, each once, and store their counts and decisions."""
+
+import os
+import runpy
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+
+from harness.contract.abilities.series import Commits, Series
+from harness.execution.bootstrap import Report
+from harness.execution.child import run
+from harness.execution.messages import Failed, Stage
+from harness.execution.server import start_server
+from harness.measuring.environment import environment
+from harness.model.cell import Cell, Summary
+from harness.model.declared import checked
+from harness.model.ids import CellId, ProblemId
+from harness.model.topology import Topology
+from harness.series.points import (
+    CALLS,
+    Counted,
+    Point,
+    Run,
+    Timed,
+    environment_of,
+    request_of,
+)
+from harness.series.repository import Repository
+from harness.store.results import append_cells, read_cells
+
+_ENDED = "The child process"  # a child that was killed may run another time
+
+TREE = "tree"
+"""The fact of a stored cell that is the hash of its commit's files in the declared paths."""
+
+
+class Runner:
+    """Runs commits on one problem, and stores each as a cell; stored commits are not run again.
+
+    Commits that have the same files in the declared paths are run once. Failed commits are stored
+    too, since they would fail again. Stopped or killed ones are tried again. The caller holds
+    `results`.
+
+    Args:
+        declared: the library.
+        repository: where its commits are.
+        problem: the problem that each commit plans.
+        topology: the machines of the problem.
+        results: the file for the cells.
+        budget: seconds that a commit may take.
+        repeat: how many calls to time.
+        jobs: how many commits run at a time.
+    """
+
+    def __init__(
+        self,
+        declared: Series,
+        repository: Repository,
+        problem: ProblemId,
+        topology: Topology,
+        results: Path,
+        budget: float = 300.0,
+        repeat: int = 0,
+        jobs: int = 1,
+    ) -> None:
+        self.declared, self.repository, self.problem = declared, repository, problem
+        self.commits = declared.commits or Commits("", ())
+        self.ran = 0
+        self._results, self._budget, self._repeat, self._jobs = results, budget, repeat, jobs
+        self._request = request_of(problem.workload, topology) | {"parts": list(declared.parts)}
+        self._environment = environment_of(declared)
+        start_server((__name__, *self.commits.preloaded))
+        self._stored: dict[str, Cell] = {}
+        self._by_tree: dict[str, Cell] = {}
+        self._appending = threading.Lock()
+        for cell in read_cells(results) if results.exists() else ():
+            if cell.problem == problem and self._counts_here(cell):
+                self._keep(cell)
+
+    def run(self, commit: Point, *, own: bool = False) -> Run:
+        """Run a commit unless its cell is known; with `own` a cell of equal files will not do."""
+        tree = self._tree(commit)
+        cell = self._stored.get(commit.id) or (None if own else self._by_tree.get(tree))
+        if cell is None:
+            cell = self._measured(commit, tree)
+            with self._appending:
+                self.ran += 1
+                self._keep(cell)
+                if cell.status in ("ok", "failed"):
+                    append_cells(self._results, [cell])
+        return Run(commit, cell)
+
+    def run_all(
+        self, commits: Sequence[Point], listen: Callable[[Run], None] = lambda run: None
+    ) -> list[Run]:
+        """Run commits, several at a time, and return them in their order.
+
+        The last one is run itself: otherwise a change outside of the paths would not be seen.
+        """
+        first: dict[str, Point] = {}
+        for commit in commits:
+            first.setdefault(self._tree(commit), commit)
+        with ThreadPoolExecutor(self._jobs) as pool:
+            try:
+                pending = [pool.submit(self.run, commit) for commit in first.values()]
+                for done in as_completed(pending):
+                    listen(done.result())
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        return [self.run(commit, own=commit is commits[-1]) for commit in commits]
+
+    def _keep(self, cell: Cell) -> None:
+        self._stored[cell.variant] = cell
+        self._by_tree.setdefault(str(cell.facts.get(TREE, "")), cell)
+
+    def _counts_here(self, cell: Cell) -> bool:
+        """Whether a stored cell can stand for one that would be made now."""
+        there, here = cell.environment, self._environment
+        timed = len(cell.cpu_s.samples) if cell.cpu_s else 0
+        return (
+            there.code in (here.code, *self.declared.earlier)
+            and (there.python, there.packages) == (here.python, here.packages)
+            and (cell.status == "failed" or timed >= self._repeat)
+        )
+
+    def _tree(self, commit: Point) -> str:
+        return self.repository.tree(commit, self.commits.paths, self.commits.ignored)
+
+    def _measured(self, commit: Point, tree: str) -> Cell:
+        cell = Cell(
+            id=CellId(self.declared.library, commit.id, self.problem),
+            reference=commit.id,
+            status="ok",
+            facts={
+                TREE: tree,
+                "date": commit.date,
+                "title": commit.title,
+                "pull_request": commit.pull_request,
+            },
+            qualities=list(self.declared.qualities),
+            environment=structs.replace(self._environment, load=environment(0).load),
+        )
+        start = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="shardbench-") as folder:
+            answer = self._asked(commit, Path(folder))
+            cell.facts["seconds"] = round(time.monotonic() - start, 2)
+            if isinstance(answer, Failed):
+                is_sure = answer.cause == "error" and not answer.reason.startswith(_ENDED)
+                cell.status = "failed" if is_sure else "over budget"
+                cell.reason = answer.reason.replace(folder, "")
+                return cell
+        counted, timed = answer
+        cell.fingerprint, cell.quality = counted.fingerprint, counted.quality
+        cell.counters = dict(counted.counters)
+        for part, made in counted.calls.items():
+            cell.counters[f"{part}_calls"] = sum(made.values())
+        for part, made in counted.calls.items():
+            cell.counters |= {f"{CALLS}{part} {name}": count for name, count in made.items()}
+        cell.cpu_s = Summary.of([times.cpu_s for times in timed])
+        return cell
+
+    def _asked(self, commit: Point, folder: Path) -> tuple[Counted, list[Timed]] | Failed:
+        self.repository.check_out(commit, self.commits.package, folder)
+        driver = str(self.declared.driver)
+        stage = Stage("Planning", self._budget)
+        answered = run(
+            _answers,
+            driver,
+            self.commits.shims,
+            str(folder),
+            self._request,
+            self._repeat,
+            first=stage,
+        )
+        if isinstance(answered, Failed):
+            return answered
+        who = f"The driver of {commit.name}"
+        counted, *timed = answered
+        answer = checked(counted, Counted, who)
+        if not Path(answer.imported_from).is_relative_to(folder):
+            return Failed(f"It was not imported, but {answer.imported_from}")
+        return answer, [checked(times, Timed, who) for times in timed]
+
+
+def _answers(
+    driver: str, shims: str, folder: str, request: dict[str, Any], repeat: int, _: Report
+) -> list[dict[str, Any]]:
+    """Child process: import a commit from its folder; return its counts and then its times."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for standard in (1, 2):  # the warnings of hundreds of commits would hide the messages
+        os.dup2(nothing, standard)
+    sys.path.insert(0, folder)
+    if shims:
+        import_module(shims).install()
+    handlers = runpy.run_path(driver)["HANDLERS"]
+    return [handlers["counts"](request), *(handlers["times"](request) for _ in range(repeat))]

@@ -1,0 +1,133 @@
+"""Points of a series: releases and commits, the answers of their drivers, and their cells."""
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from msgspec import Struct, structs, to_builtins
+
+from harness.contract.abilities.series import Series
+from harness.contract.family import Family, load
+from harness.contract.registry import Registry
+from harness.measuring.environment import environment
+from harness.model.cell import Amount, Cell, Count, Environment, Name, Number
+from harness.model.ids import WorkloadSpec
+from harness.model.topology import Topology
+
+Kind = Literal["releases", "commits"]
+
+CALLS = "calls "
+"""The beginning of the counters that hold how many calls each function makes."""
+
+_SHORT = 9
+
+
+class Timed(Struct, frozen=True):
+    """A driver's answer to `times`."""
+
+    fingerprint: Name
+    wall_s: Amount
+    cpu_s: Amount
+    phases: dict[str, Amount]
+    release: str = ""
+
+
+class Counted(Struct, frozen=True):
+    """A driver's answer to `counts`."""
+
+    imported_from: Name
+    fingerprint: Name
+    quality: dict[str, Number]
+    counters: dict[str, Count]
+    calls: dict[str, dict[str, Count]]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A release or a commit.
+
+    `id` is the version or the hash. A commit alone has the rest: `date` is the committer's, as
+    2026-01-31, and `pull_request` its number, if any.
+    """
+
+    id: str
+    date: str = ""
+    title: str = ""
+    pull_request: str = ""
+
+    @property
+    def name(self) -> str:
+        """The version, or the beginning of the hash."""
+        return self.id[:_SHORT] if self.date else self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A point, and the cell of it or of another commit that has the same files."""
+
+    point: Point
+    cell: Cell
+
+    @property
+    def name(self) -> str:
+        """The point's name."""
+        return self.point.name
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether it ran."""
+        return self.cell.status == "ok"
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this point itself was run."""
+        return self.cell.variant == self.point.id
+
+    def calls(self, part: str) -> dict[str, int]:
+        """Return the calls of a part, by the function that makes them.
+
+        The cell of a release has the calls of one part only, and does not name the part.
+        """
+        counters = self.cell.counters
+        prefix = f"{CALLS}{part} " if f"{part}_calls" in counters else CALLS
+        return {
+            name.removeprefix(prefix): count
+            for name, count in counters.items()
+            if name.startswith(prefix)
+        }
+
+    def value(self, name: str) -> float:
+        """Return a counter, a quality, or all calls of a part; NaN where it has none."""
+        figures: dict[str, float] = {**self.cell.counters, **self.cell.quality}
+        if name in figures:
+            return figures[name]
+        made = self.calls(name.removesuffix("_calls")) if name.endswith("_calls") else {}
+        return sum(made.values()) if made else math.nan
+
+
+def request_of(workload: WorkloadSpec, topology: Topology) -> dict[str, Any]:
+    """Return a problem as a driver is asked for it."""
+    return {"workload": str(workload), "topology": to_builtins(topology)}
+
+
+def environment_of(declared: Series) -> Environment:
+    """Return the environment that points run in: its code is the driver's, without the library."""
+    commits = declared.commits
+    digest = hashlib.sha256(json.dumps(commits and [commits.package, commits.paths]).encode())
+    for path in sorted(declared.driver.parent.glob("*.py")):
+        digest.update(path.name.encode() + path.read_bytes())
+    found = environment(0)
+    packages = {k: v for k, v in found.packages.items() if k != declared.library}
+    return structs.replace(found, code=digest.hexdigest()[:12], packages=packages)
+
+
+def libraries(registry: Registry, kind: Kind) -> dict[str, tuple[Family[Any, Any], Series]]:
+    """Return each library whose releases or commits can be measured, with its family."""
+    declared = ((family, load(family.abilities.series)) for family in registry.families)
+    return {
+        series.library: (family, series)
+        for family, series in declared
+        if series and getattr(series, kind)
+    }

@@ -1,0 +1,141 @@
+"""Measure releases of a library as the variants of a family, and resume the stored ones."""
+
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from msgspec import structs
+
+from harness.contract import (
+    Counter,
+    Family,
+    Measured,
+    Prepared,
+    Series,
+    ShardbenchError,
+    Upstream,
+    is_observing,
+)
+from harness.contract.registry import Registry
+from harness.measuring.comparison import Comparison
+from harness.measuring.environment import environment
+from harness.measuring.monitor import Listener
+from harness.measuring.request import Request
+from harness.model.cell import Cell
+from harness.model.declared import checked
+from harness.model.settings import SamplingRule, Settings
+from harness.series.installing import Missing, Place
+from harness.series.naming import is_build_of, version_of
+from harness.series.points import CALLS, Counted, Timed, environment_of, request_of
+from harness.store.results import append_cells
+from harness.suites.sweep import Site, resumed
+
+DriverRequest = dict[str, Any]
+Answer = Timed | Counted
+
+
+def settings_of(turns: int, seconds: float, budget: float) -> Settings:
+    """Return settings by which each release takes this many turns, rounded up to pairs.
+
+    After `seconds` no further pair begins, but two are taken in any case.
+    """
+    blocks = math.ceil(turns / 2)
+    return Settings(budget, SamplingRule(seconds, blocks, blocks, warmup_seconds=0.0))
+
+
+def measure(
+    request: Request,
+    declared: Series,
+    places: Sequence[Place | Missing],
+    settings: Settings,
+    results: Path,
+    listen: Listener = lambda event: None,
+) -> list[Cell]:
+    """Measure the releases that are not stored yet, store them, and return the cells of all.
+
+    `request` is of the family that `family_of` makes of `places`. The caller holds `results`.
+    Failed releases are not stored, so that the next call runs them again.
+    """
+    described = environment_of(declared)
+    held: dict[str, Cell] = {}
+    for code in (*declared.earlier, described.code):
+        site = Site(structs.replace(described, code=code))
+        (request,) = resumed([request], results, settings, site)
+        held |= {cell.variant: cell for cell in request.stored if cell.status == "ok"}
+    stored = tuple(held.values())
+    if held.keys() >= request.names():
+        return list(stored)
+    registry = partial(release_registry, declared, tuple(places))
+    cells = Comparison(replace(request, stored=stored), settings, registry).run(listen)
+    load = environment(0).load  # of the last minute
+    for cell in cells:
+        cell.environment = structs.replace(described, load=load)
+    append_cells(results, [cell for cell in cells if cell.status == "ok"])
+    return [*stored, *cells]
+
+
+# The driver builds the problem and validates the decision.
+_WORK: Any = SimpleNamespace(
+    build=request_of,
+    facts=lambda problem: {},
+    fingerprint=lambda answer: answer.fingerprint,
+    validate=lambda problem, answer: None,
+    quality=lambda problem, answer: answer.quality if isinstance(answer, Counted) else {},
+    observe=lambda recorder: nullcontext(),
+)
+
+
+def family_of(
+    declared: Series, places: Sequence[Place | Missing], base: Family[Any, Any] | None = None
+) -> Family[DriverRequest, Answer]:
+    """Return a family of releases as variants. The oldest that is there is the reference.
+
+    Workloads are named as those of `base`.
+    """
+    family: Family[DriverRequest, Answer] = Family(
+        name=declared.library,
+        summary=f"releases of {declared.library}",
+        implementation=_WORK,
+        qualities=declared.qualities,
+        counters=tuple(Counter(*named) for named in declared.counters.items()),
+        phases=declared.releases.phases if declared.releases else (),
+        label=base.label if base else lambda workload: workload,
+    )
+    ordered = sorted(places, key=lambda place: version_of(place.release))
+    first = next((place for place in ordered if isinstance(place, Place)), ordered[0])
+    for place in ordered:
+        register = family.variant(place.release, summary="a release", reference=place is first)
+        register(partial(_prepared, declared, place))
+    return family
+
+
+def release_registry(declared: Series, places: Sequence[Place | Missing]) -> Registry:
+    """Return the registry in which child processes find the family."""
+    return Registry([family_of(declared, places)])
+
+
+def _prepared(declared: Series, place: Place | Missing, problem: DriverRequest) -> Prepared[Answer]:
+    if isinstance(place, Missing):
+        raise ShardbenchError(place.reason)
+    name = f"{declared.library} {place.release}"
+    upstream = Upstream(name, declared.driver, place.folder)
+    part = declared.first_part
+
+    def run() -> Measured[Answer]:
+        timed = checked(upstream.ask(problem | {"kind": "times"}), Timed, f"The driver of {name}")
+        if not is_build_of(timed.release, place.release):
+            raise ShardbenchError(f"Its folder holds {timed.release}.")
+        if not is_observing():
+            return Measured(timed, timed.wall_s, timed.cpu_s, {}, timed.phases)
+        asked = problem | {"kind": "counts", "parts": [part]}
+        counted = checked(upstream.ask(asked), Counted, f"The driver of {name}")
+        calls = {CALLS + maker: count for maker, count in counted.calls.get(part, {}).items()}
+        counters = {**counted.counters, **calls}
+        return Measured(counted, timed.wall_s, timed.cpu_s, counters, timed.phases)
+
+    return Prepared(run, close=upstream.close)

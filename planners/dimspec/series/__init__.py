@@ -1,0 +1,1 @@
+"""Commits of ColossalAI, each driven in a child process of its own."""

@@ -1,1 +1,0 @@
-"""Commits of torchrec's repository, each driven in a child process that has its checkout first."""

@@ -1,1 +1,0 @@
-"""Releases of torchrec, each driven in a child process that has it first on its import path."""

@@ -1,0 +1,1 @@
+"""Releases and commits of torchrec, each driven in a child process of its own."""

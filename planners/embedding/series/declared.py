@@ -1,0 +1,36 @@
+"""The declaration of torchrec for `shardbench releases` and `shardbench history`."""
+
+from pathlib import Path
+
+from harness.contract import Commits, Quality, Releases, Series
+
+SERIES = Series(
+    library="torchrec",
+    driver=Path(__file__).with_name("driver.py"),
+    problems=(
+        "dlrm-856[tables=10,seed=1]/dgx_a100_80gb:16",
+        "dlrm-856[tables=20,seed=1]/dgx_a100_80gb:16",
+    ),
+    parts={"enumerate": "listing the options", "search": "all else of one plan"},
+    qualities=(Quality("max_rank_ms", "ms", "lower", "cost of the slowest rank, by its estimate"),),
+    counters={
+        "deepcopy_calls": "calls of copy.deepcopy, inner ones left out",
+        "objects_copied": "objects that these calls copied",
+        "plan_copies": "deep copies of a proposal or a plan",
+        "device_copies": "deep copies of devices or of the topology",
+        "annotation_lookups": "scans of an estimator's configuration for an annotation",
+        "estimates": "shards whose perf an estimator was asked for",
+        "proposals": "combinations of options that the proposer put forward",
+        "partitions": "proposals that the partitioner tried to place",
+    },
+    # Of releases and of commits, before and after the drivers named `harness.series`.
+    earlier=("f3c2a1b49fd2", "c8bbb92e974d", "55e1acb12922", "3219ccf5251a"),
+    releases=Releases(phases=("enumerate", "propose", "partition", "rate", "other")),
+    commits=Commits(
+        package="torchrec",
+        paths=("torchrec/distributed/planner",),
+        shims="planners.embedding.series.shims",
+        preloaded=("torch", "fbgemm_gpu", "planners.embedding.workloads.catalog"),
+        pull_requests="https://github.com/meta-pytorch/torchrec/pull/{number}",
+    ),
+)

@@ -1,0 +1,347 @@
+"""`shardbench releases` and `shardbench history` on releases and commits of a toy library."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+from toy_library import DRIVER, declared, family, write_installed, write_wheel
+from toy_repository import ToyRepository
+
+from harness.contract import Series
+from harness.contract.registry import Registry
+from shardbench.cli import main
+
+ALL = ("1.0.0", "1.5.0", "2.0.0")
+SCANS = dict(zip(ALL, (1, 1, 10), strict=True))
+ONE = ("-p", "toy[size=3]/dgx_a100_80gb:8")
+
+
+def keep(*releases: str) -> None:
+    """Write releases as if they were installed already."""
+    for release in releases:
+        write_installed(Path("upstreams", "releases"), release, SCANS[release])
+
+
+def stored(folder: str = "history/toylib") -> list[dict]:
+    lines = Path(folder, "history.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def rows(folder: str = "history/toylib") -> list[dict[str, str]]:
+    with Path(folder, "history.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def declare(monkeypatch, series: Series) -> None:
+    """Have both commands find a library."""
+    registry = Registry([family(series)])
+    for command in ("releases", "history"):
+        monkeypatch.setattr(f"shardbench.commands.{command}.found_registry", lambda: registry)
+
+
+def change_driver(tmp_path: Path, monkeypatch, stored: bytes) -> None:
+    """Change the driver, and declare that the one that made these cells counts the same."""
+    codes = {json.loads(line)["environment"]["code"] for line in stored.splitlines()}
+    series = declared(tmp_path, earlier=tuple(codes))
+    series.driver.write_text(f"{DRIVER}\n# changed\n")
+    declare(monkeypatch, series)
+
+
+@pytest.fixture
+def shardbench(capsys, monkeypatch, tmp_path):
+    declare(monkeypatch, declared(tmp_path))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture
+def with_figures(shardbench, monkeypatch, tmp_path):
+    wheels = tmp_path / "wheels"
+    for release, scans in SCANS.items():
+        write_wheel(wheels, release, scans)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    return lambda *arguments: shardbench("releases", *arguments)
+
+
+@pytest.fixture
+def releases(with_figures, monkeypatch):
+    """The command without figures, which take a while to draw."""
+    monkeypatch.setattr("reports.series.figure.draw", lambda *_: None)
+    return with_figures
+
+
+@pytest.fixture
+def history(shardbench):
+    return lambda *arguments: shardbench("history", *arguments)
+
+
+@pytest.fixture
+def repository(tmp_path):
+    return ToyRepository(tmp_path / "clone")
+
+
+def test_a_range_is_installed_measured_and_drawn(with_figures, tmp_path):
+    keep("1.0.0", "2.0.0")
+    code, out, _ = with_figures("toylib", "1.0.0..2.0.0", "--repeat", "2")
+    assert code == 0
+    table = [line.split()[0] for line in out.splitlines() if line.startswith(ALL)]
+    assert table[:3] == list(ALL)
+    assert "2.0.0: enumerate makes" in out
+    assert "planning.look" in out
+    assert "All 3 releases decide the same." in out
+    assert sorted(each.name for each in (tmp_path / "history").iterdir()) == [
+        *("history.csv", "history.jsonl", "history.md", "history.png", "history.svg")
+    ]
+    assert [row["release"] for row in rows("history")] == [*ALL, *ALL]
+    assert (tmp_path / "upstreams" / "releases" / "toylib-1.5.0").is_dir()
+
+
+def test_a_release_that_is_not_there_is_told_and_the_rest_goes_on(releases):
+    keep("1.0.0")
+    code, out, err = releases("toylib", "1.0.0", "9.9.9", "--repeat", "2", *ONE)
+    assert code == 0
+    assert "toylib 9.9.9 could not be installed: No matching distribution found" in err
+    assert "9.9.9 did not run: " in out
+    assert "\n1.0.0 " in out
+    code, out, _ = releases("toylib", "9.9.9", "--repeat", "2", *ONE)
+    assert code == 1  # nothing that runs is a failure
+
+
+def test_without_an_index_a_range_has_what_is_installed(releases, monkeypatch, tmp_path):
+    keep("1.0.0", "2.0.0")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "none"))
+    code, _, err = releases("toylib", "1.0.0..", "--repeat", "2", *ONE)
+    assert code == 0
+    assert "A range has only the releases that are installed." in err
+    assert [row["release"] for row in rows("history")] == ["1.0.0", "2.0.0"]
+
+
+def test_a_given_folder_is_measured(releases, tmp_path):
+    held = write_installed(tmp_path / "elsewhere", "1.0.0")
+    given = ("--at", f"1.0.0={held}", "--out", "two")
+    code, out, _ = releases("toylib", *given, "--repeat", "2", *ONE)
+    assert code == 0
+    assert "\n1.0.0 " in out
+
+
+def test_releases_of_an_earlier_driver_are_not_measured_again(releases, tmp_path, monkeypatch):
+    keep("1.0.0", "2.0.0")
+    first = releases("toylib", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
+    stored = (tmp_path / "history" / "history.jsonl").read_bytes()
+    change_driver(tmp_path, monkeypatch, stored)
+    again = releases("toylib", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
+    assert again[:2] == first[:2]
+    assert (tmp_path / "history" / "history.jsonl").read_bytes() == stored
+
+
+def test_lines_of_the_former_format_are_moved_aside(releases, tmp_path):
+    former = {"schema": 1, "kind": "round", "library": "toylib", "problem": "toy", "times": {}}
+    stored = tmp_path / "history" / "history.jsonl"
+    stored.parent.mkdir()
+    stored.write_text(json.dumps(former) + "\n")
+    keep("1.0.0")
+    code, _, err = releases("toylib", "1.0.0", "--repeat", "2", *ONE)
+    assert code == 0
+    assert "Damaged: history/history.jsonl, line 1: it is no cell: " in err
+    assert "They are moved to history/history.jsonl.damaged." in err
+    assert json.loads(stored.with_name("history.jsonl.damaged").read_text()) == former
+    assert json.loads(stored.read_text())["cell"] == f"toylib/1.0.0@{ONE[1]}"
+
+
+def test_a_history_names_the_commits_that_change_calls_and_plans(history, repository):
+    repository.version("the first")
+    repository.version("a comment", steps=5)
+    dearer = repository.version("Scan each option more (#41)", scans=9)
+    other = repository.version("Plan otherwise", scans=9, plan=4)
+    code, out, _ = history("toylib", "-r", "clone")
+    assert code == 0
+    calls, _, decisions = out.partition("Commits that changed decisions")
+    assert re.search(rf"{dearer[:9]} +2026-01-02 +\d\.\d\d +same +#41 ", calls)
+    assert other[:9] not in calls
+    assert f"{other[:9]}" in decisions
+    assert "other plan" in decisions
+    assert "planning.look" in out
+    assert [row["status"] for row in rows()] == ["ok"] * 3  # one touched nothing that decides
+
+
+def test_the_page_is_one_file_whose_curve_leads_to_each_commit(history, repository):
+    repository.version("the first")
+    dearer = repository.version("<b>More</b> (#41)", scans=9)
+    history("toylib", "-r", "clone")
+    page = Path("history/toylib/index.html").read_text()
+    assert "https://example.org/pull/41" in page
+    assert "<b>More</b>" not in page
+    assert not re.search(r"(src|href)=\"(?!#|data:|https://example)", page)
+    targets = set(re.findall(r'href="#(commits-[0-9a-f]{9})"', page))
+    assert f"commits-{dearer[:9]}" in targets
+    for each in targets:
+        assert f'id="{each}"' in page
+
+
+def test_stored_commits_are_not_run_again(history, repository, tmp_path, monkeypatch):
+    repository.version("the first")
+    repository.version("more", scans=9)
+    first = history("toylib", "-r", "clone")
+    content = Path("history/toylib/history.jsonl").read_bytes()
+    second = history("toylib", "-r", "clone")
+    assert Path("history/toylib/history.jsonl").read_bytes() == content
+    assert first[:2] == second[:2]
+    change_driver(tmp_path, monkeypatch, content)
+    assert history("toylib", "-r", "clone")[:2] == first[:2]
+    repository.version("more again", scans=20)
+    history("toylib", "-r", "clone")
+    assert Path("history/toylib/history.jsonl").read_bytes().startswith(content)
+    assert len(stored()) == 3
+
+
+def test_times_are_taken_where_asked_for(history, repository):
+    repository.version("the first")
+    history("toylib", "-r", "clone")
+    assert rows()[0]["cpu_s"] == ""
+    history("toylib", "-r", "clone", "--repeat", "3")
+    assert float(rows()[0]["cpu_s"]) > 0
+    assert len(stored()[1]["cpu_s"]["samples"]) == 3
+    assert len(stored()) == 2
+
+
+def test_equal_files_are_run_once_and_tests_are_no_files_that_matter(history, repository):
+    repository.version("the first")
+    repository.version("more", scans=9)
+    repository.version("back", scans=1)
+    test = repository.commit("a test", {"toylib/planning/tests/test_it.py": "assert True"})
+    repository.version("other", scans=1, plan=4)
+    history("toylib", "-r", "clone")
+    assert [row["same_files_as"] == "" for row in rows()] == [True, True, False, False, True]
+    # `back` and the test are sides of a step, and so were run themselves when that was traced.
+    history("toylib", "-r", "clone")
+    assert all(row["same_files_as"] == "" for row in rows())
+    assert test in {each["variant"] for each in stored()}
+    assert len(stored()) == 5
+
+
+def test_what_changed_beside_the_paths_is_seen_at_the_end_of_a_range(history, repository):
+    repository.version("the first")
+    beside = repository.version("Help more", steps=500)
+    repository.commit("a test", {"toylib/planning/tests/test_it.py": "assert True"})
+    _, out, _ = history("toylib", "-r", "clone")
+    assert beside[:9] in out.partition("* ")[0]
+
+
+def test_commits_that_do_not_run_are_grouped_and_cast_doubt(history, repository):
+    repository.version("the first")
+    for number in range(2):
+        repository.version(f"broken {number}", broken=True)
+        repository.commit("more", {"toylib/planning/note.txt": f"{number}"})
+    repository.version("works", scans=9)
+    code, out, _ = history("toylib", "-r", "clone")
+    out = " ".join(out.split())
+    assert code == 0
+    assert "2 of 5 commits run, or have the files of one that does (40 %)." in out
+    assert re.search(r"3 commits \(\w{9} of 2026-01-02 to \w{9} of 2026-01-02\) did not run", out)
+    assert "ImportError: needs CUDA." in out
+    assert re.search(r"or one of \w+, \w+ and \w+ before it, which do not run", out)
+
+
+def test_a_step_that_came_from_elsewhere_is_traced_to_its_commit(history, repository):
+    repository.version("the first")
+    repository.commit("words", {"README": "a library"})
+    helper = repository.version("Help more", steps=500)
+    repository.commit("words again", {"README": "a good library"})
+    repository.version("A word of the planner", steps=500)
+    innocent = repository.commit("a comment", {"toylib/planning/note.txt": "a word"})
+    _, out, _ = history("toylib", "-r", "clone")
+    table = out.partition("* ")[0]
+    assert helper[:9] in table
+    assert innocent[:9] not in table
+    assert "touches none of the files" in " ".join(table.split())
+
+
+def test_find_bisects_to_the_commit_and_says_what_it_did(history, repository):
+    first = repository.version("version 0")
+    names = [
+        repository.version(f"version {n}", scans=9 if n > 21 else 1, plan=n) for n in range(40)
+    ]
+    code, out, err = history("toylib", f"{first}..", "-r", "clone", "--find", "enumerate_calls")
+    assert code == 0
+    assert out.startswith(f"{names[22][:9]} 2026-01-02 version 22")
+    assert "enumerate_calls: " in out
+    assert "planning.look" in out
+    assert int(err.split()[0]) <= 10
+    _, out, err = history("toylib", f"{first}..", "-r", "clone", "--find", "copies")
+    assert "copies: 9 after 1, 9.00 times" in out
+    assert err.startswith("0 commits run")
+
+
+def test_a_merge_counts_as_one_commit(history, repository):
+    repository.version("the first")
+    repository.git("checkout", "-q", "-b", "side")
+    repository.version("half way", scans=4)
+    repository.version("all the way", scans=9)
+    repository.git("checkout", "-q", "main")
+    repository.commit("words", {"README": "a library"})
+    repository.git("merge", "-q", "--no-ff", "-m", "Merge side (#7)", "side")
+    _, out, _ = history("toylib", "-r", "clone")
+    assert len(rows()) == 2
+    assert "Merge side" in out
+
+
+def test_no_commit_that_runs_is_a_failure(history, repository):
+    repository.version("the first", broken=True)
+    code, out, _ = history("toylib", "-r", "clone")
+    assert code == 1
+    assert "0 of 1 commit run" in out
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("releases toylid 1.0.0", "'toylid'"),
+        ("releases toylib newest", "'newest' is no release"),
+        ("releases toylib 2.0.0..1.0.0", "2.0.0..1.0.0 ends before it begins"),
+        ("releases toylib 5.0.0..6.0.0", "no release in the range 5.0.0..6.0.0"),
+        ("releases toylib installed", "toylib is not installed here"),
+        ("releases toylib 1.0.0 --repeat 1", "--repeat must be at least 2"),
+        ("releases toylib 1.0.0 --seconds 0", "--seconds must be"),
+        ("releases toylib 1.0.0 --budget nan", "--budget must be"),
+        ("releases toylib 1.0.0 -p toy", "'toy' is malformed"),
+        ("releases toylib 1.0.0 -p toy/none:8", "topology 'none'"),
+        ("releases toylib --at 1.0.0", "--at must be"),
+        ("releases toylib --at 1.0.0=nowhere", "nowhere is no folder"),
+        ("releases toylib 1.0.0 --out driver/driver.py", "cannot be written"),
+        ("history toylid", "'toylid'"),
+        ("history toylib -r nowhere", "nowhere is no folder"),
+        ("history toylib -r empty", "empty is no git repository"),
+        ("history toylib main -r clone", "RANGE must be A..B"),
+        ("history toylib gone.. -r clone", "'gone' names no commit"),
+        ("history toylib ..--all -r clone", "'--all' names no commit"),
+        ("history toylib main..main~1 -r clone", "main does not come before main~1"),
+        ("history toylib -r clone --find speed", "counter or quality 'speed'"),
+        ("history toylib -r clone --find copies", "--find needs a range"),
+        ("history toylib main~1.. -r clone --find copies", "copies is the same at"),
+        ("history toylib -r clone --least 0.5", "--least must be"),
+        ("history toylib -r clone --repeat -1", "--repeat must be at least 0"),
+        ("history toylib -r clone --jobs 0", "--jobs must be at least 1"),
+        ("history toylib -r clone --budget nan", "--budget must be"),
+        ("history toylib -r clone -p toy", "'toy' is malformed"),
+    ],
+)
+@pytest.mark.usefixtures("with_figures")
+def test_bad_input_gets_one_sentence(shardbench, repository, tmp_path, command, named):
+    repository.version("the first")
+    repository.version("the second", plan=4, scans=1)
+    (tmp_path / "empty").mkdir()
+    code, out, err = shardbench(*command.split())
+    assert (code, out) == (2, "")
+    assert named in " ".join(err.split())
+    assert len(err.strip().splitlines()) == 1

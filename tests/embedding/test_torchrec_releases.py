@@ -1,0 +1,91 @@
+"""The driver of torchrec's releases, on the installed one, against the family on the same one."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.contract import Recorder, Upstream
+from harness.contract.family import load
+from harness.model.ids import ProblemId
+from harness.series.installing import Place, installed_place
+from harness.series.points import request_of
+from harness.topologies.lookup import find_topology
+from planners.embedding import FAMILY
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).parents[2]
+PROBLEMS = (
+    "dlrm-856[tables=4,seed=1]/dgx_a100_80gb:8",
+    "synthetic[tables=6,seed=7,memory=tight]/dgx_h100:16",
+    "dlrm-856[tables=3,seed=2,memory=roomy]/gb200_nvl72_tray4:72",
+)
+
+
+def request(problem: str, kind: str) -> dict[str, object]:
+    found = ProblemId.parse(problem)
+    topology = find_topology(found.topology, found.gpus)
+    asked = request_of(found.workload, topology)
+    return asked | {"kind": kind, "parts": [SERIES.first_part]}
+
+
+SERIES = load(FAMILY.abilities.series)
+
+
+@pytest.fixture(scope="module")
+def installed():
+    place = installed_place("torchrec")
+    with Upstream("torchrec", SERIES.driver, place.folder) as upstream:
+        yield upstream
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_it_decides_and_counts_as_the_upstream_variant(installed, problem):
+    answer = installed.ask(request(problem, "counts"))
+    found = ProblemId.parse(problem)
+    built = FAMILY.work.build(found.workload, find_topology(found.topology, found.gpus))
+    run = FAMILY.find("upstream").prepared(built).run
+    recorder = Recorder()
+    with FAMILY.work.observe(recorder), recorder.call():
+        plan = run()
+    assert answer["fingerprint"] == FAMILY.work.fingerprint(plan)
+    expected = FAMILY.work.quality(built, plan)["max_rank_ms"]
+    assert answer["quality"]["max_rank_ms"] == pytest.approx(expected, rel=1e-9)
+    # What the rungs past `upstream` save is counted there alone.
+    counters = dict(recorder.counters)
+    assert counters.pop("option_hashes") > 0
+    assert counters.pop("option_sums") > 0
+    assert answer["counters"] == dict.fromkeys(SERIES.counters, 0) | counters
+
+
+def test_calls_of_the_enumeration_are_the_same_each_time_and_name_who_makes_them(installed):
+    one, two = (installed.ask(request(PROBLEMS[0], "counts"))["calls"] for _ in range(2))
+    assert one == two
+    made = one["enumerate"]
+    scans = sum(calls for name, calls in made.items() if name.startswith("annotations."))
+    assert scans > 0.5 * sum(made.values())
+
+
+def test_the_phases_add_up_to_the_call(installed):
+    answer = installed.ask(request(PROBLEMS[0], "times"))
+    assert set(answer["phases"]) == set(SERIES.releases.phases)
+    assert answer["fingerprint"] == installed.ask(request(PROBLEMS[0], "counts"))["fingerprint"]
+    assert sum(answer["phases"].values()) == pytest.approx(answer["cpu_s"], rel=0.2)
+
+
+def kept() -> list[Place]:
+    folder = ROOT / "upstreams" / "releases"
+    return [
+        Place(path.name.removeprefix("torchrec-"), path)
+        for path in sorted(folder.glob("torchrec-*"))
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not kept(), reason="shardbench releases torchrec installs them")
+@pytest.mark.parametrize("place", kept(), ids=lambda place: place.release)
+def test_every_installed_release_decides_as_this_one(installed, place):
+    with Upstream(place.release, SERIES.driver, place.folder) as upstream:
+        answer = upstream.ask(request(PROBLEMS[0], "times"))
+    assert answer["release"] == place.release
+    assert answer["fingerprint"] == installed.ask(request(PROBLEMS[0], "counts"))["fingerprint"]
