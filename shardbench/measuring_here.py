@@ -1,7 +1,6 @@
-"""Options and progress of the commands that measure this machine: `validate` and `calibrate`."""
+"""Options, files and progress of the commands that measure this machine."""
 
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,13 +9,17 @@ import typer
 from rich.console import Console
 
 from harness.contract import Family
-from harness.contract.abilities.validation import Bench, Measurable
+from harness.contract.abilities.estimates import Bench, Measurable, OnBench
 from harness.contract.family import load
-from harness.estimates.times import Settings, Told
+from harness.estimates.kept_times import Stopwatch, TimesFile
 from harness.measuring.environment import environment
+from harness.measuring.timing.clock import SystemClock
 from harness.model.errors import UsageError
+from harness.store.lock import hold
+from shardbench import completion
 from shardbench.command import resumable
-from shardbench.options import messages
+from shardbench.options import found_registry, messages
+from shardbench.problem_options import able_family
 from shardbench.progress import progress_bar
 
 FOLDER = Path("validations")
@@ -26,64 +29,51 @@ IndicesOption = Annotated[
     str,
     typer.Option("--indices", help="How rows are looked up: uniform, zipf, zipf:EXPONENT, reuse."),
 ]
-RankMemory = Annotated[
-    float | None,
+FamilyOption = Annotated[
+    str,
     typer.Option(
-        "--memory",
-        help="GiB that a rank may take; by default 15 % of the machine's, or 60 % of what a GPU "
-        "has left.",
+        "--family", help="The family, if several can.", autocompletion=completion.families
     ),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what is measured already.")]
 
 
-def measurable(family: Family[Any, Any]) -> Measurable[Any]:
-    """Return how a family's decisions are measured; raises UsageError where that is not known."""
+def measuring_family(name: str) -> tuple[Family[Any, Any], Measurable[Any]]:
+    """Return the family of a name, or the only one that measures; raises UsageError."""
+    family = able_family(found_registry(), name, "measuring", "measure")
     found: Measurable[Any] | None = load(family.abilities.measuring)
     if found is None:
         raise UsageError(f"Family '{family.name}' does not measure its decisions.")
-    return found
-
-
-def bench_of(device: str, inputs: str, memory_gib: float | None, seed: int) -> Bench:
-    """Return what to measure with; raises UsageError for an amount of memory that is none."""
-    if memory_gib is not None and not 0 < memory_gib < float("inf"):
-        raise UsageError(f"--memory must be a positive number of GiB, not {memory_gib:g}.")
-    return Bench(device, inputs, memory_gib, seed)
-
-
-def settings_of(bench: Bench, device: str) -> Settings:
-    """Return what times depend on: those of other settings are measured again."""
-    here = environment(bench.seed)
-    packages = {name: here.packages[name] for name in sorted(here.packages)}
-    return {
-        "machine": here.machine or "",
-        "device": device,
-        "inputs": bench.inputs,
-        "seed": bench.seed,
-        **packages,
-    }
-
-
-def file_name(text: str) -> str:
-    """Return an id as part of a file's name."""
-    return re.sub(r"[^A-Za-z0-9_.=-]+", "_", text).strip("_")
+    return family, found
 
 
 @contextmanager
-def told(kept: Path, fresh: bool) -> Iterator[Told]:
-    """Show what is measured, into a file that the same command goes on with."""
+def measuring(kept: Path, bench: Bench, fresh: bool) -> Iterator[Callable[[OnBench], Stopwatch]]:
+    """Hold a file of times and show progress; yields a function that starts a stopwatch.
+
+    Times with other settings than those of the bench and of this machine are measured again.
+    """
     console = Console(stderr=True)
-    with progress_bar(console) as bar:
+    with hold(kept), progress_bar(console) as bar, resumable(kept, fresh):
         task = bar.add_task("preparing", total=None)
         last = ""
 
-        def tell(doing: str, done: int, of: int) -> None:
+        def on_progress(measured: str, done: int, of: int) -> None:
             nonlocal last
-            bar.update(task, description=f"measuring {doing}", completed=done, total=of)
-            if doing != last and not console.is_terminal:
-                messages.print(f"measuring {doing}: {of - done}")
-            last = doing
+            bar.update(task, description=f"measuring {measured}", completed=done, total=of)
+            if measured != last and not console.is_terminal:
+                messages.print(f"measuring {measured}: {of - done}")
+            last = measured
 
-        with resumable(kept, fresh):
-            yield tell
+        def stopwatch(ready: OnBench) -> Stopwatch:
+            here = environment(bench.seed)
+            settings: dict[str, str | float] = {
+                "machine": here.machine or "",
+                "device": ready.device,
+                "inputs": bench.inputs,
+                "seed": bench.seed,
+                **here.packages,
+            }
+            return Stopwatch(ready, TimesFile(kept, settings, fresh), SystemClock(), on_progress)
+
+        yield stopwatch

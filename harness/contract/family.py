@@ -8,12 +8,12 @@ from functools import wraps
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
 from harness.contract.abilities.captured_file import Names
+from harness.contract.abilities.estimates import Measurable
 from harness.contract.abilities.explanation import Explaining
 from harness.contract.abilities.history import History
 from harness.contract.abilities.inventory import Importing, Inventory
 from harness.contract.abilities.releases import Releases
 from harness.contract.abilities.topology import LibraryTopology
-from harness.contract.abilities.validation import Measurable
 from harness.contract.declarations import (
     Counter,
     Planning,

@@ -1,34 +1,28 @@
-"""`shardbench validate`: what an estimate says of plans, and what they take on this machine."""
+"""`shardbench validate`: the estimates of plans, compared with measurements on this machine."""
 
+import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from msgspec import to_builtins
 
-from harness.contract import Family
-from harness.contract.abilities.validation import Bench
-from harness.estimates.times import Timing
+from harness.contract.abilities.estimates import Bench
 from harness.estimates.validation import Validation, validate
-from harness.measuring.timing.clock import SystemClock
 from harness.model.errors import UsageError
 from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.topology import Topology
-from harness.store.lock import hold
 from harness.store.results import to_json
 from shardbench import completion, display
-from shardbench.display.validation import series_shown, shown
+from shardbench.display.estimates import series_shown, validation_shown
 from shardbench.measuring_here import (
     FOLDER,
     DeviceOption,
+    FamilyOption,
     Fresh,
     IndicesOption,
-    RankMemory,
-    bench_of,
-    file_name,
-    measurable,
-    settings_of,
-    told,
+    measuring,
+    measuring_family,
 )
 from shardbench.options import (
     Json,
@@ -38,13 +32,12 @@ from shardbench.options import (
     check_seconds,
     check_writable,
     file_named,
-    found_registry,
     messages,
     show_or_write,
     warn,
     write,
 )
-from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family, placed_with_note
+from shardbench.problem_options import GpusIfAny, TopologyIfAny, placed_with_note
 
 _FEWEST, _MOST = 3, 200
 
@@ -68,13 +61,16 @@ def validate_command(
         float,
         typer.Option(help="Seconds to measure a workload; three plans are measured in any case."),
     ] = 240.0,
-    memory: RankMemory = None,
-    family: Annotated[
-        str,
-        typer.Option(help="The family, if several can.", autocompletion=completion.families),
-    ] = "",
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            help="GiB that a rank may take; by default 15 % of the machine's, or 60 % of what a "
+            "GPU has left.",
+        ),
+    ] = None,
+    family: FamilyOption = "",
     out: Annotated[
-        Path, typer.Option(help="Folder for what is found; the report shows what it holds.")
+        Path, typer.Option(help="Folder for the results, which the report shows.")
     ] = FOLDER,
     figure: Annotated[
         Path | None, typer.Option(help="File for the figure of one workload, .svg or .png.")
@@ -83,9 +79,9 @@ def validate_command(
     seed: Seed = 0,
     json: Json = "",
 ) -> None:
-    """Measure plans on this machine, beside what is estimated.
+    """Measure plans on this machine, and compare with their estimates.
 
-    Does what each rank of a plan computes, with real kernels. What goes over links is modelled.
+    Runs the computation of each rank of a plan with real kernels. Communication is modelled.
     """
     check_seconds("--seconds", seconds)
     check_writable(file_named(json))
@@ -94,53 +90,44 @@ def validate_command(
         raise UsageError("--figure is of one workload; the report draws all.")
     if not _FEWEST <= plans <= _MOST:
         raise UsageError(f"--plans must be from {_FEWEST} to {_MOST}, not {plans}.")
-    found = able_family(found_registry(), family, "measuring", "measure")
-    specs = [WorkloadSpec.parse(each) for each in dict.fromkeys(workload)]
+    if memory is not None and not 0 < memory < float("inf"):
+        raise UsageError(f"--memory must be a positive number of GiB, not {memory:g}.")
+    found, measurable = measuring_family(family)
+    specs = [WorkloadSpec.parse(text) for text in dict.fromkeys(workload)]
     problems = [(spec, placed_with_note(found, spec, topology, gpus)) for spec in specs]
-    bench = bench_of(device, indices, memory, seed)
+    bench = Bench(device, indices, memory, seed)
     check_folder(out)
+
+    def validated(spec: WorkloadSpec, placed: Topology) -> Validation:
+        problem = str(ProblemId(found.label(spec), placed.name, placed.gpus))
+        path = out / f"{re.sub(r'[^A-Za-z0-9_.=-]+', '_', problem).strip('_')}.json"
+        with measuring(path.with_suffix(".times.jsonl"), bench, fresh) as stopwatch:
+            ready = measurable.candidates(found.work.build(spec, placed), plans, bench)
+            one = validate(problem, indices, ready, stopwatch(ready), seconds, seed)
+            write(path, to_json(to_builtins(one), indent=1) + "\n")
+        messages.print(f"Wrote {path}")
+        return one
+
     done: list[Validation] = []
     for spec, placed in problems:
         try:
-            one = _validated(found, spec, placed, bench, plans, seconds, out, fresh)
+            done.append(validated(spec, placed))
         except UsageError as error:
             if len(problems) == 1:
                 raise
             warn(f"{spec}: {error}")  # the others are measured all the same
             continue
-        done.append(one)
         if json != "-" and len(problems) > 1:
-            display.show(shown(one))
+            display.show(validation_shown(done[-1]))
     if not done:
         raise typer.Exit(2)
     if figure is not None:
         from reports.estimates.figure import draw_validation
 
         write(figure, draw_validation(done[0]).as_file(figure.suffix))
-    document = to_builtins(done if len(done) > 1 else done[0])
-    show_or_write(json, document, series_shown(done) if len(done) > 1 else shown(done[0]))
+    if len(done) > 1:
+        show_or_write(json, to_builtins(done), series_shown(done))
+    else:
+        show_or_write(json, to_builtins(done[0]), validation_shown(done[0]))
     if len(done) < len(problems):
         raise typer.Exit(2)
-
-
-def _validated(
-    family: Family[Any, Any],
-    spec: WorkloadSpec,
-    placed: Topology,
-    bench: Bench,
-    plans: int,
-    seconds: float,
-    out: Path,
-    fresh: bool,
-) -> Validation:
-    """Validate one workload, and write what is found."""
-    problem = str(ProblemId(family.label(spec), placed.name, placed.gpus))
-    path = out / f"{file_name(problem)}.json"
-    kept = path.with_suffix(".times.jsonl")
-    with hold(path), told(kept, fresh) as tell:
-        ready = measurable(family).candidates(family.work.build(spec, placed), plans, bench)
-        timing = Timing(kept, settings_of(bench, ready.device), SystemClock(), tell, fresh)
-        done = validate(problem, bench.inputs, ready, timing, seconds, bench.seed)
-        write(path, to_json(to_builtins(done), indent=1) + "\n")
-    messages.print(f"Wrote {path}")
-    return done

@@ -141,12 +141,12 @@ def certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 @FAMILY.variant("calibrated", source="shardbench", requires=("numba", "highspy"))
 def calibrated(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """As certified, but by the estimate of a machine that was calibrated"""
-    from planners.embedding.measured.calibrated_plan import calibrated_plan
+    from planners.embedding.estimates.calibrated_plan import calibrated_plan
     from planners.embedding.search import warm_up
 
-    if problem.calibration is None:
+    if not problem.coefficients:
         raise NotApplicable(
             "The topology has no coefficients; `shardbench calibrate` writes one that has."
         )
     warm_up.compile_ahead(warm_up.BEST_PLAN)
-    return calibrated_plan(problem, problem.calibration)
+    return calibrated_plan(problem)

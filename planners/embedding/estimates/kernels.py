@@ -1,4 +1,4 @@
-"""The kernels that TorchRec would make of a rank's shards, run on one device of this machine."""
+"""The kernels that TorchRec makes of a rank's shards, run on one device of this machine."""
 
 import hashlib
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ from torchrec.distributed.embedding_types import (
 from torchrec.modules.embedding_configs import DataType, PoolingType
 
 from harness.contract import Prepared
-from planners.embedding.calibration.indices import Indices
-from planners.embedding.calibration.shards import ShardWork
-from planners.embedding.measured.device import Device, SharedTables
+from planners.embedding.estimates.device import Device, SharedTables
+from planners.embedding.estimates.lookup_distributions import LookupDistribution
+from planners.embedding.estimates.shard_work import ShardWork
 
 CPU_KERNEL = EmbeddingComputeKernel.FUSED.value
-"""The kernel that fbgemm has on a CPU; what is cached or in managed memory needs CUDA."""
+"""The kernel that fbgemm has on a CPU; cached tables and managed memory need CUDA."""
 
 OPTIMIZER = EmbOptimType.EXACT_ROWWISE_ADAGRAD
 
@@ -39,7 +39,11 @@ class RankKernels:
     """The kernels of one rank with inputs of one iteration."""
 
     def __init__(
-        self, shards: Sequence[ShardWork], device: Device, indices: Indices, seed: int
+        self,
+        shards: Sequence[ShardWork],
+        device: Device,
+        distribution: LookupDistribution,
+        seed: int,
     ) -> None:
         self._device = device
         device.begin_rank()
@@ -48,9 +52,9 @@ class RankKernels:
         for shard in shards:
             groups.setdefault(shard.group, []).append(shard)
         self._groups = [
-            _Group(config, members, device, indices, rng)
+            _Group(config, members, device, distribution, rng)
             for members in groups.values()
-            for config in group_tables([[_sharded(each, n) for n, each in enumerate(members)]])[0]
+            for config in group_tables([[_sharded(shard, n) for n, shard in enumerate(members)]])[0]
         ]
         self._outputs: list[torch.Tensor] = []
         self.forward()
@@ -73,23 +77,16 @@ class RankKernels:
         self.forward()
         self.backward()
 
+    def whole(self) -> dict[str, Prepared[None]]:
+        """Return both passes as one call."""
+        return {"both": Prepared(self.both)}
 
-def prepared_rank(
-    shards: Sequence[ShardWork], device: Device, indices: Indices, seed: int
-) -> Prepared[None]:
-    """Return the kernels of a rank, ready; a call is a forward and a backward pass."""
-    return Prepared(RankKernels(shards, device, indices, seed).both)
-
-
-def prepared_passes(
-    shards: Sequence[ShardWork], device: Device, indices: Indices, seed: int
-) -> dict[str, Prepared[None]]:
-    """Return the two passes of some shards apart, which share their kernels."""
-    kernels = RankKernels(shards, device, indices, seed)
-    return {
-        "forward": Prepared(kernels.forward),
-        "backward": Prepared(kernels.backward, renew=kernels.forward),
-    }
+    def passes(self) -> dict[str, Prepared[None]]:
+        """Return the two passes apart; a forward pass that is not timed precedes the backward."""
+        return {
+            "forward": Prepared(self.forward),
+            "backward": Prepared(self.backward, renew=self.forward),
+        }
 
 
 def _seed_of(shards: Sequence[ShardWork], seed: int) -> int:
@@ -104,7 +101,7 @@ class _Group:
         config: GroupedEmbeddingConfig,
         shards: Sequence[ShardWork],
         device: Device,
-        indices: Indices,
+        distribution: LookupDistribution,
         rng: np.random.Generator,
     ) -> None:
         members = [shards[int(table.name)] for table in config.embedding_tables]
@@ -114,9 +111,9 @@ class _Group:
             for mean in shard.lookups:
                 length = _lengths(mean, shard, rng)
                 lengths.append(length)
-                values.append(indices.draw(shard.rows, int(length.sum()), rng))
+                values.append(distribution.draw(shard.rows, int(length.sum()), rng))
         offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-        place = device.torch_device
+        place = torch.device(device.kind)
         self._indices = torch.from_numpy(np.concatenate(values)).to(place)
         self._offsets = torch.from_numpy(offsets).to(place)
         self._weights = torch.rand(len(self._indices), device=place) if config.is_weighted else None
@@ -129,27 +126,27 @@ class _Group:
 def _lengths(
     mean: float, shard: ShardWork, rng: np.random.Generator
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return how many indices each sample has: the mean, rounded at random.
+    """Return the number of indices of each sample: the mean, rounded at random.
 
-    Of a row-wise shard it is how many of the table's indices fall into its rows.
+    For a row-wise shard it is the number of the table's indices that fall into its rows.
     """
     if shard.row_parts == 1:
         return np.floor(mean + rng.random(shard.samples)).astype(np.int64)
-    share = shard.share
-    if share == 0:
+    if shard.share == 0:
         return np.zeros(shard.samples, np.int64)
-    whole = np.floor(mean / share + rng.random(shard.samples)).astype(np.int64)
-    return rng.binomial(whole, min(share, 1.0))
+    whole = np.floor(mean / shard.share + rng.random(shard.samples)).astype(np.int64)
+    return rng.binomial(whole, min(shard.share, 1.0))
 
 
 def _sharded(shard: ShardWork, number: int) -> ShardedEmbeddingTable:
-    """Return what TorchRec groups; the number is its name, to find it again."""
+    """Return a table for TorchRec to group, with its number as name."""
+    features = [f"{number}:{feature}" for feature in range(len(shard.lookups))]
     return ShardedEmbeddingTable(
         num_embeddings=shard.rows,
         embedding_dim=shard.columns,
         name=str(number),
-        embedding_names=[f"{number}:{feature}" for feature in range(len(shard.lookups))],
-        feature_names=[f"{number}:{feature}" for feature in range(len(shard.lookups))],
+        embedding_names=features,
+        feature_names=features,
         data_type=_DATA_TYPES[shard.dtype],
         pooling=PoolingType.SUM,
         is_weighted=shard.is_weighted,
@@ -164,7 +161,7 @@ def _sharded(shard: ShardWork, number: int) -> ShardedEmbeddingTable:
 
 
 def _kernel(config: GroupedEmbeddingConfig, shards: Sequence[ShardWork], device: Device) -> Any:
-    """Return the kernel as TorchRec's `BatchedFusedEmbeddingBag` makes it of a group."""
+    """Return the kernel that TorchRec's `BatchedFusedEmbeddingBag` makes of a group."""
     on_cuda = device.kind == "cuda"
     specs = [
         (
@@ -186,6 +183,6 @@ def _kernel(config: GroupedEmbeddingConfig, shards: Sequence[ShardWork], device:
             pooling_mode=PoolingMode.SUM,
             weights_precision=precision,
             cache_precision=precision,
-            device=device.torch_device,
+            device=torch.device(device.kind),
             **(config.fused_params or {}),
         )
