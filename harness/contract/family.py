@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
 from harness.contract.abilities.captured_file import Names
-from harness.contract.abilities.estimates import Measurable
+from harness.contract.abilities.estimates import BenchOptions, Workbench
 from harness.contract.abilities.explanation import Explaining
 from harness.contract.abilities.history import History
 from harness.contract.abilities.inventory import Importing, Inventory
@@ -106,7 +106,7 @@ class Abilities(Generic[P, D]):
         figures: what holds for every decision on a problem, such as a proven bound. It is given
             the figures that are worked out already, keeps them for `quality`, works out the others
             and returns them all. With it a comparison works them out once, before any variant runs.
-        measuring: how its decisions are measured on this machine, and machines calibrated.
+        measuring: the workbench that measures its decisions on this machine and calibrates it.
         topology: the arguments that its library takes a topology by, and the traps there, for
             `shardbench topology check` and `show`.
     """
@@ -119,7 +119,7 @@ class Abilities(Generic[P, D]):
     releases: Releases | str | None = None
     history: History | str | None = None
     topology: LibraryTopology | str | None = None
-    measuring: Measurable[P] | str | None = None
+    measuring: Callable[[BenchOptions], Workbench[P]] | str | None = None
     figures: Callable[[P, Mapping[str, float]], Mapping[str, float]] | str | None = None
 
 

@@ -4,7 +4,7 @@ import csv
 import io
 from dataclasses import fields
 
-from harness.contract.abilities.estimates import DesignOnBench, FittedMachine
+from harness.contract.abilities.estimates import Design, FittedMachine
 from harness.estimates.kept_times import Stopwatch
 from harness.measuring.garbage import long_lived_objects_left_alone
 from harness.model.cell import Environment
@@ -15,7 +15,7 @@ _ROUNDS = 2
 
 
 @long_lived_objects_left_alone()
-def calibrate(design: DesignOnBench, stopwatch: Stopwatch) -> FittedMachine:
+def calibrate(design: Design, stopwatch: Stopwatch) -> FittedMachine:
     """Measure the works of a design in rounds, and fit a machine to their times."""
     for turn in range(1, _ROUNDS + 1):
         for number, work in enumerate(design.works):

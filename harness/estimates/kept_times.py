@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Meta, Struct
 
 from harness.contract import Prepared
-from harness.contract.abilities.estimates import OnBench, TimedWork
+from harness.contract.abilities.estimates import TimedWork, Workbench
 from harness.measuring.timing.clock import Clock
-from harness.measuring.timing.times import Times
 from harness.measuring.timing.turns import timed_turn
+from harness.measuring.timing.verdict import estimate_ratio
 from harness.model.cell import Ratio
 from harness.model.declared import fault
 from harness.model.errors import ShardbenchError, UsageError
@@ -85,16 +85,10 @@ class TimesFile:
 
     def ratios(self, key: str) -> dict[str, Ratio]:
         """Return the ratio of each pass of a work to the reference, with 99 % intervals."""
-        found = {}
-        for call, pairs in self._pairs[key].items():
-            work, reference = Times(), Times()
-            for number, pair in enumerate(pairs):
-                work.add(number, pair.seconds)
-                reference.add(number, pair.reference)
-            ratio = work.ratio_to(reference)
-            assert ratio is not None
-            found[call] = ratio
-        return found
+        return {
+            call: estimate_ratio([p.seconds for p in pairs], [p.reference for p in pairs])
+            for call, pairs in self._pairs[key].items()
+        }
 
     def _all(self) -> list[Pair]:
         return [pair for calls in self._pairs.values() for held in calls.values() for pair in held]
@@ -122,12 +116,13 @@ class Stopwatch:
 
     def __init__(
         self,
-        bench: OnBench,
+        bench: Workbench[Any],
         times: TimesFile,
         clock: Clock,
         on_progress: OnProgress = lambda measured, done, of: None,
     ) -> None:
-        self.times, self.clock, self.on_progress = times, clock, on_progress
+        self.device, self.times, self.clock = bench.device, times, clock
+        self.on_progress = on_progress
         self._seconds = attrgetter("wall_s" if bench.is_asynchronous else "cpu_s")
         (self._reference,) = self._prepared(bench.reference).values()
 

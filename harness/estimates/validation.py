@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from msgspec import Struct
 
-from harness.contract.abilities.estimates import Candidate, CandidatesOnBench, RankWork
+from harness.contract.abilities.estimates import Candidate, Candidates, RankWork
 from harness.estimates.agreement import Agreement, MeasuredMs, agreement
 from harness.estimates.kept_times import Stopwatch, TimesFile
 from harness.measuring.environment import environment
@@ -82,7 +82,7 @@ class Validation(Struct, frozen=True):
 def validate(
     problem: str,
     inputs: str,
-    bench: CandidatesOnBench,
+    candidates: Candidates,
     stopwatch: Stopwatch,
     seconds: float,
     seed: int = 0,
@@ -93,21 +93,21 @@ def validate(
     decisions, until the seconds are spent.
     """
     end = stopwatch.clock.wall() + seconds - stopwatch.times.seconds
-    bench = _time_once(bench, stopwatch, end - _LATER * seconds)
-    _time_slowest(bench, stopwatch, end, random.Random(seed))
-    _confirm_slowest(bench, stopwatch)
-    return _compared(problem, inputs, bench, stopwatch.times, seed)
+    measured = _time_once(candidates, stopwatch, end - _LATER * seconds)
+    _time_slowest(measured.decisions, stopwatch, end, random.Random(seed))
+    _confirm_slowest(measured.decisions, stopwatch)
+    return _compared(problem, inputs, measured, stopwatch, seed)
 
 
-def _time_once(bench: CandidatesOnBench, stopwatch: Stopwatch, end: float) -> CandidatesOnBench:
+def _time_once(candidates: Candidates, stopwatch: Stopwatch, end: float) -> Candidates:
     """Time all ranks once, decision by decision; return the decisions measured before `end`."""
-    number = len(bench.candidates)
+    number = len(candidates.decisions)
     # The first decisions tend to be the best. Alternating between both ends keeps those that are
     # measured in time as mixed as all of them.
     turns = [turn for pair in zip(range(number), range(number)[::-1], strict=True) for turn in pair]
     done: list[int] = []
     for turn in dict.fromkeys(turns):
-        works = [rank.work for rank in bench.candidates[turn].ranks]
+        works = [rank.work for rank in candidates.decisions[turn].ranks]
         is_measured = all(stopwatch.times.pairs(work.key) for work in works)
         if not is_measured and stopwatch.clock.wall() > end and len(done) >= _FEWEST:
             continue
@@ -115,25 +115,26 @@ def _time_once(bench: CandidatesOnBench, stopwatch: Stopwatch, end: float) -> Ca
         for work in works:
             stopwatch.time(work, 1)
         done.append(turn)
-    notes = [*bench.notes]
+    notes = [*candidates.notes]
     if left := number - len(done):
         notes.append(
             f"{left} of {number} plans are left out for lack of time; the same command with more "
             "--seconds goes on with them."
         )
-    return replace(bench, candidates=[bench.candidates[turn] for turn in sorted(done)], notes=notes)
+    decisions = [candidates.decisions[turn] for turn in sorted(done)]
+    return replace(candidates, decisions=decisions, notes=notes)
 
 
 def _time_slowest(
-    bench: CandidatesOnBench, stopwatch: Stopwatch, end: float, rng: random.Random
+    decisions: Sequence[Candidate], stopwatch: Stopwatch, end: float, rng: random.Random
 ) -> None:
     """Time the possibly slowest ranks of all decisions, in rounds of turns."""
     times = stopwatch.times
     for pairs in range(1 + _PAIRS_AT_ONCE, _MOST_PAIRS + 1, _PAIRS_AT_ONCE):
         slowest = {
             rank.work.key: rank.work
-            for candidate in bench.candidates
-            for rank in _maybe_slowest(candidate, times)
+            for decision in decisions
+            for rank in _maybe_slowest(decision, times)
         }
         waiting = [work for work in slowest.values() if times.pairs(work.key) < pairs]
         rng.shuffle(waiting)
@@ -145,12 +146,12 @@ def _time_slowest(
             stopwatch.time(work, pairs)
 
 
-def _confirm_slowest(bench: CandidatesOnBench, stopwatch: Stopwatch) -> None:
+def _confirm_slowest(decisions: Sequence[Candidate], stopwatch: Stopwatch) -> None:
     """Time the slowest rank of each decision often enough, also where a later time changed it."""
-    for number, candidate in enumerate(bench.candidates):
-        stopwatch.on_progress("slowest ranks, once more", number, len(bench.candidates))
+    for number, decision in enumerate(decisions):
+        stopwatch.on_progress("slowest ranks, once more", number, len(decisions))
         while True:
-            work = _maybe_slowest(candidate, stopwatch.times)[0].work
+            work = _maybe_slowest(decision, stopwatch.times)[0].work
             if stopwatch.times.pairs(work.key) >= _LEAST_PAIRS:
                 break
             stopwatch.time(work, _LEAST_PAIRS)
@@ -170,10 +171,11 @@ def _ratio(times: TimesFile, rank: RankWork) -> Ratio:
 
 
 def _compared(
-    problem: str, inputs: str, bench: CandidatesOnBench, times: TimesFile, seed: int
+    problem: str, inputs: str, candidates: Candidates, stopwatch: Stopwatch, seed: int
 ) -> Validation:
-    reference_ms = bench.reference_ms or times.reference_ms
-    decisions = tuple(_found(candidate, times, reference_ms) for candidate in bench.candidates)
+    times = stopwatch.times
+    reference_ms = candidates.reference_ms or times.reference_ms
+    decisions = tuple(_found(decision, times, reference_ms) for decision in candidates.decisions)
     names = [decision.name for decision in decisions]
     measured = [decision.measured for decision in decisions]
     estimates = list(decisions[0].estimated_ms) if decisions else []
@@ -189,9 +191,9 @@ def _compared(
     )
     return Validation(
         problem=problem,
-        device=bench.device,
+        device=stopwatch.device,
         inputs=inputs,
-        notes=tuple(bench.notes),
+        notes=tuple(candidates.notes),
         decisions=decisions,
         agreements=agreements,
         residuals=tuple(_residuals(decisions, estimates)),

@@ -81,6 +81,6 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         history=HISTORY,
         topology="planners.embedding.importing.topology_arguments:TOPOLOGY",
         figures="planners.embedding.quality:figures",
-        measuring="planners.embedding.estimates.measurable:MEASURABLE",
+        measuring="planners.embedding.estimates.workbench:Workbench",
     ),
 )

@@ -10,8 +10,8 @@ P = TypeVar("P", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
-    """The options of a measurement: device, distribution of inputs, and memory of a rank.
+class BenchOptions:
+    """The options of measurements: device, distribution of inputs, and memory of a rank.
 
     With `memory_gib` None the device decides.
     """
@@ -59,39 +59,21 @@ class Candidate:
     ranks: Sequence[RankWork]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnBench:
-    """Work that is ready to be measured on a device.
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Decisions on one problem to measure, with notes: sentences that a reader must know.
 
-    Attributes:
-        device: the device in words.
-        is_asynchronous: whether the device works while the CPU goes on, so that wall time counts.
-        reference: the work that runs right before each measured one.
+    `reference_ms` is the time of the reference when the machine was calibrated. With it times keep
+    their unit, however fast the machine is today.
     """
 
-    device: str
-    is_asynchronous: bool
-    reference: TimedWork
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CandidatesOnBench(OnBench):
-    """Decisions on one problem to be measured.
-
-    Attributes:
-        candidates: the decisions.
-        notes: sentences that a reader must know.
-        reference_ms: the time of the reference when the machine was calibrated. With it times keep
-            their unit, however fast the machine is today.
-    """
-
-    candidates: Sequence[Candidate]
+    decisions: Sequence[Candidate]
     notes: Sequence[str] = ()
     reference_ms: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DesignOnBench(OnBench):
+@dataclass(frozen=True, slots=True)
+class Design:
     """The works that a calibration measures, and the fit of a machine to their times.
 
     `fit` takes milliseconds by key of a work and by pass, and those of the reference.
@@ -131,13 +113,23 @@ class FittedMachine:
     errors: Sequence[FormError]
 
 
-class Measurable(Protocol[P]):
-    """The ability of a family to measure its decisions and to calibrate a machine."""
+class Workbench(Protocol[P]):
+    """A device that is ready to measure the decisions of a family and to be calibrated.
 
-    def candidates(self, problem: P, number: int, bench: Bench) -> CandidatesOnBench:
+    Attributes:
+        device: the device in words.
+        is_asynchronous: whether the device works while the CPU goes on, so that wall time counts.
+        reference: the work that runs right before each measured one.
+    """
+
+    device: str
+    is_asynchronous: bool
+    reference: TimedWork
+
+    def candidates(self, problem: P, number: int) -> Candidates:
         """Return up to `number` different decisions; raises UsageError where there are none."""
         ...
 
-    def design(self, bench: Bench, share: float) -> DesignOnBench:
+    def design(self, share: float) -> Design:
         """Return the works of a calibration, or a share of them."""
         ...

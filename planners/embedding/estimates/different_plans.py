@@ -1,9 +1,6 @@
 """Different plans of one problem, from the best known one to bad ones."""
 
-import logging
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -31,34 +28,19 @@ _MOST_NOISE = 3.0  # standard deviation of the logarithm, where all is random
 def different_plans(problem: EmbeddingProblem, number: int, seed: int) -> list[tuple[str, Plan]]:
     """Return up to `number` different plans, each with its maker's name."""
     found: dict[str, tuple[str, Plan]] = {}
-    with _torchrec_quiet():
-        for name, plan in _plans(problem, number, seed):
-            if name.startswith(_RANDOM) and len(found) >= number:
-                break
-            try:
-                validate(problem, plan)
-            except InfeasibleDecision:
-                continue
-            key = fingerprint(plan)
-            if key not in found and len(found) < number:
-                found[key] = name, plan
-            elif key in found and not name.startswith(_RANDOM):
-                found[key] = f"{found[key][0]}, {name}", plan
+    for name, plan in _plans(problem, number, seed):
+        if name.startswith(_RANDOM) and len(found) >= number:
+            break
+        try:
+            validate(problem, plan)
+        except InfeasibleDecision:
+            continue
+        key = fingerprint(plan)
+        if key not in found and len(found) < number:
+            found[key] = name, plan
+        elif key in found and not name.startswith(_RANDOM):
+            found[key] = f"{found[key][0]}, {name}", plan
     return list(found.values())
-
-
-@contextmanager
-def _torchrec_quiet() -> Iterator[None]:
-    """Suppress TorchRec's warnings, which are the same for each of many plans."""
-    logger = logging.getLogger("torchrec")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 def _plans(problem: EmbeddingProblem, number: int, seed: int) -> Iterator[tuple[str, Plan]]:

@@ -2,11 +2,11 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
+from fbgemm_gpu.split_embedding_configs import EmbOptimType
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
     ComputeDevice,
@@ -19,11 +19,11 @@ from torchrec.distributed.embedding_types import (
     ShardedEmbeddingTable,
     compute_kernel_to_embedding_location,
 )
-from torchrec.modules.embedding_configs import DataType, PoolingType
+from torchrec.modules.embedding_configs import DataType, PoolingType, data_type_to_sparse_type
 
 from harness.contract import Prepared
 from planners.embedding.estimates.device import Device, SharedTables
-from planners.embedding.estimates.lookup_distributions import LookupDistribution
+from planners.embedding.estimates.lookup_distributions import Ints, LookupDistribution
 from planners.embedding.estimates.shard_work import ShardWork
 
 CPU_KERNEL = EmbeddingComputeKernel.FUSED.value
@@ -32,7 +32,15 @@ CPU_KERNEL = EmbeddingComputeKernel.FUSED.value
 OPTIMIZER = EmbOptimType.EXACT_ROWWISE_ADAGRAD
 
 _DATA_TYPES = {"float32": DataType.FP32, "float16": DataType.FP16, "bfloat16": DataType.BF16}
-_PRECISIONS = {DataType.FP32: SparseType.FP32, DataType.FP16: SparseType.FP16}
+
+
+class _Group(NamedTuple):
+    """A table-batched kernel of fbgemm with its inputs."""
+
+    lookup: Any
+    indices: torch.Tensor
+    offsets: torch.Tensor
+    weights: torch.Tensor | None
 
 
 class RankKernels:
@@ -45,24 +53,51 @@ class RankKernels:
         distribution: LookupDistribution,
         seed: int,
     ) -> None:
-        self._device = device
+        self._device, self._distribution = device, distribution
         device.begin_rank()
-        rng = np.random.default_rng(_seed_of(shards, seed))
+        digest = hashlib.sha256(f"{seed} {shards}".encode()).hexdigest()
+        self._rng = np.random.default_rng(int(digest[:15], 16))
         groups: dict[tuple[str, str, bool], list[ShardWork]] = {}
         for shard in shards:
             groups.setdefault(shard.group, []).append(shard)
         self._groups = [
-            _Group(config, members, device, distribution, rng)
+            self._group(config, members)
             for members in groups.values()
-            for config in group_tables([[_sharded(shard, n) for n, shard in enumerate(members)]])[0]
+            for config in group_tables([[_table(shard, n) for n, shard in enumerate(members)]])[0]
         ]
         self._outputs: list[torch.Tensor] = []
         self.forward()
         self._gradients = [torch.rand_like(output) for output in self._outputs]
 
+    def _group(self, config: GroupedEmbeddingConfig, shards: Sequence[ShardWork]) -> _Group:
+        place = torch.device(self._device.kind)
+        lengths, values = [], []
+        for table in config.embedding_tables:
+            shard = shards[int(table.name)]
+            for mean in shard.lookups:
+                lengths.append(self._lengths(mean, shard))
+                values.append(self._distribution.draw(shard.rows, lengths[-1].sum(), self._rng))
+        offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+        indices = np.concatenate(values)
+        return _Group(
+            _kernel(config, self._device),
+            torch.from_numpy(indices).to(place),
+            torch.from_numpy(offsets).to(place),
+            torch.rand(len(indices), device=place) if config.is_weighted else None,
+        )
+
+    def _lengths(self, mean: float, shard: ShardWork) -> Ints:
+        """Return the number of indices of each sample: the mean, rounded at random.
+
+        For a row-wise shard it is the number of the table's indices that fall into its rows.
+        """
+        of_table = mean / shard.share if shard.share else 0.0
+        whole = np.floor(of_table + self._rng.random(shard.samples)).astype(np.int64)
+        return whole if shard.row_parts == 1 else self._rng.binomial(whole, min(shard.share, 1.0))
+
     def forward(self) -> None:
         """Look up and pool."""
-        self._outputs = [group.forward() for group in self._groups]
+        self._outputs = [lookup(*inputs) for lookup, *inputs in self._groups]
         self._device.synchronize()
 
     def backward(self) -> None:
@@ -89,56 +124,7 @@ class RankKernels:
         }
 
 
-def _seed_of(shards: Sequence[ShardWork], seed: int) -> int:
-    return int(hashlib.sha256(f"{seed} {shards}".encode()).hexdigest()[:15], 16)
-
-
-class _Group:
-    """One table-batched kernel with its inputs."""
-
-    def __init__(
-        self,
-        config: GroupedEmbeddingConfig,
-        shards: Sequence[ShardWork],
-        device: Device,
-        distribution: LookupDistribution,
-        rng: np.random.Generator,
-    ) -> None:
-        members = [shards[int(table.name)] for table in config.embedding_tables]
-        self._kernel = _kernel(config, members, device)
-        lengths, values = [], []
-        for shard in members:
-            for mean in shard.lookups:
-                length = _lengths(mean, shard, rng)
-                lengths.append(length)
-                values.append(distribution.draw(shard.rows, int(length.sum()), rng))
-        offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-        place = torch.device(device.kind)
-        self._indices = torch.from_numpy(np.concatenate(values)).to(place)
-        self._offsets = torch.from_numpy(offsets).to(place)
-        self._weights = torch.rand(len(self._indices), device=place) if config.is_weighted else None
-
-    def forward(self) -> torch.Tensor:
-        """Look up and pool."""
-        return self._kernel(self._indices, self._offsets, self._weights)
-
-
-def _lengths(
-    mean: float, shard: ShardWork, rng: np.random.Generator
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the number of indices of each sample: the mean, rounded at random.
-
-    For a row-wise shard it is the number of the table's indices that fall into its rows.
-    """
-    if shard.row_parts == 1:
-        return np.floor(mean + rng.random(shard.samples)).astype(np.int64)
-    if shard.share == 0:
-        return np.zeros(shard.samples, np.int64)
-    whole = np.floor(mean / shard.share + rng.random(shard.samples)).astype(np.int64)
-    return rng.binomial(whole, min(shard.share, 1.0))
-
-
-def _sharded(shard: ShardWork, number: int) -> ShardedEmbeddingTable:
+def _table(shard: ShardWork, number: int) -> ShardedEmbeddingTable:
     """Return a table for TorchRec to group, with its number as name."""
     features = [f"{number}:{feature}" for feature in range(len(shard.lookups))]
     return ShardedEmbeddingTable(
@@ -160,26 +146,22 @@ def _sharded(shard: ShardWork, number: int) -> ShardedEmbeddingTable:
     )
 
 
-def _kernel(config: GroupedEmbeddingConfig, shards: Sequence[ShardWork], device: Device) -> Any:
+def _kernel(config: GroupedEmbeddingConfig, device: Device) -> Any:
     """Return the kernel that TorchRec's `BatchedFusedEmbeddingBag` makes of a group."""
-    on_cuda = device.kind == "cuda"
-    specs = [
-        (
-            shard.rows,
-            shard.columns,
-            compute_kernel_to_embedding_location(EmbeddingComputeKernel(shard.kernel))
-            if on_cuda
-            else EmbeddingLocation.HOST,
-            ComputeDevice.CUDA if on_cuda else ComputeDevice.CPU,
-        )
-        for shard in shards
-    ]
-    precision = _PRECISIONS.get(config.data_type, SparseType.BF16)
-    tables = [number for number, shard in enumerate(shards) for _ in shard.lookups]
+    tables = config.embedding_tables
+    if device.kind == "cuda":
+        compute = ComputeDevice.CUDA
+        places = [compute_kernel_to_embedding_location(table.compute_kernel) for table in tables]
+    else:
+        compute, places = ComputeDevice.CPU, [EmbeddingLocation.HOST] * len(tables)
+    precision = data_type_to_sparse_type(config.data_type)
     with SharedTables(device):
         return SplitTableBatchedEmbeddingBagsCodegen(
-            specs,
-            feature_table_map=tables,
+            [
+                (table.local_rows, table.local_cols, place, compute)
+                for table, place in zip(tables, places, strict=True)
+            ],
+            feature_table_map=[n for n, table in enumerate(tables) for _ in table.feature_names],
             pooling_mode=PoolingMode.SUM,
             weights_precision=precision,
             cache_precision=precision,

@@ -3,7 +3,7 @@
 import csv
 import math
 from abc import ABC, abstractmethod
-from functools import cached_property
+from functools import cache
 from importlib import resources
 
 import numpy as np
@@ -96,22 +96,23 @@ class Reuse(LookupDistribution):
 
     name = "reuse"
 
-    @cached_property
-    def _histogram(self) -> tuple[Floats, Floats]:
-        """Shares of the lookups, and how often a row of each share is looked up in a batch."""
-        file = resources.files("planners.embedding") / "data" / "dlrm_datasets_2021_reuse.csv"
-        lines = file.read_text("utf-8").splitlines()[1:]
-        rows = [(float(row["share"]), float(row["reuse"])) for row in csv.DictReader(lines)]
-        share, reuse = np.array(rows).T
-        return share / share.sum(), reuse
-
     @override
     def ranges(self, rows: int, count: float) -> tuple[Floats, Floats]:
-        share, reuse = self._histogram
+        share, reuse = _histogram()
         held = np.clip(share * count / np.maximum(reuse, 1.0), 1.0, None)
         held *= min(1.0, rows / held.sum())
         order = np.argsort(-share / held)
         return held[order], share[order]
+
+
+@cache
+def _histogram() -> tuple[Floats, Floats]:
+    """Return shares of the lookups, and how often a row of each share is looked up in a batch."""
+    file = resources.files("planners.embedding") / "data" / "dlrm_datasets_2021_reuse.csv"
+    lines = file.read_text("utf-8").splitlines()[1:]
+    rows = [(float(row["share"]), float(row["reuse"])) for row in csv.DictReader(lines)]
+    share, reuse = np.array(rows).T
+    return share / share.sum(), reuse
 
 
 def distribution_named(text: str) -> LookupDistribution:

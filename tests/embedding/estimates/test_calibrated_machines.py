@@ -28,8 +28,8 @@ from planners.embedding.estimates.lookup_distributions import (
     Zipf,
     distribution_named,
 )
-from planners.embedding.estimates.measurable import on_cpu_kernel
 from planners.embedding.estimates.shard_work import shards_by_rank
+from planners.embedding.estimates.workbench import on_cpu_kernel
 from planners.embedding.problem import EmbeddingProblem
 
 FAMILY = load_registry().find("embedding")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from harness.contract import UsageError, WorkloadSpec
-from harness.contract.abilities.estimates import Bench
+from harness.contract.abilities.estimates import BenchOptions
 from harness.contract.registry import load_registry
 from harness.topologies.lookup import find_topology
 from planners.embedding.decision import fingerprint, validate
@@ -15,8 +15,8 @@ from planners.embedding.estimates.device import Device
 from planners.embedding.estimates.different_plans import different_plans
 from planners.embedding.estimates.kernels import RankKernels
 from planners.embedding.estimates.lookup_distributions import Uniform
-from planners.embedding.estimates.measurable import MEASURABLE
 from planners.embedding.estimates.shard_work import ShardWork, shards_by_rank
+from planners.embedding.estimates.workbench import Workbench
 from planners.embedding.problem import EmbeddingProblem
 
 FAMILY = load_registry().find("embedding")
@@ -92,18 +92,18 @@ def test_a_backward_pass_has_a_forward_pass_before_it_that_is_not_timed():
 
 
 def test_ranks_are_cut_to_the_memory_that_there_is_with_a_note(problem: EmbeddingProblem):
-    bench = MEASURABLE.candidates(problem, 3, Bench("cpu", "uniform", 0.05))
-    assert any("rows at most" in note for note in bench.notes)
-    assert any("keep to kernel 'fused'" in note for note in bench.notes)
-    keys = {rank.work.key for candidate in bench.candidates for rank in candidate.ranks}
+    found = Workbench(BenchOptions("cpu", "uniform", 0.05)).candidates(problem, 3)
+    assert any("rows at most" in note for note in found.notes)
+    assert any("keep to kernel 'fused'" in note for note in found.notes)
+    keys = {rank.work.key for decision in found.decisions for rank in decision.ranks}
     assert len(keys) <= 3 * 4
-    passes: Mapping = bench.candidates[0].ranks[0].work.passes()
+    passes: Mapping = found.decisions[0].ranks[0].work.passes()
     passes["both"].run()
 
 
 def test_lookups_that_do_not_fit_into_memory_are_one_sentence(problem: EmbeddingProblem):
     with pytest.raises(UsageError, match=r"lookups of a rank take .* GiB.*--memory allows 0\.001"):
-        MEASURABLE.candidates(problem, 3, Bench("cpu", "uniform", 0.001))
+        Workbench(BenchOptions("cpu", "uniform", 0.001)).candidates(problem, 3)
 
 
 def test_ranks_share_the_memory_of_the_largest_one():
@@ -119,5 +119,5 @@ def test_ranks_share_the_memory_of_the_largest_one():
 
 def kernel_memory(rank: RankKernels) -> list[int]:
     """Return the addresses of a rank's tables and of their optimizer's state."""
-    kernels = [group._kernel for group in rank._groups]
+    kernels = [group.lookup for group in rank._groups]
     return [held.data_ptr() for k in kernels for held in (k.weights_host, k.momentum1_host)]

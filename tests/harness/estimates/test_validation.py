@@ -1,4 +1,4 @@
-"""Decisions measured against a reference, on a made-up machine with a clock that is set by hand."""
+"""Decisions measured against a reference, on a made-up machine with a clock set by hand."""
 
 import json
 import math
@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from harness.contract import Prepared
 from harness.contract.abilities.estimates import (
     Candidate,
-    CandidatesOnBench,
-    DesignOnBench,
+    Candidates,
+    Design,
     FittedMachine,
     RankWork,
     TimedWork,
@@ -38,9 +38,11 @@ class Machine:
     def __init__(self, noise: float = 0.01, slowing: float = 0.0, is_asynchronous: bool = False):
         self.clock = FakeClock()
         self.calls = 0
-        self._noise, self._slowing, self._is_asynchronous = noise, slowing, is_asynchronous
+        self._noise, self._slowing = noise, slowing
         self._rng = random.Random(0)
         self.interrupt_at = math.inf
+        self.device, self.is_asynchronous = "made up", is_asynchronous
+        self.reference = self.work("reference", 0.1)
 
     def work(self, key: str, seconds: float, passes: tuple[str, ...] = ("both",)) -> TimedWork:
         def run() -> None:
@@ -49,18 +51,11 @@ class Machine:
                 raise KeyboardInterrupt
             slow = 1 + self._slowing * self.calls
             took = seconds * slow * math.exp(self._rng.gauss(0, self._noise))
-            self.clock.advance(took, cpu_s=0.0 if self._is_asynchronous else None)
+            self.clock.advance(took, cpu_s=0.0 if self.is_asynchronous else None)
 
         return TimedWork(key, lambda: dict.fromkeys(passes, Prepared(run)))
 
-    def described(self) -> dict:
-        return {
-            "device": "made up",
-            "is_asynchronous": self._is_asynchronous,
-            "reference": self.work("reference", 0.1),
-        }
-
-    def bench(self, *plans: tuple[float, ...]) -> CandidatesOnBench:
+    def candidates(self, *plans: tuple[float, ...]) -> Candidates:
         """Return plans by the seconds of their ranks; one estimate is right up to a factor."""
 
         def rank(seconds: float) -> RankWork:
@@ -68,17 +63,20 @@ class Machine:
             work = self.work(f"{seconds}", seconds)
             return RankWork(work, estimated, 0.5, {"kernel": "fused"})
 
-        candidates = [
-            Candidate(f"plan {number}", f"{number}", [*map(rank, plan)])
-            for number, plan in enumerate(plans)
-        ]
-        return CandidatesOnBench(**self.described(), candidates=candidates)
+        return Candidates(
+            [
+                Candidate(f"plan {number}", f"{number}", [*map(rank, plan)])
+                for number, plan in enumerate(plans)
+            ]
+        )
+
+    def stopwatch(self, path: Path) -> Stopwatch:
+        return Stopwatch(self, TimesFile(path, SETTINGS), self.clock)
 
 
 def validated(machine: Machine, path: Path, *plans, seconds: float = 60.0) -> Validation:
-    bench = machine.bench(*(plans or PLANS))
-    stopwatch = Stopwatch(bench, TimesFile(path, SETTINGS), machine.clock)
-    return validate("p", "uniform", bench, stopwatch, seconds)
+    candidates = machine.candidates(*(plans or PLANS))
+    return validate("p", "uniform", candidates, machine.stopwatch(path), seconds)
 
 
 @pytest.fixture
@@ -210,13 +208,13 @@ def test_calibrating_hands_milliseconds_of_each_pass_to_the_fit(path: Path):
 
     passes = ("forward", "backward")
     works = [machine.work("a", 0.2, passes), machine.work("b", 0.05, passes)]
-    design = DesignOnBench(**machine.described(), works=works, fit=fit)
-    calibrate(design, Stopwatch(design, TimesFile(path, SETTINGS), machine.clock))
+    design = Design(works, fit)
+    calibrate(design, machine.stopwatch(path))
     (times,) = handed
     assert set(times) == {"a", "b"}
     assert times["a"]["forward"] / times["b"]["backward"] == pytest.approx(4, rel=0.03)
     calls = machine.calls
-    calibrate(design, Stopwatch(design, TimesFile(path, SETTINGS), machine.clock))
+    calibrate(design, machine.stopwatch(path))
     assert machine.calls == calls + 1  # all times are kept; only the reference is prepared
 
 

@@ -3,16 +3,15 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from torchrec.distributed.planner.types import Shard
 
 from harness.contract import UsageError
 from harness.contract.abilities.estimates import (
-    Bench,
+    BenchOptions,
     Candidate,
-    CandidatesOnBench,
-    DesignOnBench,
+    Candidates,
+    Design,
     RankWork,
     TimedWork,
 )
@@ -30,42 +29,33 @@ from planners.embedding.problem import EmbeddingProblem
 _CUDA_KERNELS = ("fused", "fused_uvm_caching")
 
 
-class _Workbench:
-    """A device that is ready, and the distribution of the lookups there."""
+class Workbench:
+    """Measures embedding plans: see `harness.contract.abilities.estimates.Workbench`."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.device = Device(bench.device)
-        self.distribution = distribution_named(bench.inputs)
-        self.seed = bench.seed
-        self.gib = bench.memory_gib or self.device.default_gib
-        reference = Device(bench.device)  # with tables of its own
-        self.described: dict[str, Any] = {
-            "device": self.device.description,
-            "is_asynchronous": self.device.kind == "cuda",
-            "reference": TimedWork(
-                "reference", lambda: self.kernels([REFERENCE], reference).whole()
-            ),
-        }
+    def __init__(self, options: BenchOptions) -> None:
+        self._device = Device(options.device)
+        self._distribution = distribution_named(options.inputs)
+        self._seed = options.seed
+        self._gib = options.memory_gib or self._device.default_gib
+        self.device = self._device.description
+        self.is_asynchronous = self._device.kind == "cuda"
+        others = Device(options.device)  # the reference has tables of its own
+        self.reference = TimedWork("reference", lambda: self._kernels([REFERENCE], others).whole())
 
-    def kernels(self, shards: Sequence[ShardWork], device: Device | None = None) -> RankKernels:
-        """Return the kernels of a rank with these shards."""
-        return RankKernels(shards, device or self.device, self.distribution, self.seed)
+    def _kernels(self, shards: Sequence[ShardWork], device: Device | None = None) -> RankKernels:
+        return RankKernels(shards, device or self._device, self._distribution, self._seed)
 
-
-class _Measurable:
-    """Implements `harness.contract.abilities.estimates.Measurable`."""
-
-    def candidates(self, problem: EmbeddingProblem, number: int, bench: Bench) -> CandidatesOnBench:
+    def candidates(self, problem: EmbeddingProblem, number: int) -> Candidates:
         """Return different plans of a problem, with tables that fit on the device."""
-        workbench, notes = _Workbench(bench), []
-        on_cpu = workbench.device.kind == "cpu"
+        notes = []
+        on_cpu = self._device.kind == "cpu"
         if on_cpu and problem.kernels != {CPU_KERNEL}:
             problem = on_cpu_kernel(problem)
             notes.append(
                 f"Plans keep to kernel '{CPU_KERNEL}': cached and managed tables are measured with "
                 "--device cuda."
             )
-        plans = different_plans(problem, number, bench.seed)
+        plans = different_plans(problem, number, self._seed)
         if not plans:
             raise UsageError(
                 f"No plan of this problem uses kernel '{CPU_KERNEL}' alone, the only one of a CPU; "
@@ -77,71 +67,59 @@ class _Measurable:
             notes.append(f"Only {len(plans)} different plans were found, not {number}.")
         ranks = [shards_by_rank(plan.options, problem.topology) for _, plan in plans]
         works = [[shard for shard, _ in rank] for of_plan in ranks for rank in of_plan]
-        most = rows_that_fit(works, workbench.gib)
-        workbench.device.make_room([shard.cut_to(most) for shard in rank] for rank in works)
+        most = rows_that_fit(works, self._gib)
+        self._device.make_room([shard.cut_to(most) for shard in rank] for rank in works)
         if cut := sum(table.rows > most for table in problem.tables):
             notes.append(
                 f"{cut} of {len(problem.tables)} tables are measured with shards of "
-                f"{most:,} rows at most, so that a rank fits into {workbench.gib:g} GiB; the "
+                f"{most:,} rows at most, so that a rank fits into {self._gib:g} GiB; the "
                 "estimates are for those rows."
             )
         calibration = Calibration(problem.coefficients)
-        return CandidatesOnBench(
-            **workbench.described,
-            notes=notes,
-            candidates=[
-                Candidate(
-                    name,
-                    fingerprint(plan),
-                    [_rank_work(rank, most, calibration, workbench) for rank in of_plan],
-                )
-                for (name, plan), of_plan in zip(plans, ranks, strict=True)
-            ],
-            reference_ms=calibration.values.get(REFERENCE_MS),
+        candidates = [
+            Candidate(
+                name,
+                fingerprint(plan),
+                [self._rank_work(rank, most, calibration) for rank in of_plan],
+            )
+            for (name, plan), of_plan in zip(plans, ranks, strict=True)
+        ]
+        return Candidates(candidates, notes, calibration.values.get(REFERENCE_MS))
+
+    def _rank_work(
+        self, rank: Sequence[tuple[ShardWork, Shard]], most: int, calibration: Calibration
+    ) -> RankWork:
+        """Return the work of a rank with at most `most` rows a shard."""
+        shards = [shard.cut_to(most) for shard, _ in rank]
+        perfs = [shard.perf for _, shard in rank]
+        estimated = {"torchrec": sum(perf.fwd_compute + perf.bwd_compute for perf in perfs)}
+        if calibration.values and all(calibration.covers(shard.kernel) for shard in shards):
+            estimated["torchrec, fitted"] = calibration.rank_ms(shards, TORCHREC)
+            estimated["calibrated"] = calibration.rank_ms(shards, CACHED)
+        return RankWork(
+            TimedWork(work_key(shards), lambda: self._kernels(shards).whole()),
+            estimated,
+            sum(perf.fwd_comms + perf.bwd_comms for perf in perfs),
+            _facts(shards),
         )
 
-    def design(self, bench: Bench, share: float) -> DesignOnBench:
+    def design(self, share: float) -> Design:
         """Return the design for the kernels that the device has."""
-        workbench = _Workbench(bench)
-        kernels = _CUDA_KERNELS if workbench.device.kind == "cuda" else (CPU_KERNEL,)
+        kernels = _CUDA_KERNELS if self.is_asynchronous else (CPU_KERNEL,)
         points = [
-            point
-            for kernel in kernels
-            for point in design(kernel, bench.seed, share, workbench.gib)
+            point for kernel in kernels for point in design(kernel, self._seed, share, self._gib)
         ]
-        workbench.device.make_room(point.shards for point in points)
+        self._device.make_room(point.shards for point in points)
 
         def work(shards: Sequence[ShardWork]) -> TimedWork:
-            return TimedWork(work_key(shards), lambda: workbench.kernels(shards).passes())
+            return TimedWork(work_key(shards), lambda: self._kernels(shards).passes())
 
-        return DesignOnBench(
-            **workbench.described,
-            works=[work(point.shards) for point in points],
-            fit=lambda times, reference_ms: fit_machine(
-                points, times, workbench.distribution, reference_ms
+        return Design(
+            [work(point.shards) for point in points],
+            lambda times, reference_ms: fit_machine(
+                points, times, self._distribution, reference_ms
             ),
         )
-
-
-def _rank_work(
-    rank: Sequence[tuple[ShardWork, Shard]],
-    most: int,
-    calibration: Calibration,
-    workbench: _Workbench,
-) -> RankWork:
-    """Return the work of a rank with at most `most` rows a shard."""
-    shards = [shard.cut_to(most) for shard, _ in rank]
-    perfs = [shard.perf for _, shard in rank]
-    estimated = {"torchrec": sum(perf.fwd_compute + perf.bwd_compute for perf in perfs)}
-    if calibration.values and all(calibration.covers(shard.kernel) for shard in shards):
-        estimated["torchrec, fitted"] = calibration.rank_ms(shards, TORCHREC)
-        estimated["calibrated"] = calibration.rank_ms(shards, CACHED)
-    return RankWork(
-        TimedWork(work_key(shards), lambda: workbench.kernels(shards).whole()),
-        estimated,
-        sum(perf.fwd_comms + perf.bwd_comms for perf in perfs),
-        _facts(shards),
-    )
 
 
 def on_cpu_kernel(problem: EmbeddingProblem) -> EmbeddingProblem:
@@ -168,6 +146,3 @@ def _facts(shards: Sequence[ShardWork]) -> dict[str, str]:
         for fact, value in facts.items():
             sums[fact][value] += shard.indices * shard.columns
     return {fact: max(by_value, key=lambda v: by_value[v]) for fact, by_value in sums.items()}
-
-
-MEASURABLE = _Measurable()
