@@ -12,7 +12,7 @@
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,25 +46,7 @@ class Caches(NamedTuple):
     far: float
 
 
-class Form(NamedTuple):
-    """A form of the estimate: its name and those of its terms."""
-
-    name: str
-    terms: tuple[str, ...]
-
-
-TORCHREC = Form("torchrec", ("input", "lookup", "output", "rows"))
-CACHED = Form(
-    "cached",
-    (
-        *("index", "near", "far", "missed", "page", "row", "row_bytes", "written", "output"),
-        *("weighted_near", "weighted_far", "weighted_missed"),
-        *("shared_read", "shared_row", "shared_row_bytes"),
-    ),
-)
-
-
-def torchrec_terms(shard: ShardWork) -> Floats:
+def torchrec_terms(shard: ShardWork, *_: object) -> Floats:
     """Return bytes of indices, of rows looked up and of output, and rows, as TorchRec has them.
 
     TorchRec divides the lookups of a row-wise table evenly, whatever rows a shard has.
@@ -114,6 +96,26 @@ def cached_terms(shard: ShardWork, caches: Caches, distribution: LookupDistribut
     return np.array(terms, dtype=np.float64)
 
 
+class Form(NamedTuple):
+    """A form of the estimate: its name, the names of its terms, and their values for a shard."""
+
+    name: str
+    terms: tuple[str, ...]
+    of: Callable[[ShardWork, Caches, LookupDistribution], Floats]
+
+
+TORCHREC = Form("torchrec", ("input", "lookup", "output", "rows"), torchrec_terms)
+CACHED = Form(
+    "cached",
+    (
+        *("index", "near", "far", "missed", "page", "row", "row_bytes", "written", "output"),
+        *("weighted_near", "weighted_far", "weighted_missed"),
+        *("shared_read", "shared_row", "shared_row_bytes"),
+    ),
+    cached_terms,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """Coefficients by name; those of a form are milliseconds per unit of its terms.
@@ -146,10 +148,7 @@ class Calibration:
                 f"The topology's coefficients are of other kernels than '{shard.kernel}', which "
                 f"was not calibrated."
             )
-        if form is TORCHREC:
-            terms = torchrec_terms(shard)
-        else:
-            terms = cached_terms(shard, self.caches, self.distribution)
+        terms = form.of(shard, self.caches, self.distribution)
         milliseconds = float(terms @ self._coefficients(shard.kernel, form, passed, form.terms))
         if form is TORCHREC and shard.is_weighted and passed == PASSES[1]:
             milliseconds *= self.values.get(WEIGHTED_BACKWARD, 1.0)

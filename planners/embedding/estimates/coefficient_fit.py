@@ -26,9 +26,7 @@ from planners.embedding.estimates.calibration import (
     Calibration,
     Floats,
     Form,
-    cached_terms,
     torchrec_bytes,
-    torchrec_terms,
 )
 from planners.embedding.estimates.design import (
     FITTED,
@@ -38,7 +36,7 @@ from planners.embedding.estimates.design import (
     Point,
 )
 from planners.embedding.estimates.lookup_distributions import LookupDistribution, Zipf
-from planners.embedding.estimates.shard_work import ShardWork, kernels_of
+from planners.embedding.estimates.shard_work import kernels_of
 
 Times = Mapping[str, Mapping[str, float]]
 """Milliseconds by the key of a point, and by pass."""
@@ -66,14 +64,18 @@ def fit_machine(
     points = [point for point in points if point.key in times]
     caches: Caches | None = None
     for kernel in dict.fromkeys(point.shards[0].kernel for point in points):
-        measured = _KernelTimes([p for p in points if p.shards[0].kernel == kernel], times, kernel)
+        of_kernel = [point for point in points if point.shards[0].kernel == kernel]
+        if (count := len(_for(of_kernel, FITTED))) < _FEWEST:
+            raise UsageError(
+                f"Kernel '{kernel}' was measured at {count} points; a fit needs {_FEWEST}."
+            )
         if caches is None:  # the first kernel decides on the device's caches
-            caches = measured.best_caches(distribution)
+            caches = _best_caches(_for(of_kernel, FITTED), times, distribution)
             found.append(_given("cache.near", caches.near, "bytes"))
             found.append(_given("cache.far", caches.far, "bytes"))
-            found += measured.of_topology()
-        found += measured.fitted(CACHED, caches, distribution)
-        found += measured.fitted(TORCHREC, caches, distribution)
+            found += _of_topology(of_kernel, times)
+        found += _fitted(CACHED, _for(of_kernel, *FITTED_PURPOSES), times, caches, distribution)
+        found += _fitted(TORCHREC, _for(of_kernel, FITTED), times, caches, distribution)
     calibration = Calibration({figure.name: figure.value for figure in found})
     columns = {"coefficients": write_coefficients(calibration.values)}
     bandwidth = calibration.values[DEVICE_BW]
@@ -82,71 +84,63 @@ def fit_machine(
     return FittedMachine(columns, found, _errors(points, times, calibration))
 
 
-class _KernelTimes:
-    """The measurements that the coefficients of one kernel are fitted to."""
+def _for(points: Sequence[Point], *purposes: str) -> list[Point]:
+    return [point for point in points if point.purpose in purposes]
 
-    def __init__(self, points: Sequence[Point], times: Times, kernel: str) -> None:
-        self.kernel = kernel
-        self._points, self._times = points, times
-        if (count := len(self.ranks(FITTED))) < _FEWEST:
-            raise UsageError(
-                f"Kernel '{kernel}' was measured at {count} points; a fit needs {_FEWEST}."
-            )
 
-    def ranks(self, *purposes: str) -> list[tuple[ShardWork, ...]]:
-        """Return the shards of the points for these purposes."""
-        return [point.shards for point in self._points if point.purpose in purposes]
+def _ms(points: Sequence[Point], times: Times, passed: str) -> Floats:
+    return np.array([times[point.key][passed] for point in points])
 
-    def ms(self, passed: str, *purposes: str) -> Floats:
-        """Return the milliseconds of these points in one pass."""
-        chosen = [point for point in self._points if point.purpose in purposes]
-        return np.array([self._times[point.key][passed] for point in chosen])
 
-    def best_caches(self, distribution: LookupDistribution) -> Caches:
-        """Return the sizes of caches that leave the least squares."""
-        ranks = self.ranks(FITTED)
-        times = [self.ms(passed, FITTED) for passed in PASSES]
+def _best_caches(points: Sequence[Point], times: Times, distribution: LookupDistribution) -> Caches:
+    """Return the sizes of caches that leave the least squares."""
 
-        def remaining(sizes: Caches) -> float:
-            terms = _terms(CACHED, ranks, sizes, distribution)
-            return sum(fit(terms, milliseconds, resampled=0).squares for milliseconds in times)
+    def remaining(sizes: Caches) -> float:
+        terms = _terms(CACHED, points, sizes, distribution)
+        passes = (_ms(points, times, passed) for passed in PASSES)
+        return sum(fit(terms, milliseconds, resampled=0).squares for milliseconds in passes)
 
-        pairs = (Caches(*pair) for pair in itertools.product(_NEAR, _FAR))
-        return min((pair for pair in pairs if pair.near < pair.far), key=remaining)
+    pairs = (Caches(*pair) for pair in itertools.product(_NEAR, _FAR))
+    return min((pair for pair in pairs if pair.near < pair.far), key=remaining)
 
-    def fitted(
-        self, form: Form, caches: Caches, distribution: LookupDistribution
-    ) -> list[FittedFigure]:
-        """Return the coefficients of a form.
 
-        TorchRec's form has a factor for weighted lookups, and no start of a pass: that is fitted
-        with the others and left out.
-        """
-        purposes = FITTED_PURPOSES if form is CACHED else (FITTED,)
-        terms = _terms(form, self.ranks(*purposes), caches, distribution)
-        found = []
-        for passed in PASSES:
-            made = fit(terms, self.ms(passed, *purposes))
-            named = (*form.terms, LAUNCH, START) if form is CACHED else form.terms
-            for number, term in enumerate(named):
-                name = f"{self.kernel}.{form.name}.{passed}.{term}"
-                found.append(made.figure(name, "ms", number))
-        return found
+def _fitted(
+    form: Form,
+    points: Sequence[Point],
+    times: Times,
+    caches: Caches,
+    distribution: LookupDistribution,
+) -> list[FittedFigure]:
+    """Return the coefficients of a form for the kernel of some points.
 
-    def of_topology(self) -> list[FittedFigure]:
-        """Return the bandwidth and the factors of backward that suit TorchRec's own form best."""
-        forward, backward = (self.ms(passed, FITTED) for passed in PASSES)
-        kept = forward > _MOSTLY_LAUNCH * forward.min()
-        kept = kept if kept.sum() >= 3 else np.ones(len(forward), bool)
-        read = np.array([torchrec_bytes(shard) for (shard,) in self.ranks(FITTED)])
-        found = [
-            _mean(DEVICE_BW, read[kept] / forward[kept], "bytes per ms"),
-            _mean(BACKWARD, backward[kept] / forward[kept], ""),
-        ]
-        if self.ranks(FITTED_WEIGHTED):
-            forward, backward = (self.ms(passed, FITTED_WEIGHTED) for passed in PASSES)
-            found.append(_mean(WEIGHTED_BACKWARD, backward / forward / found[-1].value, ""))
-        return found
+    TorchRec's form has a factor for weighted lookups, and no start of a pass: that is fitted with
+    the others and left out.
+    """
+    terms = _terms(form, points, caches, distribution)
+    named = (*form.terms, LAUNCH, START) if form is CACHED else form.terms
+    found = []
+    for passed in PASSES:
+        made = fit(terms, _ms(points, times, passed))
+        prefix = f"{points[0].shards[0].kernel}.{form.name}.{passed}"
+        found += [made.figure(f"{prefix}.{term}", "ms", n) for n, term in enumerate(named)]
+    return found
+
+
+def _of_topology(points: Sequence[Point], times: Times) -> list[FittedFigure]:
+    """Return the bandwidth and the factors of backward that suit TorchRec's own form best."""
+    alone, weighted = _for(points, FITTED), _for(points, FITTED_WEIGHTED)
+    forward, backward = (_ms(alone, times, passed) for passed in PASSES)
+    kept = forward > _MOSTLY_LAUNCH * forward.min()
+    kept = kept if kept.sum() >= 3 else np.ones(len(forward), bool)
+    read = np.array([torchrec_bytes(point.shards[0]) for point in alone])
+    found = [
+        _mean(DEVICE_BW, read[kept] / forward[kept], "bytes per ms"),
+        _mean(BACKWARD, backward[kept] / forward[kept], ""),
+    ]
+    if weighted:
+        forward, backward = (_ms(weighted, times, passed) for passed in PASSES)
+        found.append(_mean(WEIGHTED_BACKWARD, backward / forward / found[-1].value, ""))
+    return found
 
 
 def _given(name: str, value: float, unit: str) -> FittedFigure:
@@ -159,22 +153,16 @@ def _mean(name: str, values: Floats, unit: str) -> FittedFigure:
 
 
 def _terms(
-    form: Form,
-    ranks: Sequence[Sequence[ShardWork]],
-    caches: Caches,
-    distribution: LookupDistribution,
+    form: Form, points: Sequence[Point], caches: Caches, distribution: LookupDistribution
 ) -> Floats:
     """Return the terms of points, (P, K); the last is the start of a pass.
 
     With `CACHED` the number of kernels comes before it.
     """
     rows = []
-    for shards in ranks:
-        if form is TORCHREC:
-            rows.append([*np.sum([torchrec_terms(shard) for shard in shards], 0), 1.0])
-        else:
-            terms = [cached_terms(shard, caches, distribution) for shard in shards]
-            rows.append([*np.sum(terms, 0), kernels_of(shards), 1.0])
+    for point in points:
+        terms = np.sum([form.of(shard, caches, distribution) for shard in point.shards], 0)
+        rows.append([*terms, *([kernels_of(point.shards)] if form is CACHED else []), 1.0])
     return np.array(rows, np.float64)
 
 
@@ -183,8 +171,7 @@ def _errors(points: Sequence[Point], times: Times, calibration: Calibration) -> 
     found = []
     for form in (TORCHREC, CACHED):
         for purpose in PURPOSES:
-            chosen = [point for point in points if point.purpose == purpose]
-            if not chosen:
+            if not (chosen := _for(points, purpose)):
                 continue
             estimated = np.array([calibration.rank_ms(point.shards, form) for point in chosen])
             measured = np.array([sum(times[point.key].values()) for point in chosen])

@@ -5,7 +5,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -34,14 +34,17 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _KEEP = 2**31 - 1
 
 
-class Device:
-    """The device that kernels run on. Ranks run one after the other and share memory for tables.
+class Device(TorchFunctionMode):
+    """The device that kernels run on; ranks run one after the other and share memory for tables.
 
-    Sharing changes no kernel: each still reads and writes as many rows as its rank has, and the
-    values left there by another rank do not change the time of that.
+    Kernels made inside `with device:` are those of one rank: their tables, which are large tensors
+    of zeros to torch, lie where those of the previous rank were. Sharing changes no kernel: each
+    still reads and writes as many rows as its rank has, and the values left there by another rank
+    do not change the time of that.
     """
 
     def __init__(self, kind: str) -> None:
+        super().__init__()
         if kind not in ("cpu", "cuda"):
             raise UsageError(f"--device must be cpu or cuda, not '{kind}'.")
         if kind == "cuda" and not torch.cuda.is_available():
@@ -81,12 +84,19 @@ class Device:
             for dtype, size in needed.items():
                 self._room[dtype] = max(self._room.get(dtype, 0), size)
 
-    def begin_rank(self) -> None:
-        """Place the next tables where those of the previous rank are."""
+    def __enter__(self) -> Self:
         self._taken.clear()
+        return super().__enter__()
 
-    def tables(self, size: int, dtype: torch.dtype, place: torch.device) -> torch.Tensor:
-        """Return initialised memory for tables, shared with other ranks."""
+    def __torch_function__(  # torch's own
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        named = kwargs or {}
+        size, dtype = args[0] if args else None, named.get("dtype") or torch.float32
+        is_table = func is torch.zeros and isinstance(size, int) and size > _SMALL
+        if not is_table or not dtype.is_floating_point:
+            return func(*args, **named)
+        place = torch.device(named.get("device") or "cpu")
         start = -(-self._taken[dtype] // _APART) * _APART
         if place.type != self.kind or start + size > self._room.get(dtype, 0):
             return torch.full((size,), _WEIGHT, dtype=dtype, device=place)
@@ -106,25 +116,6 @@ def _keep_freed_memory() -> None:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, _KEEP)
-
-
-class SharedTables(TorchFunctionMode):
-    """Replaces large tensors of zeros by memory that ranks share."""
-
-    def __init__(self, device: Device) -> None:
-        super().__init__()
-        self._device = device
-
-    def __torch_function__(  # torch's own
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        named = kwargs or {}
-        size, dtype = args[0] if args else None, named.get("dtype") or torch.float32
-        if func is not torch.zeros or not isinstance(size, int) or size <= _SMALL:
-            return func(*args, **named)
-        if not dtype.is_floating_point:
-            return func(*args, **named)
-        return self._device.tables(size, dtype, torch.device(named.get("device") or "cpu"))
 
 
 def rows_that_fit(ranks: Sequence[Sequence[ShardWork]], gib: float) -> int:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from torchrec.distributed.embedding_types import (
 from torchrec.modules.embedding_configs import DataType, PoolingType, data_type_to_sparse_type
 
 from harness.contract import Prepared
-from planners.embedding.estimates.device import Device, SharedTables
+from planners.embedding.estimates.device import Device
 from planners.embedding.estimates.lookup_distributions import Ints, LookupDistribution
 from planners.embedding.estimates.shard_work import ShardWork
 
@@ -54,17 +55,17 @@ class RankKernels:
         seed: int,
     ) -> None:
         self._device, self._distribution = device, distribution
-        device.begin_rank()
         digest = hashlib.sha256(f"{seed} {shards}".encode()).hexdigest()
         self._rng = np.random.default_rng(int(digest[:15], 16))
         groups: dict[tuple[str, str, bool], list[ShardWork]] = {}
         for shard in shards:
             groups.setdefault(shard.group, []).append(shard)
-        self._groups = [
-            self._group(config, members)
-            for members in groups.values()
-            for config in group_tables([[_table(shard, n) for n, shard in enumerate(members)]])[0]
-        ]
+        with device:
+            self._groups = [
+                self._group(config, members)
+                for members in groups.values()
+                for config in group_tables([[*map(_table, members, count())]])[0]
+            ]
         self._outputs: list[torch.Tensor] = []
         self.forward()
         self._gradients = [torch.rand_like(output) for output in self._outputs]
@@ -155,16 +156,15 @@ def _kernel(config: GroupedEmbeddingConfig, device: Device) -> Any:
     else:
         compute, places = ComputeDevice.CPU, [EmbeddingLocation.HOST] * len(tables)
     precision = data_type_to_sparse_type(config.data_type)
-    with SharedTables(device):
-        return SplitTableBatchedEmbeddingBagsCodegen(
-            [
-                (table.local_rows, table.local_cols, place, compute)
-                for table, place in zip(tables, places, strict=True)
-            ],
-            feature_table_map=[n for n, table in enumerate(tables) for _ in table.feature_names],
-            pooling_mode=PoolingMode.SUM,
-            weights_precision=precision,
-            cache_precision=precision,
-            device=torch.device(device.kind),
-            **(config.fused_params or {}),
-        )
+    return SplitTableBatchedEmbeddingBagsCodegen(
+        [
+            (table.local_rows, table.local_cols, place, compute)
+            for table, place in zip(tables, places, strict=True)
+        ],
+        feature_table_map=[n for n, table in enumerate(tables) for _ in table.feature_names],
+        pooling_mode=PoolingMode.SUM,
+        weights_precision=precision,
+        cache_precision=precision,
+        device=torch.device(device.kind),
+        **(config.fused_params or {}),
+    )
