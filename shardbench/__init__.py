@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # what mypy and an editor read; the table below is what runs
     from harness.planning.capture import capture
     from planners.dimspec.upstream.accelerate import accelerate as accelerate_colossalai
     from planners.dtensor.accelerate import accelerate
-    from planners.embedding.calibration.estimator import calibrated_estimators
     from planners.embedding.drop_in.planner import Planner
+    from planners.embedding.estimates.estimator import calibrated_estimators
     from planners.embedding.plan_files.loader import JsonPlanLoader, plan_constraints
 
 __all__ = [
@@ -34,7 +34,7 @@ _HOMES = {
     "Planner": "planners.embedding.drop_in.planner:Planner",
     "accelerate": "planners.dtensor.accelerate:accelerate",
     "accelerate_colossalai": "planners.dimspec.upstream.accelerate:accelerate",
-    "calibrated_estimators": "planners.embedding.calibration.estimator:calibrated_estimators",
+    "calibrated_estimators": "planners.embedding.estimates.estimator:calibrated_estimators",
     "capture": "harness.planning.capture:capture",
     "plan_constraints": "planners.embedding.plan_files.loader:plan_constraints",
 }

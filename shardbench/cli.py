@@ -8,9 +8,9 @@ import typer
 
 from harness.model.errors import ShardbenchError, UsageError
 from shardbench.command import Command
-from shardbench.commands.calibrate import calibrate_command
 from shardbench.commands.compare import compare
 from shardbench.commands.doctor import doctor
+from shardbench.commands.estimates import calibrate_command, validate_command
 from shardbench.commands.explain import explain
 from shardbench.commands.gate import gate
 from shardbench.commands.history import history
@@ -22,7 +22,6 @@ from shardbench.commands.report import report
 from shardbench.commands.selftest import selftest_command
 from shardbench.commands.sweep import sweep_command
 from shardbench.commands.topology import topology_app
-from shardbench.commands.validate import validate_command
 from shardbench.commands.workload import workload_app
 from shardbench.gate_command import GateCommand
 from shardbench.help import CI, LOOK, MACHINE, MEASURE, OWN, PLAN, START, GroupedCommands, examples

@@ -6,6 +6,18 @@ from harness.contract.abilities.captured_file import (
     labelled,
     read_captured,
 )
+from harness.contract.abilities.estimates import (
+    BenchOptions,
+    Candidate,
+    Candidates,
+    Design,
+    FittedFigure,
+    FittedMachine,
+    FormError,
+    RankWork,
+    TimedWork,
+    Workbench,
+)
 from harness.contract.abilities.explanation import Explanation, Question, Section
 from harness.contract.abilities.inventory import (
     Column,
@@ -16,18 +28,6 @@ from harness.contract.abilities.inventory import (
 )
 from harness.contract.abilities.series import Commits, Releases, Series
 from harness.contract.abilities.topology import LibraryTopology, TopologyRow, TopologyTrap
-from harness.contract.abilities.validation import (
-    Bench,
-    Candidate,
-    CandidatesOnBench,
-    FittedFigure,
-    FittedMachine,
-    FormError,
-    Measurable,
-    RankWork,
-    SweepOnBench,
-    TimedWork,
-)
 from harness.contract.calls import count_calls
 from harness.contract.declarations import Counter, Moving, Planning, Study, Workload
 from harness.contract.family import Abilities, Family, Implementation
@@ -66,14 +66,15 @@ __all__ = [
     "CAPTURED",
     "CAPTURED_FILE",
     "Abilities",
-    "Bench",
+    "BenchOptions",
     "Candidate",
-    "CandidatesOnBench",
+    "Candidates",
     "Claim",
     "Column",
     "Commits",
     "Count",
     "Counter",
+    "Design",
     "Explanation",
     "Family",
     "FittedFigure",
@@ -87,7 +88,6 @@ __all__ = [
     "InfeasibleDecision",
     "Inventory",
     "LibraryTopology",
-    "Measurable",
     "Measured",
     "Moving",
     "Names",
@@ -110,13 +110,13 @@ __all__ = [
     "ShardbenchError",
     "Study",
     "SupportedReleases",
-    "SweepOnBench",
     "TimedWork",
     "Topology",
     "TopologyRow",
     "TopologyTrap",
     "Upstream",
     "UsageError",
+    "Workbench",
     "Workload",
     "WorkloadSpec",
     "captured_topology",

@@ -8,11 +8,11 @@ from functools import wraps
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
 from harness.contract.abilities.captured_file import Names
+from harness.contract.abilities.estimates import BenchOptions, Workbench
 from harness.contract.abilities.explanation import Explaining
 from harness.contract.abilities.inventory import Importing, Inventory
 from harness.contract.abilities.series import Series
 from harness.contract.abilities.topology import LibraryTopology
-from harness.contract.abilities.validation import Measurable
 from harness.contract.declarations import (
     Counter,
     Planning,
@@ -106,7 +106,7 @@ class Abilities(Generic[P, D]):
         figures: figures that hold for every decision on a problem, such as a proven bound. The
             function takes the known figures, keeps them for `quality`, works out the others and
             returns all. A comparison calls it once, before any variant runs.
-        measuring: how decisions are measured on this machine, and machines calibrated.
+        measuring: the workbench that measures decisions on this machine and calibrates it.
         topology: the library's arguments for a topology, and their traps, for
             `shardbench topology check` and `show`.
     """
@@ -118,7 +118,7 @@ class Abilities(Generic[P, D]):
     importing: Importing | str | None = None
     series: Series | str | None = None
     topology: LibraryTopology | str | None = None
-    measuring: Measurable[P] | str | None = None
+    measuring: Callable[[BenchOptions], Workbench[P]] | str | None = None
     figures: Callable[[P, Mapping[str, float]], Mapping[str, float]] | str | None = None
 
 

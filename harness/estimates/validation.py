@@ -1,30 +1,32 @@
-"""Decisions on one problem, each with what is estimated of it and what was measured."""
+"""Validation of estimates: decisions on one problem, estimated and measured."""
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from msgspec import Struct
 
-from harness.contract.abilities.validation import Candidate, CandidatesOnBench, RankWork, TimedWork
-from harness.estimates.statistics import Agreement, MeasuredMs, agreement
-from harness.estimates.times import Stopwatch, TimesFile, Timing, Told
+from harness.contract.abilities.estimates import Candidate, Candidates, RankWork
+from harness.estimates.agreement import Agreement, MeasuredMs, agreement
+from harness.estimates.kept_times import Stopwatch, TimesFile
 from harness.measuring.environment import environment
 from harness.measuring.garbage import long_lived_objects_left_alone
-from harness.model.cell import Environment
+from harness.model.cell import Environment, Ratio
 
-# A rank that is this near the slowest one when it was timed once may be the slowest.
+# A rank this near the slowest one after one pair may be the slowest.
 _NEARLY_SLOWEST, _MOST_OF_A_DECISION = 0.85, 3
 _PAIRS_AT_ONCE = 4
 _WHOLE = "both"  # passes of a rank
 _LEAST_PAIRS, _MOST_PAIRS = 5, 41
-_FEWEST = 3  # decisions; they are measured whatever it takes
+_FEWEST = 3  # decisions, measured however long they take
 _LATER = 0.6  # the part of the seconds for times after the first ones
 
 
 class RankFound(Struct, frozen=True):
-    """A rank: what it computes by each estimate and measured, in milliseconds."""
+    """The milliseconds that a rank computes, by each estimate and measured."""
 
     rank: int
     estimated_ms: dict[str, float]
@@ -33,10 +35,9 @@ class RankFound(Struct, frozen=True):
 
 
 class DecisionFound(Struct, frozen=True):
-    """A decision: the slowest rank by each estimate and measured, in milliseconds.
+    """The milliseconds that the slowest rank of a decision computes, estimated and measured.
 
-    Both are of computing alone; `modelled_ms` is what its slowest rank sends and receives, by the
-    estimate.
+    `modelled_ms` is the communication of its slowest rank, by the estimate.
     """
 
     name: str
@@ -50,9 +51,9 @@ class DecisionFound(Struct, frozen=True):
 
 
 class Residual(Struct, frozen=True):
-    """By which factor an estimate is off for ranks of one kind, as a geometric mean.
+    """The factor by which an estimate is off for ranks of one kind, as a geometric mean.
 
-    Above 1 it says more than was measured. The factor that all ranks have in common is taken out.
+    Above 1 the estimate is too high. The factor common to all ranks is taken out.
     """
 
     estimate: str
@@ -63,7 +64,7 @@ class Residual(Struct, frozen=True):
 
 
 class Validation(Struct, frozen=True):
-    """What came of validating the estimates of a problem."""
+    """The estimates of a problem, validated by measurements."""
 
     problem: str
     device: str
@@ -81,148 +82,130 @@ class Validation(Struct, frozen=True):
 def validate(
     problem: str,
     inputs: str,
-    bench: CandidatesOnBench,
-    timing: Timing,
+    candidates: Candidates,
+    stopwatch: Stopwatch,
     seconds: float,
     seed: int = 0,
 ) -> Validation:
-    """Measure the ranks of decisions, those that may be slowest many times, and compare.
+    """Measure the ranks of decisions, the possibly slowest ones many times, and compare.
 
-    All ranks are timed once, each right behind the reference. Then the slowest of each decision
-    are timed in turns across the decisions, until the seconds are spent.
+    All ranks are timed once. Then the slowest of each decision are timed in turns across the
+    decisions, until the seconds are spent.
     """
-    file, clock, told = timing.file(), timing.clock, timing.told
-    until = clock.wall() + seconds - file.seconds
-    stopwatch = Stopwatch(bench, clock, file)
-    rng = random.Random(seed)
-    bench = _time_once(
-        bench, file, stopwatch, lambda: clock.wall() > until - _LATER * seconds, told
-    )
-    _time_slowest(bench, file, stopwatch, lambda: clock.wall() > until, rng, told)
-    _confirm_slowest(bench, file, stopwatch, told)
-    return _compared(problem, inputs, bench, file, seed)
+    end = stopwatch.clock.wall() + seconds - stopwatch.times.seconds
+    measured = _time_once(candidates, stopwatch, end - _LATER * seconds)
+    _time_slowest(measured.decisions, stopwatch, end, random.Random(seed))
+    _confirm_slowest(measured.decisions, stopwatch)
+    return _compared(problem, inputs, measured, stopwatch, seed)
 
 
-def _time_once(
-    bench: CandidatesOnBench,
-    file: TimesFile,
-    stopwatch: Stopwatch,
-    is_over: Callable[[], bool],
-    told: Told,
-) -> CandidatesOnBench:
-    """Time all ranks once, decision by decision; return the decisions that there was time for."""
-    number = len(bench.candidates)
-    # From both ends, since what is made first tends to be best: what is left is as mixed as all.
-    turns = [
-        each for pair in zip(range(number), reversed(range(number)), strict=True) for each in pair
-    ]
+def _time_once(candidates: Candidates, stopwatch: Stopwatch, end: float) -> Candidates:
+    """Time all ranks once, decision by decision; return the decisions measured before `end`."""
+    number = len(candidates.decisions)
+    # The first decisions tend to be the best. Alternating between both ends keeps those that are
+    # measured in time as mixed as all of them.
+    turns = [turn for pair in zip(range(number), range(number)[::-1], strict=True) for turn in pair]
     done: list[int] = []
     for turn in dict.fromkeys(turns):
-        works = {rank.work.key: rank.work for rank in bench.candidates[turn].ranks}
-        waiting = [work for work in works.values() if not _pairs(file, work)]
-        if waiting and is_over() and len(done) >= _FEWEST:
+        works = [rank.work for rank in candidates.decisions[turn].ranks]
+        is_measured = all(stopwatch.times.pairs(work.key) for work in works)
+        if not is_measured and stopwatch.clock.wall() > end and len(done) >= _FEWEST:
             continue
-        told("plans, each rank once", len(done), number)
-        for work in waiting:
-            _time(stopwatch, work, 1)
+        stopwatch.on_progress("plans, each rank once", len(done), number)
+        for work in works:
+            stopwatch.time(work, 1)
         done.append(turn)
-    left = number - len(done)
-    notes = [*bench.notes]
-    if left:
+    notes = [*candidates.notes]
+    if left := number - len(done):
         notes.append(
-            f"{left} of {number} plans are left out, for which there was no time: the same command "
-            "with more --seconds goes on with them."
+            f"{left} of {number} plans are left out for lack of time; the same command with more "
+            "--seconds goes on with them."
         )
-    return replace(bench, candidates=[bench.candidates[each] for each in sorted(done)], notes=notes)
-
-
-def _pairs(file: TimesFile, work: TimedWork) -> int:
-    return file.count(work.key, _WHOLE)
-
-
-def _time(stopwatch: Stopwatch, work: TimedWork, pairs: int) -> None:
-    stopwatch.time(work.key, stopwatch.prepare(work), pairs)
+    decisions = [candidates.decisions[turn] for turn in sorted(done)]
+    return replace(candidates, decisions=decisions, notes=notes)
 
 
 def _time_slowest(
-    bench: CandidatesOnBench,
-    file: TimesFile,
-    stopwatch: Stopwatch,
-    is_over: Callable[[], bool],
-    rng: random.Random,
-    told: Told,
+    decisions: Sequence[Candidate], stopwatch: Stopwatch, end: float, rng: random.Random
 ) -> None:
-    """Time the ranks that may be the slowest of their decisions, in turns, in rounds."""
+    """Time the possibly slowest ranks of all decisions, in rounds of turns."""
+    times = stopwatch.times
     for pairs in range(1 + _PAIRS_AT_ONCE, _MOST_PAIRS + 1, _PAIRS_AT_ONCE):
         slowest = {
             rank.work.key: rank.work
-            for each in bench.candidates
-            for rank in _maybe_slowest(each, file)
+            for decision in decisions
+            for rank in _maybe_slowest(decision, times)
         }
-        waiting = [work for work in slowest.values() if _pairs(file, work) < pairs]
+        waiting = [work for work in slowest.values() if times.pairs(work.key) < pairs]
         rng.shuffle(waiting)
         for number, work in enumerate(waiting):
-            if pairs > _LEAST_PAIRS and is_over():
+            if pairs > _LEAST_PAIRS and stopwatch.clock.wall() > end:
                 return
-            told(f"slowest ranks, round {pairs // _PAIRS_AT_ONCE}", number, len(waiting))
-            _time(stopwatch, work, pairs)
+            current = f"slowest ranks, round {pairs // _PAIRS_AT_ONCE}"
+            stopwatch.on_progress(current, number, len(waiting))
+            stopwatch.time(work, pairs)
 
 
-def _confirm_slowest(
-    bench: CandidatesOnBench, file: TimesFile, stopwatch: Stopwatch, told: Told
-) -> None:
-    """Time the slowest rank of each decision often enough, where another one turned out to be."""
-    for number, candidate in enumerate(bench.candidates):
-        told("slowest ranks, once more", number, len(bench.candidates))
-        while _pairs(file, work := _maybe_slowest(candidate, file)[0].work) < _LEAST_PAIRS:
-            _time(stopwatch, work, _LEAST_PAIRS)
+def _confirm_slowest(decisions: Sequence[Candidate], stopwatch: Stopwatch) -> None:
+    """Time the slowest rank of each decision often enough, also where a later time changed it."""
+    for number, decision in enumerate(decisions):
+        stopwatch.on_progress("slowest ranks, once more", number, len(decisions))
+        while True:
+            work = _maybe_slowest(decision, stopwatch.times)[0].work
+            if stopwatch.times.pairs(work.key) >= _LEAST_PAIRS:
+                break
+            stopwatch.time(work, _LEAST_PAIRS)
 
 
-def _maybe_slowest(candidate: Candidate, file: TimesFile) -> list[RankWork]:
+def _maybe_slowest(candidate: Candidate, times: TimesFile) -> list[RankWork]:
     """Return the ranks of a decision that may be its slowest one, the slowest first."""
-    by_time = sorted(candidate.ranks, key=lambda rank: -_ratio(file, rank))
+    by_time = sorted(candidate.ranks, key=lambda rank: -_ratio(times, rank).value)
     distinct = list({rank.work.key: rank for rank in by_time}.values())
-    least = _NEARLY_SLOWEST * _ratio(file, distinct[0])
-    return [rank for rank in distinct if _ratio(file, rank) >= least][:_MOST_OF_A_DECISION]
+    least = _NEARLY_SLOWEST * _ratio(times, distinct[0]).value
+    near = [rank for rank in distinct if _ratio(times, rank).value >= least]
+    return near[:_MOST_OF_A_DECISION]
 
 
-def _ratio(file: TimesFile, rank: RankWork) -> float:
-    return file.ratio(rank.work.key, _WHOLE).value
+def _ratio(times: TimesFile, rank: RankWork) -> Ratio:
+    return times.ratios(rank.work.key)[_WHOLE]
 
 
 def _compared(
-    problem: str,
-    inputs: str,
-    bench: CandidatesOnBench,
-    file: TimesFile,
-    seed: int,
+    problem: str, inputs: str, candidates: Candidates, stopwatch: Stopwatch, seed: int
 ) -> Validation:
-    reference_ms = bench.reference_ms or file.reference_ms
-    decisions = tuple(_found(each, file, reference_ms) for each in bench.candidates)
-    names = [each.name for each in decisions]
-    measured = [each.measured for each in decisions]
+    times = stopwatch.times
+    reference_ms = candidates.reference_ms or times.reference_ms
+    decisions = tuple(_found(decision, times, reference_ms) for decision in candidates.decisions)
+    names = [decision.name for decision in decisions]
+    measured = [decision.measured for decision in decisions]
     estimates = list(decisions[0].estimated_ms) if decisions else []
     agreements = tuple(
-        agreement(name, names, [each.estimated_ms[name] for each in decisions], measured, seed)
-        for name in estimates
+        agreement(
+            estimate,
+            names,
+            [decision.estimated_ms[estimate] for decision in decisions],
+            measured,
+            seed,
+        )
+        for estimate in estimates
     )
     return Validation(
         problem=problem,
-        device=bench.device,
+        device=stopwatch.device,
         inputs=inputs,
-        notes=tuple(bench.notes),
+        notes=tuple(candidates.notes),
         decisions=decisions,
         agreements=agreements,
         residuals=tuple(_residuals(decisions, estimates)),
         reference_ms=reference_ms,
-        measured_s=file.seconds,
+        measured_s=times.seconds,
         environment=environment(seed),
     )
 
 
-def _found(candidate: Candidate, file: TimesFile, reference_ms: float) -> DecisionFound:
-    slowest = _maybe_slowest(candidate, file)[0]
-    ratio = file.ratio(slowest.work.key, _WHOLE)
+def _found(candidate: Candidate, times: TimesFile, reference_ms: float) -> DecisionFound:
+    slowest = _maybe_slowest(candidate, times)[0]
+    ratio = _ratio(times, slowest)
     return DecisionFound(
         name=candidate.name,
         fingerprint=candidate.fingerprint,
@@ -238,7 +221,7 @@ def _found(candidate: Candidate, file: TimesFile, reference_ms: float) -> Decisi
             RankFound(
                 number,
                 dict(rank.estimated_ms),
-                _ratio(file, rank) * reference_ms,
+                _ratio(times, rank).value * reference_ms,
                 dict(rank.facts),
             )
             for number, rank in enumerate(candidate.ranks)
@@ -247,25 +230,20 @@ def _found(candidate: Candidate, file: TimesFile, reference_ms: float) -> Decisi
 
 
 def _residuals(decisions: Sequence[DecisionFound], estimates: Sequence[str]) -> Iterator[Residual]:
-    """Yield by which factor each estimate is off, by each fact of the ranks."""
-    ranks = [rank for each in decisions for rank in each.ranks if rank.measured_ms > 0]
-    facts = dict.fromkeys(name for rank in ranks for name in rank.facts)
+    """Yield the factor by which each estimate is off, by each fact of the ranks."""
+    ranks = [rank for decision in decisions for rank in decision.ranks if rank.measured_ms > 0]
     for estimate in estimates:
-        off = [
-            (rank, math.log(rank.estimated_ms[estimate] / rank.measured_ms))
-            for rank in ranks
-            if rank.estimated_ms[estimate] > 0
-        ]
-        if not off:
-            continue
-        common = sum(each for _, each in off) / len(off)
-        for fact in facts:
-            groups: dict[str, list[float]] = {}
-            for rank, each in off:
-                groups.setdefault(rank.facts.get(fact, ""), []).append(each - common)
-            for value, logs in sorted(groups.items(), key=lambda item: _order(item[0])):
-                factor = math.exp(sum(logs) / len(logs))
-                yield Residual(estimate, fact, value, len(logs), factor)
+        estimated = [rank for rank in ranks if rank.estimated_ms[estimate] > 0]
+        logs = [math.log(rank.estimated_ms[estimate] / rank.measured_ms) for rank in estimated]
+        common = statistics.fmean(logs) if logs else 0.0
+        groups: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for rank, log in zip(estimated, logs, strict=True):
+            for fact, value in rank.facts.items():
+                groups[fact][value].append(log - common)
+        for fact, by_value in groups.items():
+            for value in sorted(by_value, key=_order):
+                factor = math.exp(statistics.fmean(by_value[value]))
+                yield Residual(estimate, fact, value, len(by_value[value]), factor)
 
 
 def _order(value: str) -> tuple[float, str]:

@@ -10,12 +10,12 @@ from torchrec.distributed.planner.storage_reservations import FixedPercentageSto
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType
 
 from harness.contract import CAPTURED, Topology, UsageError
-from planners.embedding.calibration.coefficients import Calibration
 from planners.embedding.capture.components import CapturedReservation
 from planners.embedding.capture.file import CapturedProblem, read_problem
 from planners.embedding.capture.modules import model_of
 from planners.embedding.capture.planner import LivePlanner
 from planners.embedding.capture.topology import set_storage, storage_by_rank
+from planners.embedding.coefficients import read_coefficients
 from planners.embedding.problem import EmbeddingProblem, torchrec_topology
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.tables.files import Table
@@ -148,7 +148,7 @@ def _moved(
         options=None,
         live=None,
         known={},
-        calibration=Calibration.parse(machines.coefficients),
+        coefficients=read_coefficients(machines.coefficients),
     )
     try:
         left = moved.storage_reservation().reserve(

@@ -1,6 +1,6 @@
 """A planning problem: tables on a topology, as the real objects that torchrec plans with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from torch import nn
@@ -13,14 +13,14 @@ from torchrec.distributed.planner.types import ShardEstimator, StorageReservatio
 from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import Topology, WorkloadSpec
-from planners.embedding.calibration.coefficients import (
+from planners.embedding.capture.options import CapturedOptions
+from planners.embedding.capture.planner import LivePlanner
+from planners.embedding.coefficients import (
     BACKWARD,
     DEVICE_BW,
     WEIGHTED_BACKWARD,
-    Calibration,
+    read_coefficients,
 )
-from planners.embedding.capture.options import CapturedOptions
-from planners.embedding.capture.planner import LivePlanner
 from planners.embedding.plan_files.previous import PreviousPlan
 from planners.embedding.tables.files import Table
 from planners.embedding.tables.torchrec_objects import (
@@ -76,7 +76,7 @@ class EmbeddingProblem:
     reservation: Callable[[], StorageReservation] | None = None
     options: CapturedOptions | None = None  # of a captured problem, as `live`
     live: LivePlanner | None = None
-    calibration: Calibration | None = None  # of the machines, where they were measured
+    coefficients: Mapping[str, float] = field(default_factory=dict)  # of calibrated machines
     search_seconds: float | None = None  # of variants that search by the clock
     moving: MoveBudget | None = None  # of variants that can stay near a plan
     known: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
@@ -161,7 +161,7 @@ def _problem(
         usable_ddr=(device.storage.ddr,) * topology.gpus,
         memory=memory,
         assigned=assigned(workload.name),
-        calibration=Calibration.parse(topology.coefficients),
+        coefficients=read_coefficients(topology.coefficients),
     )
 
 
@@ -172,8 +172,7 @@ def torchrec_topology(topology: Topology) -> torchrec_types.Topology:
     NVLink domain of several hosts is therefore given as one large host. Calibrated coefficients of
     torchrec's own formula replace its defaults.
     """
-    measured = Calibration.parse(topology.coefficients)
-    fitted = measured.values if measured else {}
+    fitted = read_coefficients(topology.coefficients)
     multipliers = {name: fitted[name] for name in (BACKWARD, WEIGHTED_BACKWARD) if name in fitted}
     return torchrec_types.TopologyFactory.create_topology(
         trainer_config=torchrec_types.TrainerConfig(

@@ -11,18 +11,18 @@ _LOOKS = (("o", canvas.VERMILION), ("s", canvas.ORANGE), ("D", canvas.BLUE))
 
 
 def draw_validation(found: Validation, slug: str = "estimate") -> Drawing:
-    """Draw what each estimate says of a plan against what was measured, both on logarithms."""
+    """Draw the estimates of plans against their measurements, both on logarithmic axes."""
     data = pd.DataFrame(
         {
-            "plan": [each.name for each in found.decisions],
-            "measured ms": [each.measured.value for each in found.decisions],
-            "from ms": [each.measured.low for each in found.decisions],
-            "to ms": [each.measured.high for each in found.decisions],
+            "plan": [decision.name for decision in found.decisions],
+            "measured ms": [decision.measured.value for decision in found.decisions],
+            "from ms": [decision.measured.low for decision in found.decisions],
+            "to ms": [decision.measured.high for decision in found.decisions],
         }
     )
     for one in found.agreements:
         name = one.estimate
-        data[f"{name} ms"] = [each.estimated_ms[name] for each in found.decisions]
+        data[f"{name} ms"] = [decision.estimated_ms[name] for decision in found.decisions]
     with canvas.style():
         figure, axes = canvas.new_figure(4.2)
         ends = [*data["measured ms"]]
@@ -36,8 +36,8 @@ def draw_validation(found: Validation, slug: str = "estimate") -> Drawing:
                     [row["from ms"], row["to ms"]], [estimated] * 2, color=colour, linewidth=0.8
                 )
                 (point,) = axes.plot(row["measured ms"], estimated, marker, color=colour, ms=4.5)
-                said = f"{row['plan']}: {digits(row['measured ms'])} ms measured, "
-                canvas.mark(point, f"{said}{digits(estimated)} ms by {one.estimate}")
+                measured = f"{row['plan']}: {digits(row['measured ms'])} ms measured"
+                canvas.mark(point, f"{measured}, {digits(estimated)} ms by {one.estimate}")
         low, high = 0.8 * min(ends), 1.25 * max(ends)
         axes.plot([low, high], [low, high], color=canvas.GREY, linestyle="--", linewidth=0.8)
         axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
@@ -50,6 +50,6 @@ def draw_validation(found: Validation, slug: str = "estimate") -> Drawing:
         figure.legend(loc="outside upper left", ncols=3)
         caption = (
             f"`{found.problem}` on {found.device}: a point for each plan, with the 99 % interval "
-            "of what was measured. On the dashed line an estimate is right."
+            "of its measurement. On the dashed line an estimate is right."
         )
         return canvas.finish(figure, slug, "Estimated and measured", caption, data)

@@ -1,4 +1,4 @@
-"""The chapter of a report on what estimates are worth: plans measured on this machine."""
+"""The chapter of a report on estimates, compared with plans measured on this machine."""
 
 import statistics
 from collections.abc import Iterator, Sequence
@@ -14,26 +14,39 @@ from reports.core.page import CaptionedTable, PageChapter, PageSection
 from reports.estimates.figure import draw_validation
 from reports.estimates.table import (
     agreements_table,
+    by_estimate,
     decisions_table,
     residuals_table,
     summary_table,
 )
 
 _LEAD = (
-    "What a plan's ranks compute, with fbgemm's own kernels one rank after the other, against what "
-    "is estimated of it. What goes over links is modelled, and in neither. Milliseconds are ratios "
-    "to a reference timed right beside, times its median: compare them within one problem only."
+    "The computation of a plan's ranks, measured with fbgemm's own kernels one rank after the "
+    "other, against its estimates. Communication is modelled, and in neither. Milliseconds are "
+    "ratios to a reference timed right before, times its median: compare them within one problem "
+    "only."
+)
+_SUMMARY = (
+    "All problems together. Top 1: how often the plan that an estimate picks is the fastest when "
+    "measured, or cannot be told from it; error: the geometric mean over problems; apart: mean "
+    "rank correlation of plans that can be told apart."
+)
+_TERMS = (
+    "Rank correlation: Spearman's, with its 95 % interval; apart: the same for plans with "
+    "intervals that do not overlap, and their number; regret: how much slower the plan that the "
+    "estimate picks is than the fastest one; error: geometric mean of the factor by which the "
+    "estimate is off; scaled: the same after one factor for all plans."
 )
 
 
 def read_validations(folder: Path) -> list[Validation]:
-    """Return what `shardbench validate` left in a folder, by name of file."""
+    """Return the validations in a folder of `shardbench validate`, by name of file."""
     found = []
     for path in sorted(folder.glob("*.json")):
         try:
             found.append(checked(read_json(path), Validation, str(path)))
         except UsageError:
-            continue  # of another version, or no such file
+            continue  # of another version, or another kind of file
     return found
 
 
@@ -42,7 +55,7 @@ def validation_chapter(found: Sequence[Validation]) -> PageChapter:
     sections = [
         PageSection(
             "estimates-worth",
-            "What the estimates are worth",
+            "How good the estimates are",
             tables=[
                 CaptionedTable(summary_table(found), _SUMMARY),
                 CaptionedTable(agreements_table(found), _TERMS),
@@ -60,8 +73,8 @@ def validation_chapter(found: Sequence[Validation]) -> PageChapter:
                     CaptionedTable(decisions_table(one), "Plans, the fastest first."),
                     CaptionedTable(
                         residuals_table(one),
-                        "Factors by which estimates are off, by what most of a rank's bytes are "
-                        "of; the factor that all have in common is taken out.",
+                        "Factors by which estimates are off, by the kind of table that most of a "
+                        "rank's bytes belong to; their common factor is taken out.",
                     ),
                 ],
                 remarks=[*one.notes],
@@ -70,21 +83,8 @@ def validation_chapter(found: Sequence[Validation]) -> PageChapter:
     return PageChapter("estimates", "Estimates", sections, _LEAD, findings=findings(found))
 
 
-_SUMMARY = (
-    "All problems together. Top 1: how often the plan that an estimate picks is the fastest when "
-    "measured, or cannot be told from it; error: the geometric mean over problems; apart: mean "
-    "rank correlation of plans that can be told apart."
-)
-_TERMS = (
-    "Rank correlation: Spearman's, with its 95 % interval; apart: of plans whose intervals do not "
-    "overlap alone, and how many those are; regret: how much slower the plan is that the estimate "
-    "picks than the fastest one; error: geometric mean of the factor by which it is off; scaled: "
-    "the same after one factor for all plans."
-)
-
-
 def _before_and_after(found: Sequence[Validation]) -> Iterator[Finding]:
-    """Yield whether planning with a calibrated machine gives faster plans, where both are known."""
+    """Yield whether calibrating makes the picked plans faster, where both estimates are known."""
     both = [(one.agreements[0], one.agreements[-1]) for one in found if len(one.agreements) > 1]
     if not both:
         return
@@ -101,19 +101,17 @@ def _before_and_after(found: Sequence[Validation]) -> Iterator[Finding]:
 
 
 def findings(found: Sequence[Validation]) -> list[Finding]:
-    """Return what each estimate is worth over all problems."""
-    names = dict.fromkeys(each.estimate for one in found for each in one.agreements)
-    told = [*_before_and_after(found)]
-    for name in names:
-        mine = [each for one in found for each in one.agreements if each.estimate == name]
-        top = sum(each.is_first for each in mine)
-        regret = max(each.regret for each in mine)
-        told.append(
+    """Return how good each estimate is over all problems."""
+    sentences = [*_before_and_after(found)]
+    for name, group in by_estimate(found).items():
+        top = sum(agreement.is_first for agreement in group)
+        regret = max(agreement.regret for agreement in group)
+        sentences.append(
             Finding(
                 "estimates",
                 f"By '{name}', the plan that is picked is the fastest, or cannot be told from it, "
-                f"on {top} of {plural(len(mine), 'problem')}; the most that trusting it costs is "
+                f"on {top} of {plural(len(group), 'problem')}; trusting it costs at most "
                 f"{regret:.1%}.",
             )
         )
-    return told
+    return sentences

@@ -1,30 +1,35 @@
-"""Tables of what was validated: plans, agreement, residuals; and of what was calibrated."""
+"""Tables of validations: plans, agreement and residuals; and of calibrations."""
 
 import math
 import statistics
 from collections.abc import Sequence
 
-from harness.contract.abilities.validation import FittedFigure, FittedMachine
-from harness.estimates.statistics import Agreement
-from harness.estimates.validation import DecisionFound, Validation
-from reports.core.formatting import figure
+from harness.contract.abilities.estimates import FittedFigure, FittedMachine
+from harness.estimates.agreement import Agreement
+from harness.estimates.validation import DecisionFound, Residual, Validation
+from reports.core.formatting import figure, hundredths
 from reports.core.table import Entry, Table, TableColumn, code, numbers, table_of, text
+
+_NOTHING = 1e-13  # milliseconds for a byte: a fit that wants 0 ends below it
+
+
+def off_by(value: float) -> str:
+    """Return an error as a percentage, or as a factor where it is large."""
+    return f"{value:.1%}" if value < 10 else f"{value + 1:,.0f} x"
 
 
 def decisions_table(found: Validation) -> Table:
     """Return a row for each plan, the fastest first."""
-    estimates = [each.estimate for each in found.agreements]
-    rows = sorted(found.decisions, key=lambda each: each.measured.value)
 
     def estimated(name: str) -> TableColumn:
         return numbers(f"{name}\nms", lambda row: row.estimated_ms[name], figure)
 
     return table_of(
-        rows,
+        sorted(found.decisions, key=lambda decision: decision.measured.value),
         text("plan", "name", least=12),
         numbers("measured\nms", lambda row: row.measured.value, figure),
         numbers("from\nto", _span),
-        *map(estimated, estimates),
+        *(estimated(agreement.estimate) for agreement in found.agreements),
         numbers("links\nmodelled", "modelled_ms", figure),
     )
 
@@ -36,14 +41,13 @@ def _span(row: DecisionFound) -> Entry:
 
 def agreements_table(found: Sequence[Validation]) -> Table:
     """Return a row for each estimate of each problem."""
-    rows = [(one.problem, each) for one in found for each in one.agreements]
-    problem = [code("problem", lambda row: row[0])] if len(found) > 1 else []
+    rows = [(one.problem, agreement) for one in found for agreement in one.agreements]
     return table_of(
         rows,
-        *problem,
+        *([code("problem", 0)] if len(found) > 1 else []),
         text("estimate", lambda row: row[1].estimate),
-        numbers("rank correlation", _correlation),
-        numbers("apart", _apart),
+        numbers("rank correlation", lambda row: _correlation(row[1])),
+        numbers("apart", lambda row: _apart(row[1])),
         text("top 1", lambda row: _top(row[1])),
         numbers("regret", lambda row: row[1].regret, off_by),
         numbers("error", lambda row: row[1].error, off_by),
@@ -51,92 +55,78 @@ def agreements_table(found: Sequence[Validation]) -> Table:
     )
 
 
+def _correlation(row: Agreement) -> Entry:
+    span = f"{row.spearman_low:.2f} to {row.spearman_high:.2f}"
+    return Entry(f"{row.spearman:.2f} ({span})", row.spearman)
+
+
+def _apart(row: Agreement) -> Entry:
+    if row.spearman_apart is None:
+        return Entry("-")
+    return Entry(f"{row.spearman_apart:.2f} of {row.apart}", row.spearman_apart)
+
+
+def _top(row: Agreement) -> Entry:
+    if row.is_top:
+        return Entry("yes", tone="good")
+    return Entry("within noise", tone="soft") if row.is_first else Entry("no", tone="bad")
+
+
+def by_estimate(found: Sequence[Validation]) -> dict[str, list[Agreement]]:
+    """Return the agreements of each estimate over all problems."""
+    agreements: dict[str, list[Agreement]] = {}
+    for one in found:
+        for agreement in one.agreements:
+            agreements.setdefault(agreement.estimate, []).append(agreement)
+    return agreements
+
+
 def summary_table(found: Sequence[Validation]) -> Table:
     """Return a row for each estimate, over all problems that have it."""
-    by_name: dict[str, list[Agreement]] = {}
-    for one in found:
-        for each in one.agreements:
-            by_name.setdefault(each.estimate, []).append(each)
-
-    def mean_error(row: tuple[str, list[Agreement]]) -> float:
-        return math.expm1(statistics.fmean(math.log1p(each.error) for each in row[1]))
-
-    def apart(row: tuple[str, list[Agreement]]) -> float | None:
-        known = [each.spearman_apart for each in row[1] if each.spearman_apart is not None]
-        return statistics.fmean(known) if known else None
-
     return table_of(
-        list(by_name.items()),
-        text("estimate", lambda row: row[0]),
-        numbers("problems", lambda row: len(row[1]), str),
-        numbers("top 1", lambda row: sum(each.is_top for each in row[1]), str),
-        numbers("or within noise", lambda row: sum(each.is_first for each in row[1]), str),
-        numbers("regret\nmean", lambda row: statistics.fmean(e.regret for e in row[1]), off_by),
-        numbers("regret\nmost", lambda row: max(each.regret for each in row[1]), off_by),
-        numbers("error", mean_error, off_by),
-        numbers("apart", apart, _two),
+        by_estimate(found).values(),
+        text("estimate", lambda group: group[0].estimate),
+        numbers("problems", len, str),
+        numbers("top 1", lambda group: sum(one.is_top for one in group), str),
+        numbers("or within noise", lambda group: sum(one.is_first for one in group), str),
+        numbers("regret\nmean", lambda group: statistics.fmean(o.regret for o in group), off_by),
+        numbers("regret\nmost", lambda group: max(one.regret for one in group), off_by),
+        numbers("error", _mean_error, off_by),
+        numbers("apart", _mean_apart, hundredths),
     )
 
 
-def _two(value: float) -> str:
-    return f"{value:.2f}"
+def _mean_error(group: Sequence[Agreement]) -> float:
+    return math.expm1(statistics.fmean(math.log1p(one.error) for one in group))
 
 
-_NOTHING = 1e-13  # milliseconds for a byte: what is less is what a fit that wants 0 comes to
-
-
-def off_by(value: float) -> str:
-    """Return an error as a percentage, or as a factor where it is large."""
-    return f"{value:.1%}" if value < 10 else f"{value + 1:,.0f} x"
-
-
-def _correlation(row: tuple[str, Agreement]) -> Entry:
-    each = row[1]
-    span = f"{each.spearman_low:.2f} to {each.spearman_high:.2f}"
-    return Entry(f"{each.spearman:.2f} ({span})", each.spearman)
-
-
-def _apart(row: tuple[str, Agreement]) -> Entry:
-    each = row[1]
-    if each.spearman_apart is None:
-        return Entry("-")
-    return Entry(f"{each.spearman_apart:.2f} of {each.apart}", each.spearman_apart)
-
-
-def _top(each: Agreement) -> Entry:
-    if each.is_top:
-        return Entry("yes", tone="good")
-    return (
-        Entry("within noise", tone="soft") if each.is_top_within_noise else Entry("no", tone="bad")
-    )
+def _mean_apart(group: Sequence[Agreement]) -> float | None:
+    known = [one.spearman_apart for one in group if one.spearman_apart is not None]
+    return statistics.fmean(known) if known else None
 
 
 def residuals_table(found: Validation) -> Table:
     """Return a row for each kind of rank, with the factor by which each estimate is off."""
-    estimates = [each.estimate for each in found.agreements]
-    kinds = dict.fromkeys((each.fact, each.value) for each in found.residuals)
-    held = {(each.fact, each.value, each.estimate): each for each in found.residuals}
+    kinds: dict[str, dict[str, Residual]] = {}
+    for residual in found.residuals:
+        kind = f"{residual.fact} {residual.value}"
+        kinds.setdefault(kind, {})[residual.estimate] = residual
 
     def off(name: str) -> TableColumn:
-        def value(row: tuple[str, str]) -> float | None:
-            each = held.get((*row, name))
-            return each.factor if each else None
-
-        return numbers(name, value, _two)
-
-    def ranks(row: tuple[str, str]) -> int:
-        return max(held[(*row, name)].ranks for name in estimates if (*row, name) in held)
+        return numbers(
+            name, lambda row: row[1][name].factor if name in row[1] else None, hundredths
+        )
 
     return table_of(
-        list(kinds),
-        text("ranks mostly of", lambda row: f"{row[0]} {row[1]}"),
-        numbers("ranks", ranks, str),
-        *map(off, estimates),
+        kinds.items(),
+        text("ranks mostly of", 0),
+        numbers("ranks", lambda row: max(residual.ranks for residual in row[1].values()), str),
+        *(off(agreement.estimate) for agreement in found.agreements),
     )
 
 
 def figures_table(machine: FittedMachine) -> Table:
-    """Return a row for each figure that was fitted."""
+    """Return a row for each fitted figure."""
     return table_of(
         machine.figures,
         code("figure, in ms if no other unit", _named, least=39),

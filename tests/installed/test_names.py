@@ -17,7 +17,7 @@ NAMES = {
     "JsonPlanLoader": "planners.embedding.plan_files.loader:JsonPlanLoader",
     "Planner": "planners.embedding.drop_in.planner:Planner",
     "accelerate": "planners.dtensor.accelerate:accelerate",
-    "calibrated_estimators": "planners.embedding.calibration.estimator:calibrated_estimators",
+    "calibrated_estimators": "planners.embedding.estimates.estimator:calibrated_estimators",
     "capture": "harness.planning.capture:capture",
     "plan_constraints": "planners.embedding.plan_files.loader:plan_constraints",
 }

@@ -142,12 +142,12 @@ def certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 @FAMILY.variant("calibrated", source="shardbench", requires=("numba", "highspy"))
 def calibrated(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """As certified, by the estimate of a calibrated machine"""
-    from planners.embedding.measured.calibrated_plan import calibrated_plan
+    from planners.embedding.estimates.calibrated_plan import calibrated_plan
     from planners.embedding.search import warm_up
 
-    if problem.calibration is None:
+    if not problem.coefficients:
         raise NotApplicable(
             "The topology has no coefficients; `shardbench calibrate` writes one with coefficients."
         )
     warm_up.compile_ahead(warm_up.BEST_PLAN)
-    return calibrated_plan(problem, problem.calibration)
+    return calibrated_plan(problem)

@@ -1,4 +1,4 @@
-"""Measures of an estimate: rank correlation, the plan it picks, and by how much it is off."""
+"""Agreement of an estimate with measurements: rank correlation, the plan it picks, its error."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -7,30 +7,30 @@ from msgspec import Meta, Struct
 
 from harness.model.cell import Ratio
 
-if TYPE_CHECKING:  # every command imports this module, and numpy would double what that takes
+if TYPE_CHECKING:  # every command imports this module, and numpy would double the time of that
     import numpy as np
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
 
 _RESAMPLED = 2000
-_CONFIDENCE = 0.95
+_PERCENTILES = (2.5, 97.5)
 _NORMAL_99 = 2.576
-_WIDEST = 10.0  # that an interval is written, as a factor
+_WIDEST = 10.0  # an interval is cut to this factor above and below its value
 
 
 class Agreement(Struct, frozen=True):
-    """How far an estimate agrees with measurements of the same decisions.
+    """Agreement of an estimate with measurements of the same decisions.
 
     Attributes:
         spearman: the rank correlation, with the ends of its 95 % interval.
-        apart: how many decisions are left of those whose intervals do not overlap, and
-            `spearman_apart` the rank correlation of these; None below three.
-        picks: the name of the decision that the estimate calls fastest, `fastest` the measured one.
-        is_top: whether they are the same, `is_top_within_noise` whether their intervals overlap.
-        regret: how much slower the pick is than the fastest when measured, as a part.
+        apart: the number of decisions left once those with overlapping intervals are removed;
+            `spearman_apart` is their rank correlation, None for fewer than three.
+        picks: the decision that the estimate calls fastest; `fastest` is the measured one.
+        is_top: whether both are the same; `is_top_within_noise` whether their intervals overlap.
+        regret: how much slower the pick is than the fastest when measured, as a fraction.
         error: the geometric mean of the factor by which the estimate is off, less one.
-        scaled_error: the same after the one factor for all that suits best: of the form alone.
+        scaled_error: the same after the best common factor, so the error of the form alone.
     """
 
     estimate: str
@@ -49,7 +49,7 @@ class Agreement(Struct, frozen=True):
 
     @property
     def is_first(self) -> bool:
-        """Whether the pick is the fastest, or cannot be told from it."""
+        """Whether the pick is the fastest decision or within the noise of it."""
         return self.is_top or self.is_top_within_noise
 
 
@@ -64,7 +64,7 @@ class MeasuredMs(Struct, frozen=True):
     def of(cls, ratio: Ratio, reference_ms: float) -> "MeasuredMs":
         """Return a ratio to a reference as milliseconds."""
         low, high = max(ratio.low, ratio.value / _WIDEST), min(ratio.high, ratio.value * _WIDEST)
-        return cls(*(reference_ms * each for each in (ratio.value, low, high)))
+        return cls(*(reference_ms * factor for factor in (ratio.value, low, high)))
 
 
 def agreement(
@@ -74,10 +74,10 @@ def agreement(
     measured: Sequence[MeasuredMs],
     seed: int = 0,
 ) -> Agreement:
-    """Compare an estimate of some decisions with what was measured of them."""
+    """Compare an estimate of some decisions with their measurements."""
     import numpy as np
 
-    values = np.array([each.value for each in measured])
+    values = np.array([decision.value for decision in measured])
     guesses = np.array(estimated, dtype=np.float64)
     low, high = _interval(guesses, measured, seed)
     kept = _apart(measured)
@@ -101,45 +101,43 @@ def agreement(
 
 
 def _spearman(one: "Floats", other: "Floats") -> "Floats":
-    """Return the rank correlation of each row, ties at their mean rank; 0 where all are equal."""
-    import numpy as np
-    from scipy.stats import rankdata
+    """Return the rank correlation of each row; 0 where all values of a row are equal.
 
-    ranks = (rankdata(each, axis=-1) for each in (one, other))
-    mine, theirs = (each - each.mean(axis=-1, keepdims=True) for each in ranks)
-    scale = np.sqrt((mine**2).sum(axis=-1) * (theirs**2).sum(axis=-1))
-    found = np.divide(
-        (mine * theirs).sum(axis=-1), scale, out=np.zeros_like(scale), where=scale > 0
-    )
-    clipped: Floats = np.clip(found, -1, 1)
-    return clipped
+    `scipy.stats.spearmanr` compares the columns of one matrix, not two matrices row by row.
+    """
+    import warnings
+
+    import numpy as np
+    from scipy.stats import ConstantInputWarning, pearsonr, rankdata
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConstantInputWarning)
+        found = pearsonr(rankdata(one, axis=-1), rankdata(other, axis=-1), axis=-1)
+    return np.nan_to_num(np.asarray(found.statistic, np.float64))
 
 
 def _interval(
-    estimated: "Floats",
-    measured: Sequence[MeasuredMs],
-    seed: int,
+    estimated: "Floats", measured: Sequence[MeasuredMs], seed: int
 ) -> tuple[float, float]:
     """Return the 95 % interval of the rank correlation.
 
-    Decisions are drawn with replacement, and what was measured of each from its own interval.
+    Decisions are drawn with replacement, and the time of each from its own interval.
     """
     import numpy as np
 
     rng = np.random.default_rng(seed)
-    logs = np.log([each.value for each in measured])
-    spread = np.log([each.high / each.low for each in measured]) / (2 * _NORMAL_99)
+    logs = np.log([decision.value for decision in measured])
+    spread = np.log([decision.high / decision.low for decision in measured]) / (2 * _NORMAL_99)
     chosen = rng.integers(0, len(logs), (_RESAMPLED, len(logs)))
     drawn = _spearman(estimated[chosen], rng.normal(logs[chosen], spread[chosen]))
-    tail = 50 * (1 - _CONFIDENCE)
-    low, high = np.percentile(drawn, [tail, 100 - tail])
+    low, high = np.percentile(drawn, _PERCENTILES)
     return float(low), float(high)
 
 
 def _apart(measured: Sequence[MeasuredMs]) -> list[int]:
-    """Return decisions whose intervals do not overlap, from the fastest on."""
+    """Return the decisions whose intervals do not overlap, the fastest first."""
     kept: list[int] = []
-    for number in sorted(range(len(measured)), key=lambda each: measured[each].value):
+    for number in sorted(range(len(measured)), key=lambda number: measured[number].value):
         if not kept or measured[number].low > measured[kept[-1]].high:
             kept.append(number)
     return kept

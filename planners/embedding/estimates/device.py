@@ -1,44 +1,49 @@
-"""The device that kernels run on, and how much of its memory a rank takes."""
+"""The device that kernels run on, and the memory of a rank there."""
 
 import ctypes
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from harness.contract import UsageError, default_memory_gib
-from planners.embedding.calibration.shards import ShardWork
+from planners.embedding.estimates.shard_work import ShardWork
 
 GIB = 2**30
 
 _WEIGHT = 0.01
-_SMALL = 2**12  # numbers; what is less is made anew
-_APART = 64  # tables begin at multiples of so many numbers, as allocated ones do
+_SMALL = 2**12  # numbers; smaller tensors are not shared
+_APART = 64  # tables begin at multiples of this many numbers, as allocated ones do
 _STATE_BYTES = 4  # of the optimizer, for each row
 
-# What inputs and outputs take at most while a rank runs, seen on a CPU: an index beside what sorts
-# it for the backward pass, its weight, and a number of the pooled vectors beside its gradient.
+# The most memory that inputs and outputs were seen to take on a CPU while a rank runs: an index
+# with the buffers that sort it for the backward pass, the same with its weight, and a number of the
+# pooled vectors with its gradient.
 _INDEX_BYTES, _WEIGHTED_INDEX_BYTES, _OUTPUT_BYTES = 50, 62, 16
 
-# The parts of the memory that there is for a rank: beside it are the reference and the process.
+# The fractions of the memory for a rank; the reference and the process need some too.
 _OF_MACHINE, _OF_CUDA = 0.15, 0.6
 
-# mallopt's names in glibc: how much is mapped by itself, and what is given back to the system.
+# Parameters of glibc's mallopt: how much is mapped separately, and how much is returned.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _KEEP = 2**31 - 1
 
 
-class Device:
-    """What kernels run on. Ranks run one after the other, and share the memory of their tables.
+class Device(TorchFunctionMode):
+    """The device that kernels run on; ranks run one after the other and share memory for tables.
 
-    Sharing changes no kernel: each still reads and writes as many rows as its rank has, and what
-    another one left in them makes no difference to how long that takes.
+    Kernels made inside `with device:` are those of one rank: their tables, which are large tensors
+    of zeros to torch, lie where those of the previous rank were. Sharing changes no kernel: each
+    still reads and writes as many rows as its rank has, and the values left there by another rank
+    do not change the time of that.
     """
 
     def __init__(self, kind: str) -> None:
+        super().__init__()
         if kind not in ("cpu", "cuda"):
             raise UsageError(f"--device must be cpu or cuda, not '{kind}'.")
         if kind == "cuda" and not torch.cuda.is_available():
@@ -52,30 +57,24 @@ class Device:
         self._taken: Counter[torch.dtype] = Counter()
 
     @property
-    def torch_device(self) -> torch.device:
-        """Torch's name of it."""
-        return torch.device(self.kind)
-
-    @property
     def default_gib(self) -> float:
-        """GiB that a rank may take where nothing is asked for."""
+        """GiB that a rank may take by default."""
         if self.kind == "cuda":
             return round(_OF_CUDA * float(torch.cuda.mem_get_info()[0]) / GIB, 1)
         return round(_OF_MACHINE * default_memory_gib(), 1)
 
-    def described(self) -> str:
-        """Say what it is."""
-        if self.kind == "cuda":
-            return str(torch.cuda.get_device_name())
-        return "CPU, one thread"
+    @property
+    def description(self) -> str:
+        """The device in words."""
+        return str(torch.cuda.get_device_name()) if self.kind == "cuda" else "CPU, one thread"
 
     def synchronize(self) -> None:
-        """Wait until all that was started has ended."""
+        """Wait until all kernels that were started have ended."""
         if self.kind == "cuda":
             torch.cuda.synchronize()
 
     def make_room(self, ranks: Iterable[Sequence[ShardWork]]) -> None:
-        """Have memory for the tables of the largest of these ranks, which all of them share."""
+        """Reserve memory for the tables of the largest of these ranks, for all of them to share."""
         for shards in ranks:
             needed: Counter[torch.dtype] = Counter()
             for shard in shards:
@@ -84,12 +83,19 @@ class Device:
             for dtype, size in needed.items():
                 self._room[dtype] = max(self._room.get(dtype, 0), size)
 
-    def begin_rank(self) -> None:
-        """Have the next tables lie where those of the rank before lay."""
+    def __enter__(self) -> Self:
         self._taken.clear()
+        return super().__enter__()
 
-    def tables(self, size: int, dtype: torch.dtype, place: torch.device) -> torch.Tensor:
-        """Return memory for tables, which was written once; other ranks have it too."""
+    def __torch_function__(  # torch's own
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        named = kwargs or {}
+        size, dtype = args[0] if args else None, named.get("dtype") or torch.float32
+        is_table = func is torch.zeros and isinstance(size, int) and size > _SMALL
+        if not is_table or not dtype.is_floating_point:
+            return func(*args, **named)
+        place = torch.device(named.get("device") or "cpu")
         start = -(-self._taken[dtype] // _APART) * _APART
         if place.type != self.kind or start + size > self._room.get(dtype, 0):
             return torch.full((size,), _WEIGHT, dtype=dtype, device=place)
@@ -101,42 +107,20 @@ class Device:
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc keep what is freed, as torch does on CUDA and a training job after its first step.
+    """Let glibc keep freed memory, as torch does on CUDA and a training job after its first step.
 
-    Else each call maps its outputs anew, which takes longer than the kernels of small tables.
+    Otherwise each call maps its outputs again, which takes longer than kernels of small tables.
     """
-    _mallopt(_M_MMAP_MAX, 0)
-    _mallopt(_M_TRIM_THRESHOLD, _KEEP)
-
-
-def _mallopt(parameter: int, value: int) -> None:
     with suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL("libc.so.6").mallopt(parameter, value)
-
-
-class SharedTables(TorchFunctionMode):
-    """Has large tensors of zeros be memory that ranks share, and not be written anew."""
-
-    def __init__(self, device: Device) -> None:
-        super().__init__()
-        self._device = device
-
-    def __torch_function__(  # torch's own
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        named = kwargs or {}
-        size, dtype = args[0] if args else None, named.get("dtype") or torch.float32
-        if func is not torch.zeros or not isinstance(size, int) or size <= _SMALL:
-            return func(*args, **named)
-        if not dtype.is_floating_point:
-            return func(*args, **named)
-        return self._device.tables(size, dtype, torch.device(named.get("device") or "cpu"))
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, _KEEP)
 
 
 def rows_that_fit(ranks: Sequence[Sequence[ShardWork]], gib: float) -> int:
-    """Return the most rows of a shard with which every rank fits into so many GiB.
+    """Return the most rows of a shard with which every rank fits into `gib` GiB.
 
-    Raises UsageError where the lookups of a rank alone do not.
+    Raises UsageError where the lookups of a rank alone do not fit.
     """
     inputs = [sum(map(_input_bytes, rank)) for rank in ranks]
     if max(inputs, default=0.0) >= gib * GIB:
@@ -145,18 +129,14 @@ def rows_that_fit(ranks: Sequence[Sequence[ShardWork]], gib: float) -> int:
             f"--memory allows {gib:g}. Give it more, or measure a smaller batch."
         )
 
-    def fits(rows: int) -> bool:
-        return all(
-            taken + sum(_table_bytes(shard, rows) for shard in rank) <= gib * GIB
+    def is_too_large(rows: int) -> bool:
+        return any(
+            taken + sum(_table_bytes(shard, rows) for shard in rank) > gib * GIB
             for taken, rank in zip(inputs, ranks, strict=True)
         )
 
     most = max((shard.rows for rank in ranks for shard in rank), default=1)
-    low, high = 1, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
+    return 1 + bisect(range(2, most + 1), False, key=is_too_large)
 
 
 def _table_bytes(shard: ShardWork, rows: int) -> int:

@@ -12,18 +12,15 @@ from torchrec.distributed.planner.estimator.estimator import (
 from torchrec.distributed.planner.estimator.types import ShardPerfContext
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import ParameterConstraints, ShardEstimator, Topology
-from torchrec.distributed.types import ShardingType
 
 from harness.contract import UsageError, read_file
-from planners.embedding.calibration.coefficients import Calibration
-from planners.embedding.calibration.shards import ShardWork
-
-_WHOLE = "table_wise", "column_wise", "table_column_wise"
-_DTYPES = {4.0: "float32", 2.0: "float16"}
+from planners.embedding.coefficients import read_coefficients
+from planners.embedding.estimates.calibration import Calibration
+from planners.embedding.estimates.shard_work import work_of_context
 
 
 class CalibratedPerfConfig(EmbeddingPerfEstimatorConfig):
-    """TorchRec's configuration with what shards compute by a calibration, and all else as it is.
+    """TorchRec's configuration with the computation of shards by a calibration.
 
     Kernels that were not calibrated keep TorchRec's own estimate.
     """
@@ -38,44 +35,18 @@ class CalibratedPerfConfig(EmbeddingPerfEstimatorConfig):
         """Return the milliseconds of a shard's forward pass."""
         if not self.calibration.covers(context.compute_kernel):
             return float(_evaluator(context)._default_fwd_comp(context, self))
-        return self.calibration.shard_ms(shard_of(context), "forward")
+        return self.calibration.shard_ms(work_of_context(context), "forward")
 
     @backward_compute  # type: ignore[untyped-decorator]  # torchrec's
     def backward_ms(self, context: ShardPerfContext) -> float:
         """Return the milliseconds of a shard's backward pass, the update included."""
         if not self.calibration.covers(context.compute_kernel):
             return float(_evaluator(context)._default_bwd_comp(context, self))
-        return self.calibration.shard_ms(shard_of(context), "backward")
+        return self.calibration.shard_ms(work_of_context(context), "backward")
 
 
 def _evaluator(context: ShardPerfContext) -> EmbeddingShardingPerfEvaluator:
     return get_embedding_perf_sharding_evaluator(context.sharding_type, context.is_inference)
-
-
-def shard_of(context: ShardPerfContext) -> ShardWork:
-    """Return what TorchRec asks about as a shard that could be measured."""
-    kind = context.sharding_type
-    parts = 1
-    if kind == ShardingType.ROW_WISE.value:
-        parts = context.world_size
-    elif kind not in _WHOLE:
-        parts = context.intra_group_size
-    share = context.hash_size / max(context.hash_size_for_clamping, 1) if parts > 1 else 1.0
-    numbers = zip(context.input_lengths, context.num_poolings, strict=True)
-    samples = int(context.batch_sizes[0]) * context.world_size
-    return ShardWork(
-        table=context.table_name,
-        kernel=context.compute_kernel,
-        sharding_type=kind,
-        rows=max(context.hash_size, 1),
-        columns=context.emb_dim,
-        lookups=tuple(length * poolings * share for length, poolings in numbers),
-        samples=samples,
-        dtype=_DTYPES.get(context.table_data_type_size, "float32"),
-        is_weighted=context.is_weighted,
-        share=share,
-        row_parts=parts,
-    )
 
 
 def calibrated_estimators(
@@ -93,7 +64,7 @@ def calibrated_estimators(
     Raises UsageError where the file has no coefficients.
     """
     if isinstance(calibration, str):
-        calibration = calibration_in(calibration)
+        calibration = _calibration_in(calibration)
     config = CalibratedPerfConfig(calibration)
     return [
         EmbeddingPerfEstimator(topology=topology, constraints=constraints, config=config),
@@ -101,11 +72,9 @@ def calibrated_estimators(
     ]
 
 
-def calibration_in(file: str) -> Calibration:
-    """Return the calibration in a topology file; raises UsageError where there is none."""
+def _calibration_in(file: str) -> Calibration:
     lines = read_file(file).decode("utf-8-sig", "replace").splitlines()
-    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
-    for row in rows:
-        if found := Calibration.parse(row.get("coefficients") or ""):
-            return found
+    for row in csv.DictReader(line for line in lines if not line.startswith("#")):
+        if found := read_coefficients(row.get("coefficients") or ""):
+            return Calibration(found)
     raise UsageError(f"{file} has no coefficients; `shardbench calibrate` writes a file with them.")

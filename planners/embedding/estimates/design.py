@@ -1,4 +1,4 @@
-"""The designed sweep of a calibration: kernels to fit by, and others to judge the fit by."""
+"""The design of a calibration: points to fit coefficients to, and others to judge the fit by."""
 
 import random
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from scipy.stats import qmc
 from torchrec.distributed.types import ShardingType
 
-from planners.embedding.calibration.shards import ShardWork, work_key
+from planners.embedding.estimates.shard_work import ShardWork, work_key
 
 FITTED, FITTED_WEIGHTED = "fitted", "fitted, weighted"
 FITTED_SHARED, FITTED_KERNELS = "fitted, shared tables", "fitted, several kernels"
@@ -17,7 +17,7 @@ TABLES, KERNELS = "held out, several tables", "held out, several kernels"
 
 FITTED_PURPOSES = FITTED, FITTED_WEIGHTED, FITTED_SHARED, FITTED_KERNELS
 PURPOSES = *FITTED_PURPOSES, HELD_OUT, WEIGHTED, SHARED, TABLES, KERNELS
-"""What points are measured for: to fit by, and to judge the fit by."""
+"""The purposes of points: to fit to, and to judge the fit by."""
 
 _POINTS = dict(zip(PURPOSES, (96, 24, 24, 16, 24, 12, 12, 24, 12), strict=True))
 
@@ -25,21 +25,18 @@ _POINTS = dict(zip(PURPOSES, (96, 24, 24, 16, 24, 12, 12, 24, 12), strict=True))
 _ROWS, _COLUMNS, _LOOKUPS, _SAMPLES = (100, 2e7), (8, 512), (1, 100), (2048, 8192)
 _MOST_TABLES, _MOST_FEATURES = 10, 5
 _MOST_BYTES = 1.2e9  # of rows that a point looks up
-_MOST_OF_A_KERNEL = 3e6  # where it is one of several, so that its start is felt
+_MOST_OF_A_KERNEL = 3e6  # the same for one of several kernels, so that its start is felt
 _MOST_BYTES_OF_TABLES = 2.0**31  # of a point; a single table has half
-_GROUPS = tuple(  # TorchRec looks each of these up with a kernel of its own
-    each.value
-    for each in (
-        ShardingType.TABLE_WISE,
-        ShardingType.COLUMN_WISE,
-        ShardingType.ROW_WISE,
-        ShardingType.TABLE_ROW_WISE,
-    )
+_GROUPS = (  # TorchRec looks each of these up with a kernel of its own
+    ShardingType.TABLE_WISE.value,
+    ShardingType.COLUMN_WISE.value,
+    ShardingType.ROW_WISE.value,
+    ShardingType.TABLE_ROW_WISE.value,
 )
 
 
 class Point(NamedTuple):
-    """Shards of one rank to measure, and what for; `key` is equal where they compute the same."""
+    """Shards of one rank to measure, and their purpose; points that do the same have equal keys."""
 
     key: str
     purpose: str
@@ -49,14 +46,14 @@ class Point(NamedTuple):
 REFERENCE = ShardWork(
     "reference", "fused", ShardingType.TABLE_WISE.value, 1_000_000, 64, (20.0,), 8192
 )
-"""What every measurement is set against; it reads more than caches hold."""
+"""The shard that runs before every measurement; it reads more than caches hold."""
 
 
 def design(kernel: str, seed: int = 0, share: float = 1.0, gib: float = 4.0) -> list[Point]:
-    """Return the points, or a share of them: those to fit by, and others that no fit has seen.
+    """Return the points, or a share of them.
 
-    They fill the space of sizes by Sobol's sequence (1967), scrambled anew for each purpose. No
-    point has more tables than fit into so many GiB, nor than are worth the time.
+    They fill the space of sizes by Sobol's sequence (1967), scrambled again for each purpose. The
+    tables of a point take at most `gib` GiB, and at most as much as is worth the time.
     """
     most = min(gib * 2**30, _MOST_BYTES_OF_TABLES)
     points: list[Point] = []
@@ -79,19 +76,20 @@ def _chosen(
         return _tables(shards, rng.randint(2, _MOST_TABLES), most)
     if purpose in (FITTED_KERNELS, KERNELS):
         chosen = _tables(shards, rng.randint(2, len(_GROUPS)), most)
-        return tuple(replace(e, sharding_type=t) for e, t in zip(chosen, _GROUPS, strict=False))
+        pairs = zip(chosen, _GROUPS, strict=False)
+        return tuple(replace(shard, sharding_type=kind) for shard, kind in pairs)
     shard = next(shards)
     if purpose in (FITTED_WEIGHTED, WEIGHTED):
         return (replace(shard, is_weighted=True),)
     if purpose in (FITTED_SHARED, SHARED):
         features = rng.randint(2, _MOST_FEATURES)
-        each = max(1.0, float(round(shard.lookups[0] / features)))
-        return (replace(shard, lookups=(each,) * features),)
+        mean = max(1.0, float(round(shard.lookups[0] / features)))
+        return (replace(shard, lookups=(mean,) * features),)
     return (shard,)
 
 
 def _tables(shards: Iterator[ShardWork], tables: int, most: float) -> tuple[ShardWork, ...]:
-    """Return shards of so many tables, or as many as have so many bytes, with equal samples."""
+    """Return shards of up to `tables` tables and `most` bytes, with equal samples."""
     chosen: list[ShardWork] = []
     for number in range(tables):
         shard = next(shards)
@@ -103,7 +101,7 @@ def _tables(shards: Iterator[ShardWork], tables: int, most: float) -> tuple[Shar
 
 
 def _shards(kernel: str, seed: int, most: float, read: float) -> Iterator[ShardWork]:
-    """Yield shards of all sizes up to so many bytes, of which so many at most are read."""
+    """Yield shards of all sizes up to `most` bytes that look up at most `read` bytes."""
     sequence = qmc.Sobol(4, rng=seed)
     while True:
         for rows, columns, lookups, samples in sequence.random(64):
@@ -116,16 +114,13 @@ def _shards(kernel: str, seed: int, most: float, read: float) -> Iterator[ShardW
                 (float(round(_between(_LOOKUPS, lookups))),),
                 round(_between(_SAMPLES, samples)),
             )
-            if _looked_up(shard) <= read and _table_bytes(shard) <= most:
+            looked_up = shard.indices * shard.columns * shard.item_bytes
+            if looked_up <= read and _table_bytes(shard) <= most:
                 yield shard
 
 
-def _between(ends: tuple[float, float], part: float) -> float:
-    return float(ends[0] * (ends[1] / ends[0]) ** part)
-
-
-def _looked_up(shard: ShardWork) -> float:
-    return shard.indices * shard.columns * shard.item_bytes
+def _between(ends: tuple[float, float], fraction: float) -> float:
+    return float(ends[0] * (ends[1] / ends[0]) ** fraction)
 
 
 def _table_bytes(shard: ShardWork) -> float:

@@ -1,0 +1,149 @@
+"""Times of works paired with a reference, kept in a file so that an interrupted run resumes."""
+
+import json
+import statistics
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from harness.contract import Prepared
+from harness.contract.abilities.estimates import TimedWork, Workbench
+from harness.measuring.timing.clock import Clock
+from harness.measuring.timing.turns import timed_turn
+from harness.measuring.timing.verdict import estimate_ratio
+from harness.model.cell import Ratio
+from harness.model.declared import fault
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.files import read_file, replace_file
+from harness.store.results import cannot_be_written
+
+Seconds = Annotated[float, Meta(gt=0)]
+OnProgress = Callable[[str, int, int], None]
+"""Called with what is being measured, how many are done, and how many there are."""
+
+
+class Pair(Struct, frozen=True):
+    """Seconds of a pass of a work, and of the reference right before it."""
+
+    key: str
+    call: str
+    seconds: Seconds
+    reference: Seconds
+
+
+class TimesFile:
+    """Pairs of times by work and pass: a line of settings, then one JSON line for each pair.
+
+    A file with the same settings is continued, unless `fresh`; any other is replaced. A last line
+    that a kill left torn is dropped. Raises UsageError for a damaged file.
+    """
+
+    def __init__(
+        self, path: Path, settings: Mapping[str, str | float], fresh: bool = False
+    ) -> None:
+        self._path = path
+        self._pairs: dict[str, dict[str, list[Pair]]] = {}
+        head = json.dumps({"settings": settings}, sort_keys=True)
+        lines = _lines(path) if path.exists() and not fresh else []
+        kept = lines[1:-1] if lines[:1] == [head] else []  # what follows the last line end is torn
+        for number, line in enumerate(kept, start=2):
+            try:
+                self._keep(msgspec.json.decode(line, type=Pair))
+            except (ValueError, RecursionError) as error:
+                where = f"{path}, line {number}: it is damaged"
+                why = fault(error, Pair)
+                raise UsageError(f"{where} ({why}); --fresh measures again.") from None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, "".join(f"{line}\n" for line in (head, *kept)))
+        except OSError as error:
+            raise cannot_be_written(path, error) from None
+
+    def _keep(self, pair: Pair) -> None:
+        self._pairs.setdefault(pair.key, {}).setdefault(pair.call, []).append(pair)
+
+    def add(self, pair: Pair) -> None:
+        """Keep a pair, here and in the file; raises ShardbenchError where that is not possible."""
+        self._keep(pair)
+        try:
+            with self._path.open("ab") as file:
+                file.write(msgspec.json.encode(pair) + b"\n")
+        except OSError as error:
+            raise cannot_be_written(self._path, error) from None
+
+    def count(self, key: str, call: str) -> int:
+        """Return the number of pairs of a pass of a work."""
+        return len(self._pairs.get(key, {}).get(call, ()))
+
+    def pairs(self, key: str) -> int:
+        """Return the number of pairs that each pass of a work has at least."""
+        return min(map(len, self._pairs.get(key, {}).values()), default=0)
+
+    def ratios(self, key: str) -> dict[str, Ratio]:
+        """Return the ratio of each pass of a work to the reference, with 99 % intervals."""
+        return {
+            call: estimate_ratio([p.seconds for p in pairs], [p.reference for p in pairs])
+            for call, pairs in self._pairs[key].items()
+        }
+
+    def _all(self) -> list[Pair]:
+        return [pair for calls in self._pairs.values() for held in calls.values() for pair in held]
+
+    @property
+    def seconds(self) -> float:
+        """The duration of all calls, in seconds."""
+        return sum(pair.seconds + pair.reference for pair in self._all())
+
+    @property
+    def reference_ms(self) -> float:
+        """The median of the reference in milliseconds, which turns ratios into times."""
+        return 1000 * statistics.median(pair.reference for pair in self._all())
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return read_file(path).decode().split("\n")
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is damaged: it is not text; --fresh measures again.") from None
+
+
+class Stopwatch:
+    """Times works, each pass right after the reference, so that a slow spell falls on both."""
+
+    def __init__(
+        self,
+        bench: Workbench[Any],
+        times: TimesFile,
+        clock: Clock,
+        on_progress: OnProgress = lambda measured, done, of: None,
+    ) -> None:
+        self.device, self.times, self.clock = bench.device, times, clock
+        self.on_progress = on_progress
+        self._seconds = attrgetter("wall_s" if bench.is_asynchronous else "cpu_s")
+        (self._reference,) = self._prepared(bench.reference).values()
+
+    def _prepared(self, work: TimedWork) -> Mapping[str, Prepared[Any]]:
+        """Return the passes of a work, each called once."""
+        passes = work.passes()
+        for prepared in passes.values():
+            timed_turn(prepared, self.clock)
+        return passes
+
+    def time(self, work: TimedWork, pairs: int) -> None:
+        """Time a work until `pairs` pairs of each pass are kept."""
+        if self.times.pairs(work.key) >= pairs:
+            return
+        passes = self._prepared(work)
+        while waiting := [name for name in passes if self.times.count(work.key, name) < pairs]:
+            for name in waiting:
+                reference, seconds = (
+                    self._seconds(timed_turn(prepared, self.clock))
+                    for prepared in (self._reference, passes[name])
+                )
+                if min(reference, seconds) <= 0:
+                    raise ShardbenchError("A call is too short for the clock.")
+                self.times.add(Pair(work.key, name, seconds, reference))

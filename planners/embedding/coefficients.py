@@ -1,0 +1,41 @@
+"""The coefficients of a calibrated machine, as the column of a topology file holds them."""
+
+import math
+import re
+from collections.abc import Mapping
+
+from harness.contract import UsageError
+
+DEVICE_BW = "device_bw"
+BACKWARD = "bwd_compute_multiplier"
+WEIGHTED_BACKWARD = "weighted_feature_bwd_compute_multiplier"
+OF_TOPOLOGY = (DEVICE_BW, BACKWARD, WEIGHTED_BACKWARD)
+"""The figures of compute that TorchRec's `Topology` takes: bytes per millisecond, two factors."""
+
+_NAME = re.compile(r"[a-z_]+(\.[a-z_]+)*")
+
+
+def read_coefficients(text: str) -> dict[str, float]:
+    """Read `name=value` with ';' between; raises UsageError where that is malformed."""
+    values: dict[str, float] = {}
+    for item in filter(None, (part.strip() for part in text.split(";"))):
+        name, _, value = item.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not _NAME.fullmatch(name) or not (math.isfinite(number) and number >= 0):
+            raise UsageError(
+                f"The coefficients of a topology must be name=number with ';' between, as "
+                f"`shardbench calibrate` writes them, not '{item[:60]}'."
+            )
+        values[name] = number
+    for name in OF_TOPOLOGY:
+        if values.get(name) == 0:
+            raise UsageError(f"The coefficient '{name}' of a topology must be above 0.")
+    return values
+
+
+def write_coefficients(values: Mapping[str, float]) -> str:
+    """Return the text that `read_coefficients` reads."""
+    return ";".join(f"{name}={value:.6g}" for name, value in values.items())

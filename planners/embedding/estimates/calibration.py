@@ -1,0 +1,170 @@
+"""A calibration: the milliseconds of a shard, as terms with fitted coefficients, in two forms.
+
+`TORCHREC` has the terms of TorchRec's own estimate: bytes read, looked up and written.
+`CACHED` adds these:
+
+- a pass takes time to start, and so does each of its kernels;
+- an index costs time whatever the row's width;
+- a repeated row comes from a cache if that holds it, and a page of memory that is touched for the
+  first time has to be found;
+- the backward pass of weighted lookups reads each row once more, for the gradient of its weight,
+  and that of a table which several features share merges their gradients row by row.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from torchrec.distributed.planner.estimator.estimator import compute_block_usage_penalty
+
+from harness.contract import UsageError
+from planners.embedding.coefficients import WEIGHTED_BACKWARD
+from planners.embedding.estimates.lookup_distributions import (
+    LookupDistribution,
+    Reuse,
+    Uniform,
+    Zipf,
+)
+from planners.embedding.estimates.shard_work import ShardWork, kernels_of
+
+Floats = npt.NDArray[np.float64]
+
+REFERENCE_MS = "reference_ms"
+LAUNCH, START = "launch", "start"  # of each kernel, and of a pass
+PASSES = ("forward", "backward")
+_INDEX_BYTES = 8
+_PAGE_BYTES = 4096
+
+
+class Caches(NamedTuple):
+    """Bytes of two caches: the near one, and the far one, which includes the near one."""
+
+    near: float
+    far: float
+
+
+def torchrec_terms(shard: ShardWork, *_: object) -> Floats:
+    """Return bytes of indices, of rows looked up and of output, and rows, as TorchRec has them.
+
+    TorchRec divides the lookups of a row-wise table evenly, whatever rows a shard has.
+    """
+    of_table = sum(shard.lookups) / shard.share if shard.share else 0.0
+    indices = of_table / shard.row_parts * shard.samples
+    width = shard.columns * shard.item_bytes
+    read = _INDEX_BYTES * indices * (2 if shard.is_weighted else 1)
+    return np.array([read, indices * width, shard.outputs * width, shard.rows], np.float64)
+
+
+def torchrec_bytes(shard: ShardWork) -> float:
+    """Return the bytes that TorchRec's default estimate divides by the bandwidth, with penalties.
+
+    Table- and column-wise shards narrower than 128 have a penalty, and count as at least 32 wide.
+    """
+    read, looked_up, written, _ = torchrec_terms(shard)
+    if shard.row_parts > 1:
+        return float(read + looked_up + written)
+    looked_up *= max(shard.columns, 32) / shard.columns
+    return float((read + looked_up + written) * compute_block_usage_penalty(shard.columns))
+
+
+def cached_terms(shard: ShardWork, caches: Caches, distribution: LookupDistribution) -> Floats:
+    """Return the terms of an iteration in the order of `CACHED.terms`.
+
+    They are: indices; bytes of rows found in the near cache, in the far one, and in neither, which
+    includes every first lookup of a row; pages touched; distinct rows, and their bytes; bytes of
+    pooled vectors, and pooled vectors. With weighted lookups: bytes of rows in the three places
+    again. With a table that features share: bytes of rows, distinct rows, and their bytes again.
+    """
+    count, width = shard.indices, shard.columns * shard.item_bytes
+    distinct = distribution.distinct(shard.rows, count) if count else 0.0
+    pages = max(shard.rows * width / _PAGE_BYTES, 1.0)
+    touched = -pages * math.expm1(-distinct / pages)
+    again = max(count - distinct, 0.0)
+    in_near, in_far = (
+        distribution.share_of_hottest(shard.rows, size / width, count) if count else 0.0
+        for size in caches
+    )
+    near, far = again * in_near, again * max(in_far - in_near, 0.0)
+    places = np.array([near, far, count - near - far]) * width
+    rows = np.array([distinct, distinct * width])
+    written = [shard.outputs * width, shard.outputs]
+    shared = np.array([count * width, *rows]) * (len(shard.lookups) > 1)
+    terms = [count, *places, touched, *rows, *written, *(places * shard.is_weighted), *shared]
+    return np.array(terms, dtype=np.float64)
+
+
+class Form(NamedTuple):
+    """A form of the estimate: its name, the names of its terms, and their values for a shard."""
+
+    name: str
+    terms: tuple[str, ...]
+    of: Callable[[ShardWork, Caches, LookupDistribution], Floats]
+
+
+TORCHREC = Form("torchrec", ("input", "lookup", "output", "rows"), torchrec_terms)
+CACHED = Form(
+    "cached",
+    (
+        *("index", "near", "far", "missed", "page", "row", "row_bytes", "written", "output"),
+        *("weighted_near", "weighted_far", "weighted_missed"),
+        *("shared_read", "shared_row", "shared_row_bytes"),
+    ),
+    cached_terms,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Coefficients by name; those of a form are milliseconds per unit of its terms.
+
+    The names of these are `KERNEL.FORM.PASS.TERM`.
+    """
+
+    values: Mapping[str, float]
+
+    @property
+    def distribution(self) -> LookupDistribution:
+        """The distribution of lookups in the measurements."""
+        if exponent := self.values.get("indices.zipf"):
+            return Zipf(exponent)
+        return Reuse() if self.values.get("indices.reuse") else Uniform()
+
+    @property
+    def caches(self) -> Caches:
+        """The sizes of the caches, in bytes."""
+        return Caches(self.values.get("cache.near", 0.0), self.values.get("cache.far", 0.0))
+
+    def covers(self, kernel: str, form: Form = CACHED) -> bool:
+        """Whether there are coefficients of a kernel in this form."""
+        return f"{kernel}.{form.name}.{PASSES[0]}.{form.terms[0]}" in self.values
+
+    def shard_ms(self, shard: ShardWork, passed: str, form: Form = CACHED) -> float:
+        """Return the milliseconds of a shard in one pass, without the start of its kernel."""
+        if not self.covers(shard.kernel, form):
+            raise UsageError(
+                f"The topology's coefficients are of other kernels than '{shard.kernel}', which "
+                f"was not calibrated."
+            )
+        terms = form.of(shard, self.caches, self.distribution)
+        milliseconds = float(terms @ self._coefficients(shard.kernel, form, passed, form.terms))
+        if form is TORCHREC and shard.is_weighted and passed == PASSES[1]:
+            milliseconds *= self.values.get(WEIGHTED_BACKWARD, 1.0)
+        return milliseconds
+
+    def rank_ms(self, shards: Sequence[ShardWork], form: Form = CACHED) -> float:
+        """Return the milliseconds that a rank computes, with the start of its kernels."""
+        total = sum(self.shard_ms(shard, passed, form) for shard in shards for passed in PASSES)
+        if form is CACHED and shards:
+            counts = np.array([kernels_of(shards), 1])
+            for passed in PASSES:
+                kernel = shards[0].kernel
+                starts = self._coefficients(kernel, form, passed, (LAUNCH, START))
+                total += float(counts @ starts)
+        return total
+
+    def _coefficients(self, kernel: str, form: Form, passed: str, terms: Sequence[str]) -> Floats:
+        prefix = f"{kernel}.{form.name}.{passed}"
+        return np.array([self.values.get(f"{prefix}.{term}", 0.0) for term in terms])

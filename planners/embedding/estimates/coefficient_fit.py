@@ -1,0 +1,233 @@
+"""The fit of coefficients to the times of a design, and its errors on other sizes."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from harness.contract import FittedFigure, FittedMachine, FormError, UsageError
+from planners.embedding.coefficients import (
+    BACKWARD,
+    DEVICE_BW,
+    WEIGHTED_BACKWARD,
+    write_coefficients,
+)
+from planners.embedding.estimates.calibration import (
+    CACHED,
+    LAUNCH,
+    PASSES,
+    REFERENCE_MS,
+    START,
+    TORCHREC,
+    Caches,
+    Calibration,
+    Floats,
+    Form,
+    torchrec_bytes,
+)
+from planners.embedding.estimates.design import (
+    FITTED,
+    FITTED_PURPOSES,
+    FITTED_WEIGHTED,
+    PURPOSES,
+    Point,
+)
+from planners.embedding.estimates.lookup_distributions import LookupDistribution, Zipf
+from planners.embedding.estimates.shard_work import kernels_of
+
+Times = Mapping[str, Mapping[str, float]]
+"""Milliseconds by the key of a point, and by pass."""
+
+_RESAMPLED = 100
+_PERCENTILES = (2.5, 97.5)
+_NEAR = (0.0, *(2.0**power for power in range(18, 23)))
+_FAR = tuple(2.0 ** (power / 2) for power in range(42, 55))
+_FEWEST = 12
+_MOSTLY_LAUNCH = 3.0  # times below this many kernel starts say little about bytes
+_LEAST_COLUMN = 10_000_000  # of the column hbm_bw; a slower device has its bandwidth in the others
+
+
+def fit_machine(
+    points: Sequence[Point], times: Times, distribution: LookupDistribution, reference_ms: float = 0
+) -> FittedMachine:
+    """Fit both forms, kernel by kernel; raises UsageError where too little was measured."""
+    found: list[FittedFigure] = []
+    if reference_ms:
+        found.append(_given(REFERENCE_MS, reference_ms, "ms"))
+    if isinstance(distribution, Zipf):
+        found.append(_given("indices.zipf", distribution.exponent, ""))
+    elif distribution.name == "reuse":
+        found.append(_given("indices.reuse", 1.0, ""))
+    points = [point for point in points if point.key in times]
+    caches: Caches | None = None
+    for kernel in dict.fromkeys(point.shards[0].kernel for point in points):
+        of_kernel = [point for point in points if point.shards[0].kernel == kernel]
+        if (count := len(_for(of_kernel, FITTED))) < _FEWEST:
+            raise UsageError(
+                f"Kernel '{kernel}' was measured at {count} points; a fit needs {_FEWEST}."
+            )
+        if caches is None:  # the first kernel decides on the device's caches
+            caches = _best_caches(_for(of_kernel, FITTED), times, distribution)
+            found.append(_given("cache.near", caches.near, "bytes"))
+            found.append(_given("cache.far", caches.far, "bytes"))
+            found += _of_topology(of_kernel, times)
+        found += _fitted(CACHED, _for(of_kernel, *FITTED_PURPOSES), times, caches, distribution)
+        found += _fitted(TORCHREC, _for(of_kernel, FITTED), times, caches, distribution)
+    calibration = Calibration({figure.name: figure.value for figure in found})
+    columns = {"coefficients": write_coefficients(calibration.values)}
+    bandwidth = calibration.values[DEVICE_BW]
+    if bandwidth >= _LEAST_COLUMN:
+        columns["hbm_bw"] = f"{bandwidth:.6g}"
+    return FittedMachine(columns, found, _errors(points, times, calibration))
+
+
+def _for(points: Sequence[Point], *purposes: str) -> list[Point]:
+    return [point for point in points if point.purpose in purposes]
+
+
+def _ms(points: Sequence[Point], times: Times, passed: str) -> Floats:
+    return np.array([times[point.key][passed] for point in points])
+
+
+def _best_caches(points: Sequence[Point], times: Times, distribution: LookupDistribution) -> Caches:
+    """Return the sizes of caches that leave the least squares."""
+
+    def remaining(sizes: Caches) -> float:
+        terms = _terms(CACHED, points, sizes, distribution)
+        passes = (_ms(points, times, passed) for passed in PASSES)
+        return sum(fit(terms, milliseconds, resampled=0).squares for milliseconds in passes)
+
+    pairs = (Caches(*pair) for pair in itertools.product(_NEAR, _FAR))
+    return min((pair for pair in pairs if pair.near < pair.far), key=remaining)
+
+
+def _fitted(
+    form: Form,
+    points: Sequence[Point],
+    times: Times,
+    caches: Caches,
+    distribution: LookupDistribution,
+) -> list[FittedFigure]:
+    """Return the coefficients of a form for the kernel of some points.
+
+    TorchRec's form has a factor for weighted lookups, and no start of a pass: that is fitted with
+    the others and left out.
+    """
+    terms = _terms(form, points, caches, distribution)
+    named = (*form.terms, LAUNCH, START) if form is CACHED else form.terms
+    found = []
+    for passed in PASSES:
+        made = fit(terms, _ms(points, times, passed))
+        prefix = f"{points[0].shards[0].kernel}.{form.name}.{passed}"
+        found += [made.figure(f"{prefix}.{term}", "ms", n) for n, term in enumerate(named)]
+    return found
+
+
+def _of_topology(points: Sequence[Point], times: Times) -> list[FittedFigure]:
+    """Return the bandwidth and the factors of backward that suit TorchRec's own form best."""
+    alone, weighted = _for(points, FITTED), _for(points, FITTED_WEIGHTED)
+    forward, backward = (_ms(alone, times, passed) for passed in PASSES)
+    kept = forward > _MOSTLY_LAUNCH * forward.min()
+    kept = kept if kept.sum() >= 3 else np.ones(len(forward), bool)
+    read = np.array([torchrec_bytes(point.shards[0]) for point in alone])
+    found = [
+        _mean(DEVICE_BW, read[kept] / forward[kept], "bytes per ms"),
+        _mean(BACKWARD, backward[kept] / forward[kept], ""),
+    ]
+    if weighted:
+        forward, backward = (_ms(weighted, times, passed) for passed in PASSES)
+        found.append(_mean(WEIGHTED_BACKWARD, backward / forward / found[-1].value, ""))
+    return found
+
+
+def _given(name: str, value: float, unit: str) -> FittedFigure:
+    return FittedFigure(name, value, value, value, unit)
+
+
+def _mean(name: str, values: Floats, unit: str) -> FittedFigure:
+    """Return a geometric mean with its interval: the fit of a constant."""
+    return fit(np.ones((len(values), 1)), values).figure(name, unit)
+
+
+def _terms(
+    form: Form, points: Sequence[Point], caches: Caches, distribution: LookupDistribution
+) -> Floats:
+    """Return the terms of points, (P, K); the last is the start of a pass.
+
+    With `CACHED` the number of kernels comes before it.
+    """
+    rows = []
+    for point in points:
+        terms = np.sum([form.of(shard, caches, distribution) for shard in point.shards], 0)
+        rows.append([*terms, *([kernels_of(point.shards)] if form is CACHED else []), 1.0])
+    return np.array(rows, np.float64)
+
+
+def _errors(points: Sequence[Point], times: Times, calibration: Calibration) -> list[FormError]:
+    """Return the geometric mean error of each form, for each purpose of points."""
+    found = []
+    for form in (TORCHREC, CACHED):
+        for purpose in PURPOSES:
+            if not (chosen := _for(points, purpose)):
+                continue
+            estimated = np.array([calibration.rank_ms(point.shards, form) for point in chosen])
+            measured = np.array([sum(times[point.key].values()) for point in chosen])
+            error = float(np.expm1(np.abs(np.log(estimated / measured)).mean()))
+            found.append(FormError(form.name, purpose, len(chosen), error))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Fitted coefficients with the ends of their intervals, and the remaining sum of squares."""
+
+    values: Floats
+    low: Floats
+    high: Floats
+    squares: float
+
+    def figure(self, name: str, unit: str, number: int = 0) -> FittedFigure:
+        """Return a coefficient as a figure."""
+        value, low, high = (float(ends[number]) for ends in (self.values, self.low, self.high))
+        return FittedFigure(name, value, low, high, unit)
+
+
+def fit(terms: Floats, times: Floats, resampled: int = _RESAMPLED, seed: int = 0) -> Fit:
+    """Fit `times` (P,) by non-negative coefficients of `terms` (P, K), by least squares of logs.
+
+    The intervals are percentiles of fits to points drawn with replacement (Efron 1979).
+    """
+    values, squares = _solve(terms, times, None)
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for _ in range(resampled):
+        chosen = rng.integers(0, len(times), len(times))
+        drawn.append(_solve(terms[chosen], times[chosen], values)[0])
+    if not drawn:
+        return Fit(values, values, values, squares)
+    low, high = np.percentile(drawn, _PERCENTILES, axis=0)
+    return Fit(values, np.minimum(low, values), np.maximum(high, values), squares)
+
+
+def _solve(terms: Floats, times: Floats, near: Floats | None) -> tuple[Floats, float]:
+    """Return the coefficients and the sum of squares; the search starts `near` others if given."""
+    scale = terms.mean(0)
+    scale[scale == 0] = 1.0
+    scaled, logs = terms / scale, np.log(times)
+    count = terms.shape[1]
+    if near is None:
+        start = np.full(count, np.exp(np.log(times / scaled.sum(1)).mean()))
+    else:
+        start = np.maximum(near * scale, 1e-9 * (near * scale).max())
+    least = 1e-12 * np.exp(logs.min())
+
+    def residuals(coefficients: Floats) -> Floats:
+        return np.asarray(np.log(scaled @ coefficients + least) - logs)
+
+    def slopes(coefficients: Floats) -> Floats:
+        return np.asarray(scaled / (scaled @ coefficients + least)[:, None])
+
+    found = least_squares(residuals, start, jac=slopes, bounds=(0.0, np.inf), x_scale="jac")
+    return found.x / scale, 2 * float(found.cost)

@@ -1,0 +1,170 @@
+"""The kernels that TorchRec makes of a rank's shards, run on one device of this machine."""
+
+import hashlib
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from fbgemm_gpu.split_embedding_configs import EmbOptimType
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
+from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+    ComputeDevice,
+    SplitTableBatchedEmbeddingBagsCodegen,
+)
+from torchrec.distributed.embedding_sharding import group_tables
+from torchrec.distributed.embedding_types import (
+    EmbeddingComputeKernel,
+    GroupedEmbeddingConfig,
+    ShardedEmbeddingTable,
+    compute_kernel_to_embedding_location,
+)
+from torchrec.modules.embedding_configs import DataType, PoolingType, data_type_to_sparse_type
+
+from harness.contract import Prepared
+from planners.embedding.estimates.device import Device
+from planners.embedding.estimates.lookup_distributions import Ints, LookupDistribution
+from planners.embedding.estimates.shard_work import ShardWork
+
+CPU_KERNEL = EmbeddingComputeKernel.FUSED.value
+"""The kernel that fbgemm has on a CPU; cached tables and managed memory need CUDA."""
+
+OPTIMIZER = EmbOptimType.EXACT_ROWWISE_ADAGRAD
+
+_DATA_TYPES = {"float32": DataType.FP32, "float16": DataType.FP16, "bfloat16": DataType.BF16}
+
+
+class _Group(NamedTuple):
+    """A table-batched kernel of fbgemm with its inputs."""
+
+    lookup: Any
+    indices: torch.Tensor
+    offsets: torch.Tensor
+    weights: torch.Tensor | None
+
+
+class RankKernels:
+    """The kernels of one rank with inputs of one iteration."""
+
+    def __init__(
+        self,
+        shards: Sequence[ShardWork],
+        device: Device,
+        distribution: LookupDistribution,
+        seed: int,
+    ) -> None:
+        self._device, self._distribution = device, distribution
+        digest = hashlib.sha256(f"{seed} {shards}".encode()).hexdigest()
+        self._rng = np.random.default_rng(int(digest[:15], 16))
+        groups: dict[tuple[str, str, bool], list[ShardWork]] = {}
+        for shard in shards:
+            groups.setdefault(shard.group, []).append(shard)
+        with device:
+            self._groups = [
+                self._group(config, members)
+                for members in groups.values()
+                for config in group_tables([[*map(_table, members, count())]])[0]
+            ]
+        self._outputs: list[torch.Tensor] = []
+        self.forward()
+        self._gradients = [torch.rand_like(output) for output in self._outputs]
+
+    def _group(self, config: GroupedEmbeddingConfig, shards: Sequence[ShardWork]) -> _Group:
+        place = torch.device(self._device.kind)
+        lengths, values = [], []
+        for table in config.embedding_tables:
+            shard = shards[int(table.name)]
+            for mean in shard.lookups:
+                lengths.append(self._lengths(mean, shard))
+                values.append(self._distribution.draw(shard.rows, lengths[-1].sum(), self._rng))
+        offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+        indices = np.concatenate(values)
+        return _Group(
+            _kernel(config, self._device),
+            torch.from_numpy(indices).to(place),
+            torch.from_numpy(offsets).to(place),
+            torch.rand(len(indices), device=place) if config.is_weighted else None,
+        )
+
+    def _lengths(self, mean: float, shard: ShardWork) -> Ints:
+        """Return the number of indices of each sample: the mean, rounded at random.
+
+        For a row-wise shard it is the number of the table's indices that fall into its rows.
+        """
+        of_table = mean / shard.share if shard.share else 0.0
+        whole = np.floor(of_table + self._rng.random(shard.samples)).astype(np.int64)
+        return whole if shard.row_parts == 1 else self._rng.binomial(whole, min(shard.share, 1.0))
+
+    def forward(self) -> None:
+        """Look up and pool."""
+        self._outputs = [lookup(*inputs) for lookup, *inputs in self._groups]
+        self._device.synchronize()
+
+    def backward(self) -> None:
+        """Update the tables by the gradients of the last forward pass."""
+        for output, gradient in zip(self._outputs, self._gradients, strict=True):
+            output.backward(gradient)
+        self._outputs = []
+        self._device.synchronize()
+
+    def both(self) -> None:
+        """Do a forward and a backward pass."""
+        self.forward()
+        self.backward()
+
+    def whole(self) -> dict[str, Prepared[None]]:
+        """Return both passes as one call."""
+        return {"both": Prepared(self.both)}
+
+    def passes(self) -> dict[str, Prepared[None]]:
+        """Return the two passes apart; a forward pass that is not timed precedes the backward."""
+        return {
+            "forward": Prepared(self.forward),
+            "backward": Prepared(self.backward, renew=self.forward),
+        }
+
+
+def _table(shard: ShardWork, number: int) -> ShardedEmbeddingTable:
+    """Return a table for TorchRec to group, with its number as name."""
+    features = [f"{number}:{feature}" for feature in range(len(shard.lookups))]
+    return ShardedEmbeddingTable(
+        num_embeddings=shard.rows,
+        embedding_dim=shard.columns,
+        name=str(number),
+        embedding_names=features,
+        feature_names=features,
+        data_type=_DATA_TYPES[shard.dtype],
+        pooling=PoolingType.SUM,
+        is_weighted=shard.is_weighted,
+        has_feature_processor=False,
+        local_rows=shard.rows,
+        local_cols=shard.columns,
+        compute_kernel=EmbeddingComputeKernel(shard.kernel),
+        weight_init_max=None,
+        weight_init_min=None,
+        fused_params={"optimizer": OPTIMIZER, "learning_rate": 0.01},
+    )
+
+
+def _kernel(config: GroupedEmbeddingConfig, device: Device) -> Any:
+    """Return the kernel that TorchRec's `BatchedFusedEmbeddingBag` makes of a group."""
+    tables = config.embedding_tables
+    if device.kind == "cuda":
+        compute = ComputeDevice.CUDA
+        places = [compute_kernel_to_embedding_location(table.compute_kernel) for table in tables]
+    else:
+        compute, places = ComputeDevice.CPU, [EmbeddingLocation.HOST] * len(tables)
+    precision = data_type_to_sparse_type(config.data_type)
+    return SplitTableBatchedEmbeddingBagsCodegen(
+        [
+            (table.local_rows, table.local_cols, place, compute)
+            for table, place in zip(tables, places, strict=True)
+        ],
+        feature_table_map=[n for n, table in enumerate(tables) for _ in table.feature_names],
+        pooling_mode=PoolingMode.SUM,
+        weights_precision=precision,
+        cache_precision=precision,
+        device=torch.device(device.kind),
+        **(config.fused_params or {}),
+    )

@@ -1,0 +1,130 @@
+"""Distributions of lookups over the rows of a table: draws, distinct rows and hot rows."""
+
+import csv
+import math
+from abc import ABC, abstractmethod
+from functools import cache
+from importlib import resources
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from harness.contract import UsageError
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+ALLOWED = "uniform, zipf, zipf:EXPONENT or reuse"
+_EXPONENT = 1.05  # of Merlin's synthetic models
+_SCATTER = 2654435761  # a prime: hot rows are not neighbours
+
+
+class LookupDistribution(ABC):
+    """Ranges of rows; the rows of a range are looked up equally often."""
+
+    name: str
+
+    @abstractmethod
+    def ranges(self, rows: int, count: float) -> tuple[Floats, Floats]:
+        """Return ranges for `count` lookups in a table of `rows`, the hottest range first.
+
+        They are the rows of each range, fractions included, and its share of the lookups.
+        """
+
+    def draw(self, rows: int, count: int, rng: np.random.Generator) -> Ints:
+        """Draw the row numbers of `count` lookups in a table of `rows`."""
+        held, share = self.ranges(rows, count)
+        chosen = rng.choice(len(share), count, p=share)
+        row = (np.cumsum(held) - held)[chosen] + rng.random(count) * held[chosen]
+        return np.minimum(row.astype(np.int64), rows - 1) * _SCATTER % rows
+
+    def distinct(self, rows: int, count: float) -> float:
+        """Return the expected number of distinct rows of `count` lookups."""
+        held, share = self.ranges(rows, count)
+        chance = np.minimum(share / held, 1 - 1e-12)
+        return min(float(rows), float((held * -np.expm1(count * np.log1p(-chance))).sum()))
+
+    def share_of_hottest(self, rows: int, hottest: float, count: float) -> float:
+        """Return the share of `count` lookups that hit the `hottest` rows."""
+        held, share = self.ranges(rows, count)
+        return float(np.interp(hottest, [0, *np.cumsum(held)], [0, *np.cumsum(share)]))
+
+
+class Uniform(LookupDistribution):
+    """Every row alike."""
+
+    name = "uniform"
+
+    @override
+    def ranges(self, rows: int, count: float) -> tuple[Floats, Floats]:
+        return np.array([float(rows)]), np.ones(1)
+
+    @override  # planners ask for this of every shard, and the closed form is 100 times cheaper
+    def distinct(self, rows: int, count: float) -> float:
+        return -rows * math.expm1(count * math.log1p(-1 / rows)) if rows > 1 else min(1.0, count)
+
+    @override
+    def share_of_hottest(self, rows: int, hottest: float, count: float) -> float:
+        return min(1.0, hottest / rows)
+
+
+class Zipf(LookupDistribution):
+    """The row of rank r is looked up in proportion to r to the power of minus the exponent.
+
+    The ranges grow geometrically, so that rows of a range are nearly alike.
+    """
+
+    def __init__(self, exponent: float = _EXPONENT) -> None:
+        self.exponent = exponent
+        self.name = f"zipf:{exponent:g}"
+
+    @override
+    def ranges(self, rows: int, count: float) -> tuple[Floats, Floats]:
+        edges = np.geomspace(1, rows + 1, 200)
+        power = 1 - self.exponent
+        mass = np.log(edges) if power == 0 else (edges**power - 1) / power
+        return np.diff(edges), np.diff(mass) / mass[-1]
+
+
+class Reuse(LookupDistribution):
+    """Rows are repeated as in Meta's dataset of 2021, by its histogram of a whole batch.
+
+    The histogram is over all tables and a batch of 65,536; a smaller batch is assumed to repeat its
+    rows as often.
+    """
+
+    name = "reuse"
+
+    @override
+    def ranges(self, rows: int, count: float) -> tuple[Floats, Floats]:
+        share, reuse = _histogram()
+        held = np.clip(share * count / np.maximum(reuse, 1.0), 1.0, None)
+        held *= min(1.0, rows / held.sum())
+        order = np.argsort(-share / held)
+        return held[order], share[order]
+
+
+@cache
+def _histogram() -> tuple[Floats, Floats]:
+    """Return shares of the lookups, and how often a row of each share is looked up in a batch."""
+    file = resources.files("planners.embedding") / "data" / "dlrm_datasets_2021_reuse.csv"
+    lines = file.read_text("utf-8").splitlines()[1:]
+    rows = [(float(row["share"]), float(row["reuse"])) for row in csv.DictReader(lines)]
+    share, reuse = np.array(rows).T
+    return share / share.sum(), reuse
+
+
+def distribution_named(text: str) -> LookupDistribution:
+    """Return the distribution of this name; raises UsageError for an unknown one."""
+    kind, _, exponent = text.partition(":")
+    if text in ("uniform", "reuse"):
+        return Uniform() if text == "uniform" else Reuse()
+    if kind == "zipf":
+        try:
+            value = float(exponent) if exponent else _EXPONENT
+        except ValueError:
+            value = math.nan
+        if 0 < value <= 3:
+            return Zipf(value)
+    raise UsageError(f"--indices must be {ALLOWED}, not '{text}'; an exponent is from 0 to 3.")

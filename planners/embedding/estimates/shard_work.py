@@ -1,0 +1,139 @@
+"""The work of shards: sizes and lookups, which decide how long a shard computes."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from torchrec.distributed.planner.estimator.types import ShardPerfContext
+from torchrec.distributed.planner.types import Shard, ShardingOption, Topology
+from torchrec.distributed.types import ShardingType
+
+from harness.contract import NotApplicable
+
+_DTYPES = {4.0: "float32", 2.0: "float16"}
+
+
+@dataclass(frozen=True, slots=True)
+class ShardWork:
+    """A shard and the lookups that reach it in one iteration.
+
+    `lookups` are the mean indices per sample of each feature that reach this shard, `samples` those
+    of all ranks together. A row-wise shard gets the same fraction of its table's lookups as of the
+    table's rows: ids are assumed to be hashed.
+    """
+
+    table: str
+    kernel: str
+    sharding_type: str
+    rows: int
+    columns: int
+    lookups: tuple[float, ...]
+    samples: int
+    dtype: str = "float32"
+    is_weighted: bool = False
+    share: float = 1.0  # the fraction of its table's lookups that reach it
+    row_parts: int = 1  # TorchRec divides a table's lookups by this number
+
+    @property
+    def group(self) -> tuple[str, str, bool]:
+        """Equal for shards that TorchRec looks up with one kernel."""
+        return self.sharding_type, self.dtype, self.is_weighted
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one weight."""
+        return 4 if self.dtype == "float32" else 2
+
+    @property
+    def indices(self) -> float:
+        """The indices of one iteration."""
+        return sum(self.lookups) * self.samples
+
+    @property
+    def outputs(self) -> int:
+        """The pooled vectors of one iteration."""
+        return len(self.lookups) * self.samples
+
+    def cut_to(self, rows: int) -> "ShardWork":
+        """Return the shard with at most `rows` rows and the same lookups."""
+        return self if self.rows <= rows else replace(self, rows=rows)
+
+
+def work_key(shards: Iterable[ShardWork]) -> str:
+    """Return a text that is equal for ranks that compute the same, whatever the tables' names."""
+    text = str([replace(shard, table="") for shard in shards])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def kernels_of(shards: Sequence[ShardWork]) -> int:
+    """Return the number of kernels that TorchRec makes of the shards of a rank."""
+    return len({shard.group for shard in shards})
+
+
+def shards_by_rank(
+    plan: Iterable[ShardingOption], topology: Topology
+) -> list[list[tuple[ShardWork, Shard]]]:
+    """Return the shards of each rank in the order of the tables, each with TorchRec's own object.
+
+    Raises NotApplicable for tables that are not pooled or not in fused kernels.
+    """
+    ranks: list[list[tuple[ShardWork, Shard]]] = [[] for _ in range(topology.world_size)]
+    for option in plan:
+        for shard in option.shards:
+            ranks[shard.rank].append((_work_of_option(option, shard.size, topology), shard))
+    return ranks
+
+
+def _work_of_option(option: ShardingOption, size: Sequence[int], topology: Topology) -> ShardWork:
+    kernel, kind = option.compute_kernel, option.sharding_type
+    if not kernel.startswith("fused") or not option.is_pooled:
+        raise NotApplicable(
+            f"Table {option.name} is {kind} with kernel '{kernel}'"
+            f"{'' if option.is_pooled else ', without pooling'}: only pooled tables with fused "
+            "kernels are measured."
+        )
+    rows, columns = size
+    parts = _row_parts(kind, topology)
+    share = rows / int(option.tensor.shape[0]) if parts > 1 else 1.0
+    return ShardWork(
+        table=option.name,
+        kernel=kernel,
+        sharding_type=kind,
+        rows=max(rows, 1),
+        columns=columns,
+        lookups=tuple(float(length) * share for length in option.input_lengths),
+        samples=option.batch_size * topology.world_size,
+        dtype=str(option.tensor.dtype).removeprefix("torch."),
+        is_weighted=bool(option.is_weighted),
+        share=share,
+        row_parts=parts,
+    )
+
+
+def work_of_context(context: ShardPerfContext) -> ShardWork:
+    """Return the work of a shard that TorchRec's estimator is asked about."""
+    parts = _row_parts(context.sharding_type, context)
+    share = context.hash_size / max(context.hash_size_for_clamping, 1) if parts > 1 else 1.0
+    numbers = zip(context.input_lengths, context.num_poolings, strict=True)
+    return ShardWork(
+        table=context.table_name,
+        kernel=context.compute_kernel,
+        sharding_type=context.sharding_type,
+        rows=max(context.hash_size, 1),
+        columns=context.emb_dim,
+        lookups=tuple(length * poolings * share for length, poolings in numbers),
+        samples=int(context.batch_sizes[0]) * context.world_size,
+        dtype=_DTYPES.get(context.table_data_type_size, "float32"),
+        is_weighted=context.is_weighted,
+        share=share,
+        row_parts=parts,
+    )
+
+
+def _row_parts(sharding_type: str, machines: Topology | ShardPerfContext) -> int:
+    """Return the number of parts that TorchRec divides the lookups of a table into."""
+    if sharding_type == ShardingType.ROW_WISE.value:
+        return int(machines.world_size)
+    if sharding_type in (ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value):
+        return int(machines.intra_group_size)
+    return 1

@@ -1,0 +1,148 @@
+"""The ability to measure plans of embedding tables, and to calibrate machines for them."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torchrec.distributed.planner.types import Shard
+
+from harness.contract import (
+    BenchOptions,
+    Candidate,
+    Candidates,
+    Design,
+    RankWork,
+    TimedWork,
+    UsageError,
+)
+from planners.embedding.decision import fingerprint
+from planners.embedding.estimates.calibration import CACHED, REFERENCE_MS, TORCHREC, Calibration
+from planners.embedding.estimates.coefficient_fit import fit_machine
+from planners.embedding.estimates.design import REFERENCE, design
+from planners.embedding.estimates.device import Device, rows_that_fit
+from planners.embedding.estimates.different_plans import different_plans
+from planners.embedding.estimates.kernels import CPU_KERNEL, RankKernels
+from planners.embedding.estimates.lookup_distributions import distribution_named
+from planners.embedding.estimates.shard_work import ShardWork, shards_by_rank, work_key
+from planners.embedding.problem import EmbeddingProblem
+
+_CUDA_KERNELS = ("fused", "fused_uvm_caching")
+
+
+class Workbench:
+    """Measures embedding plans: see `harness.contract.abilities.estimates.Workbench`."""
+
+    def __init__(self, options: BenchOptions) -> None:
+        self._device = Device(options.device)
+        self._distribution = distribution_named(options.inputs)
+        self._seed = options.seed
+        self._gib = options.memory_gib or self._device.default_gib
+        self.device = self._device.description
+        self.is_asynchronous = self._device.kind == "cuda"
+        others = Device(options.device)  # the reference has tables of its own
+        self.reference = TimedWork("reference", lambda: self._kernels([REFERENCE], others).whole())
+
+    def _kernels(self, shards: Sequence[ShardWork], device: Device | None = None) -> RankKernels:
+        return RankKernels(shards, device or self._device, self._distribution, self._seed)
+
+    def candidates(self, problem: EmbeddingProblem, number: int) -> Candidates:
+        """Return different plans of a problem, with tables that fit on the device."""
+        notes = []
+        on_cpu = self._device.kind == "cpu"
+        if on_cpu and problem.kernels != {CPU_KERNEL}:
+            problem = on_cpu_kernel(problem)
+            notes.append(
+                f"Plans keep to kernel '{CPU_KERNEL}': cached and managed tables are measured with "
+                "--device cuda."
+            )
+        plans = different_plans(problem, number, self._seed)
+        if not plans:
+            raise UsageError(
+                f"No plan of this problem uses kernel '{CPU_KERNEL}' alone, the only one of a CPU; "
+                "measure a smaller workload, or more GPUs."
+                if on_cpu
+                else "No plan of this problem was found."
+            )
+        if len(plans) < number:
+            notes.append(f"Only {len(plans)} different plans were found, not {number}.")
+        ranks = [shards_by_rank(plan.options, problem.topology) for _, plan in plans]
+        works = [[shard for shard, _ in rank] for of_plan in ranks for rank in of_plan]
+        most = rows_that_fit(works, self._gib)
+        self._device.make_room([shard.cut_to(most) for shard in rank] for rank in works)
+        if cut := sum(table.rows > most for table in problem.tables):
+            notes.append(
+                f"{cut} of {len(problem.tables)} tables are measured with shards of "
+                f"{most:,} rows at most, so that a rank fits into {self._gib:g} GiB; the "
+                "estimates are for those rows."
+            )
+        calibration = Calibration(problem.coefficients)
+        candidates = [
+            Candidate(
+                name,
+                fingerprint(plan),
+                [self._rank_work(rank, most, calibration) for rank in of_plan],
+            )
+            for (name, plan), of_plan in zip(plans, ranks, strict=True)
+        ]
+        return Candidates(candidates, notes, calibration.values.get(REFERENCE_MS))
+
+    def _rank_work(
+        self, rank: Sequence[tuple[ShardWork, Shard]], most: int, calibration: Calibration
+    ) -> RankWork:
+        """Return the work of a rank with at most `most` rows a shard."""
+        shards = [shard.cut_to(most) for shard, _ in rank]
+        perfs = [shard.perf for _, shard in rank]
+        estimated = {"torchrec": sum(perf.fwd_compute + perf.bwd_compute for perf in perfs)}
+        if calibration.values and all(calibration.covers(shard.kernel) for shard in shards):
+            estimated["torchrec, fitted"] = calibration.rank_ms(shards, TORCHREC)
+            estimated["calibrated"] = calibration.rank_ms(shards, CACHED)
+        return RankWork(
+            TimedWork(work_key(shards), lambda: self._kernels(shards).whole()),
+            estimated,
+            sum(perf.fwd_comms + perf.bwd_comms for perf in perfs),
+            _facts(shards),
+        )
+
+    def design(self, share: float) -> Design:
+        """Return the design for the kernels that the device has."""
+        kernels = _CUDA_KERNELS if self.is_asynchronous else (CPU_KERNEL,)
+        points = [
+            point for kernel in kernels for point in design(kernel, self._seed, share, self._gib)
+        ]
+        self._device.make_room(point.shards for point in points)
+
+        def work(shards: Sequence[ShardWork]) -> TimedWork:
+            return TimedWork(work_key(shards), lambda: self._kernels(shards).passes())
+
+        return Design(
+            [work(point.shards) for point in points],
+            lambda times, reference_ms: fit_machine(
+                points, times, self._distribution, reference_ms
+            ),
+        )
+
+
+def on_cpu_kernel(problem: EmbeddingProblem) -> EmbeddingProblem:
+    """Return the problem with the only kernel that fbgemm has on a CPU."""
+    constraints = {
+        table.name: replace(problem.constraints[table.name], compute_kernels=[CPU_KERNEL])
+        for table in problem.tables
+        if table.name in problem.constraints
+    }
+    return replace(problem, constraints=constraints, kernels=frozenset({CPU_KERNEL}), known={})
+
+
+def _facts(shards: Sequence[ShardWork]) -> dict[str, str]:
+    """Return the kinds of shards that most bytes of a rank's lookups belong to."""
+    sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for shard in shards:
+        pooling = sum(shard.lookups) / len(shard.lookups) / (shard.share or 1.0)
+        facts = {
+            "kernel": shard.kernel,
+            "sharding type": shard.sharding_type,
+            "dimension": str(shard.columns),
+            "pooling factor": f"{pooling:g}",
+        }
+        for fact, value in facts.items():
+            sums[fact][value] += shard.indices * shard.columns
+    return {fact: max(by_value, key=lambda v: by_value[v]) for fact, by_value in sums.items()}

@@ -1,0 +1,270 @@
+"""`shardbench validate` and `calibrate`: estimates of plans, and measurements on this machine."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from msgspec import to_builtins
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from harness.contract import Family
+from harness.contract.abilities.estimates import BenchOptions, FittedMachine, Workbench
+from harness.contract.family import load
+from harness.estimates.calibration import calibrate, topology_file
+from harness.estimates.kept_times import Stopwatch, TimesFile
+from harness.estimates.validation import Validation, validate
+from harness.measuring.environment import environment
+from harness.measuring.timing.clock import SystemClock
+from harness.model.errors import UsageError
+from harness.model.ids import ProblemId, WorkloadSpec
+from harness.model.topology import Topology
+from harness.store.lock import hold
+from harness.store.results import to_json
+from harness.topologies.csv_files import read_topologies
+from harness.topologies.lookup import find_topology
+from reports.core.terminal import as_terminal
+from reports.estimates.table import (
+    agreements_table,
+    decisions_table,
+    errors_table,
+    figures_table,
+    residuals_table,
+    summary_table,
+)
+from shardbench import completion, display
+from shardbench.command import resumable
+from shardbench.options import (
+    Json,
+    Seed,
+    check_folder,
+    check_out,
+    check_seconds,
+    check_writable,
+    file_named,
+    found_registry,
+    messages,
+    show_or_write,
+    warn,
+    write,
+)
+from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family, placed_with_note
+from shardbench.progress import progress_bar
+
+_FOLDER = Path("validations")
+_FEWEST, _MOST = 3, 200
+
+Device = Annotated[str, typer.Option(help="What kernels run on: cpu or cuda.")]
+Indices = Annotated[
+    str, typer.Option(help="How rows are looked up: uniform, zipf, zipf:EXPONENT, reuse.")
+]
+FamilyName = Annotated[
+    str, typer.Option(help="The family, if several can.", autocompletion=completion.families)
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what is measured already.")]
+
+
+def validate_command(
+    workload: Annotated[
+        list[str],
+        typer.Option(
+            "--workload",
+            "-w",
+            help="A name, name[key=value,...], or a file that its family reads; may be repeated.",
+            autocompletion=completion.workloads,
+        ),
+    ],
+    topology: TopologyIfAny = None,
+    gpus: GpusIfAny = None,
+    plans: Annotated[int, typer.Option(help="How many different plans to measure.")] = 20,
+    device: Device = "cpu",
+    indices: Indices = "uniform",
+    seconds: Annotated[
+        float,
+        typer.Option(help="Seconds to measure a workload; three plans are measured in any case."),
+    ] = 240.0,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            help="GiB that a rank may take; by default 15 % of the machine's, or 60 % of what a "
+            "GPU has left.",
+        ),
+    ] = None,
+    family: FamilyName = "",
+    out: Annotated[
+        Path, typer.Option(help="Folder for the results, which the report shows.")
+    ] = _FOLDER,
+    figure: Annotated[
+        Path | None, typer.Option(help="File for the figure of one workload, .svg or .png.")
+    ] = None,
+    fresh: Fresh = False,
+    seed: Seed = 0,
+    json: Json = "",
+) -> None:
+    """Measure plans on this machine, and compare with their estimates.
+
+    Runs the computation of each rank of a plan with real kernels. Communication is modelled.
+    """
+    check_seconds("--seconds", seconds)
+    check_writable(file_named(json))
+    check_out(figure, ".svg", ".png")
+    if figure is not None and len(workload) > 1:
+        raise UsageError("--figure is of one workload; the report draws all.")
+    if not _FEWEST <= plans <= _MOST:
+        raise UsageError(f"--plans must be from {_FEWEST} to {_MOST}, not {plans}.")
+    if memory is not None and not 0 < memory < float("inf"):
+        raise UsageError(f"--memory must be a positive number of GiB, not {memory:g}.")
+    found = able_family(found_registry(), family, "measuring", "measure")
+    specs = [WorkloadSpec.parse(text) for text in dict.fromkeys(workload)]
+    problems = [(spec, placed_with_note(found, spec, topology, gpus)) for spec in specs]
+    options = BenchOptions(device, indices, memory, seed)
+    check_folder(out)
+
+    def validated(spec: WorkloadSpec, placed: Topology) -> Validation:
+        problem = str(ProblemId(found.label(spec), placed.name, placed.gpus))
+        path = out / f"{re.sub(r'[^A-Za-z0-9_.=-]+', '_', problem).strip('_')}.json"
+        with _measuring(found, path.with_suffix(".times.jsonl"), options, fresh) as (bench, timed):
+            candidates = bench.candidates(found.work.build(spec, placed), plans)
+            one = validate(problem, indices, candidates, timed(), seconds, seed)
+            write(path, to_json(to_builtins(one), indent=1) + "\n")
+        messages.print(f"Wrote {path}")
+        return one
+
+    done: list[Validation] = []
+    for spec, placed in problems:
+        try:
+            done.append(validated(spec, placed))
+        except UsageError as error:
+            if len(problems) == 1:
+                raise
+            warn(f"{spec}: {error}")  # the others are measured all the same
+            continue
+        if json != "-" and len(problems) > 1:
+            display.show(_shown(done[-1]))
+    if not done:
+        raise typer.Exit(2)
+    if figure is not None:
+        from reports.estimates.figure import draw_validation
+
+        write(figure, draw_validation(done[0]).as_file(figure.suffix))
+    if len(done) > 1:
+        summary = as_terminal(summary_table(done), f"{len(done)} problems\n")
+        show_or_write(json, to_builtins(done), summary)
+    else:
+        show_or_write(json, to_builtins(done[0]), _shown(done[0]))
+    if len(done) < len(problems):
+        raise typer.Exit(2)
+
+
+def calibrate_command(
+    topology: Annotated[
+        str,
+        typer.Option(
+            "--topology",
+            "-t",
+            help="Source of the capacities and links, which are not measured.",
+            autocompletion=completion.topologies,
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The topology file, .csv.")] = Path(
+        "machine.csv"
+    ),
+    device: Device = "cpu",
+    indices: Indices = "uniform",
+    share: Annotated[
+        float, typer.Option(help="Part of the kernels to measure, above 0 and up to 4.")
+    ] = 1.0,
+    family: FamilyName = "",
+    fresh: Fresh = False,
+    seed: Seed = 0,
+    json: Json = "",
+) -> None:
+    """Fit the estimate to this machine, as a topology file.
+
+    Measures kernels of many sizes, fits coefficients, and judges them by kernels of other sizes.
+    """
+    if out.suffix.lower() != ".csv":
+        raise UsageError(f"{out} must end in .csv.")
+    check_writable(out)
+    check_writable(file_named(json))
+    if not 0 < share <= 4:
+        raise UsageError(f"--share must be above 0 and at most 4, not {share:g}.")
+    base = find_topology(topology, 1)
+    found = able_family(found_registry(), family, "measuring", "measure")
+    options = BenchOptions(device, indices, None, seed)
+    kept = _FOLDER / f"{out.stem}.times.jsonl"
+    with _measuring(found, kept, options, fresh) as (bench, timed):
+        machine = calibrate(bench.design(share), timed())
+    text = topology_file(out.stem, base, machine, bench.device, environment(seed))
+    read_topologies(text, str(out))
+    write(out, text)
+    show_or_write(json, to_builtins(machine), _calibration_shown(machine))
+    messages.print(f"Wrote {out}")
+
+
+@contextmanager
+def _measuring(
+    family: Family[Any, Any], kept: Path, options: BenchOptions, fresh: bool
+) -> Iterator[tuple[Workbench[Any], Callable[[], Stopwatch]]]:
+    """Hold a file of times and show progress; yields a workbench, and a function to start timing.
+
+    Times with other options, or of another machine, are measured again.
+    """
+    workbench = load(family.abilities.measuring)
+    if workbench is None:
+        raise UsageError(f"Family '{family.name}' does not measure its decisions.")
+    console = Console(stderr=True)
+    with hold(kept), progress_bar(console) as bar, resumable(kept, fresh):
+        task = bar.add_task("preparing", total=None)
+        last = ""
+
+        def on_progress(measured: str, done: int, of: int) -> None:
+            nonlocal last
+            bar.update(task, description=f"measuring {measured}", completed=done, total=of)
+            if measured != last and not console.is_terminal:
+                messages.print(f"measuring {measured}: {of - done}")
+            last = measured
+
+        bench: Workbench[Any] = workbench(options)
+        here = environment(options.seed)
+        settings: dict[str, str | float] = {
+            "machine": here.machine or "",
+            "device": bench.device,
+            "inputs": options.inputs,
+            "seed": options.seed,
+            **here.packages,
+        }
+
+        def timed() -> Stopwatch:
+            return Stopwatch(bench, TimesFile(kept, settings, fresh), SystemClock(), on_progress)
+
+        yield bench, timed
+
+
+def _shown(found: Validation) -> RenderableType:
+    """Show the plans of one problem, and how far each estimate agrees with the measurements."""
+    return Group(
+        Text(found.problem, style="bold"),
+        Text(f"{found.device}, indices {found.inputs}, {found.measured_s:.0f} s of timing"),
+        *(Text(note) for note in found.notes),
+        "",
+        as_terminal(decisions_table(found)),
+        "",
+        as_terminal(agreements_table([found])),
+        "",
+        as_terminal(residuals_table(found), "Factors by which the estimates are off\n"),
+        "",
+        Text("Communication is modelled: it is in neither estimate nor measurement here."),
+    )
+
+
+def _calibration_shown(machine: FittedMachine) -> RenderableType:
+    """Show the fitted figures, and their errors on other sizes."""
+    return Group(
+        as_terminal(figures_table(machine), "Fitted, with 95 % intervals\n"),
+        "",
+        as_terminal(errors_table(machine), "Geometric mean error\n"),
+    )

@@ -1,0 +1,193 @@
+"""Coefficients found again on a made-up device, and plans by them."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+
+from harness.contract import NotApplicable, UsageError, WorkloadSpec
+from harness.contract.registry import load_registry
+from harness.topologies.csv_files import read_topologies
+from harness.topologies.lookup import find_topology
+from planners.embedding.coefficients import (
+    BACKWARD,
+    DEVICE_BW,
+    read_coefficients,
+    write_coefficients,
+)
+from planners.embedding.decision import validate
+from planners.embedding.estimates.calibration import CACHED, PASSES, Calibration
+from planners.embedding.estimates.coefficient_fit import Times, fit_machine
+from planners.embedding.estimates.design import FITTED_PURPOSES, HELD_OUT, PURPOSES, Point, design
+from planners.embedding.estimates.estimator import calibrated_estimators
+from planners.embedding.estimates.lookup_distributions import (
+    Reuse,
+    Uniform,
+    Zipf,
+    distribution_named,
+)
+from planners.embedding.estimates.shard_work import shards_by_rank
+from planners.embedding.estimates.workbench import on_cpu_kernel
+from planners.embedding.problem import EmbeddingProblem
+
+FAMILY = load_registry().find("embedding")
+WORKLOAD = WorkloadSpec("synthetic", {"tables": "6", "seed": "3", "memory": "roomy"})
+
+# Milliseconds per unit of each term, in the order of the form, then of a kernel and of a pass.
+TRUE = {
+    "forward": (3e-6, 1e-8, 3e-8, 1.5e-7, 1e-5, 6e-6, 1e-9, 1e-7, 1e-5, *(0.0,) * 6, 0.3, 0.4),
+    "backward": (
+        *(6e-6, 1.5e-8, 2e-8, 2e-7, 3e-5, 2e-5, 2e-8, 9e-8, 2e-5),
+        *(2e-7, 3e-7, 9e-7, 4e-8, 9e-5, 2e-7, 0.1, 0.2),
+    ),
+}
+DEVICE = Calibration(
+    {"cache.near": 2.0**20, "cache.far": 2.0**25, DEVICE_BW: 9e6, BACKWARD: 1.6}
+    | {
+        f"fused.cached.{passed}.{term}": value
+        for passed in PASSES
+        for term, value in zip((*CACHED.terms, "launch", "start"), TRUE[passed], strict=True)
+    }
+)
+
+
+def times_of(points: list[Point], noise: float = 0.0) -> Times:
+    """Return the times of the made-up device, each off by chance."""
+    rng = np.random.default_rng(0)
+
+    def milliseconds(point: Point, passed: str) -> float:
+        kernels = len({(shard.sharding_type, shard.is_weighted) for shard in point.shards})
+        starts = kernels * TRUE[passed][-2] + TRUE[passed][-1]
+        return sum(DEVICE.shard_ms(shard, passed) for shard in point.shards) + starts
+
+    return {
+        point.key: {
+            passed: milliseconds(point, passed) * math.exp(rng.normal(0, noise))
+            for passed in PASSES
+        }
+        for point in points
+    }
+
+
+@pytest.fixture(scope="module")
+def problem() -> EmbeddingProblem:
+    return FAMILY.work.build(WORKLOAD, find_topology("dgx_a100_80gb", 4))
+
+
+def test_calibrating_finds_the_coefficients_of_a_made_up_device():
+    points = design("fused")
+    found = fit_machine(points, times_of(points, noise=0.02), Uniform())
+    calibration = Calibration(read_coefficients(found.columns["coefficients"]))
+    for size, true in zip(calibration.caches, DEVICE.caches, strict=True):
+        assert 0.5 <= size / true <= 2  # of a grid of sizes
+    for point in points:
+        if point.purpose not in FITTED_PURPOSES:
+            ratio = calibration.rank_ms(point.shards) / DEVICE.rank_ms(point.shards)
+            assert ratio == pytest.approx(1, abs=0.12)
+    inside = [
+        figure.low <= DEVICE.values[figure.name] <= figure.high
+        for figure in found.figures
+        if figure.name.startswith("fused.cached")
+    ]
+    assert len(inside) == 34
+    assert sum(inside) >= 27  # of intervals at 95 %, some of which share what they explain
+    errors = {(error.form, error.purpose): error.error for error in found.errors}
+    assert errors["cached", HELD_OUT] < 0.04 < errors["torchrec", HELD_OUT]
+
+
+def test_without_noise_the_fit_is_right_on_other_sizes():
+    points = design("fused", seed=1)
+    found = fit_machine(points, times_of(points), Uniform())
+    errors = {(error.form, error.purpose): error.error for error in found.errors}
+    for purpose in PURPOSES:
+        assert errors["cached", purpose] < 0.005
+
+
+def test_too_small_a_design_is_refused():
+    points = design("fused", share=0.1)[:5]
+    with pytest.raises(UsageError, match="a fit needs 12"):
+        fit_machine(points, times_of(points), Uniform())
+
+
+def test_coefficients_are_written_and_read_again_in_a_topology_file():
+    text = write_coefficients(DEVICE.values)
+    base = "name,gpus_per_host,hbm_bytes,intra_host_bw,hbm_bw,hbm_to_ddr_bw,coefficients\n"
+    row = f"mine,4,85899345920,300000000,2000000000,16000000,{text}\n"
+    topology = read_topologies(base + row, "machine.csv")["mine"].sized(4)
+    problem = FAMILY.work.build(WORKLOAD, topology)
+    assert problem.coefficients == pytest.approx(DEVICE.values, rel=1e-5)
+    assert problem.topology.hbm_mem_bw == pytest.approx(9e6)
+    assert problem.topology.bwd_compute_multiplier == pytest.approx(1.6)
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "named"),
+    [
+        *((read_coefficients, text, "coefficient") for text in ("a=1;b", "a=-1", "a=1e999")),
+        (read_coefficients, "device_bw=0", "device_bw"),
+        *((distribution_named, text, "--indices") for text in ("zipf:9", "zipf:x", "normal", "")),
+    ],
+)
+def test_wrong_texts_are_one_sentence(read, text: str, named: str):
+    with pytest.raises(UsageError, match=named):
+        read(text)
+
+
+def test_the_estimator_gives_torchrec_the_calibrated_times_of_shards(problem: EmbeddingProblem):
+    enumerator = EmbeddingEnumerator(
+        problem.topology,
+        batch_size=problem.batch_size,
+        constraints=problem.constraints,
+        estimator=calibrated_estimators(DEVICE, problem.topology, problem.constraints),
+    )
+    compared = 0
+    for option in enumerator.enumerate(problem.module, problem.sharders):
+        if option.compute_kernel != "fused":
+            continue
+        for number, shard in enumerate(option.shards):
+            shard.rank = number % problem.topology.world_size
+        for rank in shards_by_rank([option], problem.topology):
+            for work, shard in rank:
+                assert shard.perf.fwd_compute == pytest.approx(DEVICE.shard_ms(work, "forward"))
+                assert shard.perf.bwd_compute == pytest.approx(DEVICE.shard_ms(work, "backward"))
+                compared += 1
+    assert compared > 20
+
+
+def test_the_variant_calibrated_plans_by_the_machine_and_is_rated_as_others(
+    problem: EmbeddingProblem,
+):
+    with pytest.raises(NotApplicable, match="shardbench calibrate"):
+        FAMILY.find("calibrated").prepared(problem)
+    fused = on_cpu_kernel(replace(problem, coefficients=DEVICE.values, search_seconds=1.0))
+    plan = FAMILY.find("calibrated").prepared(fused).run()
+    validate(fused, plan)
+    other = FAMILY.find("certified").prepared(fused).run()
+
+    def by_machine(made) -> float:
+        ranks = shards_by_rank(made.options, fused.topology)
+        return max(
+            sum(DEVICE.shard_ms(work, passed) for work, _ in rank for passed in PASSES)
+            for rank in ranks
+        )
+
+    assert by_machine(plan) <= by_machine(other) * 1.001
+    quality = FAMILY.work.quality(fused, plan)
+    assert quality["max_rank_ms"] >= quality["bound_ms"]
+
+
+@pytest.mark.parametrize("distribution", [Uniform(), Zipf(1.05), Zipf(1.0), Reuse()])
+@pytest.mark.parametrize(("rows", "count"), [(50, 4000), (20_000, 5000), (10**6, 20_000)])
+def test_draws_repeat_rows_as_the_distribution_says(distribution, rows: int, count: int):
+    drawn = distribution.draw(rows, count, np.random.default_rng(0))
+    assert drawn.min() >= 0
+    assert drawn.max() < rows
+    times = np.sort(np.unique(drawn, return_counts=True)[1])[::-1]
+    assert len(times) == pytest.approx(distribution.distinct(rows, count), rel=0.05)
+    assert distribution.share_of_hottest(rows, rows, count) == pytest.approx(1, abs=1e-6)
+    assert distribution.share_of_hottest(rows, 0, count) == pytest.approx(0, abs=1e-6)
+    if isinstance(distribution, Zipf):
+        share = distribution.share_of_hottest(rows, 10, count)
+        assert times[:10].sum() / count == pytest.approx(share, rel=0.1)

@@ -1,0 +1,233 @@
+"""Decisions measured against a reference, on a made-up machine with a clock set by hand."""
+
+import json
+import math
+import random
+import resource
+from pathlib import Path
+
+import pytest
+from fake_clock import FakeClock
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from harness.contract import Prepared
+from harness.contract.abilities.estimates import (
+    Candidate,
+    Candidates,
+    Design,
+    FittedMachine,
+    RankWork,
+    TimedWork,
+)
+from harness.estimates.agreement import MeasuredMs, agreement
+from harness.estimates.calibration import calibrate
+from harness.estimates.kept_times import Stopwatch, TimesFile
+from harness.estimates.validation import Validation, validate
+from harness.model.cell import Ratio
+from harness.model.errors import ShardbenchError, UsageError
+from reports.estimates.page import findings, read_validations
+
+SETTINGS = {"machine": "made up"}
+PLANS = ((0.10, 0.20), (0.30, 0.10), (0.42, 0.41), (0.55, 0.05), (0.70, 0.10))
+
+
+class Machine:
+    """Takes given seconds for a work, times a speed that drifts and some noise."""
+
+    def __init__(self, noise: float = 0.01, slowing: float = 0.0, is_asynchronous: bool = False):
+        self.clock = FakeClock()
+        self.calls = 0
+        self._noise, self._slowing = noise, slowing
+        self._rng = random.Random(0)
+        self.interrupt_at = math.inf
+        self.device, self.is_asynchronous = "made up", is_asynchronous
+        self.reference = self.work("reference", 0.1)
+
+    def work(self, key: str, seconds: float, passes: tuple[str, ...] = ("both",)) -> TimedWork:
+        def run() -> None:
+            self.calls += 1
+            if self.calls == self.interrupt_at:
+                raise KeyboardInterrupt
+            slow = 1 + self._slowing * self.calls
+            took = seconds * slow * math.exp(self._rng.gauss(0, self._noise))
+            self.clock.advance(took, cpu_s=0.0 if self.is_asynchronous else None)
+
+        return TimedWork(key, lambda: dict.fromkeys(passes, Prepared(run)))
+
+    def candidates(self, *plans: tuple[float, ...]) -> Candidates:
+        """Return plans by the seconds of their ranks; one estimate is right up to a factor."""
+
+        def rank(seconds: float) -> RankWork:
+            estimated = {"right": 500 * seconds, "wrong": 1 / seconds}
+            work = self.work(f"{seconds}", seconds)
+            return RankWork(work, estimated, 0.5, {"kernel": "fused"})
+
+        return Candidates(
+            [
+                Candidate(f"plan {number}", f"{number}", [*map(rank, plan)])
+                for number, plan in enumerate(plans)
+            ]
+        )
+
+    def stopwatch(self, path: Path) -> Stopwatch:
+        return Stopwatch(self, TimesFile(path, SETTINGS), self.clock)
+
+
+def validated(machine: Machine, path: Path, *plans, seconds: float = 60.0) -> Validation:
+    candidates = machine.candidates(*(plans or PLANS))
+    return validate("p", "uniform", candidates, machine.stopwatch(path), seconds)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "times.jsonl"
+
+
+@pytest.fixture
+def found(path: Path) -> Validation:
+    return validated(Machine(), path)
+
+
+def test_the_slowest_rank_of_each_plan_is_found_on_a_machine_that_slows_down(path: Path):
+    found = validated(Machine(slowing=0.002), path)
+    assert [decision.slowest_rank for decision in found.decisions] == [1, 0, 0, 0, 0]
+    scale = found.reference_ms / 100  # of a reference that takes 100 ms
+    for decision, plan in zip(found.decisions, PLANS, strict=True):
+        assert decision.measured.value == pytest.approx(1000 * max(plan) * scale, rel=0.03)
+        assert decision.measured.low < decision.measured.value < decision.measured.high
+        assert decision.modelled_ms == 0.5
+
+
+def test_a_right_estimate_agrees_and_a_wrong_one_does_not(found: Validation):
+    right, wrong = found.agreements
+    assert (right.spearman, right.is_top, right.regret) == (pytest.approx(1), True, 0)
+    assert right.error == pytest.approx(1.0, abs=0.05)  # the estimate is half of the time
+    assert right.scaled_error < 0.03
+    assert right.spearman_low > 0.5
+    assert wrong.spearman < 0.5
+    assert not wrong.is_first
+    assert wrong.regret > 1
+    (common,) = (one for one in found.residuals if one.estimate == "right")
+    assert (common.fact, common.value, common.ranks) == ("kernel", "fused", 10)
+    assert common.factor == pytest.approx(1)
+
+
+def test_an_interrupted_run_resumes_and_measures_nothing_twice(path: Path, tmp_path: Path):
+    machine = Machine()
+    machine.interrupt_at = 30
+    with pytest.raises(KeyboardInterrupt):
+        validated(machine, path)
+    kept = path.read_text().splitlines()
+    path.write_text("\n".join(kept) + '\n{"key": "0.1", "ca')  # a kill tears the last line
+    again, alone = Machine(), Machine()
+    validated(again, path)
+    assert path.read_text().splitlines()[: len(kept)] == kept
+    validated(alone, tmp_path / "other.jsonl")
+    assert again.calls < alone.calls + 25
+
+
+def test_times_of_another_machine_are_not_resumed(found: Validation, path: Path):
+    assert TimesFile(path, SETTINGS).seconds == found.measured_s > 0
+    assert TimesFile(path, {"machine": "another"}).seconds == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        (b"{", "line 3"),
+        (b'{"key": "a", "call": "both", "seconds": -1.0, "reference": 1.0}', "line 3.*seconds"),
+        (b"\xff\xfe{", "not text"),
+    ],
+)
+def test_a_damaged_file_is_one_sentence(found: Validation, path: Path, line: bytes, named: str):
+    lines = path.read_bytes().splitlines()
+    lines[2] = line
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(UsageError, match=f"times.jsonl.*{named}.*--fresh"):
+        TimesFile(path, SETTINGS)
+    assert path.read_bytes().splitlines() == lines
+    assert TimesFile(path, SETTINGS, fresh=True).seconds == 0
+
+
+def test_a_full_disk_leaves_the_times_that_are_there(found: Validation, path: Path):
+    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
+    try:
+        with pytest.raises(ShardbenchError):
+            TimesFile(path, SETTINGS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+
+
+def test_ranks_that_are_alike_are_measured_once(path: Path):
+    machine = Machine()
+    validated(machine, path, *[(0.2, 0.2, 0.2)] * 3, seconds=1.0)
+    assert {json.loads(line).get("key") for line in path.read_text().splitlines()} == {None, "0.2"}
+    assert TimesFile(path, SETTINGS).pairs("0.2") == 5
+
+
+def test_a_validation_is_written_and_read_again(found: Validation, tmp_path: Path):
+    written = to_builtins(found)
+    (tmp_path / "found.json").write_text(json.dumps(written))
+    assert read_validations(tmp_path) == [found]
+    written["decisions"][0]["more"] = written["more"] = {"of another version": 1.0}
+    (tmp_path / "found.json").write_text(json.dumps(written))
+    assert read_validations(tmp_path) == [found]
+
+
+def test_plans_within_the_noise_do_not_count_for_the_rank_correlation_of_plans_apart():
+    measured = [MeasuredMs(1.0, 0.9, 1.1), MeasuredMs(1.05, 0.95, 1.15), MeasuredMs(2.0, 1.9, 2.1)]
+    found = agreement("e", ["a", "b", "c"], [2.0, 1.0, 3.0], measured)
+    assert (found.apart, found.spearman_apart) == (2, None)
+    assert (found.picks, found.is_top, found.is_top_within_noise) == ("b", False, True)
+    assert found.regret == pytest.approx(0.05)
+    assert found.spearman == pytest.approx(0.5)
+    assert agreement("e", ["a", "b", "c"], [1.0, 1.0, 1.0], measured).spearman == 0
+
+
+def test_the_report_compares_picks_before_and_after_calibrating(found: Validation):
+    right, wrong = found.agreements
+    first, *_ = findings([replace(found, agreements=(wrong, right))])
+    assert "1 of 1 problem, slower on 0" in first.sentence
+    assert len(findings([replace(found, agreements=(wrong,))])) == 1
+
+
+def test_a_single_pair_has_a_wide_interval():
+    assert MeasuredMs.of(Ratio(2.0, 0.0, math.inf, 1), 10).high == 200
+
+
+def test_calibrating_hands_milliseconds_of_each_pass_to_the_fit(path: Path):
+    machine = Machine(slowing=0.001)
+    handed: list = []
+
+    def fit(times, reference_ms: float) -> FittedMachine:
+        handed.append(times)
+        return FittedMachine({}, (), ())
+
+    passes = ("forward", "backward")
+    works = [machine.work("a", 0.2, passes), machine.work("b", 0.05, passes)]
+    design = Design(works, fit)
+    calibrate(design, machine.stopwatch(path))
+    (times,) = handed
+    assert set(times) == {"a", "b"}
+    assert times["a"]["forward"] / times["b"]["backward"] == pytest.approx(4, rel=0.03)
+    calls = machine.calls
+    calibrate(design, machine.stopwatch(path))
+    assert machine.calls == calls + 1  # all times are kept; only the reference is prepared
+
+
+def test_plans_for_which_there_is_no_time_are_left_out_and_measured_later(path: Path):
+    machine = Machine()
+    found = validated(machine, path, seconds=1.0)
+    assert [decision.name for decision in found.decisions] == ["plan 0", "plan 1", "plan 4"]
+    assert "2 of 5 plans" in found.notes[-1]
+    again = validated(machine, path, seconds=600.0)
+    assert len(again.decisions) == 5
+    assert not again.notes
+
+
+def test_an_asynchronous_device_is_timed_by_wall(path: Path):
+    found = validated(Machine(noise=0.0, is_asynchronous=True), path)
+    assert found.decisions[0].measured.value == pytest.approx(200)
