@@ -16,14 +16,15 @@ from planners.dimspec.conversion.stream import (
 )
 from planners.dimspec.stream_file import read_stream
 from planners.dimspec.workloads import (
+    DEFAULT_RANK,
     MOST_CONVERSIONS,
+    SIZE,
     AllPairsParameters,
     ConstructorParameters,
     RandomParameters,
     StreamParameters,
     mesh_shape,
     parameters_of,
-    shape_of,
     stream_path,
 )
 
@@ -85,7 +86,7 @@ def stream_of(spec: WorkloadSpec, topology: Topology | None) -> Stream:
             return once_each(random_queries(asked.conversions, asked.seed))
         case AllPairsParameters():
             mesh = Mesh.of(*mesh_shape(spec, asked, topology))
-            shape = shape_of(asked)
+            shape = asked.shape or (SIZE,) * (asked.rank or DEFAULT_RANK)
             conversions = sum(1 for _ in all_partitions(mesh, shape)) ** 2
             if conversions > MOST_CONVERSIONS:
                 raise UsageError(

@@ -26,8 +26,8 @@ from planners.dimspec.stream_file import Size, read_mesh
 
 MOST_CONVERSIONS = 1_000_000
 _MOST_RANK = 6
-_SIZE = 64
-_DEFAULT_RANK = 4
+SIZE = 64
+DEFAULT_RANK = 4
 _MOST_DEVICES = 2**17
 
 RECORDED = {"resnet50": "resnet50_2x2.json.gz", "gpt12": "gpt12_2x2.json.gz"}
@@ -43,7 +43,7 @@ _OWN_MESHES = "on meshes of its own, whatever the topology"
 WORKLOADS = (
     Workload(
         "all-pairs",
-        f"every conversion between the specs of a tensor; rank={_DEFAULT_RANK} with {_SIZE} in "
+        f"every conversion between the specs of a tensor; rank={DEFAULT_RANK} with {SIZE} in "
         "each dimension, or shape=8x12x128x64; mesh=2x4, or dims=2 of the topology's mesh",
         "hpcaitech/ColossalAI#5436",
     ),
@@ -101,7 +101,7 @@ class MeshParameters(Parameters, frozen=True):
 
 
 class AllPairsParameters(MeshParameters, frozen=True):
-    """A tensor's shape, in elements, or its rank."""
+    """A tensor's shape, in elements, or its rank, with SIZE in each dimension."""
 
     rank: Annotated[int, Meta(ge=1, le=_MOST_RANK)] | None = None
     shape: _Shape | None = None
@@ -159,11 +159,6 @@ def brings(spec: WorkloadSpec) -> Topology | None:
 def stream_path(spec: WorkloadSpec) -> Path:
     """Return the file of a recorded stream."""
     return Path(spec.name) if is_captured_file(spec.name) else _DATA / RECORDED[spec.name]
-
-
-def shape_of(asked: AllPairsParameters) -> tuple[int, ...]:
-    """Return the shape of the tensor of `all-pairs`, in elements."""
-    return asked.shape or (_SIZE,) * (asked.rank or _DEFAULT_RANK)
 
 
 def mesh_shape(

@@ -6,10 +6,9 @@ from typing import Any
 
 from harness.contract import Progress, Recorder
 from planners.instruments import replaced
-from planners.reshard.resharding.block import Block
+from planners.reshard.resharding.block import Block, DeltaSync
 from planners.reshard.resharding.graph import Attribute, Twin
 from planners.reshard.resharding.resharder import IndexedResharder, Resharder
-from planners.reshard.resharding.syncing import DeltaSync
 
 
 def _synced(block: Block) -> dict[str, int]:

@@ -1,9 +1,10 @@
-"""Asks a real ColossalAI with and without accelerate(), and while it is captured.
+"""Checks a real ColossalAI with and without accelerate(), and while it is captured.
 
-`test_upstream.py` and `test_dimspec_capture.py` say what is checked.
+It runs in a child process; `test_upstream.py` and `test_dimspec_capture.py` ask for each check, and
+get the error of one that fails.
 """
 
-# ruff: noqa: E402 - what ColossalAI imports must be stood in for before it is imported
+# ruff: noqa: E402 - stand-ins for ColossalAI's imports must come before it
 
 from planners.dimspec.upstream import stubs
 
@@ -15,6 +16,7 @@ from contextlib import nullcontext, suppress
 from copy import deepcopy
 
 import colossalai
+import pytest
 from colossalai.device.device_mesh import DeviceMesh
 from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 from colossalai.tensor.sharding_spec import ShardingSpec
@@ -28,6 +30,11 @@ from planners.dimspec.upstream.running import counting
 SHAPE = (64, 32, 16)
 
 
+def expect(found, expected):
+    """Raise an AssertionError with both values where they differ."""
+    assert found == expected, f"{found!r}, not {expected!r}"
+
+
 def spec(partition, mesh=None, shape=SHAPE):
     return ShardingSpec(mesh or device_mesh((4, 4)), shape, dim_partition_dict=dict(partition))
 
@@ -36,84 +43,76 @@ def method():
     return vars(ShapeConsistencyManager)["shape_consistency"]
 
 
-def restores(request):
+def names(specs):
+    return [str(each.sharding_sequence) for each in specs]
+
+
+def gives_the_method_back():
     upstream = method()
     with accelerate() as accelerated:
         assert method() is not upstream
-        try:
+        with pytest.raises(UsageError, match="accelerated already"):
             accelerate()
-        except UsageError as error:
-            refused = str(error)
-    after_block = method() is upstream
+    assert method() is upstream
     accelerated.stop()
     with suppress(KeyError), accelerate(), counting():
         raise KeyError
-    return {"after_block": after_block, "after_error": method() is upstream, "refused": refused}
+    assert method() is upstream
 
 
-def answers(request):
+def answers_with_fresh_lists_of_real_objects():
     mesh = device_mesh((4, 4))
     source, target = spec({1: [0, 1]}, mesh), spec({0: [0, 1]}, deepcopy(mesh))
     manager = ShapeConsistencyManager()
     with accelerate() as accelerated:
         path, comms, cost = manager.shape_consistency(source, target)
-        first = path[0] is source, [str(each.sharding_sequence) for each in path]
+        assert path[0] is source
+        expected = ["[R, S01, R]", "[R, S0, R]", "[S0, R, R]", "[S01, R, R]"]
+        expect(names(path), expected)
         described = [str(comm) for comm in comms]
+        assert described[0].startswith("CommSpec:(comm_pattern:GATHER_FWD_SPLIT_BWD")
         path.clear(), comms.clear(), cost.clear()
         source.__init__(mesh, SHAPE, dim_partition_dict={1: [0]})
-        again = manager.shape_consistency(spec({1: [0, 1]}, deepcopy(mesh)), target)
-        searches = accelerated.searches
+        path, comms, cost = manager.shape_consistency(spec({1: [0, 1]}, deepcopy(mesh)), target)
+        expect(names(path), expected)
+        expect([str(comm) for comm in comms], described)
+        expect(cost["total"], pytest.approx(25_085.5, abs=0.1))
+        expect(str(comms[0].sharding_spec.sharding_sequence), expected[0])
+        assert comms[0].device_mesh is mesh
+        expect(accelerated.searches, 1)
         manager.shape_consistency(spec({1: [0, 1]}), target)  # another mesh
         nothing = manager.shape_consistency(target, target)
-    return {
-        "first": first,
-        "comms": described,
-        "again": [str(each.sharding_sequence) for each in again[0]],
-        "costs": again[2],
-        "same_comms": [str(comm) for comm in again[1]] == described,
-        "of_comm": str(again[1][0].sharding_spec.sharding_sequence),
-        "of_mesh": again[1][0].device_mesh is mesh,
-        "searches": [searches, accelerated.searches],
-        "nothing": nothing,
-    }
+        expect(nothing, ([], [], {"forward": 0, "backward": 0, "total": 0}))
+        expect(accelerated.searches, 3)
 
 
-def left(request):
+def leaves_to_upstream_what_it_does_not_answer():
     manager = ShapeConsistencyManager()
+    cube = device_mesh((2, 2, 2))
     with accelerate() as accelerated:
         manager.forward_only = True
         try:
-            cost = manager.shape_consistency(spec({0: [0]}), spec({}))[2]
+            expect(manager.shape_consistency(spec({0: [0]}), spec({}))[2]["backward"], 0)
         finally:
             manager.forward_only = False
-        errors = []
-        cube = device_mesh((2, 2, 2))
-        for pair in ((spec({0: [1, 0]}), spec({})), (spec({0: [2]}, cube), spec({}, cube))):
-            try:
-                manager.shape_consistency(*pair)
-            except Exception as error:
-                errors.append(f"{type(error).__name__}: {error}")
-    return {
-        "cost": cost,
-        "errors": errors,
-        "left": accelerated.left_to_upstream,
-        "searches": accelerated.searches,
-    }
+        with pytest.raises(KeyError, match="S10"):
+            manager.shape_consistency(spec({0: [1, 0]}), spec({}))
+        with pytest.raises(KeyError, match="S2"):
+            manager.shape_consistency(spec({0: [2]}, cube), spec({}, cube))
+    expect((accelerated.left_to_upstream, accelerated.searches), (3, 0))
 
 
-def entries(manager):
-    """Return what upstream's cache holds, as text, in its order."""
-    return [
-        [list(pair), found[0] and [str(spec) for spec in found[0]], str(found[1])]
-        for pair, found in manager.cached_spec_pairs_transform_path.items()
-    ]
-
-
-def cache(request):
-    """Make the same calls with and without us; return what the cache holds after each."""
+def leaves_upstreams_cache_as_upstream_would():
+    """Make the same calls with and without us, and compare the cache after each round."""
     mesh = device_mesh((4, 4))
     manager = ShapeConsistencyManager()
     partitions = [{}, {0: [0]}, {1: [0, 1]}, {1: [1], 0: [0]}, {0: [0], 2: [1]}, {0: [1, 0]}]
+
+    def entries():
+        return [
+            [list(pair), found[0] and [str(each) for each in found[0]], str(found[1])]
+            for pair, found in manager.cached_spec_pairs_transform_path.items()
+        ]
 
     def call():
         seen = []
@@ -124,20 +123,18 @@ def cache(request):
                         found = manager.shape_consistency(spec(source, mesh), spec(target, mesh))
                     except KeyError:
                         continue
-                    pair = tuple(
-                        str(spec(each, mesh).sharding_sequence) for each in (source, target)
-                    )
+                    pair = tuple(names(spec(each, mesh) for each in (source, target)))
                     held = manager.cached_spec_pairs_transform_path[pair]
                     assert held[0] is found[0]
                     assert held[1] is found[1]
-            seen.append(entries(manager))
+            seen.append(entries())
             manager.cached_spec_pairs_transform_path[("[R, R, R]", "[S0, R, R]")] = (["old"], [])
             manager.cached_spec_pairs_transform_path[("x", "y")] = ([], [])
         manager.cached_spec_pairs_transform_path = {}
         manager.shape_consistency(spec({}, mesh), spec({0: [0]}, mesh))
         manager.cached_spec_pairs_transform_path.clear()
         manager.shape_consistency(spec({}, mesh), spec({0: [1]}, mesh))
-        seen.append(entries(manager))
+        seen.append(entries())
         manager.cached_spec_pairs_transform_path.clear()
         return seen
 
@@ -145,16 +142,12 @@ def cache(request):
     upstreams = call()
     with accelerate() as accelerated:
         ours = call()
-    return {
-        "equal": upstreams == ours,
-        "entries": [len(each) for each in ours],
-        "searches": accelerated.searches,
-    }
+    expect(ours, upstreams)
+    expect([len(each) for each in ours], [36, 37, 1])
+    expect(accelerated.searches, 26)
 
 
-def others(request):
-    """Ask with classes of the user's own, whose methods count."""
-
+def leaves_classes_of_the_users_own_to_upstream():
     class Manager(ShapeConsistencyManager):
         asked = 0
 
@@ -167,39 +160,34 @@ def others(request):
             return 1e6
 
     mesh = device_mesh((4, 4))
-    dear = Mesh(mesh.logical_mesh_id.flatten(), (4, 4), init_process_group=False)
-    manager = Manager()
+    expensive = Mesh(mesh.logical_mesh_id.flatten(), (4, 4), init_process_group=False)
+    manager, own = ShapeConsistencyManager(), Manager()
     with accelerate() as accelerated:
-        ShapeConsistencyManager().shape_consistency(spec({0: [0]}, mesh), spec({}, mesh))
         manager.shape_consistency(spec({0: [0]}, mesh), spec({}, mesh))
-        cost = ShapeConsistencyManager().shape_consistency(spec({0: [0]}, dear), spec({}, dear))[2]
-    return {"asked": manager.asked, "cost": cost["forward"], "left": accelerated.left_to_upstream}
+        own.shape_consistency(spec({0: [0]}, mesh), spec({}, mesh))
+        cost = manager.shape_consistency(spec({0: [0]}, expensive), spec({}, expensive))[2]
+    expect((own.asked, accelerated.left_to_upstream), (1, 2))
+    assert cost["forward"] >= 1e6
 
 
-def orders(request):
-    """End contexts in the order that they began in."""
+def may_end_before_what_began_after_it():
     upstream = method()
     accelerated = accelerate()
     counted = counting()
     counted.__enter__()
     accelerated.stop()
-    within = method() is not upstream
+    assert method() is not upstream
     counted.__exit__(None, None, None)
     ShapeConsistencyManager().shape_consistency(spec({0: [0]}), spec({}))
-    searches = accelerated.searches
+    expect((accelerated.searches, accelerated.left_to_upstream), (0, 1))
     ShapeConsistencyManager.shape_consistency = upstream
     with accelerate() as again:
         ShapeConsistencyManager().shape_consistency(spec({0: [0]}), spec({}))
-    return {
-        "within": within,
-        "searches": [searches, again.searches],
-        "left": accelerated.left_to_upstream,
-        "after": method() is upstream,
-    }
+    expect(again.searches, 1)
+    assert method() is upstream
 
 
-def threads(request):
-    """Ask in eight threads what one thread asks."""
+def gives_threads_the_answers_of_one():
     mesh = device_mesh((4, 4))
     partitions = [{}, {0: [0]}, {1: [0, 1]}, {2: [1], 0: [0]}, {1: [0], 2: [1]}, {2: [0, 1]}]
     manager = ShapeConsistencyManager()
@@ -216,21 +204,24 @@ def threads(request):
 
     expected = ask()
     with accelerate(), ThreadPoolExecutor(8) as pool:
-        return {"equal": all(found == expected for found in pool.map(ask, range(16)))}
+        for found in pool.map(ask, range(16)):
+            expect(found, expected)
 
 
-def other_release(request):
+def warns_once_on_other_releases_and_leaves_them_to_upstream():
     colossalai.__version__ = "0.5.0"
     upstream = method()
-    warned = []
-    for any_release in (False, False, True):
+    rounds = ((False, 1, False), (False, 0, False), (True, 0, True))
+    for any_release, warned, is_on in rounds:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             with accelerate(any_release=any_release) as accelerated:
-                on = method() is not upstream
+                expect(method() is not upstream, is_on)
                 ShapeConsistencyManager().shape_consistency(spec({0: [0]}), spec({}))
-        warned.append([on, accelerated.searches, [str(each.message) for each in caught]])
-    return {"warned": warned, "after": method() is upstream}
+        expect((accelerated.searches, len(caught)), (int(is_on), warned))
+        if warned:
+            assert "tested with colossalai 0.4.0, 0.4.1, not with 0.5.0" in str(caught[0].message)
+    assert method() is upstream
 
 
 def four_conversions():
@@ -246,35 +237,44 @@ def four_conversions():
     return [manager.shape_consistency(*pair)[2] for pair in pairs]
 
 
-def captures(request):
-    with accelerate() if request.get("accelerated") else nullcontext():
+def is_captured(path, accelerated=False):
+    with accelerate() if accelerated else nullcontext():
         upstream = method()
         expected = four_conversions()
-        with capture("dimspec", request["path"]):
+        with capture("dimspec", path):
             assert method() is not upstream
-            asked = four_conversions()
+            expect(four_conversions(), expected)
             other = device_mesh((4, 2))
             ShapeConsistencyManager().shape_consistency(spec({}, other), spec({0: [0]}, other))
-        return {"same": asked == expected, "unhooked": method() is upstream}
+        assert method() is upstream
 
 
-def fails(request):
+def is_captured_until_an_error(path):
     upstream = method()
-    with suppress(KeyError), capture("dimspec", request["path"]):
+    with suppress(KeyError), capture("dimspec", path):
         four_conversions()
         raise KeyError
-    return {"unhooked": method() is upstream}
+    assert method() is upstream
 
 
-HANDLERS = {
-    "captures": captures,
-    "fails": fails,
-    "restores": restores,
-    "answers": answers,
-    "left": left,
-    "cache": cache,
-    "others": others,
-    "orders": orders,
-    "threads": threads,
-    "other_release": other_release,
-}
+def handler(check):
+    def handle(request):
+        check(**request)
+        return {}
+
+    return handle
+
+
+CHECKS = (
+    gives_the_method_back,
+    answers_with_fresh_lists_of_real_objects,
+    leaves_to_upstream_what_it_does_not_answer,
+    leaves_upstreams_cache_as_upstream_would,
+    leaves_classes_of_the_users_own_to_upstream,
+    may_end_before_what_began_after_it,
+    gives_threads_the_answers_of_one,
+    warns_once_on_other_releases_and_leaves_them_to_upstream,
+    is_captured,
+    is_captured_until_an_error,
+)
+HANDLERS = {check.__name__: handler(check) for check in CHECKS}

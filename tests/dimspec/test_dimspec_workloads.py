@@ -152,15 +152,6 @@ def test_random_queries_are_drawn_by_their_seed_alone():
     assert first != list(random_queries(50, 2))
 
 
-def test_the_first_calls_of_a_recorded_stream_are_those_that_came_first():
-    whole, few = (stream_of(f"{name}/{MACHINE}:4") for name in ("gpt12", "gpt12[calls=500]"))
-    assert [few.queries[index] for index in few.sequence] == [
-        whole.queries[index] for index in whole.sequence[:500]
-    ]
-    assert few.recorded is not None
-    assert len(few.recorded) == len(few.queries) < 500
-
-
 @pytest.mark.parametrize(("gpus", "mesh", "left_out"), [(8, "2x4", True), (4, "2x2", False)])
 def test_a_recorded_stream_goes_on_other_meshes_less_what_does_not_divide(gpus, mesh, left_out):
     stream = stream_of(f"resnet50/{MACHINE}:{gpus}")
@@ -169,12 +160,6 @@ def test_a_recorded_stream_goes_on_other_meshes_less_what_does_not_divide(gpus, 
     assert bool(stream.left_out) == left_out
     assert (stream.recorded is None) == left_out
     assert ("left out" in StreamProblem(stream).facts()) == left_out
-
-
-def test_what_is_left_out_of_the_first_calls_is_counted_among_them():
-    stream = stream_of(f"gpt12[calls=5000]/{MACHINE}:8")
-    assert len(stream.sequence) + stream.left_out == 5000
-    assert stream.left_out
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -46,12 +46,6 @@ def upstreams() -> Iterator[dict[str, Upstream]]:
         yield {name: stack.enter_context(Upstream(name, DRIVER)) for name in RELEASES}
 
 
-@pytest.fixture(params=RELEASES)
-def own(request: pytest.FixtureRequest) -> Iterator[Upstream]:
-    with Upstream(request.param, OWN_DRIVER) as upstream:
-        yield upstream
-
-
 MESHES = (Mesh.of(4, 4), Mesh((2, 4), (0.1, 3.5), (0.7, 0.2)))
 
 
@@ -205,66 +199,20 @@ def test_errors_are_sentences(
         upstreams[AFTER].ask(request_)
 
 
-def test_accelerate_gives_the_method_back(own: Upstream) -> None:
-    found = own.ask({"kind": "restores"})
-    assert found["after_block"]
-    assert found["after_error"]
-    assert "accelerated already" in found["refused"]
-
-
-def test_accelerate_answers_with_fresh_lists_of_real_objects(own: Upstream) -> None:
-    found = own.ask({"kind": "answers"})
-    path = ["[R, S01, R]", "[R, S0, R]", "[S0, R, R]", "[S01, R, R]"]
-    assert found["first"] == [True, path]
-    assert found["again"] == path
-    assert found["comms"][0].startswith("CommSpec:(comm_pattern:GATHER_FWD_SPLIT_BWD")
-    assert found["same_comms"]
-    assert found["costs"]["total"] == pytest.approx(25_085.5, abs=0.1)
-    assert found["of_comm"] == path[0]
-    assert found["of_mesh"]
-    assert found["searches"] == [1, 3]
-    assert found["nothing"] == [[], [], {"forward": 0, "backward": 0, "total": 0}]
-
-
-def test_accelerate_leaves_to_upstream_what_it_does_not_answer(own: Upstream) -> None:
-    found = own.ask({"kind": "left"})
-    assert found["cost"]["backward"] == 0
-    assert found["errors"] == ["KeyError: ('S10', 'R')", "KeyError: ('S2', 'R')"]
-    assert found["left"] == 3
-    assert found["searches"] == 0
-
-
-def test_upstreams_cache_holds_what_upstream_would_put_there(own: Upstream) -> None:
-    found = own.ask({"kind": "cache"})
-    assert found["equal"]
-    assert found["entries"] == [36, 37, 1]
-    assert found["searches"] == 26
-
-
-def test_accelerate_leaves_classes_of_the_users_own_to_upstream(own: Upstream) -> None:
-    found = own.ask({"kind": "others"})
-    assert found["asked"] == 1
-    assert found["cost"] >= 1e6
-    assert found["left"] == 2
-
-
-def test_accelerate_may_end_before_what_began_after_it(own: Upstream) -> None:
-    found = own.ask({"kind": "orders"})
-    assert found["within"]
-    assert found["searches"] == [0, 1]
-    assert found["left"] == 1
-    assert found["after"]
-
-
-def test_threads_get_the_answers_of_one(own: Upstream) -> None:
-    assert own.ask({"kind": "threads"})["equal"]
-
-
-def test_on_other_releases_upstream_searches_after_one_warning(own: Upstream) -> None:
-    found = own.ask({"kind": "other_release"})
-    first, second, insisted = found["warned"]
-    assert first[:2] == second[:2] == [False, 0]
-    assert [len(text) for text in (first[2], second[2], insisted[2])] == [1, 0, 0]
-    assert "was tested with colossalai 0.4.0, 0.4.1, not with 0.5.0" in first[2][0]
-    assert insisted[:2] == [True, 1]
-    assert found["after"]
+@pytest.mark.parametrize(
+    "check",
+    [
+        "gives_the_method_back",
+        "answers_with_fresh_lists_of_real_objects",
+        "leaves_to_upstream_what_it_does_not_answer",
+        "leaves_upstreams_cache_as_upstream_would",
+        "leaves_classes_of_the_users_own_to_upstream",
+        "may_end_before_what_began_after_it",
+        "gives_threads_the_answers_of_one",
+        "warns_once_on_other_releases_and_leaves_them_to_upstream",
+    ],
+)
+@pytest.mark.parametrize("release", RELEASES)
+def test_accelerate(release: str, check: str) -> None:
+    with Upstream(release, OWN_DRIVER) as upstream:
+        upstream.ask({"kind": check})

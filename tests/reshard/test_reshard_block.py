@@ -4,9 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners.reshard.resharding.block import Block, BlockError, GraphChanged
+from planners.reshard.resharding.block import (
+    Block,
+    BlockError,
+    DeltaSync,
+    GraphChanged,
+    SyncAfterRemove,
+    SyncOnce,
+)
 from planners.reshard.resharding.graph import Twin
-from planners.reshard.resharding.syncing import DeltaSync, SyncAfterRemove, SyncOnce
 
 ALL = (Block, SyncAfterRemove, SyncOnce, DeltaSync)
 IN_LINE = (Block, SyncAfterRemove, DeltaSync)

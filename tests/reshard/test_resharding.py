@@ -13,10 +13,15 @@ from harness.topologies.lookup import find_topology
 from planners.reshard import FAMILY
 from planners.reshard.implementation import validate
 from planners.reshard.problem import TransformerProblem, build
-from planners.reshard.resharding.block import Block, GraphChanged
+from planners.reshard.resharding.block import (
+    Block,
+    DeltaSync,
+    GraphChanged,
+    SyncAfterRemove,
+    SyncOnce,
+)
 from planners.reshard.resharding.program import ValueLayout, transformer
 from planners.reshard.resharding.resharder import IndexedResharder, Resharder
-from planners.reshard.resharding.syncing import DeltaSync, SyncAfterRemove, SyncOnce
 from planners.reshard.suite import LADDER
 
 MACHINE = "dgx_a100_80gb"

@@ -3,9 +3,8 @@
 from harness.contract import Claim, Prepared
 from planners.reshard.family import FAMILY
 from planners.reshard.problem import ReshardProblem, prepare
-from planners.reshard.resharding.block import Block
+from planners.reshard.resharding.block import Block, DeltaSync, SyncAfterRemove, SyncOnce
 from planners.reshard.resharding.resharder import IndexedResharder, Resharded
-from planners.reshard.resharding.syncing import DeltaSync, SyncAfterRemove, SyncOnce
 
 _PUBLISHED_ON = "auto-parallel pass over LLaMA-2 7B, 12 layers, as published"
 CLAIMS = Claim(32.811, 23.889, "s", _PUBLISHED_ON), Claim(23.889, 18.928, "s", _PUBLISHED_ON)
