@@ -77,14 +77,15 @@ def search_spaces(draw, hbm=BYTES, ddr=BYTES):
     ]
 
 
-def driven(proposer, options, placed_on):
-    """Return all proposals of a proposer, as option numbers."""
+def driven(proposer, options, placed_on, rating=lambda number: None, at_most=10_000):
+    """Return the proposals of a proposer as option numbers; the n-th gets feedback `rating(n)`."""
     number = {id(one): index for index, one in enumerate(options)}
     proposer.load(list(options))
     proposals = []
-    while proposal := proposer.propose():
+    while (proposal := proposer.propose()) and len(proposals) < at_most:
+        rated = rating(len(proposals))
         proposals.append([number[id(one)] for one in proposal])
-        proposer.feedback(False, proposal, None, placed_on)
+        proposer.feedback(rated is not None, proposal, rated, placed_on)
     return proposals
 
 
