@@ -1,6 +1,7 @@
 """Options drawn for the dynamic programmes, and the proposals that proposers make of them."""
 
 import torch
+from built_problem import problem
 from hypothesis import strategies as st
 from torch import nn
 from torchrec.distributed.planner.types import (
@@ -14,9 +15,6 @@ from torchrec.distributed.planner.types import (
     TrainerConfig,
 )
 
-from harness.contract import WorkloadSpec
-from harness.topologies.lookup import find_topology
-from planners.embedding.problem import build
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.space import devices_of, search_space
 
@@ -55,12 +53,9 @@ def topology(device, ranks, hbm, ddr=None, host_ranks=None):
 
 def real_options(tables, memory):
     """Return the options of a synthetic workload, and the devices that they are for."""
-    problem = build(
-        WorkloadSpec.parse(f"synthetic[tables={tables},seed=7,memory={memory}]"),
-        find_topology("dgx_a100_80gb", 16),
-    )
-    enumerator = problem.enumerator(DistinctShardEnumerator)
-    return enumerator.enumerate(problem.module, problem.sharders), problem.topology
+    built = problem(f"synthetic[tables={tables},seed=7,memory={memory}]")
+    enumerator = built.enumerator(DistinctShardEnumerator)
+    return enumerator.enumerate(built.module, built.sharders), built.topology
 
 
 @st.composite
