@@ -29,11 +29,11 @@ def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
     with the installed torchrec or on these machines.
     """
     captured = read_problem(path)
-    logging.getLogger().addFilter(_is_worth_saying)
+    logging.getLogger().addFilter(_is_worth_logging)
     problem = _with_options(_problem(captured, path), captured, path)
     if machines.name == CAPTURED:
         return problem
-    return _moved(problem, captured, machines, path)
+    return _on_other_machines(problem, captured, machines, path)
 
 
 class _ReplayedReservation(FixedPercentageStorageReservation):
@@ -58,7 +58,7 @@ class _ReplayedReservation(FixedPercentageStorageReservation):
         return reserved
 
 
-def _is_worth_saying(record: logging.LogRecord) -> bool:
+def _is_worth_logging(record: logging.LogRecord) -> bool:
     """Drop torchrec's message, at every plan, that a data-parallel table has no sharding spec."""
     return not str(record.msg).startswith("Sharding spec not found for")
 
@@ -127,7 +127,7 @@ def _with_options(
         ) from None
 
 
-def _moved(
+def _on_other_machines(
     problem: EmbeddingProblem, captured: CapturedProblem, machines: Topology, path: str
 ) -> EmbeddingProblem:
     obstacle = ""

@@ -79,6 +79,7 @@ class EmbeddingProblem:
     coefficients: Mapping[str, float] = field(default_factory=dict)  # of calibrated machines
     search_seconds: float | None = None  # of variants that search by the clock
     moving: MoveBudget | None = None  # of variants that can stay near a plan
+    # Figures that hold for every plan, such as `bound_ms`, once they are computed.
     known: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
 
     @property

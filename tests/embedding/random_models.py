@@ -14,11 +14,7 @@ from torchrec.distributed.embedding_tower_sharding import (
 )
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import (
-    CustomTopologyData,
-    ParameterConstraints,
-    Topology,
-)
+from torchrec.distributed.planner.types import CustomTopologyData, ParameterConstraints, Topology
 from torchrec.distributed.types import CacheParams
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
@@ -144,28 +140,20 @@ def random_constraints(random: Random, in_tower: bool = False) -> ParameterConst
 
 
 def _bags(sizes: dict[str, tuple[int, int]]) -> EmbeddingBagCollection:
-    return EmbeddingBagCollection(
-        device=_META,
-        tables=[
-            EmbeddingBagConfig(
-                name=name, num_embeddings=rows, embedding_dim=columns, feature_names=[name + "_f"]
-            )
-            for name, (rows, columns) in sizes.items()
-        ],
-    )
+    return EmbeddingBagCollection(device=_META, tables=_configs(EmbeddingBagConfig, sizes))
 
 
 def _sequences(sizes: dict[str, tuple[int, int]]) -> EmbeddingCollection:
     columns = next(iter(sizes.values()))[1]  # one for all
-    return EmbeddingCollection(
-        device=_META,
-        tables=[
-            EmbeddingConfig(
-                name=name, num_embeddings=rows, embedding_dim=columns, feature_names=[name + "_f"]
-            )
-            for name, (rows, _) in sizes.items()
-        ],
-    )
+    alike = {name: (rows, columns) for name, (rows, _) in sizes.items()}
+    return EmbeddingCollection(device=_META, tables=_configs(EmbeddingConfig, alike))
+
+
+def _configs(kind: type, sizes: dict[str, tuple[int, int]]) -> list[Any]:
+    return [
+        kind(name=name, num_embeddings=rows, embedding_dim=columns, feature_names=[name + "_f"])
+        for name, (rows, columns) in sizes.items()
+    ]
 
 
 def _tower(sizes: dict[str, tuple[int, int]]) -> EmbeddingTower:

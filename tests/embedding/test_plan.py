@@ -2,23 +2,20 @@
 
 import copy
 
+import built_problem
 import pytest
 from torchrec.distributed.planner.types import Perf
 
-from harness.contract import InfeasibleDecision, WorkloadSpec
-from harness.topologies.lookup import find_topology
+from harness.contract import InfeasibleDecision
 from planners.embedding import FAMILY
 from planners.embedding.decision import Plan, fingerprint, validate
-from planners.embedding.problem import EmbeddingProblem, build
+from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import quality
 
 
 @pytest.fixture(scope="module")
 def problem() -> EmbeddingProblem:
-    return build(
-        WorkloadSpec.parse("synthetic[tables=6,seed=5,memory=tight]"),
-        find_topology("dgx_a100_80gb", 16),
-    )
+    return built_problem.problem("synthetic[tables=6,seed=5,memory=tight]")
 
 
 @pytest.fixture(scope="module")

@@ -3,15 +3,12 @@
 import re
 
 import pytest
+from built_problem import problem
 
-from harness.contract import UsageError, WorkloadSpec
+from harness.contract import UsageError
 from harness.topologies.lookup import find_topology, presets
-from planners.embedding.problem import build, torchrec_topology
+from planners.embedding.problem import torchrec_topology
 from planners.embedding.tables.torchrec_objects import RESERVED_FRACTION
-
-
-def problem(workload: str, topology: str = "dgx_a100_80gb", gpus: int = 16):
-    return build(WorkloadSpec.parse(workload), find_topology(topology, gpus))
 
 
 def test_bandwidths_and_capacities_reach_torchrec():

@@ -123,11 +123,11 @@ def _uniform(proposer: UniformProposer, space: SearchSpace, _: Devices) -> Strea
     types: dict[str, int] = {}
     kind = np.array([types.setdefault(o.sharding_type, len(types)) for o in space.options])
     for number in range(len(types)):
-        mine = options[kind[options] == number]
-        tables, best = np.unique(space.table[mine], return_index=True)
+        of_type = options[kind[options] == number]
+        tables, best = np.unique(space.table[of_type], return_index=True)
         if len(tables) == space.tables:
             appearance = np.unique(space.table[kind == number], return_index=True)[1]
-            yield mine[best][np.argsort(appearance)][np.newaxis]
+            yield of_type[best][np.argsort(appearance)][np.newaxis]
 
 
 def _in_chunks(rows: Iterable[Ints] | Iterable[int]) -> Stream:

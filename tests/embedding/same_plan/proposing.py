@@ -1,6 +1,7 @@
 """Options drawn for the dynamic programmes, and the proposals that proposers make of them."""
 
 import torch
+from built_problem import problem
 from hypothesis import strategies as st
 from torch import nn
 from torchrec.distributed.planner.types import (
@@ -14,9 +15,6 @@ from torchrec.distributed.planner.types import (
     TrainerConfig,
 )
 
-from harness.contract import WorkloadSpec
-from harness.topologies.lookup import find_topology
-from planners.embedding.problem import build
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.space import devices_of, search_space
 
@@ -55,12 +53,9 @@ def topology(device, ranks, hbm, ddr=None, host_ranks=None):
 
 def real_options(tables, memory):
     """Return the options of a synthetic workload, and the devices that they are for."""
-    problem = build(
-        WorkloadSpec.parse(f"synthetic[tables={tables},seed=7,memory={memory}]"),
-        find_topology("dgx_a100_80gb", 16),
-    )
-    enumerator = problem.enumerator(DistinctShardEnumerator)
-    return enumerator.enumerate(problem.module, problem.sharders), problem.topology
+    built = problem(f"synthetic[tables={tables},seed=7,memory={memory}]")
+    enumerator = built.enumerator(DistinctShardEnumerator)
+    return enumerator.enumerate(built.module, built.sharders), built.topology
 
 
 @st.composite
@@ -77,14 +72,15 @@ def search_spaces(draw, hbm=BYTES, ddr=BYTES):
     ]
 
 
-def driven(proposer, options, placed_on):
-    """Return all proposals of a proposer, as option numbers."""
+def driven(proposer, options, placed_on, rating=lambda number: None, at_most=10_000):
+    """Return the proposals of a proposer as option numbers; the n-th gets feedback `rating(n)`."""
     number = {id(one): index for index, one in enumerate(options)}
     proposer.load(list(options))
     proposals = []
-    while proposal := proposer.propose():
+    while (proposal := proposer.propose()) and len(proposals) < at_most:
+        rated = rating(len(proposals))
         proposals.append([number[id(one)] for one in proposal])
-        proposer.feedback(False, proposal, None, placed_on)
+        proposer.feedback(rated is not None, proposal, rated, placed_on)
     return proposals
 
 

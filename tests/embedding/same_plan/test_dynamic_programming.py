@@ -4,16 +4,15 @@ from functools import partial
 from itertools import product
 
 import pytest
+from built_problem import problem
 from hypothesis import given
 from hypothesis import strategies as st
 from proposing import BYTES, compiled, driven, option, real_options, search_spaces, topology
 from torchrec.distributed.planner.proposers import DynamicProgrammingProposer
 
-from harness.contract import InfeasibleDecision, WorkloadSpec
-from harness.topologies.lookup import find_topology
+from harness.contract import InfeasibleDecision
 from planners.embedding import FAMILY
 from planners.embedding.decision import fingerprint, validate
-from planners.embedding.problem import build
 from planners.embedding.same_plan.bin_proposer import BinProposer, BinProposer2D
 from planners.embedding.same_plan.dynamic_programming import bin_proposals
 from planners.embedding.same_plan.dynamic_programming_2d import bin_proposals_2d
@@ -120,15 +119,15 @@ def test_they_propose_the_same_on_real_tables(memory):
     ],
 )
 def test_the_variants_decide_the_same(variants, workload):
-    problem = build(WorkloadSpec.parse(workload), find_topology("dgx_a100_80gb", 16))
+    built = problem(workload)
     outcomes = set()
     for name in variants:
         try:
-            plan = FAMILY.find(name).prepared(problem).run()
+            plan = FAMILY.find(name).prepared(built).run()
         except InfeasibleDecision as error:
             outcomes.add(str(error))
         else:
-            validate(problem, plan)
+            validate(built, plan)
             outcomes.add(fingerprint(plan))
     assert len(outcomes) == 1
     if "mixed" in workload and "dp-torchrec" in variants:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from proposing import option, topology
+from proposing import driven, option, topology
 from random_options import Case, random_case
 from torchrec.distributed.planner.proposers import (
     DynamicProgrammingProposer,
@@ -35,16 +35,8 @@ NEW = {
 }
 
 
-def upstream(case: Case, proposer, rating=lambda number: None, at_most=1000):
-    """Return torchrec's proposals as option numbers; the n-th gets the feedback `rating(n)`."""
-    number = {id(option): index for index, option in enumerate(case.options)}
-    proposer.load(case.options)
-    proposals = []
-    while (proposal := proposer.propose()) and len(proposals) < at_most:
-        rated = rating(len(proposals))
-        proposals.append([number[id(option)] for option in proposal])
-        proposer.feedback(rated is not None, proposal, rated, case.topology)
-    return proposals
+def upstream(case: Case, proposer, *feedback):
+    return driven(proposer, case.options, case.topology, *feedback)
 
 
 def arrays(case: Case):
@@ -126,9 +118,7 @@ def test_a_grid_of_as_many_proposals_as_allowed_is_made_in_chunks():
     case = long_case(tables=10)
     chunks = list(stream(GridSearchProposer(2**10), *arrays(case)))
     assert [len(chunk) for chunk in chunks] == [16, 32, 64, 128, 256, 256, 256, 16]
-    assert np.concatenate(chunks).tolist() == upstream(
-        case, GridSearchProposer(2**10), at_most=2000
-    )
+    assert np.concatenate(chunks).tolist() == upstream(case, GridSearchProposer(2**10))
 
 
 def test_no_grid_is_made_where_it_is_too_large():

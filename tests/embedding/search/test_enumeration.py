@@ -6,6 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
+from built_problem import problem
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from random_models import TYPES, random_model
@@ -29,9 +30,6 @@ from torchrec.distributed.types import CacheParams, KeyValueParams, PipelineType
 from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-from harness.contract import WorkloadSpec
-from harness.topologies.lookup import find_topology
-from planners.embedding.problem import build
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.estimation import Diverged, Lanes
 from planners.embedding.search.unmade_shards import SharedOption
@@ -209,11 +207,6 @@ def test_lanes_that_would_go_different_ways_name_them():
     assert list(max(Lanes.of([50, 60]), 32)) == [50, 60]
 
 
-def synthetic(tables: int = 4, gpus: int = 16):
-    workload = WorkloadSpec.parse(f"synthetic[tables={tables},seed=2]")
-    return build(workload, find_topology("dgx_a100_80gb", gpus))
-
-
 class _FirstShardIsExpensive(ShardEstimator):
     """An estimator that looks across the shards of an option."""
 
@@ -229,7 +222,7 @@ class _FirstShardIsExpensive(ShardEstimator):
 
 
 def test_an_unknown_estimator_is_asked_about_every_shard():
-    built = synthetic()
+    built = problem("synthetic[tables=4,seed=2]")
     estimator = _FirstShardIsExpensive()
     enumerator = DistinctShardEnumerator(built.topology, 512, built.constraints, estimator)
     options = enumerator.enumerate(built.module, built.sharders)
@@ -238,7 +231,7 @@ def test_an_unknown_estimator_is_asked_about_every_shard():
 
 
 def test_each_size_of_shard_is_asked_for_once_at_most_and_those_of_many_tables_at_once(monkeypatch):
-    built = synthetic(tables=40)
+    built = problem("synthetic[tables=40,seed=2]")
     asked = Counter()
     for estimator_type in (EmbeddingPerfEstimator, EmbeddingStorageEstimator):
 
@@ -255,7 +248,7 @@ def test_each_size_of_shard_is_asked_for_once_at_most_and_those_of_many_tables_a
 
 
 def test_copies_have_ranks_of_their_own_and_share_all_the_rest():
-    built = synthetic(tables=1)
+    built = problem("synthetic[tables=1,seed=2]")
     option = built.enumerator(DistinctShardEnumerator).enumerate(built.module, built.sharders)[0]
     assert type(option) is SharedOption
     copied = copy.deepcopy(option)
@@ -266,7 +259,7 @@ def test_copies_have_ranks_of_their_own_and_share_all_the_rest():
 
 
 def test_the_stored_search_space_is_returned_as_copies():
-    built = synthetic(tables=1)
+    built = problem("synthetic[tables=1,seed=2]")
     enumerator = built.enumerator(DistinctShardEnumerator)
     first = enumerator.enumerate(built.module, built.sharders)
     assert [*map(hash, enumerator.last_stored_search_space)] == [*map(hash, first)]

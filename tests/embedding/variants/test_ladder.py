@@ -3,6 +3,7 @@
 import copy
 
 import pytest
+from built_problem import problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchrec.distributed.planner import partitioners
@@ -10,21 +11,15 @@ from torchrec.distributed.planner.estimator import annotations, estimator, types
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import DeviceHardware, Perf, ShardingOption, Storage
 
-from harness.contract import InfeasibleDecision, Recorder, WorkloadSpec
+from harness.contract import InfeasibleDecision, Recorder
 from harness.measuring.check import check
 from harness.measuring.timing.clock import SystemClock
-from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.decision import fingerprint
 from planners.embedding.observer import observe
-from planners.embedding.problem import build
 from planners.embedding.studies import LADDER, POSSIBLE, PUBLISHED
 from planners.embedding.variants.copies import WhollyCopiedOptionEnumerator
 from planners.embedding.variants.improvements import NoSpaceCopyEnumerator, devices_copied_by_field
-
-
-def problem(workload: str, topology: str = "dgx_a100_80gb", gpus: int = 16):
-    return build(WorkloadSpec.parse(workload), find_topology(topology, gpus))
 
 
 @pytest.fixture(scope="module")

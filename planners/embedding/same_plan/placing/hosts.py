@@ -76,6 +76,8 @@ def _least_loaded(problem: Inputs, work: Work) -> int:
     for rank in range(work.hosts.least.size * problem.host_ranks, total.size):
         if total[rank] < least:
             least = total[rank]
+    # Ties: the least number within a host of `local_ranks` wins, then the first rank. The last turn
+    # is for ranks that do not fill a host.
     chosen = -1
     for host in range(work.hosts.least.size + 1):
         if host < work.hosts.least.size and work.hosts.least[host] != least:

@@ -38,7 +38,7 @@ def fits(storage: Ints2, estimate: int, state: Ranks, rank: int) -> bool:
 
 @merged
 def put(storage: Ints2, perf: Floats2, estimate: int, state: Ranks, rank: int) -> None:
-    """Put a shard on a rank."""
+    """Put a shard on a rank; each component of perf is summed alone, as torchrec does."""
     for kind in range(3):
         state.free[kind, rank] -= storage[estimate, kind]
     for component in range(5):
@@ -130,6 +130,7 @@ def place_freely(
     for local_rank in range(first, min(first + local_ranks, end)):
         rank = local_rank
         while rank < end:  # a range with a step divides, which takes longer than this whole loop
+            # Strictly less, so that the first of equally loaded ranks is chosen.
             if state.total[rank] < least and fits(problem.storage, estimate, state, rank):
                 least = state.total[rank]
                 chosen = rank
