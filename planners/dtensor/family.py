@@ -29,10 +29,7 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
         ),
         Quality("worse_decisions", "", "lower", "ops that cost more than their cheapest strategy"),
         Quality(
-            "unlike_recorded",
-            "",
-            "lower",
-            "results and moved inputs of a captured step that differ from the recorded ones",
+            "unlike_recorded", "", "lower", "results and moved inputs unlike a captured step's"
         ),
     ),
     counters=(

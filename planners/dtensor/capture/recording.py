@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 from torch.distributed.tensor._dispatch import OpDispatcher
 
 from harness.contract import Names, ShardbenchError, UsageError
-from planners.dtensor.capture.records import CallRecords
+from planners.dtensor.capture.records import CallRecords, CannotBeWritten
 from planners.dtensor.decision import Redistributions, redistribution
 from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.handlers import Below, Handlers, Overlay, layered
@@ -102,14 +102,13 @@ class _StepRecorder:
 
     def _recorded(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Let torch run an op, and record its arguments and results."""
-        given = None
-        why = self._why_not(op)
-        if why is None:
-            try:
-                with self._lock:
-                    given = self._records.given(op, args, kwargs)
-            except ValueError as error:
-                why = str(error)
+        given, why = None, ""
+        try:
+            self._check_is_recorded(op)
+            with self._lock:
+                given = self._records.given(op, args, kwargs)
+        except ValueError as error:
+            why = str(error)
         self.moved.taken()
         self._inside.an_op = True
         try:
@@ -118,22 +117,21 @@ class _StepRecorder:
             self._inside.an_op = False
         moved = [redistribution(*rewritten) for rewritten in self.moved.taken()]
         with self._lock:
-            if given is not None:
-                try:
+            try:
+                if given is not None:
                     self._sequence.append(self._records.index(given, made, moved))
-                except ValueError as error:
-                    why = str(error)
-            if why is not None:
+            except ValueError as error:
+                why = str(error)
+            if why:
                 self._left_out[why] += 1
         return made
 
-    def _why_not(self, op: OpOverload) -> str | None:
+    def _check_is_recorded(self, op: OpOverload) -> None:
         if self._names.hashed and op.namespace not in PUBLIC_NAMESPACES:
-            return "an op with a private name"
+            raise CannotBeWritten("an op with a private name")
         handler = vars(DISPATCHER)["_custom_op_handlers"].get(op)
         if handler is not self._torch_handlers.get(op):
-            return "an op with a handler of its own"
-        return None
+            raise CannotBeWritten("an op with a handler of its own")
 
     def content(self) -> dict[str, Any]:
         """Return the step as JSON types; raises ShardbenchError where nothing was recorded."""
