@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.contract.declarations import OTHERS
-from harness.model.cell import Cell, Goal, Measure, projected_speedup
+from harness.model.cell import Cell, projected_speedup
+from harness.model.overview import Goal, Measure
 from harness.model.quality import Place, place
 
 MIB = 2**20

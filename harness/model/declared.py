@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
+from msgspec import Meta
 
 from harness.model.errors import UsageError, printable, unknown
 
@@ -12,6 +13,12 @@ T = TypeVar("T")
 
 LEAST = 1e-100
 """Below it, and above 1 over it, quotients overflow and axes have no ticks."""
+
+Name = Annotated[str, Meta(min_length=1)]
+Number = Annotated[float, Meta(ge=-1 / LEAST, le=1 / LEAST)]
+Amount = Annotated[float, Meta(ge=0, le=1 / LEAST)]
+Count = Annotated[int, Meta(ge=0)]
+Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 _LONGEST = 200
 _PLACE = re.compile(r" - at `\$\.?(?P<place>.*)`$")

@@ -23,8 +23,8 @@ from harness.execution.child import run
 from harness.execution.messages import Failed, Stage
 from harness.execution.server import start_server
 from harness.measuring.environment import environment
-from harness.model.cell import Amount, Cell, Count, Environment, Name, Number, Summary
-from harness.model.declared import checked
+from harness.model.cell import Cell, Environment, Summary
+from harness.model.declared import Amount, Count, Name, Number, checked
 from harness.model.ids import CellId, ProblemId
 from harness.model.topology import Topology
 from harness.series.repository import Commit, Repository

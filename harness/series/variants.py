@@ -21,8 +21,8 @@ from harness.contract import (
     is_observing,
 )
 from harness.contract.registry import Registry
-from harness.model.cell import Amount, Cell, Count, Name, Number
-from harness.model.declared import checked
+from harness.model.cell import Cell
+from harness.model.declared import Amount, Count, Name, Number, checked
 from harness.series.installing import Missing, Place
 from harness.series.naming import is_build_of, version_of
 

@@ -12,8 +12,7 @@ from msgspec import Meta, Struct, field
 from harness.contract import Family
 from harness.contract.registry import Registry
 from harness.measuring.request import Request
-from harness.model.cell import Name
-from harness.model.declared import checked
+from harness.model.declared import Name, checked
 from harness.model.errors import UsageError, unknown
 from harness.model.ids import WorkloadSpec
 from harness.model.topology import CAPTURED, Topology

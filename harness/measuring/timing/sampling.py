@@ -233,12 +233,7 @@ def _time_block(way: Way, request: SamplingRequest) -> TimeBlock:
         return in_turns
     if way == "turns":
         return InForks(seconds)
-    return SideBySide(
-        cores(),
-        each_its_own=way == "one core each",
-        seconds=seconds,
-        compares=request.reference is not None,
-    )
+    return SideBySide(cores(), seconds, compares=request.reference is not None)
 
 
 def time_groups(groups: Sequence[Group], variants: Variants, request: SamplingRequest) -> None:
