@@ -32,7 +32,7 @@ def checked(value: Any, kind: type[T], where: str) -> T:
     except (ValueError, RecursionError) as error:
         found = _UNKNOWN.match(str(error))
         if found and msgspec.inspect.is_struct_type(kind):
-            names = [each.encode_name for each in msgspec.structs.fields(kind)]
+            names = [known.encode_name for known in msgspec.structs.fields(kind)]
             raise UsageError(f"{where}: {unknown('key', found['field'], names)}") from None
         raise UsageError(f"{where}: {fault(error, kind)}.") from None
 
@@ -52,7 +52,7 @@ def fault(error: Exception, kind: Any) -> str:
 def _listed(kind: Any) -> list[str]:
     """Return the texts that a declared type lists."""
     return (
-        [kind] if isinstance(kind, str) else [x for each in get_args(kind) for x in _listed(each)]
+        [kind] if isinstance(kind, str) else [x for part in get_args(kind) for x in _listed(part)]
     )
 
 

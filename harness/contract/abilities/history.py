@@ -1,4 +1,4 @@
-"""The declaration of a library whose commits can be measured."""
+"""The declaration of a library with commits to measure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The declaration of a library whose releases can be measured."""
+"""The declaration of a library with releases to measure."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -40,9 +40,9 @@ class SelfTest(Struct, frozen=True):
     process_spread: Amount
 
     def sentence(self) -> str:
-        """Say what the machine resolved, of what was added nearest to 5 %."""
+        """Return in words what the machine resolved, for the added work nearest to 5 %."""
         day, length = self.started[:10], f"{1000 * self.call_seconds:g} ms"
-        nearest = sorted(self.found.items(), key=lambda each: abs(each[0] - 5))[:1]
+        nearest = sorted(self.found.items(), key=lambda item: abs(item[0] - 5))[:1]
         slower = [
             f"{percent} % more work was found {times} times of {self.rounds}"
             for percent, times in nearest
@@ -92,9 +92,9 @@ def last_selftests(machine: str, path: Path = SELFTESTS) -> list[SelfTest]:
         return []
     for line in lines:
         try:
-            each = msgspec.json.decode(line, type=SelfTest)
+            test = msgspec.json.decode(line, type=SelfTest)
         except msgspec.MsgspecError:
             continue
-        if each.machine == machine:
-            found[each.call_seconds] = each
+        if test.machine == machine:
+            found[test.call_seconds] = test
     return [found[length] for length in sorted(found)]

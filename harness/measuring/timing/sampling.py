@@ -82,7 +82,7 @@ class Call(NamedTuple):
 
 
 def _call(prepared: Prepared[Any], clock: Clock) -> Call:
-    """Make one call, and look at who does the work."""
+    """Make one call, and find out whether this thread alone does the work."""
     install = clock.wall()
     with prepared.installed(), collection_off():
         install = clock.wall() - install
